@@ -139,7 +139,9 @@ impl OwnMem {
     #[inline]
     pub fn publish(&mut self, offset: usize, value: u64) {
         // ORDER: Release pairs with the acquire fence in `PeerMem::load`.
-        self.word(offset).store(value.to_le(), Ordering::Release);
+        let is_faulty = cfg!(partywall_fault = "relaxed_publish");
+        let order = if is_faulty { Ordering::Relaxed } else { Ordering::Release };
+        self.word(offset).store(value.to_le(), order);
     }
 
     /// Copies `bytes` to `offset`.
@@ -264,7 +266,9 @@ impl PeerMem {
         // ORDER: with the Relaxed load in `peek`, this fence pairs with the Release store of
         // `OwnMem::publish` in the other process. A fence and not an Acquire load, because the
         // language promises no more than Relaxed for atomics on read-only pages.
-        fence(Ordering::Acquire);
+        if !cfg!(partywall_fault = "no_acquire_fence") {
+            fence(Ordering::Acquire);
+        }
         value
     }
 
