@@ -45,7 +45,7 @@ pub trait Readable: Send + Sync + 'static {
 
 /// What keeps the pages of an [`OwnMem`] mapped.
 struct Keep {
-    _memory: Box<dyn Writable>,
+    memory: Box<dyn Writable>,
 }
 
 /// A part of this process's own half, or of one of its segments.
@@ -68,12 +68,14 @@ impl OwnMem {
     /// # Panics
     /// If the memory does not start at a multiple of 64 bytes, or is not one long.
     #[must_use]
-    pub fn new(mut memory: Box<dyn Writable>) -> Self {
-        let bytes = memory.as_mut_slice();
+    pub fn new(memory: Box<dyn Writable>) -> Self {
+        let mut keep = Arc::new(Keep { memory });
+        // The pointer is taken where the memory stays: to move a box is to claim what it holds.
+        let bytes = Arc::get_mut(&mut keep).expect("made above").memory.as_mut_slice();
         let len = bytes.len();
         let base = NonNull::from(bytes).cast::<u8>();
         assert!((base.addr().get() | len) % 64 == 0, "shared memory is in units of 64 bytes");
-        Self { base, len, keep: Arc::new(Keep { _memory: memory }), owns: PhantomData }
+        Self { base, len, keep, owns: PhantomData }
     }
 
     /// How many bytes.
@@ -139,7 +141,9 @@ impl OwnMem {
     #[inline]
     pub fn publish(&mut self, offset: usize, value: u64) {
         // ORDER: Release pairs with the acquire fence in `PeerMem::load`.
-        self.word(offset).store(value.to_le(), Ordering::Release);
+        let is_faulty = cfg!(partywall_fault = "relaxed_publish");
+        let order = if is_faulty { Ordering::Relaxed } else { Ordering::Release };
+        self.word(offset).store(value.to_le(), order);
     }
 
     /// Copies `bytes` to `offset`.
@@ -264,7 +268,9 @@ impl PeerMem {
         // ORDER: with the Relaxed load in `peek`, this fence pairs with the Release store of
         // `OwnMem::publish` in the other process. A fence and not an Acquire load, because the
         // language promises no more than Relaxed for atomics on read-only pages.
-        fence(Ordering::Acquire);
+        if !cfg!(partywall_fault = "no_acquire_fence") {
+            fence(Ordering::Acquire);
+        }
         value
     }
 

@@ -79,7 +79,9 @@ impl OwnMem {
     /// Stores a word that orders all before it.
     pub fn publish(&mut self, offset: usize, value: u64) {
         // ORDER: as in mem.rs.
-        self.word(offset).store(value, Ordering::Release);
+        let is_faulty = cfg!(partywall_fault = "relaxed_publish");
+        let order = if is_faulty { Ordering::Relaxed } else { Ordering::Release };
+        self.word(offset).store(value, order);
     }
 
     /// Copies whole words; models use payloads of whole words.
@@ -121,7 +123,9 @@ impl PeerMem {
     pub fn load(&self, offset: usize) -> u64 {
         let value = self.peek(offset);
         // ORDER: as in mem.rs.
-        fence(Ordering::Acquire);
+        if !cfg!(partywall_fault = "no_acquire_fence") {
+            fence(Ordering::Acquire);
+        }
         value
     }
 

@@ -22,8 +22,8 @@ use crate::mem::{OwnMem, PeerMem};
 use crate::sync::{AtomicU64, Ordering, fence};
 use partywall_layout::segment::{GONE, QUIET};
 
-/// The epochs that a sleeper can have: below the flag, above 0.
-const EPOCH_MASK: u64 = QUIET - 1;
+/// The last epoch before the first comes again: with or without the flag it is not [`GONE`].
+const EPOCH_MAX: u64 = QUIET - 2;
 
 /// Publishes "asleep, epoch n" in our own half.
 #[derive(Debug)]
@@ -46,15 +46,14 @@ impl Sleeper {
     /// With `quiet` ordinary commits do not ring: we look again by ourselves before long.
     #[inline]
     pub fn arm(&mut self, quiet: bool) {
-        self.epoch = (self.epoch + 1) & EPOCH_MASK;
-        if self.epoch == 0 {
-            self.epoch = 1;
-        }
+        self.epoch = if self.epoch == EPOCH_MAX { 1 } else { self.epoch + 1 };
         let flag = if quiet { QUIET } else { 0 };
         self.word.store(0, self.epoch | flag);
         // ORDER: A2. Pairs with the fence in `Waker::look`: either it sees the word above, or our
         // caller's next look sees what was published.
-        fence(Ordering::SeqCst);
+        if !cfg!(partywall_fault = "no_sleeper_fence") {
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// Declares that we are awake.
@@ -108,14 +107,16 @@ impl Waker {
         Self { neighbour, offset, last_rung: AtomicU64::new(0) }
     }
 
-    /// Call after publishing; says whether the neighbour must be rung. At most one caller is told
-    /// to ring per epoch.
+    /// Call after publishing; says whether the neighbour must be rung: once per epoch. A thread that
+    /// was held up in here for a whole epoch can cause one ring too many, never one too few.
     #[inline]
     #[must_use]
     pub fn look(&self) -> Wake {
         // ORDER: B2. Pairs with the fence in `Sleeper::arm`: either the word below tells of the
         // sleeper, or the sleeper's look after its fence sees what our caller published.
-        fence(Ordering::SeqCst);
+        if !cfg!(partywall_fault = "no_waker_fence") {
+            fence(Ordering::SeqCst);
+        }
         let word = self.neighbour.peek(self.offset);
         if word == 0 { Wake::No } else { self.decide(word) }
     }
@@ -156,5 +157,31 @@ impl Waker {
         }
         // ORDER: Relaxed: decides only which of our threads rings; the ring itself is a system call.
         if self.last_rung.swap(word, Ordering::Relaxed) == word { Wake::Rung } else { Wake::Ring }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::mem;
+
+    const EPOCH_BITS: u64 = QUIET - 1;
+
+    #[test]
+    fn no_epoch_is_awake_or_quiet_or_gone() {
+        let (own, seen) = mem::pair(64);
+        let mut sleeper = Sleeper::new(own);
+        let mut last = 0;
+        for start in [0, 10, QUIET - 4, QUIET - 3, EPOCH_MAX] {
+            sleeper.epoch = start;
+            for quiet in [false, true, true, false] {
+                sleeper.arm(quiet);
+                let word = seen.peek(0);
+                assert!(word != GONE && word & EPOCH_BITS != 0, "{word:#x}");
+                assert_eq!(word & QUIET != 0, quiet);
+                assert_ne!(word & EPOCH_BITS, last, "two sleeps of one epoch");
+                last = word & EPOCH_BITS;
+            }
+        }
     }
 }

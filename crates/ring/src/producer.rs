@@ -16,7 +16,8 @@
 //! What this does *not* do: it never waits, wakes nobody (see `park.rs`) and knows no slab.
 //!
 //! Invariants:
-//! 1. `published ≤ tail ≤ published + ring/2`, and everything from `tail - ring` on is consumed;
+//! 1. `published ≤ tail ≤ published + ring/2`, padding not counted, and everything before
+//!    `tail - ring` is consumed;
 //! 2. the slot at `tail` is 0 whenever the record before it is visible, so the consumer's next look
 //!    finds 0 or a whole record: neither old payload nor a word of an aborted batch comes alive;
 //! 3. one slot beyond that stays free, so that a closing record always fits.
@@ -192,9 +193,10 @@ impl Producer {
     /// After this the producer must not be used for further records.
     ///
     /// # Panics
-    /// If a batch is open.
+    /// If a batch is open, or that slot was used: nothing may be overwritten that is not yet read.
     pub fn close(&mut self, kind: Kind, stream: u32) {
         assert!(self.tail == self.published, "a batch is open");
+        assert!(self.fits(2 * SLOT_BYTES), "the ring was closed before");
         // Invariant 3: one slot for this record, one for the zero behind it. A single slot never
         // needs a PAD.
         let start = self.tail;
@@ -208,12 +210,12 @@ impl Producer {
     fn begin(&mut self, kind: Kind, stream: u32, len: usize) -> Result<usize, AppendError> {
         let taken = footprint(len as u64);
         assert!(taken <= self.size.record_max(), "a record of {len} bytes never fits this ring");
+        assert!(self.open_bytes() + taken <= self.size.batch_max(), "a batch is half the ring");
         let needed = self.needed(len as u64);
         let room = needed + SLOT_BYTES;
         if !self.fits(room) && !self.look(room)? {
             return Err(AppendError::Full);
         }
-        assert!(self.open_bytes() + taken <= self.size.batch_max(), "a batch is half the ring");
         let padding = needed - taken - SLOT_BYTES;
         if padding > 0 {
             let at = self.tail;
@@ -261,9 +263,11 @@ impl Producer {
     fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
         let offset = self.offset(at);
         let word = record::word0(at, kind);
-        if self.first_word == 0 {
+        let is_first = self.first_word == 0;
+        if is_first {
             self.first_word = word;
-        } else {
+        }
+        if !is_first || cfg!(partywall_fault = "early_first_word") {
             self.ring.store(offset, word);
         }
         self.ring.store(offset + 8, record::word1(len, stream));

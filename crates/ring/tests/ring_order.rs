@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Records arrive whole and in order between two threads, over many laps of a small ring.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use partywall_layout::record::Kind;
 use partywall_layout::{RingSize, segment};
@@ -20,7 +21,9 @@ fn a_million_records_in_order() {
         for number in 0..RECORDS {
             let len = (number * 7 % 1000) as usize;
             let payload = [number as u8; 1000];
-            while producer.append(Kind::Data, number as u32, &payload[..len]) == Err(AppendError::Full) {
+            while producer.append(Kind::Data, number as u32, &payload[..len])
+                == Err(AppendError::Full)
+            {
                 std::thread::yield_now();
             }
             producer.publish();

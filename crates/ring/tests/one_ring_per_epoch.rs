@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A sleeper is rung once per sleep, an awake one never, a quiet one only by who insists.
+#![cfg(not(loom))]
+
+use partywall_layout::segment;
+use partywall_ring::{Sleeper, Wake, Waker, mem};
+
+fn sides() -> (Sleeper, Waker) {
+    let (word, seen) = mem::pair(64);
+    (Sleeper::new(word), Waker::new(seen, 0))
+}
+
+#[test]
+fn an_awake_neighbour_is_not_rung() {
+    let (mut sleeper, waker) = sides();
+    assert_eq!(waker.look(), Wake::No);
+    assert_eq!(waker.look_insistently(), Wake::No);
+    sleeper.arm(false);
+    sleeper.disarm();
+    assert_eq!(waker.look(), Wake::No);
+}
+
+#[test]
+fn each_sleep_is_rung_once() {
+    let (mut sleeper, waker) = sides();
+    for _ in 0..100 {
+        sleeper.arm(false);
+        assert_eq!(waker.look(), Wake::Ring);
+        assert_eq!(waker.look(), Wake::No);
+        assert_eq!(waker.look_insistently(), Wake::No);
+        sleeper.disarm();
+        assert_eq!(waker.look(), Wake::No);
+    }
+}
+
+/// Two sleeps with no look in between are two sleeps, even without waking up.
+#[test]
+fn arming_again_is_another_sleep() {
+    let (mut sleeper, waker) = sides();
+    sleeper.arm(false);
+    assert_eq!(waker.look(), Wake::Ring);
+    sleeper.arm(false);
+    assert_eq!(waker.look(), Wake::Ring);
+}
+
+#[test]
+fn a_quiet_sleeper_is_rung_by_who_insists() {
+    let (mut sleeper, waker) = sides();
+    for _ in 0..3 {
+        sleeper.arm(true);
+        assert_eq!(waker.look(), Wake::Quiet);
+        assert_eq!(waker.look(), Wake::Quiet);
+        assert_eq!(waker.look_insistently(), Wake::Ring);
+        assert_eq!(waker.look_insistently(), Wake::No);
+        assert_eq!(waker.look(), Wake::Quiet);
+        // What it would be told if it now slept in earnest.
+        sleeper.arm(false);
+        assert_eq!(waker.look(), Wake::Ring);
+        sleeper.disarm();
+    }
+}
+
+#[test]
+fn one_that_left_is_gone_for_good() {
+    let (mut sleeper, waker) = sides();
+    sleeper.arm(false);
+    assert!(!waker.is_gone());
+    sleeper.leave();
+    assert!(waker.is_gone());
+    for _ in 0..2 {
+        assert_eq!(waker.look(), Wake::Gone);
+        assert_eq!(waker.look_insistently(), Wake::Gone);
+    }
+}
+
+/// A hostile neighbour may write any word there; it gets rings, not a panic.
+#[test]
+fn any_word_can_be_looked_at() {
+    let (mut word, seen) = mem::pair(64);
+    let waker = Waker::new(seen, 0);
+    for value in [1, u64::MAX - 1, segment::QUIET, segment::QUIET - 1, segment::GONE, 0] {
+        word.store(0, value);
+        let first = waker.look();
+        let is_gone = value == segment::GONE;
+        assert_eq!(first == Wake::Gone, is_gone);
+        assert_eq!(waker.is_gone(), is_gone);
+        assert!(matches!(waker.look_insistently(), Wake::No | Wake::Gone) || first == Wake::Quiet);
+    }
+}
