@@ -1,2 +1,79 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Placeholder.
+//! Local inter-process communication as fast as the memory bus, and safe by construction.
+//!
+//! Two processes exchange messages through shared memory that each writes on its own side only: a
+//! *party wall*. Where memory cannot be shared, or the peer is on another host, the same API runs
+//! over a socket.
+//!
+//! ```
+//! # let directory = tempfile::tempdir()?;
+//! # let address = format!("unix:{}/app.sock", directory.path().display());
+//! // one process
+//! let mut listener = partywall::Listener::bind(&address)?;
+//! # let client = std::thread::spawn(move || {
+//! // the other
+//! let mut channel = partywall::connect(&address).unwrap();
+//! channel.send(b"hello").unwrap();
+//! # });
+//! // the first again
+//! let mut channel = listener.accept()?;
+//! assert_eq!(channel.recv()?, b"hello");
+//! println!("received over {}", channel.transport());
+//! # client.join().unwrap();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to look
+//!
+//! ```text
+//!  listen.rs connect.rs      finding each other         config.rs  what can be chosen
+//!  handshake/                coming to terms            peer.rs    who is there, how far to trust
+//!  channel.rs                both directions            error.rs   what can go wrong
+//!  sender.rs shared.rs       sending: one thread, any   wait.rs    spin, adapt, park, look at intervals
+//!  receiver.rs message.rs    receiving                  half.rs    our memory, and the neighbour's
+//!  transport/wall/           shared memory              transport/socket/  the same records on a socket
+//! ```
+//!
+//! The crate starts no thread, installs no signal handler, and contains no `unsafe`.
+#![forbid(unsafe_code)]
+#![cfg(target_os = "linux")]
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("Partywall maps memory by 64-bit offsets: 32-bit machines are not supported");
+
+mod address;
+mod channel;
+mod config;
+mod connect;
+mod error;
+mod half;
+mod handshake;
+mod listen;
+mod message;
+mod peer;
+mod receiver;
+mod sender;
+mod shared;
+mod stats;
+mod transport;
+mod wait;
+
+pub use address::{Address, AddressError};
+pub use channel::Channel;
+pub use config::{BackPressure, Config, TransportPolicy, TrustPolicy};
+pub use connect::{connect, connect_with};
+pub use error::{
+    AcceptError, BindError, Closed, ConfigError, ConnectError, Fault, HandshakeError, Limit,
+    RecvError, SendError, TooLarge, TryRecvError, TrySendError,
+};
+pub use listen::Listener;
+pub use message::Message;
+pub use partywall_layout::{NoWall, Refusal, Violation};
+pub use partywall_sys::Credentials;
+pub use peer::{Admission, Peer, Trust};
+pub use receiver::{Armed, MessageRef, Receiver};
+pub use sender::{Batch, Reservation, Sender};
+pub use shared::SharedSender;
+pub use stats::{ReceiverStats, SenderStats};
+pub use transport::Transport;
+pub use wait::Wait;

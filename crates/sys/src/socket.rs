@@ -178,6 +178,16 @@ impl Socket {
         Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
     }
 
+    /// Ends the peer's direction as far as we are concerned: a Unix peer that writes on gets an error, a TCP
+    /// peer is not told.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` if the peer has gone already.
+    pub fn shutdown_read(&self) -> io::Result<()> {
+        Ok(rustix::net::shutdown(&self.fd, Shutdown::Read)?)
+    }
+
     /// Ends both directions, for every holder of this socket, and wakes those who wait on it.
     ///
     /// # Errors
@@ -221,6 +231,15 @@ impl Socket {
             Some(name) => format!("client of {name}"),
             None => "unnamed peer".to_owned(),
         }
+    }
+
+    /// Another descriptor of the same socket.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`: no descriptor left.
+    pub fn try_clone(&self) -> io::Result<Socket> {
+        Ok(Socket { fd: self.fd.try_clone()?, family: self.family })
     }
 
     /// Gives up the descriptor.

@@ -375,17 +375,23 @@ pub(crate) enum RecvWire {
 }
 
 impl RecvWire {
-    /// Takes the next message.
+    /// Takes the next message. A `patient` caller waits if there is nothing.
     #[inline]
-    pub(crate) fn try_recv(&mut self) -> Result<Found<Message>, Fault> {
-        on!(self, end => end.try_recv())
+    pub(crate) fn try_recv(&mut self, patient: bool) -> Result<Found<Message>, Fault> {
+        match self {
+            Self::Wall(end) => end.try_recv(),
+            Self::Socket(end) => end.try_recv(patient),
+        }
     }
 
     /// Finds the next message: if it lies inline, without taking it. [`current`](Self::current) then
     /// shows its bytes and [`done`](Self::done) goes on.
     #[inline]
-    pub(crate) fn find(&mut self) -> Result<Found<Option<Message>>, Fault> {
-        on!(self, end => end.find())
+    pub(crate) fn find(&mut self, patient: bool) -> Result<Found<Option<Message>>, Fault> {
+        match self {
+            Self::Wall(end) => end.find(),
+            Self::Socket(end) => end.find(patient),
+        }
     }
 
     /// The bytes of the inline message that [`find`](Self::find) found.
@@ -426,6 +432,12 @@ impl RecvWire {
     /// Tells the sender that nobody receives any more.
     pub(crate) fn close(&mut self) {
         on!(self, end => end.close());
+    }
+
+    /// For one who only ever tries: now and then, whether the sender has ended. `true` if there may
+    /// be something after all.
+    pub(crate) fn notice_end(&mut self) -> Result<bool, Fault> {
+        on!(self, end => end.notice_end())
     }
 
     /// Counters of this end.

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One duplex pipe of messages between two processes: the lowest latency, no multiplexing.
+//!
+//! ```text
+//!   Channel ── split ──▶ Sender    one thread, no lock      ── shared ──▶ SharedSender   any thread
+//!                   └──▶ Receiver  one thread
+//! ```
+//!
+//! The two directions are independent: dropping the sender tells the other side that no more will come,
+//! and what it sends is still received. There is no hidden thread.
+
+use crate::config::Config;
+use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
+use crate::message::Message;
+use crate::peer::Peer;
+use crate::receiver::{MessageRef, Receiver};
+use crate::sender::{Reservation, Sender};
+use crate::transport::{RecvWire, SendWire, Transport};
+use crate::wait::Wait;
+use std::time::Instant;
+
+/// A connection: both directions.
+///
+/// Made by [`connect`](crate::connect) and [`Listener::accept`](crate::Listener::accept).
+#[derive(Debug)]
+pub struct Channel {
+    sender: Sender,
+    receiver: Receiver,
+    peer: Peer,
+    transport: Transport,
+}
+
+impl Channel {
+    pub(crate) fn new(
+        sender: SendWire,
+        receiver: RecvWire,
+        peer: Peer,
+        transport: Transport,
+        config: &Config,
+    ) -> Self {
+        Self {
+            sender: Sender::new(sender, config),
+            receiver: Receiver::new(receiver, config),
+            peer,
+            transport,
+        }
+    }
+
+    /// The two directions, to be used by a thread each.
+    #[must_use]
+    pub fn split(self) -> (Sender, Receiver) {
+        (self.sender, self.receiver)
+    }
+
+    /// The sending direction.
+    pub const fn sender(&mut self) -> &mut Sender {
+        &mut self.sender
+    }
+
+    /// The receiving direction.
+    pub const fn receiver(&mut self) -> &mut Receiver {
+        &mut self.receiver
+    }
+
+    /// Who is on the other side.
+    #[must_use]
+    pub const fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Which transport is used; with the socket, why there is no shared memory.
+    #[must_use]
+    pub const fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// How both directions wait from now on.
+    pub fn set_wait(&mut self, wait: Wait) {
+        self.sender.set_wait(wait);
+        self.receiver.set_wait(wait);
+    }
+
+    /// See [`Sender::send`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn send(&mut self, payload: &[u8]) -> Result<(), SendError> {
+        self.sender.send(payload)
+    }
+
+    /// See [`Sender::try_send`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
+        self.sender.try_send(payload)
+    }
+
+    /// See [`Sender::send_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_deadline(&mut self, payload: &[u8], deadline: Instant) -> Result<(), SendError> {
+        self.sender.send_deadline(payload, deadline)
+    }
+
+    /// See [`Sender::reserve`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, SendError> {
+        self.sender.reserve(len)
+    }
+
+    /// See [`Receiver::recv`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn recv(&mut self) -> Result<Message, RecvError> {
+        self.receiver.recv()
+    }
+
+    /// See [`Receiver::try_recv`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn try_recv(&mut self) -> Result<Message, TryRecvError> {
+        self.receiver.try_recv()
+    }
+
+    /// See [`Receiver::recv_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Message, RecvError> {
+        self.receiver.recv_deadline(deadline)
+    }
+
+    /// See [`Receiver::recv_ref`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn recv_ref(&mut self) -> Result<MessageRef<'_>, RecvError> {
+        self.receiver.recv_ref()
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The handshake without a socket: bytes in, frames out, each in its turn (SPEC 2.2).
+//!
+//! ```text
+//!   connector   ──HELLO▶  await HELLO  ──OFFER▶  await OFFER  ──READY▶  await READY  ▶ run
+//!   acceptor    await HELLO  ──HELLO, OFFER▶  await OFFER  ──READY▶  await READY  ▶ run
+//!                    └── REJECT in place of any frame ──▶ refused
+//! ```
+//!
+//! It asks for exactly the bytes of the next frame, so what follows READY stays in the socket for the
+//! transport. It decides nothing: whether a peer may come in is its user's business.
+
+use partywall_layout::hello::{
+    self, FRAME_BYTES_MAX, Frame, HELLO_TAG, Hello, Offer, PREAMBLE_BYTES, Ready,
+};
+use partywall_layout::{Refusal, Violation};
+
+/// Which frame must come next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaiting {
+    Hello,
+    Offer,
+    Ready,
+    Nothing,
+}
+
+/// What was heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Hello(Box<Hello>),
+    Offer(Box<Offer>),
+    Ready(Ready),
+    Refused(Refusal, String),
+    OtherVersion(u16, u16),
+}
+
+/// Why what was heard makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Misheard {
+    /// These are not the first bytes of Partywall.
+    NotPartywall(Vec<u8>),
+    /// A frame that cannot be, or not now.
+    Violation(Violation),
+}
+
+/// Puts frames together and sees to their order.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    awaiting: Awaiting,
+    frame: Vec<u8>,
+    is_first: bool,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Self {
+        Self {
+            awaiting: Awaiting::Hello,
+            frame: Vec::with_capacity(FRAME_BYTES_MAX),
+            is_first: true,
+        }
+    }
+
+    pub(crate) const fn awaiting(&self) -> Awaiting {
+        self.awaiting
+    }
+
+    /// Whether not a single byte has come yet.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.is_first && self.frame.is_empty()
+    }
+
+    /// How many bytes are missing to the end of the frame, or of what tells its length; never 0
+    /// while a frame is awaited.
+    pub(crate) fn missing(&self) -> usize {
+        let wanted = match self.frame.first_chunk::<PREAMBLE_BYTES>() {
+            None => PREAMBLE_BYTES,
+            // The length was found possible when the preamble came.
+            Some(preamble) => hello::frame_length(preamble).unwrap_or(PREAMBLE_BYTES),
+        };
+        wanted.saturating_sub(self.frame.len())
+    }
+
+    /// Takes at most [`missing`](Self::missing) bytes; what was heard, if that was a whole frame.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<Heard>, Misheard> {
+        self.frame.extend_from_slice(bytes);
+        if self.is_first && !begins_like_ours(&self.frame) {
+            return Err(Misheard::NotPartywall(self.frame.clone()));
+        }
+        let Some(preamble) = self.frame.first_chunk::<PREAMBLE_BYTES>() else { return Ok(None) };
+        let length = hello::frame_length(preamble).map_err(Misheard::Violation)?;
+        if self.frame.len() < length {
+            return Ok(None);
+        }
+        let heard = hello::parse(&self.frame).and_then(|frame| self.turn(&frame));
+        self.is_first = false;
+        self.frame.clear();
+        heard.map(Some).map_err(Misheard::Violation)
+    }
+
+    /// Checks that the frame is the one awaited, and awaits the next.
+    fn turn(&mut self, frame: &Frame<'_>) -> Result<Heard, Violation> {
+        let (heard, next) = match (self.awaiting, frame) {
+            (Awaiting::Hello, Frame::Hello(hello)) => {
+                (Heard::Hello(Box::new(*hello)), Awaiting::Offer)
+            }
+            (Awaiting::Hello, Frame::OtherVersion(oldest, newest)) => {
+                (Heard::OtherVersion(*oldest, *newest), Awaiting::Nothing)
+            }
+            (Awaiting::Offer, Frame::Offer(offer)) => {
+                (Heard::Offer(Box::new(*offer)), Awaiting::Ready)
+            }
+            (Awaiting::Ready, Frame::Ready(ready)) => (Heard::Ready(*ready), Awaiting::Nothing),
+            (_, Frame::Reject(code, text)) => {
+                let text = String::from_utf8_lossy(text).chars().filter(|c| !c.is_control());
+                let refused = Heard::Refused(Refusal::from_number(*code), text.collect());
+                (refused, Awaiting::Nothing)
+            }
+            _ => {
+                return Err(Violation::Frame {
+                    what: "order of frames",
+                    found: self.awaiting as u64,
+                });
+            }
+        };
+        self.awaiting = next;
+        Ok(heard)
+    }
+}
+
+/// Whether `bytes` can be the beginning of HELLO, or of a refusal in its place.
+fn begins_like_ours(bytes: &[u8]) -> bool {
+    let len = bytes.len().min(HELLO_TAG.len());
+    bytes[..len] == HELLO_TAG[..len] || bytes[..len] == hello::REJECT_TAG[..len]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partywall_layout::hello::{Hello, Offer, TRANSPORT_SOCKET, TRANSPORT_WALL};
+    use zerocopy::IntoBytes;
+
+    /// Feeds byte by byte, as a slow peer would.
+    fn drip(machine: &mut Machine, bytes: &[u8]) -> Result<Vec<Heard>, Misheard> {
+        let mut heard = Vec::new();
+        for byte in bytes {
+            assert!(machine.missing() > 0);
+            heard.extend(machine.feed(&[*byte])?);
+        }
+        Ok(heard)
+    }
+
+    #[test]
+    fn frames_come_in_their_order() {
+        let mut machine = Machine::new();
+        let mut all = Hello::new().as_bytes().to_vec();
+        all.extend_from_slice(Offer::new(TRANSPORT_WALL, 0, 0, 1 << 16).as_bytes());
+        all.extend_from_slice(Ready::new(TRANSPORT_WALL, 0).as_bytes());
+        let heard = drip(&mut machine, &all).unwrap();
+        assert!(matches!(heard[..], [Heard::Hello(_), Heard::Offer(_), Heard::Ready(_)]));
+        assert_eq!(machine.awaiting(), Awaiting::Nothing);
+    }
+
+    #[test]
+    fn any_other_order_is_refused() {
+        let hello = Hello::new();
+        let offer = Offer::new(TRANSPORT_SOCKET, 1, 0, 0);
+        let ready = Ready::new(TRANSPORT_SOCKET, 1);
+        let frames = [hello.as_bytes(), offer.as_bytes(), ready.as_bytes()];
+        for order in [[0, 0], [0, 2]] {
+            let mut machine = Machine::new();
+            let result = order.iter().try_for_each(|index| {
+                drip(&mut machine, frames[*index]).map(|_| ())
+            });
+            assert!(matches!(result, Err(Misheard::Violation(_))), "{order:?}");
+        }
+        assert!(matches!(
+            drip(&mut Machine::new(), offer.as_bytes()),
+            Err(Misheard::NotPartywall(_))
+        ));
+    }
+
+    #[test]
+    fn a_stranger_is_recognised_by_its_first_byte() {
+        let mut machine = Machine::new();
+        assert_eq!(machine.feed(b"G"), Err(Misheard::NotPartywall(b"G".to_vec())));
+    }
+}

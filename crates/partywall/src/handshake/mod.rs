@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Coming to terms with whoever connected: the handshake over a socket, without ever waiting.
+//!
+//! ```text
+//!   Pending::progress   reads what is there ─▶ machine.rs: which frame? ─▶ act: check, make, answer
+//!                       ─▶ not yet │ Established │ why not
+//! ```
+//!
+//! The listener drives many of these at a time, a connecting side one; both add the deadline. Nothing is
+//! allocated for a peer before its credentials were admitted, and nothing it sends is believed.
+
+mod machine;
+mod terms;
+
+use crate::channel::Channel;
+use crate::config::Config;
+use crate::error::HandshakeError;
+use crate::half::{OwnHalf, PeerHalf, PeerHalfError};
+use crate::peer::{Peer, Trust, decide_trust};
+use crate::transport::wall::{self, Bells, Limits};
+use crate::transport::{RecvWire, SendWire, Transport, socket};
+use machine::{Awaiting, Heard, Machine, Misheard};
+use partywall_layout::hello::{
+    Hello, OFFER_BELLS, Offer, REJECT_TEXT_MAX, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, RejectHead,
+    SERVICE_CHANNEL, TRANSPORT_SOCKET, TRANSPORT_WALL, VERSION_MAX, VERSION_MIN,
+};
+use partywall_layout::{Geometry, NoWall, Refusal, Violation};
+use partywall_sys::socket::Family;
+use partywall_sys::{
+    Bell, BellError, Credentials, ForkGuard, MemfdError, PidFd, PidFdError, Socket,
+};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use zerocopy::IntoBytes;
+
+/// A handshake under way.
+pub(crate) struct Pending {
+    socket: Socket,
+    guard: ForkGuard,
+    config: Config,
+    geometry: Geometry,
+    is_acceptor: bool,
+    label: String,
+    machine: Machine,
+    own_hello: Hello,
+    /// Descriptors that came with the frame being read.
+    descriptors: Vec<OwnedFd>,
+    /// Descriptors were lost on the way.
+    is_truncated: bool,
+    credentials: Option<Credentials>,
+    known: Option<Known>,
+}
+
+/// What is known of the peer after its HELLO.
+struct Known {
+    hello: Hello,
+    process: Option<PidFd>,
+    trust: Trust,
+    limits: Limits,
+    session_id: [u8; 16],
+    /// What we offered.
+    offered: Result<Offered, NoWall>,
+    /// What came of the peer's offer.
+    accepted: Result<(PeerHalf, Bells), NoWall>,
+}
+
+/// Our half, ready to be used.
+struct Offered {
+    half: OwnHalf,
+    bells: (Bell, Bell),
+    bells_attached: bool,
+}
+
+impl Pending {
+    /// Begins on a fresh connection. The connecting side speaks first.
+    pub(crate) fn begin(
+        socket: Socket,
+        config: &Config,
+        geometry: Geometry,
+        is_acceptor: bool,
+    ) -> Result<Self, HandshakeError> {
+        let obstacle = terms::own_obstacle(config, socket.family());
+        let pending = Self {
+            label: socket.peer_label(),
+            guard: ForkGuard::current(),
+            config: config.clone(),
+            geometry,
+            is_acceptor,
+            machine: Machine::new(),
+            own_hello: terms::own_hello(config, SERVICE_CHANNEL, obstacle),
+            descriptors: Vec::new(),
+            is_truncated: false,
+            credentials: None,
+            known: None,
+            socket,
+        };
+        if !is_acceptor {
+            pending.send_hello()?;
+        }
+        Ok(pending)
+    }
+
+    /// Who it is, for people.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Whether the peer has not said a word: perhaps somebody only looked whether we live.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.machine.is_untouched()
+    }
+
+    /// Goes on as far as the socket allows without waiting; a channel when both sides are ready.
+    pub(crate) fn progress(&mut self) -> Result<Option<Channel>, HandshakeError> {
+        let mut buffer = [0; 256];
+        loop {
+            let missing = self.machine.missing().min(buffer.len());
+            let received = match self.socket.receive(&mut buffer[..missing], true) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(HandshakeError::HungUp { peer: self.label.clone() });
+                }
+                Err(error) => return Err(self.system("receiving", error)),
+            };
+            if received.bytes == 0 {
+                return Err(HandshakeError::HungUp { peer: self.label.clone() });
+            }
+            self.descriptors.extend(received.fds);
+            self.is_truncated |= received.truncated;
+            if self.machine.awaiting() == Awaiting::Hello {
+                self.credentials = received.credentials;
+            }
+            let heard = match self.machine.feed(&buffer[..received.bytes]) {
+                Ok(None) => continue,
+                Ok(Some(heard)) => heard,
+                Err(Misheard::NotPartywall(found)) => {
+                    let (peer, found) = (self.label.clone(), printable(&found));
+                    return Err(HandshakeError::NotPartywall { peer, found });
+                }
+                Err(Misheard::Violation(violation)) => return Err(self.violation(violation)),
+            };
+            if let Some(channel) = self.act(heard)? {
+                return Ok(Some(channel));
+            }
+        }
+    }
+
+    fn act(&mut self, heard: Heard) -> Result<Option<Channel>, HandshakeError> {
+        let descriptors = std::mem::take(&mut self.descriptors);
+        match heard {
+            Heard::Hello(hello) => self.on_hello(*hello, descriptors).map(|()| None),
+            Heard::Offer(offer) => self.on_offer(&offer, descriptors).map(|()| None),
+            Heard::Ready(ready) => self.on_ready(&ready, &descriptors).map(Some),
+            Heard::Refused(refusal, text) => {
+                Err(HandshakeError::Refused { peer: self.label.clone(), refusal, text })
+            }
+            Heard::OtherVersion(theirs_min, theirs_max) => {
+                let (ours_min, ours_max) = (VERSION_MIN, VERSION_MAX);
+                let text = format!("this side speaks versions {ours_min} to {ours_max}");
+                self.reject(Refusal::Version, &text);
+                let peer = self.label.clone();
+                Err(HandshakeError::Version { peer, theirs_min, theirs_max, ours_min, ours_max })
+            }
+        }
+    }
+
+    fn on_hello(
+        &mut self,
+        hello: Hello,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), HandshakeError> {
+        let (asked, offered) = (hello.service.get(), self.own_hello.service.get());
+        if asked != offered {
+            self.reject(Refusal::Service, "this listener offers channels");
+            return Err(HandshakeError::Service { peer: self.label.clone(), asked, offered });
+        }
+        terms::check(&hello).map_err(|violation| self.violation(violation))?;
+        let process = self.identify(descriptors)?;
+        self.admit()?;
+        let trust = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
+        let half_bytes = self.geometry.half_bytes;
+        let session_id = if self.is_acceptor { self.own_hello.nonce } else { hello.nonce };
+        let offered = match terms::obstacle(&self.own_hello, &hello, half_bytes) {
+            Some(reason) => Err(reason),
+            None => self.make_half(session_id, trust),
+        };
+        if let Err(reason) = offered {
+            if !terms::socket_suits(&self.own_hello, &hello) {
+                self.reject(Refusal::Transport, &reason.to_string());
+                return Err(HandshakeError::NoTransport { reason });
+            }
+        }
+        if self.is_acceptor {
+            self.send_hello()?;
+        }
+        self.send_offer(&offered)?;
+        self.known = Some(Known {
+            limits: terms::limits(&self.config, &hello, half_bytes),
+            hello,
+            process,
+            trust,
+            session_id,
+            offered,
+            accepted: Err(NoWall::Policy),
+        });
+        Ok(())
+    }
+
+    /// Finds out which process it is, from the descriptor it sent of itself.
+    fn identify(&self, mut descriptors: Vec<OwnedFd>) -> Result<Option<PidFd>, HandshakeError> {
+        if descriptors.len() > 1 {
+            let found = descriptors.len() as u64;
+            let what = "number of descriptors with HELLO";
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        let (Some(descriptor), Some(who)) = (descriptors.pop(), self.credentials) else {
+            return Ok(None);
+        };
+        if !who.is_pid_visible() {
+            // Another pid namespace: nothing to compare with.
+            return Ok(None);
+        }
+        match PidFd::from_peer(descriptor, who.pid) {
+            Ok(process) => Ok(Some(process)),
+            // Not to be checked, or of a process we cannot see: the socket tells of death alone.
+            Err(PidFdError::Unverifiable { .. }) => Ok(None),
+            Err(PidFdError::OtherProcess { actual: 0, .. }) => Ok(None),
+            Err(error) if error.is_violation() => Err(self.bad_descriptor(error.to_string())),
+            Err(_) => Err(HandshakeError::HungUp { peer: self.label.clone() }),
+        }
+    }
+
+    fn admit(&self) -> Result<(), HandshakeError> {
+        let Some(rule) = &self.config.admission else { return Ok(()) };
+        rule.judge(self.credentials.as_ref()).map_err(|reason| {
+            self.reject(Refusal::Admission, &reason);
+            HandshakeError::NotAdmitted { peer: self.label.clone(), reason }
+        })
+    }
+
+    fn make_half(&self, session_id: [u8; 16], trust: Trust) -> Result<Offered, NoWall> {
+        let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
+        let half = OwnHalf::create(self.geometry, session_id, role).map_err(|error| match error {
+            MemfdError::OutOfMemory { .. } => NoWall::Memory,
+            MemfdError::DescriptorLimit { .. } => NoWall::Descriptors,
+            _ => NoWall::Memfd,
+        })?;
+        let bell = || Bell::new().map_err(|_| NoWall::Descriptors);
+        Ok(Offered { half, bells: (bell()?, bell()?), bells_attached: trust == Trust::Peer })
+    }
+
+    fn on_offer(
+        &mut self,
+        offer: &Offer,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), HandshakeError> {
+        let accepted = self.judge_offer(offer, descriptors)?;
+        let reason = accepted.as_ref().err().copied();
+        if let Some(reason) = reason {
+            let suits = self.known.as_ref().is_some_and(|known| {
+                terms::socket_suits(&self.own_hello, &known.hello)
+            });
+            if !suits {
+                self.reject(Refusal::Transport, &reason.to_string());
+                return Err(HandshakeError::NoTransport { reason });
+            }
+        }
+        if let Some(known) = &mut self.known {
+            known.accepted = accepted;
+        }
+        let transport = if reason.is_some() { TRANSPORT_SOCKET } else { TRANSPORT_WALL };
+        let ready = Ready::new(transport, reason.map_or(0, NoWall::number));
+        self.send(ready.as_bytes(), &[], false)
+    }
+
+    /// Looks at what the peer offers; a reason if there will be no wall.
+    fn judge_offer(
+        &self,
+        offer: &Offer,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Result<(PeerHalf, Bells), NoWall>, HandshakeError> {
+        let is_wall = offer.transport.get() == TRANSPORT_WALL;
+        let has_bells = offer.flags.get() & OFFER_BELLS != 0;
+        let expected = match (is_wall, has_bells) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => 3,
+        };
+        if descriptors.len() > expected {
+            let found = descriptors.len() as u64;
+            let what = "number of descriptors with OFFER";
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        let Some(known) = &self.known else {
+            return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
+        };
+        let offered = match &known.offered {
+            Err(reason) => return Ok(Err(*reason)),
+            Ok(_) if !is_wall => {
+                return Ok(Err(NoWall::from_number(offer.reason.get()).unwrap_or(NoWall::Policy)));
+            }
+            Ok(offered) => offered,
+        };
+        if descriptors.len() < expected {
+            if self.is_truncated {
+                return Ok(Err(NoWall::Descriptors));
+            }
+            let found = descriptors.len() as u64;
+            let what = "number of descriptors with OFFER";
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        let mut descriptors = descriptors.into_iter();
+        let (half, records, room) = (descriptors.next(), descriptors.next(), descriptors.next());
+        let Some(half) = half else { return Ok(Err(NoWall::Descriptors)) };
+        let neighbour = match self.accept_half(known, offer, half.as_fd())? {
+            Ok(neighbour) => neighbour,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let bells = match (records, room) {
+            (Some(records), Some(room)) if offered.bells_attached => {
+                Bells::Eventfd { records: self.bell(records)?, room: self.bell(room)? }
+            }
+            // One of us does not trust the other: bells go over the socket.
+            _ => Bells::Byte,
+        };
+        Ok(Ok((neighbour, bells)))
+    }
+
+    fn accept_half(
+        &self,
+        known: &Known,
+        offer: &Offer,
+        descriptor: BorrowedFd<'_>,
+    ) -> Result<Result<PeerHalf, NoWall>, HandshakeError> {
+        let role = if self.is_acceptor { ROLE_CONNECTOR } else { ROLE_ACCEPTOR };
+        let size = offer.half_size.get();
+        let limit = self.config.map_max_effective();
+        match PeerHalf::accept(descriptor, size, limit, &known.session_id, role) {
+            Ok(half) => {
+                let (found, said) =
+                    (half.geometry.release_entries, known.hello.release_entries.get());
+                if found >= said {
+                    return Ok(Ok(half));
+                }
+                let field = "release entries";
+                Err(self.violation(Violation::HalfHeader { field, found }))
+            }
+            Err(PeerHalfError::Violation(violation)) => Err(self.violation(violation)),
+            Err(PeerHalfError::Map(error)) if error.is_violation() => {
+                Err(self.bad_descriptor(error.to_string()))
+            }
+            Err(PeerHalfError::Map(_)) => Ok(Err(NoWall::Map)),
+        }
+    }
+
+    fn bell(&self, descriptor: OwnedFd) -> Result<Bell, HandshakeError> {
+        Bell::from_peer(descriptor).map_err(|error| match error {
+            BellError::Unverifiable { source } => self.system("checking a bell", source),
+            other => self.bad_descriptor(other.to_string()),
+        })
+    }
+
+    fn on_ready(
+        &mut self,
+        ready: &Ready,
+        descriptors: &[OwnedFd],
+    ) -> Result<Channel, HandshakeError> {
+        if !descriptors.is_empty() {
+            let found = descriptors.len() as u64;
+            let what = "number of descriptors with READY";
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        let Some(known) = self.known.take() else {
+            return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
+        };
+        let theirs = (ready.transport.get() != TRANSPORT_WALL)
+            .then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
+        let peer = Peer {
+            credentials: self.credentials,
+            trust: known.trust,
+            label: self.label.clone(),
+        };
+        let no_wall = match (known.offered, known.accepted, theirs) {
+            (Ok(offered), Ok((neighbour, bells)), None) => {
+                let parts = wall::Parts {
+                    socket: self.take_socket()?,
+                    peer: peer.clone(),
+                    process: known.process,
+                    guard: self.guard,
+                    limits: known.limits,
+                    own: offered.half,
+                    neighbour,
+                    own_bells: offered.bells,
+                    bells,
+                };
+                let (sender, receiver) = wall::assemble(parts, &self.config)
+                    .map_err(|error| self.system("setting up the wall", error))?;
+                let (sender, receiver) = (SendWire::Wall(sender), RecvWire::Wall(receiver));
+                return Ok(Channel::new(sender, receiver, peer, Transport::Wall, &self.config));
+            }
+            (Err(reason), _, _) | (_, Err(reason), _) | (_, _, Some(reason)) => reason,
+        };
+        if !terms::socket_suits(&self.own_hello, &known.hello) {
+            self.reject(Refusal::Transport, &no_wall.to_string());
+            return Err(HandshakeError::NoTransport { reason: no_wall });
+        }
+        let parts = socket::Parts {
+            socket: self.take_socket()?,
+            peer: peer.clone(),
+            process: known.process,
+            guard: self.guard,
+            message_max: known.limits.message,
+            peer_message_max: known.limits.peer_message,
+        };
+        let (sender, receiver) = socket::assemble(parts, &self.config)
+            .map_err(|error| self.system("setting up the socket", error))?;
+        let (sender, receiver) = (SendWire::Socket(sender), RecvWire::Socket(receiver));
+        Ok(Channel::new(sender, receiver, peer, Transport::Socket(no_wall), &self.config))
+    }
+
+    /// The socket goes to the transport; a duplicate descriptor stays with us until we are dropped.
+    fn take_socket(&self) -> Result<Socket, HandshakeError> {
+        self.socket.try_clone().map_err(|error| self.system("duplicating the socket", error))
+    }
+
+    fn send_hello(&self) -> Result<(), HandshakeError> {
+        let is_unix = self.socket.family() == Family::Unix;
+        // Without a pidfd the socket tells of our death alone.
+        let process = if is_unix { PidFd::of_self().ok() } else { None };
+        let descriptors: Vec<_> = process.iter().map(AsFd::as_fd).collect();
+        self.send(self.own_hello.as_bytes(), &descriptors, is_unix)
+    }
+
+    fn send_offer(&self, offered: &Result<Offered, NoWall>) -> Result<(), HandshakeError> {
+        let offered = match offered {
+            Ok(offered) => offered,
+            Err(reason) => {
+                let offer = Offer::new(TRANSPORT_SOCKET, reason.number(), 0, 0);
+                return self.send(offer.as_bytes(), &[], false);
+            }
+        };
+        let flags = if offered.bells_attached { OFFER_BELLS } else { 0 };
+        let offer = Offer::new(TRANSPORT_WALL, 0, flags, self.geometry.half_bytes);
+        let half = offered.half.descriptor.as_fd();
+        let (records, room) = (offered.bells.0.as_fd(), offered.bells.1.as_fd());
+        if offered.bells_attached {
+            self.send(offer.as_bytes(), &[half, records, room], false)
+        } else {
+            self.send(offer.as_bytes(), &[half], false)
+        }
+    }
+
+    fn send(
+        &self,
+        frame: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        credentials: bool,
+    ) -> Result<(), HandshakeError> {
+        match self.socket.send(&[IoSlice::new(frame)], descriptors, credentials, true) {
+            Ok(count) if count == frame.len() => Ok(()),
+            // All frames of a side together are smaller than any socket buffer.
+            Ok(_) => Err(self.system("sending", io::ErrorKind::WriteZero.into())),
+            // The peer may have refused before it hung up: reading will tell.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+            Err(error) => Err(self.system("sending", error)),
+        }
+    }
+
+    /// Tells the peer why not; it may be gone, which is no matter.
+    pub(crate) fn reject(&self, refusal: Refusal, text: &str) {
+        let mut end = text.len().min(REJECT_TEXT_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let head = RejectHead::new(refusal.number(), end);
+        let parts = [IoSlice::new(head.as_bytes()), IoSlice::new(&text.as_bytes()[..end])];
+        let _ = self.socket.write(&parts, true);
+    }
+
+    fn violation(&self, violation: Violation) -> HandshakeError {
+        self.reject(Refusal::Violation, &violation.to_string());
+        HandshakeError::Violation { peer: self.label.clone(), violation }
+    }
+
+    fn bad_descriptor(&self, reason: String) -> HandshakeError {
+        self.reject(Refusal::Violation, &reason);
+        HandshakeError::Descriptor { peer: self.label.clone(), reason }
+    }
+
+    fn system(&self, what: &'static str, source: io::Error) -> HandshakeError {
+        HandshakeError::System { peer: self.label.clone(), what, source }
+    }
+
+    pub(crate) fn timed_out(&self) -> HandshakeError {
+        HandshakeError::TimedOut { peer: self.label.clone() }
+    }
+}
+
+impl AsFd for Pending {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The first bytes of a stranger, for people.
+fn printable(bytes: &[u8]) -> String {
+    let text: String = bytes.iter().take(16).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();
+    format!("\"{text}\"")
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What two HELLOs agree on (SPEC 2.3, 2.4): pure functions of what both sides said.
+
+use crate::config::{Config, TransportPolicy};
+use crate::transport::wall::Limits;
+use partywall_layout::{NoWall, Violation};
+use partywall_layout::hello::{FEATURE_SOCKET, FEATURE_WALL, Hello};
+use partywall_layout::segment::{GRAIN_BYTES, RELEASE_ENTRIES_MAX, RELEASE_ENTRIES_MIN};
+use partywall_sys::socket::Family;
+use zerocopy::little_endian::{U32, U64};
+
+/// Slab books are private memory: however many blocks a neighbour offers to hold, ours are bounded.
+const BLOCKS_MAX: u64 = 1 << 16;
+/// However much a neighbour offers to map, a bound that fits any arithmetic.
+const BYTES_MAX: u64 = 1 << 46;
+
+const _: () = assert!(BLOCKS_MAX <= RELEASE_ENTRIES_MAX);
+
+/// The HELLO of this side. `why_no_wall` is `None` if this side can share memory.
+pub(super) fn own_hello(config: &Config, service: u32, why_no_wall: Option<NoWall>) -> Hello {
+    let mut features = 0;
+    if why_no_wall.is_none() {
+        features |= FEATURE_WALL;
+    }
+    if config.transport != TransportPolicy::Wall {
+        features |= FEATURE_SOCKET;
+    }
+    Hello {
+        features: U64::new(features),
+        service: U32::new(service),
+        why_no_wall: U32::new(why_no_wall.map_or(0, NoWall::number)),
+        map_max: U64::new(config.map_max_effective()),
+        message_max: U64::new(config.message_max_effective()),
+        release_entries: U64::new(config.release_entries),
+        segments_max: U32::new(config.segments_max),
+        pid: U32::new(std::process::id()),
+        nonce: nonce(),
+        ..Hello::new()
+    }
+}
+
+/// Whether what a HELLO says can be (SPEC 2.3).
+pub(super) fn check(theirs: &Hello) -> Result<(), Violation> {
+    let entries = theirs.release_entries.get();
+    let can_share = theirs.features.get() & FEATURE_WALL != 0;
+    let is_possible = entries.is_power_of_two()
+        && (RELEASE_ENTRIES_MIN..=RELEASE_ENTRIES_MAX).contains(&entries);
+    if can_share && !is_possible {
+        return Err(Violation::Frame { what: "HELLO release entries", found: entries });
+    }
+    Ok(())
+}
+
+/// Why this side cannot share memory over a connection of this family, if it cannot.
+pub(super) fn own_obstacle(config: &Config, family: Family) -> Option<NoWall> {
+    match (config.transport, family) {
+        (TransportPolicy::Socket, _) => Some(NoWall::Policy),
+        (_, Family::Tcp) => Some(NoWall::Remote),
+        (_, Family::Unix) => None,
+    }
+}
+
+/// Why the two cannot share memory, as far as their HELLOs tell.
+pub(super) fn obstacle(own: &Hello, theirs: &Hello, half_bytes: u64) -> Option<NoWall> {
+    let said = |hello: &Hello| {
+        if hello.features.get() & FEATURE_WALL != 0 {
+            return None;
+        }
+        Some(NoWall::from_number(hello.why_no_wall.get()).unwrap_or(NoWall::Policy))
+    };
+    let limits = (half_bytes > theirs.map_max.get()).then_some(NoWall::Limits);
+    said(own).or_else(|| said(theirs)).or(limits)
+}
+
+/// Whether both are content with the socket.
+pub(super) fn socket_suits(own: &Hello, theirs: &Hello) -> bool {
+    own.features.get() & theirs.features.get() & FEATURE_SOCKET != 0
+}
+
+/// What limits each side from now on.
+pub(super) fn limits(config: &Config, theirs: &Hello, half_bytes: u64) -> Limits {
+    let own = config.memory_max.min(BYTES_MAX);
+    let mapped = theirs.map_max.get().min(BYTES_MAX).saturating_sub(half_bytes);
+    let whole_grains = |bytes: u64| bytes / GRAIN_BYTES * GRAIN_BYTES;
+    // Our own limit may be odd; what it allows is rounded up, so that a message as long as it fits.
+    let own_memory = own.next_multiple_of(GRAIN_BYTES).min(whole_grains(mapped));
+    #[expect(clippy::cast_possible_truncation, reason = "at most 65,536")]
+    let peer_releases = theirs.release_entries.get().min(BLOCKS_MAX) as u32;
+    Limits {
+        own_memory,
+        own_memory_is_peers: mapped < own,
+        own_segments: theirs.segments_max.get(),
+        peer_message: theirs.message_max.get(),
+        peer_releases,
+        message: config.message_max_effective(),
+        map: config.map_max_effective(),
+        segments: config.segments_max,
+    }
+}
+
+/// Sixteen bytes that no two connections share.
+fn nonce() -> [u8; 16] {
+    use std::hash::{BuildHasher, RandomState};
+    let word = |salt: u64| RandomState::new().hash_one((salt, std::process::id()));
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&word(1).to_le_bytes());
+    bytes[8..].copy_from_slice(&word(2).to_le_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(policy: TransportPolicy, family: Family) -> Hello {
+        let config = Config::default().transport(policy);
+        own_hello(&config, 1, own_obstacle(&config, family))
+    }
+
+    #[test]
+    fn both_must_be_able_to_share_memory() {
+        let wall = hello(TransportPolicy::Auto, Family::Unix);
+        let plain = hello(TransportPolicy::Socket, Family::Unix);
+        let remote = hello(TransportPolicy::Auto, Family::Tcp);
+        let only = hello(TransportPolicy::Wall, Family::Unix);
+        assert_eq!(obstacle(&wall, &wall, 1 << 16), None);
+        assert_eq!(obstacle(&wall, &plain, 1 << 16), Some(NoWall::Policy));
+        assert_eq!(obstacle(&plain, &wall, 1 << 16), Some(NoWall::Policy));
+        assert_eq!(obstacle(&wall, &remote, 1 << 16), Some(NoWall::Remote));
+        assert_eq!(obstacle(&wall, &wall, 1 << 40), Some(NoWall::Limits));
+        assert!(socket_suits(&wall, &plain));
+        assert!(!socket_suits(&only, &plain));
+    }
+
+    #[test]
+    fn the_smaller_limit_counts() {
+        let config = Config::default().memory_max(100 << 20);
+        let mut theirs = hello(TransportPolicy::Auto, Family::Unix);
+        assert!(limits(&config, &theirs, 192 << 10).own_memory_is_peers);
+        theirs.map_max = U64::new(u64::MAX);
+        theirs.release_entries = U64::new(u64::MAX);
+        let agreed = limits(&config, &theirs, 192 << 10);
+        assert_eq!(agreed.own_memory, 100 << 20);
+        assert_eq!(u64::from(agreed.peer_releases), BLOCKS_MAX);
+        theirs.map_max = U64::new(0);
+        assert_eq!(limits(&config, &theirs, 192 << 10).own_memory, 0);
+    }
+
+    #[test]
+    fn nonces_differ() {
+        assert_ne!(nonce(), nonce());
+    }
+}

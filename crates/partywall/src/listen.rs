@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Being found, and letting connections in.
+//!
+//! ```text
+//!   epoll set ◀── listening socket ─▶ new Pending        (none while handshakes_max are under way)
+//!             ◀── each Pending      ─▶ progress ─▶ ready │ refused
+//!             ◀── timer             ─▶ those whose time is up are refused
+//! ```
+//!
+//! All handshakes are driven by whoever calls `accept`: there is no thread, and a peer that stalls
+//! keeps nobody waiting.
+
+use crate::address::{Address, AddressError};
+use crate::channel::Channel;
+use crate::config::Config;
+use crate::error::{AcceptError, BindError, HandshakeError};
+use crate::handshake::Pending;
+use crate::peer::Admission;
+use partywall_layout::{Geometry, Refusal};
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::{EpollSet, ForkGuard, Ready, Timer};
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+const LISTENING: u64 = u64::MAX;
+const TIMER: u64 = u64::MAX - 1;
+
+/// Where connections are accepted.
+///
+/// Dropping it removes its socket file. A file that a dead process left does not stop the next `bind`.
+///
+/// # Examples
+/// ```
+/// # let directory = tempfile::tempdir()?;
+/// # let address = format!("unix:{}/app.sock", directory.path().display());
+/// let mut listener = partywall::Listener::bind(&address)?;
+/// let client = std::thread::spawn(move || {
+///     let mut channel = partywall::connect(&address).unwrap();
+///     channel.send(b"hello").unwrap();
+///     channel.recv().unwrap().to_vec()
+/// });
+/// let mut channel = listener.accept()?;
+/// let message = channel.recv()?;
+/// channel.send(&message)?;
+/// assert_eq!(client.join().unwrap(), b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Listener {
+    set: EpollSet,
+    timer: Timer,
+    socket: partywall_sys::Listener,
+    guard: ForkGuard,
+    address: Address,
+    config: Config,
+    geometry: Geometry,
+    pending: Vec<Option<Underway>>,
+    under_way: usize,
+    ready: VecDeque<Channel>,
+    is_paused: bool,
+    refused: u64,
+    events: Vec<Ready>,
+}
+
+/// A handshake and the time by which it must be done.
+struct Underway {
+    pending: Pending,
+    deadline: Instant,
+}
+
+impl Listener {
+    /// Listens at `address`, with the default [`Config`].
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind<A>(address: A) -> Result<Self, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        Self::bind_with(address, &Config::default())
+    }
+
+    /// Listens at `address`. What `config` says holds for every channel accepted.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let address = address.try_into().map_err(AddressError::from)?;
+        let geometry = config.geometry()?;
+        let mut config = config.clone();
+        let socket = match &address {
+            Address::Path(path) => {
+                partywall_sys::Listener::listen_unix_path(path, config.socket_mode, config.backlog)?
+            }
+            Address::Abstract(name) => {
+                // An abstract name has no permissions: anybody could connect.
+                config.admission.get_or_insert_with(Admission::own_user);
+                partywall_sys::Listener::listen_unix_abstract(name, config.backlog)?
+            }
+            Address::Tcp { .. } => {
+                let resolved = address.resolve()?;
+                if !resolved.ip().is_loopback() && !config.allow_remote {
+                    return Err(BindError::NotLoopback { address: address.to_string() });
+                }
+                partywall_sys::Listener::listen_tcp(resolved, config.backlog)?
+            }
+        };
+        let (set, timer) =
+            (EpollSet::new().map_err(BindError::Setup)?, Timer::new().map_err(BindError::Setup)?);
+        set.add(&socket, EventFlags::IN, LISTENING).map_err(BindError::Setup)?;
+        set.add(&timer, EventFlags::IN, TIMER).map_err(BindError::Setup)?;
+        let bound = socket.local_addr().ok().flatten().map(Address::from);
+        Ok(Self {
+            set,
+            timer,
+            socket,
+            guard: ForkGuard::current(),
+            address: bound.unwrap_or(address),
+            config,
+            geometry,
+            pending: Vec::new(),
+            under_way: 0,
+            ready: VecDeque::new(),
+            is_paused: false,
+            refused: 0,
+            events: Vec::new(),
+        })
+    }
+
+    /// The address, with the port that the system chose where 0 was asked for.
+    #[must_use]
+    pub const fn local_address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The next channel; waits for one.
+    ///
+    /// A peer with which the handshake fails is no error here: it is refused, counted
+    /// ([`refused`](Self::refused)) and told to [`Config::on_refused`].
+    ///
+    /// # Errors
+    /// See [`AcceptError`]. The listener goes on after each; at the descriptor limit, wait a little.
+    pub fn accept(&mut self) -> Result<Channel, AcceptError> {
+        self.accept_until(None)
+    }
+
+    /// As [`accept`](Self::accept), but only until `deadline`.
+    ///
+    /// # Errors
+    /// [`AcceptError::TimedOut`], and as `accept`.
+    pub fn accept_deadline(&mut self, deadline: Instant) -> Result<Channel, AcceptError> {
+        self.accept_until(Some(deadline))
+    }
+
+    /// The next channel if there is one now; also drives the handshakes under way. Never waits.
+    ///
+    /// # Errors
+    /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
+    pub fn try_accept(&mut self) -> Result<Channel, AcceptError> {
+        self.accept_until(Some(Instant::now()))
+    }
+
+    /// How many connections were not let in.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    fn accept_until(&mut self, deadline: Option<Instant>) -> Result<Channel, AcceptError> {
+        loop {
+            if self.guard.is_child() {
+                return Err(AcceptError::Forked);
+            }
+            if let Some(channel) = self.ready.pop_front() {
+                return Ok(channel);
+            }
+            self.set_timer().map_err(AcceptError::Wait)?;
+            let mut events = std::mem::take(&mut self.events);
+            let waited = self.set.wait(&mut events, deadline);
+            let served = waited.map_err(AcceptError::Wait).and_then(|_| self.serve(&events));
+            let was_empty = events.is_empty();
+            self.events = events;
+            served?;
+            if was_empty && self.ready.is_empty() {
+                return Err(AcceptError::TimedOut);
+            }
+        }
+    }
+
+    fn serve(&mut self, events: &[Ready]) -> Result<(), AcceptError> {
+        let mut result = Ok(());
+        for event in events {
+            match event.token {
+                LISTENING => result = self.admit(),
+                TIMER => self.expire().map_err(AcceptError::Wait)?,
+                #[expect(clippy::cast_possible_truncation, reason = "an index we gave out")]
+                token => self.drive(token as usize),
+            }
+        }
+        self.expire().map_err(AcceptError::Wait)?;
+        self.pause_or_resume().map_err(AcceptError::Wait)?;
+        result
+    }
+
+    /// Takes new connections, as many as may be under way.
+    fn admit(&mut self) -> Result<(), AcceptError> {
+        while self.under_way < self.config.handshakes_max {
+            let Some(socket) = self.socket.accept()? else { break };
+            let deadline = Instant::now() + self.config.handshake_timeout;
+            let begun = Pending::begin(socket, &self.config, self.geometry, true);
+            let pending = match begun {
+                Ok(pending) => pending,
+                Err(error) => {
+                    self.tell(&error);
+                    continue;
+                }
+            };
+            let index = self.pending.iter().position(Option::is_none).unwrap_or_else(|| {
+                self.pending.push(None);
+                self.pending.len() - 1
+            });
+            let added = self.set.add(&pending, EventFlags::IN | EventFlags::RDHUP, index as u64);
+            added.map_err(AcceptError::Wait)?;
+            self.pending[index] = Some(Underway { pending, deadline });
+            self.under_way += 1;
+            // What a fast peer sent is there already.
+            self.drive(index);
+        }
+        Ok(())
+    }
+
+    fn drive(&mut self, index: usize) {
+        let Some(Some(underway)) = self.pending.get_mut(index) else { return };
+        match underway.pending.progress() {
+            Ok(None) => {}
+            Ok(Some(channel)) => {
+                self.finish(index);
+                self.ready.push_back(channel);
+            }
+            Err(error) => {
+                let was_untouched = underway.pending.is_untouched();
+                self.finish(index);
+                // Whoever connects and leaves without a word only looked whether we live.
+                if !(was_untouched && matches!(error, HandshakeError::HungUp { .. })) {
+                    self.tell(&error);
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, index: usize) {
+        if let Some(underway) = self.pending.get_mut(index).and_then(Option::take) {
+            // The channel holds a duplicate, which would keep the socket in the set.
+            let _ = self.set.remove(&underway.pending);
+            self.under_way -= 1;
+        }
+    }
+
+    /// Refuses those whose time is up.
+    fn expire(&mut self) -> std::io::Result<()> {
+        self.timer.drain()?;
+        let now = Instant::now();
+        for index in 0..self.pending.len() {
+            let Some(Some(underway)) = self.pending.get(index) else { continue };
+            if underway.deadline <= now {
+                let error = underway.pending.timed_out();
+                underway.pending.reject(Refusal::Busy, "the handshake took too long");
+                self.finish(index);
+                self.tell(&error);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_timer(&self) -> std::io::Result<()> {
+        let earliest = self.pending.iter().flatten().map(|underway| underway.deadline).min();
+        self.timer.set(earliest)
+    }
+
+    /// While as many handshakes are under way as may be, new connections wait in the backlog.
+    fn pause_or_resume(&mut self) -> std::io::Result<()> {
+        let must_pause = self.under_way >= self.config.handshakes_max;
+        if must_pause != self.is_paused {
+            let interest = if must_pause { EventFlags::empty() } else { EventFlags::IN };
+            self.set.modify(&self.socket, interest, LISTENING)?;
+            self.is_paused = must_pause;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, error: &HandshakeError) {
+        self.refused += 1;
+        if let Some(told) = &self.config.on_refused {
+            told(error);
+        }
+    }
+}
+
+impl AsFd for Listener {
+    /// A descriptor that becomes readable when [`try_accept`](Self::try_accept) has something to do.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener")
+            .field("address", &self.address)
+            .field("under_way", &self.under_way)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Listener {
+    /// The TCP address bound, if it is one.
+    #[must_use]
+    pub fn local_socket_addr(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok().flatten()
+    }
+}

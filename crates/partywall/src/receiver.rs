@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Receiving: owned messages, or a look at the ring itself.
+
+use crate::config::Config;
+use crate::error::{Fault, RecvError, TryRecvError};
+use crate::message::Message;
+use crate::stats::ReceiverStats;
+use crate::transport::{Found, RecvWire, Waited};
+use crate::wait::{Spinner, Wait};
+use std::fmt;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+/// The receiving direction of a channel.
+///
+/// Dropping it tells the sender, whose next `send` returns `Closed`.
+#[derive(Debug)]
+pub struct Receiver {
+    wire: RecvWire,
+    wait: Wait,
+    spinner: Spinner,
+}
+
+/// What [`Receiver::arm`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Armed {
+    /// There is something to do now: do not poll.
+    Ready,
+    /// Nothing now; the descriptor becomes readable when there may be.
+    Armed,
+}
+
+impl Receiver {
+    pub(crate) fn new(wire: RecvWire, config: &Config) -> Self {
+        Self { wire, wait: config.wait, spinner: Spinner::new(config.spin_budget) }
+    }
+
+    /// How to wait from now on.
+    pub const fn set_wait(&mut self, wait: Wait) {
+        self.wait = wait;
+    }
+
+    /// The next message; waits for one.
+    ///
+    /// A short message is copied out of the ring, a long one is a view of the sender's memory.
+    ///
+    /// # Errors
+    /// [`RecvError::Closed`] when no more will come: everything sent before has been received.
+    /// [`RecvError::Fault`] if the channel is broken.
+    #[inline]
+    pub fn recv(&mut self) -> Result<Message, RecvError> {
+        self.recv_until(None)
+    }
+
+    /// As [`recv`](Self::recv), but only until `deadline`.
+    ///
+    /// # Errors
+    /// [`RecvError::TimedOut`], and as `recv`.
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Message, RecvError> {
+        self.recv_until(Some(deadline))
+    }
+
+    /// The next message if one is there now. Never waits.
+    ///
+    /// # Errors
+    /// [`TryRecvError::Empty`] if none is there now, and as [`recv`](Self::recv).
+    #[inline]
+    pub fn try_recv(&mut self) -> Result<Message, TryRecvError> {
+        match self.wire.try_recv(false)? {
+            Found::Some(message) => Ok(message),
+            Found::Nothing => self.look_at_the_end(),
+            Found::End(closed) => Err(closed.into()),
+        }
+    }
+
+    /// A look at the next message where it lies, without any copy; waits for one.
+    ///
+    /// It borrows the receiver, and keeps its place in the ring until it is dropped.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    #[inline]
+    pub fn recv_ref(&mut self) -> Result<MessageRef<'_>, RecvError> {
+        self.recv_ref_until(None)
+    }
+
+    /// As [`recv_ref`](Self::recv_ref), but only until `deadline`.
+    ///
+    /// # Errors
+    /// [`RecvError::TimedOut`], and as `recv`.
+    pub fn recv_ref_deadline(&mut self, deadline: Instant) -> Result<MessageRef<'_>, RecvError> {
+        self.recv_ref_until(Some(deadline))
+    }
+
+    /// As [`recv_ref`](Self::recv_ref) if a message is there now. Never waits.
+    ///
+    /// # Errors
+    /// As [`try_recv`](Self::try_recv).
+    #[inline]
+    pub fn try_recv_ref(&mut self) -> Result<MessageRef<'_>, TryRecvError> {
+        match self.wire.find(false)? {
+            Found::Some(owned) => Ok(MessageRef { receiver: self, owned }),
+            Found::Nothing => {
+                self.wire.notice_end()?;
+                Err(TryRecvError::Empty)
+            }
+            Found::End(closed) => Err(closed.into()),
+        }
+    }
+
+    /// For a foreign event loop: call this before polling the descriptor ([`AsFd`]), and poll only if
+    /// it returns [`Armed::Armed`]. When the descriptor is readable, receive with
+    /// [`try_recv`](Self::try_recv) until `Empty`, then call this again. Never read the descriptor.
+    ///
+    /// # Errors
+    /// [`Fault`] if the channel is broken.
+    pub fn arm(&mut self) -> Result<Armed, Fault> {
+        Ok(if self.wire.arm()? { Armed::Ready } else { Armed::Armed })
+    }
+
+    /// Counters of this direction.
+    #[must_use]
+    pub fn stats(&self) -> ReceiverStats {
+        self.wire.stats()
+    }
+
+    #[inline]
+    fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Message, RecvError> {
+        loop {
+            match self.wire.try_recv(true)? {
+                Found::Some(message) => return Ok(message),
+                Found::Nothing => self.wait_until(deadline)?,
+                Found::End(closed) => return Err(closed.into()),
+            }
+        }
+    }
+
+    #[inline]
+    fn recv_ref_until(&mut self, deadline: Option<Instant>) -> Result<MessageRef<'_>, RecvError> {
+        loop {
+            match self.wire.find(true)? {
+                Found::Some(owned) => return Ok(MessageRef { receiver: self, owned }),
+                Found::Nothing => self.wait_until(deadline)?,
+                Found::End(closed) => return Err(closed.into()),
+            }
+        }
+    }
+
+    fn wait_until(&mut self, deadline: Option<Instant>) -> Result<(), RecvError> {
+        match self.wire.wait(self.wait, &mut self.spinner, deadline)? {
+            Waited::Again => Ok(()),
+            Waited::TimedOut => Err(RecvError::TimedOut),
+        }
+    }
+
+    /// Nothing is there: for one who only ever tries, look now and then whether the sender lives.
+    #[cold]
+    fn look_at_the_end(&mut self) -> Result<Message, TryRecvError> {
+        if !self.wire.notice_end()? {
+            return Err(TryRecvError::Empty);
+        }
+        match self.wire.try_recv(false)? {
+            Found::Some(message) => Ok(message),
+            Found::Nothing => Err(TryRecvError::Empty),
+            Found::End(closed) => Err(closed.into()),
+        }
+    }
+}
+
+impl AsFd for Receiver {
+    /// A descriptor that becomes readable when there may be something to receive; see
+    /// [`arm`](Self::arm).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wire.descriptor()
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.wire.close();
+    }
+}
+
+/// A message where it lies. Dropping it goes on to the next.
+pub struct MessageRef<'a> {
+    receiver: &'a mut Receiver,
+    /// A message that does not lie inline.
+    owned: Option<Message>,
+}
+
+impl MessageRef<'_> {
+    /// The message as a value of its own: copied if it is short, without a copy if it is long.
+    #[must_use]
+    pub fn into_message(mut self) -> Message {
+        self.owned.take().unwrap_or_else(|| Message::copied(self.receiver.wire.current()))
+    }
+}
+
+impl Deref for MessageRef<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.owned.as_ref().map_or_else(|| self.receiver.wire.current(), Message::as_slice)
+    }
+}
+
+impl Drop for MessageRef<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.receiver.wire.done();
+    }
+}
+
+impl fmt::Debug for MessageRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MessageRef").field("len", &self.len()).finish()
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a channel counts. On a wall the same numbers stand in the half and can be read from outside.
+
+/// Counters of a sending end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SenderStats {
+    /// Messages sent.
+    pub messages: u64,
+    /// Payload bytes sent.
+    pub bytes: u64,
+    /// Messages that went without a copy.
+    pub zero_copy: u64,
+    /// Messages that were copied through the ring because no memory was left.
+    pub overflows: u64,
+    /// Times the receiver was woken.
+    pub bells: u64,
+    /// Times the sender slept because there was no room.
+    pub sleeps: u64,
+    /// Bytes of shared memory for large messages that exist now.
+    pub memory_bytes: u64,
+    /// Bytes of it that are reserved, or that the receiver looks at.
+    pub memory_used_bytes: u64,
+    /// Large messages that the receiver has not dropped yet.
+    pub blocks_out: u64,
+}
+
+/// Counters of a receiving end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceiverStats {
+    /// Messages received.
+    pub messages: u64,
+    /// Payload bytes received.
+    pub bytes: u64,
+    /// Messages received without a copy, or (isolated) copied out of shared memory.
+    pub zero_copy: u64,
+    /// Times the sender was woken because there was room again.
+    pub bells: u64,
+    /// Times the receiver slept because nothing was there.
+    pub sleeps: u64,
+    /// Times something came while the receiver spun.
+    pub spins_paid: u64,
+}

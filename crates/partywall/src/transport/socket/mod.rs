@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The same records on a stream socket: for remote peers, or where memory cannot be shared (SPEC 8).
+//!
+//! ```text
+//!   DATA        header (16) │ payload
+//!   BLOB        header (16) │ body (32) │ the message's bytes, not counted in positions
+//!   CLOSE_WRITE header (16), then the sending direction is shut down
+//! ```
+//!
+//! The kernel's socket buffer takes the place of the ring, so a bell is not needed, and everything is
+//! copied. Positions count the same footprints as on a wall: a stream that lost or repeated bytes is
+//! noticed at once.
+
+mod receiver;
+mod sender;
+
+pub(crate) use receiver::SocketReceiver;
+pub(crate) use sender::SocketSender;
+
+use crate::config::Config;
+use crate::error::Fault;
+use crate::peer::Peer;
+use partywall_layout::Violation;
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::{EpollSet, ForkGuard, PidFd, Socket};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+/// Payloads up to this many bytes SHOULD be sent as DATA (SPEC 8.2).
+const DATA_BYTES_SHOULD: usize = 16 * 1024 - 16;
+/// Payloads of DATA are never longer than this (SPEC 8.2).
+const DATA_BYTES_MAX: u32 = 64 * 1024;
+
+const SOCKET: u64 = 0;
+const PROCESS: u64 = 1;
+
+/// What both ends of one side share.
+#[derive(Debug)]
+pub(crate) struct Line {
+    guard: ForkGuard,
+    peer: Peer,
+    socket: Socket,
+    /// Unix only: a forked child of a dead peer may keep its socket open.
+    process: Option<PidFd>,
+    /// Readable when something may be there to receive.
+    records: EpollSet,
+    /// Readable when there may be room to send.
+    room: EpollSet,
+    /// The longest message we receive.
+    message_max: u64,
+    /// The longest message the other side receives.
+    peer_message_max: u64,
+    violation: OnceLock<Violation>,
+    ends_open: Mutex<u8>,
+}
+
+/// Everything a socket transport is made of.
+pub(crate) struct Parts {
+    pub socket: Socket,
+    pub peer: Peer,
+    pub process: Option<PidFd>,
+    pub guard: ForkGuard,
+    pub message_max: u64,
+    pub peer_message_max: u64,
+}
+
+/// Puts the parts together.
+pub(crate) fn assemble(
+    parts: Parts,
+    config: &Config,
+) -> io::Result<(SocketSender, SocketReceiver)> {
+    let Parts { socket, peer, process, guard, message_max, peer_message_max } = parts;
+    let (records, room) = (EpollSet::new()?, EpollSet::new()?);
+    records.add(&socket, EventFlags::IN | EventFlags::RDHUP, SOCKET)?;
+    room.add(&socket, EventFlags::OUT, SOCKET)?;
+    if let Some(process) = &process {
+        records.add(process, EventFlags::IN, PROCESS)?;
+        room.add(process, EventFlags::IN, PROCESS)?;
+    }
+    let line = Arc::new(Line {
+        guard,
+        peer,
+        socket,
+        process,
+        records,
+        room,
+        message_max,
+        peer_message_max,
+        violation: OnceLock::new(),
+        ends_open: Mutex::new(2),
+    });
+    Ok((SocketSender::new(Arc::clone(&line), config), SocketReceiver::new(line)))
+}
+
+impl Line {
+    pub(crate) const fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
+        self.records.as_fd()
+    }
+
+    pub(crate) fn room_descriptor(&self) -> BorrowedFd<'_> {
+        self.room.as_fd()
+    }
+
+    #[inline]
+    fn check(&self) -> Result<(), Fault> {
+        if self.guard.is_child() {
+            return Err(Fault::Forked);
+        }
+        match self.violation.get() {
+            None => Ok(()),
+            Some(violation) => Err(self.fault(*violation)),
+        }
+    }
+
+    #[cold]
+    fn violated(&self, violation: Violation) -> Fault {
+        let first = *self.violation.get_or_init(|| violation);
+        let _ = self.socket.shutdown_both();
+        self.fault(first)
+    }
+
+    fn fault(&self, violation: Violation) -> Fault {
+        Fault::Violation { peer: self.peer.to_string(), violation }
+    }
+
+    /// Sleeps until there may be room; whether the other process died.
+    pub(crate) fn sleep_for_room(&self, deadline: Option<Instant>) -> io::Result<bool> {
+        Ok(self.room.wait_tokens(deadline)? & 1 << PROCESS != 0)
+    }
+
+    /// Sleeps until there may be something; whether the other process died.
+    fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
+        Ok(self.records.wait_tokens(deadline)? & 1 << PROCESS != 0)
+    }
+
+    /// One of our ends closes; the socket goes with the last, for every holder of it.
+    fn depart(&self) {
+        let mut open = self.ends_open.lock().unwrap_or_else(PoisonError::into_inner);
+        *open -= 1;
+        if *open == 0 {
+            let _ = self.socket.shutdown_both();
+        }
+    }
+
+    pub(crate) fn process_is_watched(&self) -> bool {
+        self.process.is_some()
+    }
+}
+
+/// Whether an error of the socket means that the other side is gone.
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut
+    )
+}

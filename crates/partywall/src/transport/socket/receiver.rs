@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiving end of a socket: reads many records at a time, large messages straight to their place.
+//!
+//! ```text
+//!   buffer  │ done │ DATA │ DATA │ BLOB header and body │ …        at most one DATA and some
+//!   large           bytes of a BLOB as they arrive: what is announced is not allocated at once
+//! ```
+
+use super::{DATA_BYTES_MAX, Line, is_gone};
+use crate::error::{Closed, Fault};
+use crate::message::Message;
+use crate::stats::ReceiverStats;
+use crate::transport::{Found, Waited, has_passed, waiting_failed};
+use crate::wait::{Spinner, Spun, Wait};
+use partywall_layout::record::{BlobBody, Kind, WireHeader};
+use partywall_layout::ring::Position;
+use partywall_layout::{RecordHeader, Violation};
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+use zerocopy::FromBytes;
+
+/// The receiving end.
+#[derive(Debug)]
+pub(crate) struct SocketReceiver {
+    line: Arc<Line>,
+    position: Position,
+    buffer: Vec<u8>,
+    /// The bytes read and not yet parsed: a range of `buffer`.
+    start: usize,
+    end: usize,
+    large: Option<Large>,
+    /// The length of the inline message that `find` found; it lies at `start`.
+    current: Option<usize>,
+    /// The last read took all there was: the next look may wait at once.
+    is_drained: bool,
+    /// The other process died: what it sent before is delivered, then it is the end.
+    died: bool,
+    ended: Option<Closed>,
+    /// How often `try_recv` found nothing.
+    looks_in_vain: u32,
+    stats: ReceiverStats,
+}
+
+/// A large message on its way.
+#[derive(Debug)]
+struct Large {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+const HEADER: usize = size_of::<WireHeader>();
+const BODY: usize = size_of::<BlobBody>();
+/// Holds the longest DATA record.
+const BUFFER_BYTES: usize = HEADER + DATA_BYTES_MAX as usize;
+/// A large message grows by at least this much at a time, and by no more than doubling.
+const LARGE_STEP: usize = 1 << 20;
+/// One who only tries learns of a death after so many looks at the latest.
+const LOOKS_IN_VAIN_MAX: u32 = 256;
+/// So many reads in one go at most: try_recv must come back even if the sender never stops.
+const READS_MAX: usize = 64;
+
+/// What a read brought.
+enum Read {
+    Some,
+    Nothing,
+    End,
+}
+
+impl SocketReceiver {
+    pub(super) fn new(line: Arc<Line>) -> Self {
+        Self {
+            line,
+            position: Position(0),
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+            large: None,
+            current: None,
+            is_drained: false,
+            died: false,
+            ended: None,
+            looks_in_vain: 0,
+            stats: ReceiverStats::default(),
+        }
+    }
+
+    pub(crate) const fn line(&self) -> &Arc<Line> {
+        &self.line
+    }
+
+    /// Takes the next message. A `patient` caller waits if there is nothing.
+    pub(crate) fn try_recv(&mut self, patient: bool) -> Result<Found<Message>, Fault> {
+        match self.find(patient)? {
+            Found::Some(Some(message)) => Ok(Found::Some(message)),
+            Found::Some(None) => {
+                let message = Message::copied(self.current());
+                self.done();
+                Ok(Found::Some(message))
+            }
+            Found::Nothing => Ok(Found::Nothing),
+            Found::End(closed) => Ok(Found::End(closed)),
+        }
+    }
+
+    /// Finds the next message; one that lies whole in the buffer stays there until `done`.
+    pub(crate) fn find(&mut self, patient: bool) -> Result<Found<Option<Message>>, Fault> {
+        self.line.check()?;
+        if self.current.is_some() {
+            return Ok(Found::Some(None));
+        }
+        for _ in 0..READS_MAX {
+            if let Some(closed) = self.ended {
+                return Ok(Found::End(closed));
+            }
+            if let Some(found) = self.parse().map_err(|violation| self.line.violated(violation))? {
+                return Ok(found);
+            }
+            if patient && std::mem::take(&mut self.is_drained) {
+                return Ok(Found::Nothing);
+            }
+            match self.read(true)? {
+                Read::Some => {}
+                Read::Nothing if self.died => self.ended = Some(Closed::Disconnected),
+                Read::Nothing => return Ok(Found::Nothing),
+                Read::End => self.ended = Some(Closed::Disconnected),
+            }
+        }
+        Ok(Found::Nothing)
+    }
+
+    pub(crate) fn current(&self) -> &[u8] {
+        self.current.map_or(&[], |len| &self.buffer[self.start..self.start + len])
+    }
+
+    pub(crate) const fn done(&mut self) {
+        if let Some(len) = self.current.take() {
+            self.start += len;
+            self.count(len);
+        }
+    }
+
+    /// Waits until there may be something.
+    pub(crate) fn wait(
+        &mut self,
+        wait: Wait,
+        spinner: &mut Spinner,
+        deadline: Option<Instant>,
+    ) -> Result<Waited, Fault> {
+        let mut failed = None;
+        loop {
+            let spun = spinner.spin(wait, || match self.read(true) {
+                Ok(Read::Nothing) => false,
+                Ok(Read::Some) => true,
+                Ok(Read::End) => {
+                    self.ended = Some(Closed::Disconnected);
+                    true
+                }
+                Err(fault) => {
+                    failed = Some(fault);
+                    true
+                }
+            });
+            match (spun, failed.take()) {
+                (_, Some(fault)) => return Err(fault),
+                (Spun::Ready, None) => {
+                    self.stats.spins_paid += 1;
+                    return Ok(Waited::Again);
+                }
+                (Spun::Exhausted, None) => break,
+                (Spun::Pause, None) => {
+                    self.died |= self.line.sleep_for_records(Some(Instant::now())).map_err(waiting_failed)?;
+                    if self.died {
+                        return Ok(Waited::Again);
+                    }
+                }
+            }
+            if has_passed(deadline) {
+                return Ok(Waited::TimedOut);
+            }
+        }
+        if has_passed(deadline) {
+            return Ok(Waited::TimedOut);
+        }
+        self.stats.sleeps += 1;
+        self.sleep(wait, deadline)?;
+        Ok(Waited::Again)
+    }
+
+    /// Whether there is something, or may be; a descriptor tells of what comes later.
+    pub(crate) fn arm(&mut self) -> Result<bool, Fault> {
+        self.line.check()?;
+        if self.ended.is_some() || self.died || self.current.is_some() {
+            return Ok(true);
+        }
+        if self.is_ready() {
+            return Ok(true);
+        }
+        let tokens = self.line.records.wait_tokens(Some(Instant::now())).map_err(waiting_failed)?;
+        self.is_drained = false;
+        Ok(tokens != 0)
+    }
+
+    /// Now and then asks whether the other process lives, for one who never waits.
+    pub(crate) fn notice_end(&mut self) -> Result<bool, Fault> {
+        self.looks_in_vain = (self.looks_in_vain + 1) % LOOKS_IN_VAIN_MAX;
+        if self.looks_in_vain == 0 && self.line.process.is_some() {
+            self.died |=
+                self.line.sleep_for_records(Some(Instant::now())).map_err(waiting_failed)?;
+        }
+        Ok(self.died)
+    }
+
+    /// The other side learns of it by its next write, as far as the kernel tells it.
+    pub(crate) fn close(&mut self) {
+        if self.line.guard.is_owner() {
+            let _ = self.line.socket.shutdown_read();
+            self.line.depart();
+        }
+    }
+
+    pub(crate) const fn stats(&self) -> ReceiverStats {
+        self.stats
+    }
+
+    /// Whether the buffer holds something that `find` would act on.
+    fn is_ready(&self) -> bool {
+        let unread = &self.buffer[self.start..self.end];
+        if let Some(large) = &self.large {
+            return large.bytes.len() + unread.len() >= large.len;
+        }
+        let Ok((wire, after)) = WireHeader::read_from_prefix(unread) else { return false };
+        let second = u64::from(wire.len.get());
+        match RecordHeader::check_words(self.position, wire.word0.get(), second) {
+            Ok(record) if matches!(record.kind, Kind::Data | Kind::Blob) => {
+                after.len() >= record.len as usize
+            }
+            // The end, or a violation.
+            _ => true,
+        }
+    }
+
+    fn sleep(&mut self, wait: Wait, deadline: Option<Instant>) -> Result<(), Fault> {
+        if let Wait::Timed(period) = wait {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            std::thread::sleep(left.map_or(period, |left| left.min(period)));
+            self.is_drained = false;
+            return Ok(());
+        }
+        if deadline.is_none() && self.line.process.is_none() {
+            // Nothing but the socket can wake us: let the read itself wait.
+            if matches!(self.read(false)?, Read::End) {
+                self.ended = Some(Closed::Disconnected);
+            }
+            return Ok(());
+        }
+        self.died |= self.line.sleep_for_records(deadline).map_err(waiting_failed)?;
+        self.is_drained = false;
+        Ok(())
+    }
+
+    /// Looks for a whole record in the buffer.
+    fn parse(&mut self) -> Result<Option<Found<Option<Message>>>, Violation> {
+        if let Some(large) = &mut self.large {
+            // The buffer may hold the beginning of a large message.
+            let taken = (self.end - self.start).min(large.len - large.bytes.len());
+            large.bytes.extend_from_slice(&self.buffer[self.start..self.start + taken]);
+            self.start += taken;
+            if large.bytes.len() < large.len {
+                return Ok(None);
+            }
+            let bytes = self.large.take().map(|large| large.bytes).unwrap_or_default();
+            self.count(bytes.len());
+            return Ok(Some(Found::Some(Some(Message::from_vec(bytes)))));
+        }
+        let unread = &self.buffer[self.start..self.end];
+        let Ok((wire, after)) = WireHeader::read_from_prefix(unread) else { return Ok(None) };
+        let second = u64::from(wire.len.get()) | u64::from(wire.stream.get()) << 32;
+        let record = RecordHeader::check_words(self.position, wire.word0.get(), second)?;
+        match record.kind {
+            Kind::Data => {
+                if record.len > DATA_BYTES_MAX {
+                    let max = u64::from(DATA_BYTES_MAX);
+                    let (position, len) = (self.position.0, record.len);
+                    return Err(Violation::RecordLength { position, len, max });
+                }
+                if u64::from(record.len) > self.line.message_max {
+                    let (len, max) = (record.len.into(), self.line.message_max);
+                    return Err(Violation::MessageLength { len, max });
+                }
+                if after.len() < record.len as usize {
+                    return Ok(None);
+                }
+                self.start += HEADER;
+                self.position = self.position.plus(record.footprint());
+                self.current = Some(record.len as usize);
+                Ok(Some(Found::Some(None)))
+            }
+            Kind::Blob => self.begin_large(&record),
+            Kind::CloseWrite if record.len > 0 => {
+                let (position, found) = (self.position.0, record.len.into());
+                let what = "body where none may be";
+                Err(Violation::Body { position, what, found })
+            }
+            Kind::CloseWrite => {
+                self.ended = Some(Closed::Finished);
+                Ok(Some(Found::End(Closed::Finished)))
+            }
+            other => {
+                let (position, kind) = (self.position.0, other as u8);
+                Err(Violation::Unexpected { position, kind })
+            }
+        }
+    }
+
+    fn begin_large(
+        &mut self,
+        record: &RecordHeader,
+    ) -> Result<Option<Found<Option<Message>>>, Violation> {
+        let bad = |what, found| Violation::Body { position: record.position.0, what, found };
+        if record.len as usize != BODY {
+            return Err(bad("blob length", record.len.into()));
+        }
+        let after = &self.buffer[self.start + HEADER..self.end];
+        let Ok((body, _)) = BlobBody::read_from_prefix(after) else { return Ok(None) };
+        let others = body.block.get() | body.offset.get() | u64::from(body.segment.get() | body.zero.get());
+        if others != 0 {
+            return Err(bad("blob body on a socket", others));
+        }
+        let (len, max) = (body.length.get(), self.line.message_max);
+        if len > max {
+            return Err(Violation::MessageLength { len, max });
+        }
+        let Ok(len) = usize::try_from(len) else {
+            return Err(Violation::MessageLength { len, max });
+        };
+        self.start += HEADER + BODY;
+        self.position = self.position.plus(record.footprint());
+        self.large = Some(Large { bytes: Vec::new(), len });
+        // With what the buffer holds of it, it may be whole already.
+        self.parse()
+    }
+
+    /// Reads once: into the large message if one is on its way, else into the buffer.
+    fn read(&mut self, nonblocking: bool) -> Result<Read, Fault> {
+        let room = match &mut self.large {
+            Some(large) if self.start == self.end => {
+                let had = large.bytes.len();
+                let step = had.max(LARGE_STEP).min(large.len - had);
+                // Zeroed, because safe code reads into initialised memory only.
+                large.bytes.resize(had + step, 0);
+                let read = self.line.socket.read(&mut large.bytes[had..], nonblocking);
+                large.bytes.truncate(had + read.as_ref().map_or(0, |count| *count));
+                return self.judge(read, step);
+            }
+            _ => {
+                if self.buffer.is_empty() {
+                    self.buffer.resize(BUFFER_BYTES, 0);
+                }
+                if self.start > 0 {
+                    self.buffer.copy_within(self.start..self.end, 0);
+                    (self.start, self.end) = (0, self.end - self.start);
+                }
+                self.buffer.len() - self.end
+            }
+        };
+        let read = self.line.socket.read(&mut self.buffer[self.end..], nonblocking);
+        self.end += read.as_ref().map_or(0, |count| *count);
+        self.judge(read, room)
+    }
+
+    fn judge(&mut self, read: io::Result<usize>, room: usize) -> Result<Read, Fault> {
+        match read {
+            Ok(0) => Ok(Read::End),
+            Ok(count) => {
+                self.is_drained = count < room;
+                Ok(Read::Some)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Read::Nothing),
+            Err(error) if is_gone(&error) => Ok(Read::End),
+            Err(error) => Err(Fault::system("reading from the socket", error)),
+        }
+    }
+
+    const fn count(&mut self, len: usize) {
+        self.stats.messages += 1;
+        self.stats.bytes += len as u64;
+    }
+}

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sending end of a socket: frames messages and writes them as far as the kernel takes them.
+//!
+//! A message counts as sent as soon as its first byte went. What the kernel does not take of it is
+//! either written on by the waiting caller or, where nobody waits, kept (`rest`) and written before
+//! anything else.
+
+use super::{DATA_BYTES_SHOULD, Line, is_gone};
+use crate::config::Config;
+use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
+use crate::stats::SenderStats;
+use crate::transport::{Memory, Progress, Unsent};
+use partywall_layout::record::{BlobBody, HEADER_BYTES, Kind};
+use partywall_layout::ring::footprint;
+use partywall_layout::{Position, RecordHeader};
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+/// The sending end.
+#[derive(Debug)]
+pub(crate) struct SocketSender {
+    line: Arc<Line>,
+    position: Position,
+    /// Bytes of messages that count as sent but were not taken by the kernel yet.
+    rest: Vec<u8>,
+    /// How many bytes of `rest` went.
+    rest_sent: usize,
+    /// Framed messages of the open batch.
+    batch: Vec<u8>,
+    /// The position behind the open batch, and how many messages and payload bytes it has.
+    batch_end: Position,
+    batch_messages: u64,
+    batch_bytes: u64,
+    batch_footprint_max: u64,
+    batch_bytes_max: u64,
+    /// The framing of the message that goes in pieces at this moment.
+    framing: Framing,
+    stats: SenderStats,
+    end: Option<Closed>,
+}
+
+/// Header and, for a BLOB, body.
+#[derive(Clone, Copy, Debug)]
+struct Framing {
+    bytes: [u8; FRAMING_MAX],
+    len: usize,
+    footprint: u64,
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "16")]
+const FRAMING_MAX: usize = HEADER_BYTES as usize + size_of::<BlobBody>();
+
+/// When an end is dropped with bytes of sent messages still unwritten, it waits this long for room.
+const LINGER: Duration = Duration::from_secs(1);
+
+impl SocketSender {
+    pub(super) fn new(line: Arc<Line>, config: &Config) -> Self {
+        Self {
+            line,
+            position: Position(0),
+            rest: Vec::new(),
+            rest_sent: 0,
+            batch: Vec::new(),
+            batch_end: Position(0),
+            batch_messages: 0,
+            batch_bytes: 0,
+            batch_footprint_max: config.ring_bytes / 2,
+            batch_bytes_max: config.memory_max,
+            framing: Framing { bytes: [0; FRAMING_MAX], len: 0, footprint: 0 },
+            stats: SenderStats::default(),
+            end: None,
+        }
+    }
+
+    pub(crate) const fn line(&self) -> &Arc<Line> {
+        &self.line
+    }
+
+    /// Sends a whole message at once or not at all; what the kernel does not take is kept.
+    pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        let mut progress = Progress::default();
+        match self.send_on(payload, &mut progress) {
+            Err(Unsent::Full) if progress.started => {
+                self.keep(payload, &progress);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Sends a message as far as the kernel takes it.
+    pub(crate) fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent> {
+        self.check()?;
+        if !progress.started {
+            self.check_length(payload.len() as u64)?;
+            self.flush()?;
+            self.framing = framing(self.position, payload.len());
+        }
+        let total = self.framing.len + payload.len();
+        while progress.sent < total {
+            let framing = &self.framing.bytes[progress.sent.min(self.framing.len)..self.framing.len];
+            let bytes = &payload[progress.sent.saturating_sub(self.framing.len)..];
+            let written = self.line.socket.write(&[IoSlice::new(framing), IoSlice::new(bytes)], true);
+            let written = self.judge(written)?;
+            if !progress.started {
+                progress.started = true;
+                self.position = self.position.plus(self.framing.footprint);
+            }
+            progress.sent += written;
+        }
+        self.count(payload.len());
+        Ok(())
+    }
+
+    /// Nobody waits any longer for a message of which bytes went: it counts as sent.
+    pub(crate) fn give_up(&mut self, payload: &[u8], progress: &Progress) -> Result<(), SendError> {
+        if !progress.started {
+            return Err(SendError::TimedOut);
+        }
+        self.keep(payload, progress);
+        Ok(())
+    }
+
+    pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
+        self.check()?;
+        self.check_length(len as u64)?;
+        Ok(Memory::Private(vec![0; len]))
+    }
+
+    pub(crate) fn commit(
+        &mut self,
+        memory: &mut Option<Memory>,
+        progress: &mut Progress,
+    ) -> Result<(), Unsent> {
+        let Some(taken) = memory.take() else { return Ok(()) };
+        let sent = self.send_on(taken.as_slice(), progress);
+        if sent.is_err() {
+            *memory = Some(taken);
+        }
+        sent
+    }
+
+    pub(crate) fn release(&mut self, memory: Memory) {
+        drop(memory);
+    }
+
+    pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        self.check_length(payload.len() as u64)?;
+        if self.batch.is_empty() {
+            self.batch_end = self.position;
+        }
+        let framing = framing(self.batch_end, payload.len());
+        let open = self.batch_end.since(self.position);
+        let is_full = open + framing.footprint > self.batch_footprint_max
+            || (self.batch.len() + payload.len()) as u64 > self.batch_bytes_max.max(1 << 16);
+        if is_full {
+            let (len, max) = (payload.len() as u64, self.batch_footprint_max - open);
+            return Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
+        }
+        self.batch.extend_from_slice(&framing.bytes[..framing.len]);
+        self.batch.extend_from_slice(payload);
+        self.batch_end = self.batch_end.plus(framing.footprint);
+        self.batch_messages += 1;
+        self.batch_bytes += payload.len() as u64;
+        Ok(())
+    }
+
+    pub(crate) fn commit_batch(&mut self) -> Result<(), Unsent> {
+        self.check()?;
+        self.flush()?;
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        // Nothing is left over from before, so the batch becomes what is to be written.
+        self.rest.clear();
+        self.rest_sent = 0;
+        std::mem::swap(&mut self.rest, &mut self.batch);
+        self.position = self.batch_end;
+        self.stats.messages += std::mem::take(&mut self.batch_messages);
+        self.stats.bytes += std::mem::take(&mut self.batch_bytes);
+        match self.flush() {
+            Err(Unsent::Full) => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(crate) fn abort_batch(&mut self) {
+        self.batch.clear();
+        self.batch_messages = 0;
+        self.batch_bytes = 0;
+    }
+
+    /// A socket has no memory of its own to give back but an idle buffer.
+    pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
+        self.check()?;
+        if all && self.rest_sent == self.rest.len() {
+            (self.rest, self.batch) = (Vec::new(), Vec::new());
+            self.rest_sent = 0;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left over.
+    pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
+        while self.rest_sent < self.rest.len() {
+            let bytes = IoSlice::new(&self.rest[self.rest_sent..]);
+            let written = self.line.socket.write(&[bytes], true);
+            self.rest_sent += self.judge(written)?;
+        }
+        self.rest.clear();
+        self.rest_sent = 0;
+        Ok(())
+    }
+
+    /// A socket needs no declaration.
+    pub(crate) fn arm(&mut self, _quiet: bool) -> Result<(), Fault> {
+        self.stats.sleeps += 1;
+        self.line.check()
+    }
+
+    pub(crate) const fn disarm(&mut self) {}
+
+    pub(crate) const fn note_hang_up(&mut self) {
+        self.end = Some(Closed::Disconnected);
+    }
+
+    /// Writes what is left, then CLOSE_WRITE, and shuts the direction down.
+    pub(crate) fn close(&mut self) {
+        if self.line.guard.is_child() {
+            return;
+        }
+        if self.end.is_none() && self.line.violation.get().is_none() {
+            let header =
+                RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };
+            self.rest.extend_from_slice(header.to_wire().as_bytes());
+            let deadline = Instant::now() + LINGER;
+            while matches!(self.flush(), Err(Unsent::Full)) && Instant::now() < deadline {
+                if self.line.sleep_for_room(Some(deadline)).unwrap_or(true) {
+                    break;
+                }
+            }
+        }
+        let _ = self.line.socket.shutdown_write();
+        self.line.depart();
+    }
+
+    pub(crate) fn stats(&self) -> SenderStats {
+        let rest = (self.rest.len() - self.rest_sent) as u64;
+        SenderStats { memory_bytes: self.rest.capacity() as u64, memory_used_bytes: rest, ..self.stats }
+    }
+
+    fn check(&self) -> Result<(), Unsent> {
+        self.line.check().map_err(Unsent::Fault)?;
+        self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)))
+    }
+
+    fn check_length(&self, len: u64) -> Result<(), Unsent> {
+        let max = self.line.peer_message_max;
+        if len <= max {
+            return Ok(());
+        }
+        Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::PeerMessage }))
+    }
+
+    /// Keeps what was not taken of a message, to be written first.
+    fn keep(&mut self, payload: &[u8], progress: &Progress) {
+        let framing = &self.framing.bytes[progress.sent.min(self.framing.len)..self.framing.len];
+        self.rest.extend_from_slice(framing);
+        self.rest.extend_from_slice(&payload[progress.sent.saturating_sub(self.framing.len)..]);
+        self.count(payload.len());
+    }
+
+    const fn count(&mut self, len: usize) {
+        self.stats.messages += 1;
+        self.stats.bytes += len as u64;
+    }
+
+    /// What a write came to.
+    fn judge(&mut self, written: io::Result<usize>) -> Result<usize, Unsent> {
+        match written {
+            Ok(count) => Ok(count),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Unsent::Full),
+            Err(error) if is_gone(&error) => {
+                self.end = Some(Closed::Disconnected);
+                Err(Unsent::Closed(Closed::Disconnected))
+            }
+            Err(error) => Err(Unsent::Fault(Fault::system("writing to the socket", error))),
+        }
+    }
+}
+
+/// The framing of a message of `len` bytes at `position`.
+fn framing(position: Position, len: usize) -> Framing {
+    let mut bytes = [0; FRAMING_MAX];
+    let (record, rest) = bytes.split_at_mut(FRAMING_MAX - size_of::<BlobBody>());
+    if len <= DATA_BYTES_SHOULD {
+        #[expect(clippy::cast_possible_truncation, reason = "less than 16 KiB")]
+        let header = RecordHeader { position, kind: Kind::Data, len: len as u32, stream: 0 };
+        record.copy_from_slice(header.to_wire().as_bytes());
+        return Framing { bytes, len: record_len(), footprint: footprint(len as u64) };
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "32")]
+    let body_len = size_of::<BlobBody>() as u32;
+    let header = RecordHeader { position, kind: Kind::Blob, len: body_len, stream: 0 };
+    record.copy_from_slice(header.to_wire().as_bytes());
+    let zero = U64::new(0);
+    let body = BlobBody {
+        block: zero,
+        segment: U32::new(0),
+        zero: U32::new(0),
+        offset: zero,
+        length: U64::new(len as u64),
+    };
+    rest.copy_from_slice(body.as_bytes());
+    Framing { bytes, len: FRAMING_MAX, footprint: footprint(body_len.into()) }
+}
+
+const fn record_len() -> usize {
+    FRAMING_MAX - size_of::<BlobBody>()
+}
+

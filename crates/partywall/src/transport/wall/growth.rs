@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory for large messages: taken from the system as needed, given back when idle (SPEC 5.4).
+//!
+//! ```text
+//!   segment 0: the slab of the half ─▶ 1 ─▶ 2 ─▶ …   each as large as all before, or as the message
+//!   a new segment   descriptor beside the wall, then SEGMENT in the ring, then the first BLOB in it
+//!   an idle one     taken out of the slab, SEGMENT_RETIRE in the ring, unmapped
+//! ```
+//!
+//! What must be told is owed until it was published: a batch that is aborted does not lose it.
+
+use super::beside::segment_frame;
+use super::sender::WallSender;
+use crate::config::BackPressure;
+use crate::error::{Fault, Limit, TooLarge};
+use crate::half::create_memory;
+use crate::transport::Unsent;
+use partywall_layout::record::{Kind, SegmentBody};
+use partywall_layout::ring::footprint;
+use partywall_layout::segment::{GRAIN_BYTES, sending};
+use partywall_ring::Block;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+/// The first segment is at least this large: below, system calls cost more than memory.
+const SEGMENT_BYTES_MIN: u64 = 256 << 10;
+/// What is owed at most at a time: beyond, nothing grows or shrinks until it was told.
+const OWED_MAX: usize = 4;
+
+/// The books over segments beyond the first.
+#[derive(Debug)]
+pub(super) struct Growth {
+    first_bytes: u64,
+    next_number: u32,
+    /// Number and size of each segment.
+    segments: Vec<(u32, u64)>,
+    owed: VecDeque<(Kind, SegmentBody)>,
+    /// How many of those owed stand in the open batch.
+    in_batch: usize,
+    idle_after: Duration,
+    /// When a segment was first seen idle.
+    idle_since: Option<Instant>,
+}
+
+impl Growth {
+    pub(super) const fn new(first_bytes: u64, idle_after: Duration) -> Self {
+        Self {
+            first_bytes,
+            next_number: 1,
+            segments: Vec::new(),
+            owed: VecDeque::new(),
+            in_batch: 0,
+            idle_after,
+            idle_since: None,
+        }
+    }
+
+    /// The open batch was published.
+    #[inline]
+    pub(super) fn told(&mut self) {
+        if self.in_batch > 0 {
+            self.owed.drain(..self.in_batch);
+            self.in_batch = 0;
+        }
+    }
+
+    /// The open batch was forgotten.
+    pub(super) const fn untold(&mut self) {
+        self.in_batch = 0;
+    }
+
+    /// How much ring telling everything may take.
+    pub(super) const fn owed_bytes_max(&self) -> u64 {
+        // One more for an abort fragment.
+        (OWED_MAX as u64 + 1) * footprint(size_of::<SegmentBody>() as u64)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.segments.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn owe(&mut self, kind: Kind, number: u32, bytes: u64) {
+        let zero = U32::new(0);
+        let body = SegmentBody { number: U32::new(number), zero, size: U64::new(bytes) };
+        self.owed.push_back((kind, body));
+    }
+}
+
+impl WallSender {
+    /// Appends what is owed to the open batch: before anything else goes.
+    #[inline]
+    pub(super) fn append_owed(&mut self) -> Result<(), Unsent> {
+        if self.owes_abort || self.growth.owed.len() > self.growth.in_batch {
+            self.append_owed_now()?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn append_owed_now(&mut self) -> Result<(), Unsent> {
+        if self.owes_abort {
+            // A message can be given up only while no batch is open, so this is the first record of
+            // one; published alone, nothing can roll it back.
+            self.append(Kind::FragmentAbort, &[])?;
+            self.producer.publish();
+            self.owes_abort = false;
+        }
+        while let Some((kind, body)) = self.growth.owed.get(self.growth.in_batch).copied() {
+            self.append(kind, &[body.as_bytes()])?;
+            self.growth.in_batch += 1;
+        }
+        Ok(())
+    }
+
+    /// A block for a message of `len` bytes.
+    pub(super) fn allocate(&mut self, len: usize) -> Result<Block, Unsent> {
+        self.check_length(len as u64)?;
+        self.reclaim()?;
+        if let Some(block) = self.slab.allocate(len) {
+            self.note_idle();
+            return Ok(block);
+        }
+        if self.slab.is_at_block_limit() || self.growth.owed.len() + 2 > OWED_MAX {
+            return Err(Unsent::Full);
+        }
+        self.grow(len as u64)?;
+        self.slab.allocate(len).ok_or(Unsent::Full)
+    }
+
+    /// Whether a message of this length can go by memory at all.
+    fn check_length(&self, len: u64) -> Result<(), Unsent> {
+        let limits = &self.wall.limits;
+        let too_large = |max, limit| Err(Unsent::TooLarge(TooLarge { len, max, limit }));
+        if len > limits.peer_message {
+            return too_large(limits.peer_message, Limit::PeerMessage);
+        }
+        let largest = self.growth.first_bytes.max(limits.own_memory);
+        if len <= largest {
+            return Ok(());
+        }
+        if self.policy == BackPressure::Overflow {
+            return Err(Unsent::Full);
+        }
+        let is_peers = limits.own_memory_is_peers;
+        too_large(largest, if is_peers { Limit::PeerMap } else { Limit::OwnMemory })
+    }
+
+    /// Whether a message of this length can go through the ring in fragments.
+    pub(super) fn check_overflow(&self, len: usize) -> Result<(), Unsent> {
+        let (len, max) = (len as u64, self.wall.limits.peer_message);
+        if len <= max {
+            return Ok(());
+        }
+        Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::PeerMessage }))
+    }
+
+    /// Adds a segment in which `len` bytes fit.
+    fn grow(&mut self, len: u64) -> Result<(), Unsent> {
+        let needed = len.max(1).next_multiple_of(GRAIN_BYTES);
+        let limits = self.wall.limits;
+        if needed > limits.own_memory {
+            return Err(Unsent::Full);
+        }
+        while self.growth.bytes() + needed > limits.own_memory
+            || self.growth.segments.len() >= limits.own_segments as usize
+        {
+            if self.growth.owed.len() + 2 > OWED_MAX || !self.retire_one() {
+                return Err(Unsent::Full);
+            }
+        }
+        let doubled = self.growth.bytes().max(SEGMENT_BYTES_MIN).next_multiple_of(GRAIN_BYTES);
+        let bytes = needed.max(doubled.min(limits.own_memory - self.growth.bytes()));
+        self.add_segment(bytes, needed)
+    }
+
+    fn add_segment(&mut self, wanted: u64, needed: u64) -> Result<(), Unsent> {
+        let created = create_memory("partywall-segment", wanted)
+            .map(|made| (wanted, made))
+            .or_else(|_| create_memory("partywall-segment", needed).map(|made| (needed, made)));
+        let (bytes, (memory, descriptor)) = match created {
+            Ok(made) => made,
+            // If blocks are out, their coming home helps; if not, waiting would be for ever.
+            Err(_) if self.slab.out() > 0 || self.policy == BackPressure::Overflow => {
+                return Err(Unsent::Full);
+            }
+            Err(error) => {
+                let source = io::Error::other(error.to_string());
+                return Err(Unsent::Fault(Fault::system("making memory for a message", source)));
+            }
+        };
+        let number = self.growth.next_number;
+        let frame = segment_frame(number);
+        let sent = self.wall.socket.send(
+            &[IoSlice::new(&frame)],
+            &[descriptor.as_fd()],
+            false,
+            true,
+        );
+        match sent {
+            Ok(count) if count == frame.len() => {}
+            // Nothing went, or the neighbour is gone, which waiting will tell.
+            _ => return Err(Unsent::Full),
+        }
+        self.growth.next_number += 1;
+        self.growth.segments.push((number, bytes));
+        self.growth.owe(Kind::Segment, number, bytes);
+        self.slab.add_segment(number, memory);
+        self.counters.set(sending::MEMORY, self.slab.bytes());
+        Ok(())
+    }
+
+    /// Takes one idle segment out of use; whether there was one.
+    fn retire_one(&mut self) -> bool {
+        let Some((number, memory)) = self.slab.take_idle_segment() else { return false };
+        drop(memory);
+        let known = self.growth.segments.iter().position(|(known, _)| *known == number);
+        let bytes = known.map_or(0, |index| self.growth.segments.swap_remove(index).1);
+        self.growth.owe(Kind::SegmentRetire, number, bytes);
+        self.counters.set(sending::MEMORY, self.slab.bytes());
+        true
+    }
+
+    /// Takes segments out of use that were idle long enough, or all idle ones.
+    pub(super) fn retire_idle(&mut self, all: bool) {
+        if !all && self.growth.idle_since.is_none_or(|since| since.elapsed() < self.growth.idle_after)
+        {
+            return;
+        }
+        self.growth.idle_since = None;
+        while self.growth.owed.len() < OWED_MAX - 1 && self.retire_one() {}
+    }
+
+    /// Remembers since when memory lies idle, and gives it back in time.
+    fn note_idle(&mut self) {
+        if self.growth.segments.is_empty() || !self.slab.has_idle_segment() {
+            self.growth.idle_since = None;
+            return;
+        }
+        match self.growth.idle_since {
+            None => self.growth.idle_since = Some(Instant::now()),
+            Some(_) => self.retire_idle(false),
+        }
+    }
+}

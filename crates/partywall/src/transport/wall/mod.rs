@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Native shared memory: two halves, each written by its owner only (SPEC 3 to 7).
+//!
+//! ```text
+//!   WallSender ────┐                                  ┌──── WallReceiver
+//!    producer      │            Wall (shared)         │      consumer
+//!    slab          ├─ doors, bells, release ring,  ───┤      segments
+//!    sleeper: room │  neighbour's words, fork guard   │      sleeper: records
+//!                  └──────────────┬───────────────────┘
+//!                       View, View, View: blocks we still look at
+//! ```
+//!
+//! The sending and the receiving end share no mutable memory but the release ring, which views on any
+//! thread write to, behind a lock that is private to this process. The socket carries bells, segment
+//! descriptors and the news of the end, never payload, so nothing can overtake the ring.
+
+mod beside;
+mod counters;
+mod door;
+mod fragments;
+mod growth;
+mod receiver;
+mod segments;
+mod sender;
+
+pub(crate) use receiver::WallReceiver;
+pub(crate) use segments::View;
+pub(crate) use sender::WallSender;
+
+use crate::config::Config;
+use crate::error::{Closed, Fault};
+use crate::half::{OwnHalf, PeerHalf};
+use crate::peer::{Peer, Trust};
+use crate::transport::Glance;
+use beside::{Beside, News};
+use door::{Door, Woken};
+use partywall_layout::Violation;
+use partywall_layout::hello::BESIDE_BELL;
+use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
+use partywall_ring::{PeerMem, Releaser, Wake, Waker};
+use partywall_sys::{Bell, ForkGuard, PidFd, Socket};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+/// What both ends of one side, and its views, share.
+#[derive(Debug)]
+pub(crate) struct Wall {
+    guard: ForkGuard,
+    peer: Peer,
+    limits: Limits,
+    socket: Socket,
+    /// `None` where the kernel or the namespaces have none: then the socket tells alone.
+    process: Option<PidFd>,
+    bells: Bells,
+    /// Where we sleep until records come.
+    records: Door,
+    /// Where we sleep until room comes.
+    room: Door,
+    /// The neighbour's control page.
+    neighbour: PeerMem,
+    beside: Mutex<Beside>,
+    releaser: Mutex<Releaser>,
+    room_waker: Waker,
+    violation: OnceLock<Violation>,
+    /// How many of our two ends are open.
+    ends_open: Mutex<u8>,
+}
+
+/// What both sides agreed to, in bytes unless it says otherwise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The most slab memory of ours besides the half: our own limit and the neighbour's.
+    pub own_memory: u64,
+    /// Whether the neighbour's limit is the smaller one.
+    pub own_memory_is_peers: bool,
+    /// How many segments of ours the neighbour maps at a time.
+    pub own_segments: u32,
+    /// The longest message the neighbour receives.
+    pub peer_message: u64,
+    /// How many blocks the neighbour holds at a time.
+    pub peer_releases: u32,
+    /// The longest message we receive.
+    pub message: u64,
+    /// The most memory of the neighbour that we map.
+    pub map: u64,
+    /// How many segments of the neighbour we map at a time.
+    pub segments: u32,
+}
+
+/// How the two sides wake each other.
+#[derive(Debug)]
+pub(crate) enum Bells {
+    /// By the neighbour's eventfds.
+    Eventfd {
+        /// Rung when records came for it.
+        records: Bell,
+        /// Rung when room came for it.
+        room: Bell,
+    },
+    /// By a byte on the socket.
+    Byte,
+}
+
+/// Everything a wall is made of, once both sides are ready.
+pub(crate) struct Parts {
+    pub socket: Socket,
+    pub peer: Peer,
+    pub process: Option<PidFd>,
+    pub guard: ForkGuard,
+    pub limits: Limits,
+    pub own: OwnHalf,
+    pub neighbour: PeerHalf,
+    /// The bells we sleep by: for records, for room.
+    pub own_bells: (Bell, Bell),
+    pub bells: Bells,
+}
+
+/// Which of the neighbour's sleepers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sleeping {
+    /// The one that waits for records.
+    ForRecords,
+    /// The one that waits for room.
+    ForRoom,
+}
+
+/// Puts the parts together.
+pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(WallSender, WallReceiver)> {
+    let Parts { socket, peer, process, guard, limits, own, neighbour, own_bells, bells } = parts;
+    let is_byte = matches!(bells, Bells::Byte);
+    let records = Door::new(own_bells.0, &socket, process.as_ref(), is_byte)?;
+    let room = Door::new(own_bells.1, &socket, process.as_ref(), is_byte)?;
+    let control = neighbour.control.clone();
+    let wall = Arc::new(Wall {
+        guard,
+        peer,
+        socket,
+        process,
+        bells,
+        records,
+        room,
+        beside: Mutex::new(Beside::new(limits.segments)),
+        releaser: Mutex::new(Releaser::new(own.release_ring, own.released)),
+        room_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
+        limits,
+        violation: OnceLock::new(),
+        ends_open: Mutex::new(2),
+        neighbour: control,
+    });
+    let sender = sender::Parts {
+        ring: own.ring,
+        ring_size: own.geometry.ring,
+        asleep: own.asleep_room,
+        counters: own.sending_counters,
+        slab: own.slab,
+        release_ring: neighbour.release_ring,
+    };
+    let receiver = receiver::Parts {
+        ring: neighbour.ring,
+        ring_size: neighbour.geometry.ring,
+        consumed: own.consumed,
+        asleep: own.asleep_records,
+        counters: own.receiving_counters,
+        slab: neighbour.slab,
+        half_bytes: neighbour.geometry.half_bytes,
+    };
+    let sender = WallSender::new(Arc::clone(&wall), sender, config);
+    Ok((sender, WallReceiver::new(wall, receiver)))
+}
+
+impl Wall {
+    pub(crate) const fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
+        self.records.as_fd()
+    }
+
+    pub(crate) fn room_descriptor(&self) -> BorrowedFd<'_> {
+        self.room.as_fd()
+    }
+
+    /// Our own process, not a forked child of it, and nothing untrue was heard from the neighbour.
+    #[inline]
+    fn check(&self) -> Result<(), Fault> {
+        if self.guard.is_child() {
+            return Err(Fault::Forked);
+        }
+        match self.violation.get() {
+            None => Ok(()),
+            Some(violation) => Err(self.fault(*violation)),
+        }
+    }
+
+    /// Ends the connection because the neighbour broke a rule.
+    #[cold]
+    fn violated(&self, violation: Violation) -> Fault {
+        let first = *self.violation.get_or_init(|| violation);
+        // The neighbour may be gone already.
+        let _ = self.socket.shutdown_both();
+        self.fault(first)
+    }
+
+    fn fault(&self, violation: Violation) -> Fault {
+        Fault::Violation { peer: self.peer.to_string(), violation }
+    }
+
+    fn is_isolated(&self) -> bool {
+        self.peer.trust == Trust::Isolated
+    }
+
+    /// What a waiter for room looks at.
+    #[inline]
+    pub(crate) fn glance(&self) -> Glance {
+        let is_gone = self.neighbour.peek(word(ASLEEP_RECORDS)) == GONE;
+        Glance([
+            self.neighbour.peek(word(CONSUMED)),
+            self.neighbour.peek(word(RELEASED)),
+            u64::from(is_gone),
+        ])
+    }
+
+    /// Wakes the neighbour.
+    fn ring(&self, sleeping: Sleeping) {
+        // A ring that fails finds the neighbour dead or already rung; both show elsewhere.
+        let _ = match (&self.bells, sleeping) {
+            (Bells::Eventfd { records, .. }, Sleeping::ForRecords) => records.ring(),
+            (Bells::Eventfd { room, .. }, Sleeping::ForRoom) => room.ring(),
+            (Bells::Byte, _) => self.socket.write(&[IoSlice::new(&[BESIDE_BELL])], true).map(|_| ()),
+        };
+    }
+
+    /// Rings for room if the neighbour sleeps for it.
+    fn wake_for_room(&self) -> bool {
+        let must_ring = self.room_waker.look() == Wake::Ring;
+        if must_ring {
+            self.ring(Sleeping::ForRoom);
+        }
+        must_ring
+    }
+
+    /// Gives a block back to the neighbour.
+    pub(crate) fn release(&self, block: u64) {
+        if self.guard.is_child() {
+            return;
+        }
+        lock(&self.releaser).release(block);
+        let _ = self.wake_for_room();
+    }
+
+    pub(crate) fn sleep_for_room(&self, deadline: Option<Instant>) -> io::Result<bool> {
+        let woken = self.room.sleep(deadline)?;
+        Ok(self.heed(woken, &self.records))
+    }
+
+    fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
+        let woken = self.records.sleep(deadline)?;
+        Ok(self.heed(woken, &self.room))
+    }
+
+    /// Whether the neighbour has hung up or died, without waiting.
+    fn is_neighbour_gone(&self) -> bool {
+        self.room.drain().is_ok_and(|woken| self.heed(woken, &self.records))
+    }
+
+    /// Acts on what woke us; whether the neighbour is gone.
+    fn heed(&self, woken: Woken, other: &Door) -> bool {
+        if !woken.socket {
+            return woken.died;
+        }
+        if matches!(self.bells, Bells::Eventfd { .. }) {
+            // Only a hang-up makes this socket readable for us. Descriptors that came before it
+            // stay there until their records ask for them.
+            return true;
+        }
+        match self.read_beside(other) {
+            Ok(news) => news.hung_up || woken.died,
+            Err(violation) => {
+                let _ = self.violated(violation);
+                true
+            }
+        }
+    }
+
+    /// Reads the socket; a bell may have been meant for the other sleeper of ours, so it rings too.
+    fn read_beside(&self, other: &Door) -> Result<News, Violation> {
+        let news = lock(&self.beside).read(&self.socket)?;
+        if news.bell {
+            other.ring_ourselves();
+        }
+        Ok(news)
+    }
+
+    /// One of our ends closes; with the last one the neighbour sees us hang up.
+    fn depart(&self) {
+        let mut open = lock(&self.ends_open);
+        *open -= 1;
+        if *open == 0 {
+            // Not only close(): a forked child, or a view, may keep the descriptor.
+            let _ = self.socket.shutdown_both();
+        }
+    }
+
+    /// How the connection ended, when it did not end in order.
+    const fn disconnected() -> Closed {
+        Closed::Disconnected
+    }
+
+    /// The neighbour's process, if known, for people.
+    pub(crate) fn process_is_watched(&self) -> bool {
+        self.process.is_some()
+    }
+}
+
+/// A lock of ours whose holders never panic half-way.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The offset of a word in the control page.
+#[expect(clippy::cast_possible_truncation, reason = "within a page")]
+const fn word(offset: u64) -> usize {
+    offset as usize
+}

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiving end of a wall: takes records in order, believes nothing, tells how far it is.
+//!
+//! ```text
+//!   DATA ──────────────▶ message, copied out of the ring (or shown in place)
+//!   BLOB ──────────────▶ message, a view of the neighbour's memory (or a copy, if isolated)
+//!   FRAGMENT… LAST ────▶ message, put together in private memory
+//!   SEGMENT, …RETIRE ──▶ memory comes and goes; go on
+//!   CLOSE_WRITE ───────▶ the end
+//! ```
+//!
+//! After a hang-up it looks once more, because everything that was committed is delivered; then it is
+//! the end.
+
+use super::counters::Counters;
+use super::segments::{SegmentError, Segments};
+use super::{Sleeping, Wall};
+use crate::error::{Closed, Fault};
+use crate::message::Message;
+use crate::stats::ReceiverStats;
+use crate::transport::{Found, Waited, has_passed, until, waiting_failed};
+use crate::wait::{Spinner, Spun, Wait};
+use partywall_layout::record::{FRAGMENT_PREFIX_BYTES, Kind};
+use partywall_layout::segment::receiving;
+use partywall_layout::{RecordHeader, RingSize, Violation};
+use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper, Wake};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The receiving end.
+#[derive(Debug)]
+pub(crate) struct WallReceiver {
+    wall: Arc<Wall>,
+    consumer: Consumer,
+    segments: Segments,
+    sleeper: Sleeper,
+    counters: Counters,
+    assembly: Option<Assembly>,
+    /// The inline message that `find` found and `done` has not yet left behind.
+    current: Option<RecordHeader>,
+    /// A copy of it, if the neighbour is isolated.
+    copy: Vec<u8>,
+    /// The neighbour hung up or died: one more look, then the end.
+    hung_up: bool,
+    end: Option<Closed>,
+    /// How often `try_recv` found nothing.
+    looks_in_vain: u32,
+}
+
+/// A message that comes in fragments.
+#[derive(Debug)]
+struct Assembly {
+    total: u64,
+    bytes: Vec<u8>,
+}
+
+/// What a receiving end is made of.
+pub(super) struct Parts {
+    pub ring: PeerMem,
+    pub ring_size: RingSize,
+    pub consumed: OwnMem,
+    pub asleep: OwnMem,
+    pub counters: OwnMem,
+    pub slab: PeerMem,
+    pub half_bytes: u64,
+}
+
+/// Bodies of records that are not messages fit here.
+const BODY_MAX: usize = 32;
+/// One who only tries learns of the end after so many looks at the latest.
+const LOOKS_IN_VAIN_MAX: u32 = 256;
+/// The first allocation for a message in fragments: what was announced is not believed at once.
+const ASSEMBLY_BYTES_FIRST: u64 = 1 << 20;
+
+impl WallReceiver {
+    pub(super) fn new(wall: Arc<Wall>, parts: Parts) -> Self {
+        Self {
+            wall,
+            consumer: Consumer::new(parts.ring, parts.ring_size, parts.consumed),
+            segments: Segments::new(parts.slab, parts.half_bytes),
+            sleeper: Sleeper::new(parts.asleep),
+            counters: Counters::new(parts.counters),
+            assembly: None,
+            current: None,
+            copy: Vec::new(),
+            hung_up: false,
+            end: None,
+            looks_in_vain: 0,
+        }
+    }
+
+    pub(crate) const fn wall(&self) -> &Arc<Wall> {
+        &self.wall
+    }
+
+    /// Takes the next message.
+    #[inline]
+    pub(crate) fn try_recv(&mut self) -> Result<Found<Message>, Fault> {
+        match self.find()? {
+            Found::Some(Some(message)) => Ok(Found::Some(message)),
+            Found::Some(None) => {
+                let message = Message::copied(self.current());
+                self.done();
+                Ok(Found::Some(message))
+            }
+            Found::Nothing => Ok(Found::Nothing),
+            Found::End(closed) => Ok(Found::End(closed)),
+        }
+    }
+
+    /// Finds the next message; an inline one stays in place until `done`.
+    #[inline]
+    pub(crate) fn find(&mut self) -> Result<Found<Option<Message>>, Fault> {
+        self.wall.check()?;
+        if let Some(closed) = self.end {
+            return Ok(Found::End(closed));
+        }
+        // Noted before the look: what was committed before the hang-up is then seen by it.
+        let hung_up = self.hung_up;
+        loop {
+            let found = self.consumer.peek().map_err(|violation| self.wall.violated(violation))?;
+            let Some(record) = found else {
+                if !hung_up {
+                    return Ok(Found::Nothing);
+                }
+                self.end = Some(Wall::disconnected());
+                return Ok(Found::End(Wall::disconnected()));
+            };
+            if record.kind == Kind::Data {
+                self.show(record);
+                return Ok(Found::Some(None));
+            }
+            if let Some(found) = self.take(record)? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The bytes of the inline message found last.
+    #[inline]
+    pub(crate) fn current(&self) -> &[u8] {
+        match &self.current {
+            Some(_) if self.wall.is_isolated() => &self.copy,
+            Some(record) => self.consumer.payload(record),
+            None => &[],
+        }
+    }
+
+    /// Goes on behind the inline message found last.
+    #[inline]
+    pub(crate) fn done(&mut self) {
+        if let Some(record) = self.current.take() {
+            self.count(u64::from(record.len));
+            self.advance(&record);
+        }
+    }
+
+    /// Waits until there may be something.
+    pub(crate) fn wait(
+        &mut self,
+        wait: Wait,
+        spinner: &mut Spinner,
+        deadline: Option<Instant>,
+    ) -> Result<Waited, Fault> {
+        loop {
+            let consumer = &self.consumer;
+            match spinner.spin(wait, || consumer.is_ready()) {
+                Spun::Ready => {
+                    self.counters.add(receiving::SPINS_PAID, 1);
+                    return Ok(Waited::Again);
+                }
+                Spun::Exhausted => break,
+                Spun::Pause => {
+                    self.report();
+                    self.check_neighbour(Some(Instant::now()))?;
+                    if self.hung_up || self.consumer.is_ready() {
+                        return Ok(Waited::Again);
+                    }
+                    if has_passed(deadline) {
+                        return Ok(Waited::TimedOut);
+                    }
+                }
+            }
+        }
+        if has_passed(deadline) {
+            return Ok(Waited::TimedOut);
+        }
+        self.report();
+        self.wall.records.drain().map_err(waiting_failed)?;
+        self.sleeper.arm(matches!(wait, Wait::Timed(_)));
+        let slept = if self.consumer.is_ready() {
+            Ok(())
+        } else {
+            self.counters.add(receiving::SLEEPS, 1);
+            self.check_neighbour(until(wait, deadline))
+        };
+        self.sleeper.disarm();
+        slept.map(|()| Waited::Again)
+    }
+
+    /// Declares that somebody will poll the descriptor; `true` if there is something already.
+    pub(crate) fn arm(&mut self) -> Result<bool, Fault> {
+        self.wall.check()?;
+        if self.end.is_some() || self.hung_up {
+            return Ok(true);
+        }
+        self.report();
+        self.check_neighbour(Some(Instant::now()))?;
+        self.sleeper.arm(false);
+        if self.hung_up || self.consumer.is_ready() {
+            self.sleeper.disarm();
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Now and then asks whether the neighbour lives, for one who never waits.
+    pub(crate) fn notice_end(&mut self) -> Result<bool, Fault> {
+        self.looks_in_vain = (self.looks_in_vain + 1) % LOOKS_IN_VAIN_MAX;
+        if self.looks_in_vain == 0 {
+            self.report();
+            self.check_neighbour(Some(Instant::now()))?;
+        }
+        Ok(self.hung_up)
+    }
+
+    /// Tells the sender that nobody receives any more.
+    pub(crate) fn close(&mut self) {
+        if self.wall.guard.is_child() {
+            return;
+        }
+        self.sleeper.leave();
+        if matches!(self.wall.room_waker.look_insistently(), Wake::Ring) {
+            self.wall.ring(Sleeping::ForRoom);
+        }
+        self.wall.depart();
+    }
+
+    pub(crate) fn stats(&self) -> ReceiverStats {
+        ReceiverStats {
+            messages: self.counters.get(receiving::MESSAGES),
+            bytes: self.counters.get(receiving::BYTES),
+            zero_copy: self.counters.get(receiving::BLOBS),
+            bells: self.counters.get(receiving::BELLS),
+            sleeps: self.counters.get(receiving::SLEEPS),
+            spins_paid: self.counters.get(receiving::SPINS_PAID),
+        }
+    }
+
+    /// Makes an inline record the current message.
+    #[inline]
+    fn show(&mut self, record: RecordHeader) {
+        if self.wall.is_isolated() && self.current != Some(record) {
+            // Copied once, before anybody looks at it.
+            self.copy.resize(record.len as usize, 0);
+            self.consumer.copy(&record, 0, &mut self.copy);
+        }
+        self.current = Some(record);
+    }
+
+    /// Acts on a record that is not an inline message; `None` to go on with the next.
+    #[cold]
+    fn take(&mut self, record: RecordHeader) -> Result<Option<Found<Option<Message>>>, Fault> {
+        let found = match record.kind {
+            Kind::Blob => {
+                let mut body = [0; BODY_MAX];
+                let body = self.body(&record, &mut body)?;
+                let message = self.segments.message(&self.wall, &record, body);
+                let message = message.map_err(|violation| self.wall.violated(violation))?;
+                self.counters.add(receiving::BLOBS, 1);
+                self.count(message.len() as u64);
+                Some(Found::Some(Some(message)))
+            }
+            Kind::Segment => {
+                let mut body = [0; BODY_MAX];
+                let body = self.body(&record, &mut body)?;
+                self.segments.add(&self.wall, &record, body).map_err(|error| match error {
+                    SegmentError::Violation(violation) => self.wall.violated(violation),
+                    SegmentError::System(source) => Fault::system("mapping a segment", source),
+                })?;
+                None
+            }
+            Kind::SegmentRetire => {
+                let mut body = [0; BODY_MAX];
+                let body = self.body(&record, &mut body)?;
+                let retired = self.segments.retire(&record, body);
+                retired.map_err(|violation| self.wall.violated(violation))?;
+                None
+            }
+            Kind::FragmentFirst | Kind::FragmentMid | Kind::FragmentLast | Kind::FragmentAbort => {
+                if record.kind == Kind::FragmentAbort {
+                    self.check_empty(&record)?;
+                }
+                let message = self.assemble(&record);
+                let message = message.map_err(|violation| self.wall.violated(violation))?;
+                message.map(|message| Found::Some(Some(message)))
+            }
+            Kind::CloseWrite => {
+                self.check_empty(&record)?;
+                self.end = Some(Closed::Finished);
+                Some(Found::End(Closed::Finished))
+            }
+            _ => {
+                let (position, kind) = (record.position.0, record.kind as u8);
+                return Err(self.wall.violated(Violation::Unexpected { position, kind }));
+            }
+        };
+        self.advance(&record);
+        Ok(found)
+    }
+
+    /// Some records have no body (SPEC 4.3).
+    fn check_empty(&self, record: &RecordHeader) -> Result<(), Fault> {
+        if record.len == 0 {
+            return Ok(());
+        }
+        let (position, found) = (record.position.0, record.len.into());
+        let what = "body where none may be";
+        Err(self.wall.violated(Violation::Body { position, what, found }))
+    }
+
+    /// A private copy of a small body.
+    fn body<'b>(
+        &self,
+        record: &RecordHeader,
+        into: &'b mut [u8; BODY_MAX],
+    ) -> Result<&'b [u8], Fault> {
+        let Some(body) = into.get_mut(..record.len as usize) else {
+            let (position, found) = (record.position.0, record.len.into());
+            let what = "body length";
+            return Err(self.wall.violated(Violation::Body { position, what, found }));
+        };
+        self.consumer.copy(record, 0, body);
+        Ok(body)
+    }
+
+    /// Adds a fragment; the message, if it was the last.
+    fn assemble(&mut self, record: &RecordHeader) -> Result<Option<Message>, Violation> {
+        let bad = |what| Violation::Fragment { position: record.position.0, what };
+        let mut len = record.len as usize;
+        let mut from = 0;
+        if record.kind == Kind::FragmentAbort {
+            return self.assembly.take().map(|_| None).ok_or_else(|| bad("ends no message"));
+        }
+        if record.kind == Kind::FragmentFirst {
+            if self.assembly.is_some() {
+                return Err(bad("begins a message within another"));
+            }
+            if record.len < 8 {
+                return Err(bad("has no total length"));
+            }
+            let mut total = [0; 8];
+            self.consumer.copy(record, 0, &mut total);
+            let total = u64::from_le_bytes(total);
+            let max = self.wall.limits.message;
+            if total > max {
+                return Err(Violation::MessageLength { len: total, max });
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "at most 1 MiB")]
+            let first = total.min(ASSEMBLY_BYTES_FIRST) as usize;
+            self.assembly = Some(Assembly { total, bytes: Vec::with_capacity(first) });
+            (from, len) = (8, len - 8);
+        }
+        const _: () = assert!(FRAGMENT_PREFIX_BYTES == 8);
+        let assembly = self.assembly.as_mut().ok_or_else(|| bad("continues no message"))?;
+        let had = assembly.bytes.len();
+        if (had + len) as u64 > assembly.total {
+            return Err(bad("exceeds the announced length"));
+        }
+        assembly.bytes.resize(had + len, 0);
+        self.consumer.copy(record, from, &mut assembly.bytes[had..]);
+        let is_whole = assembly.bytes.len() as u64 == assembly.total;
+        if record.kind != Kind::FragmentLast {
+            return Ok(None);
+        }
+        if !is_whole {
+            return Err(bad("ends before the announced length"));
+        }
+        let bytes = self.assembly.take().map(|whole| whole.bytes).unwrap_or_default();
+        self.count(bytes.len() as u64);
+        Ok(Some(Message::from_vec(bytes)))
+    }
+
+    #[inline]
+    fn count(&mut self, len: u64) {
+        self.counters.add(receiving::MESSAGES, 1);
+        self.counters.add(receiving::BYTES, len);
+    }
+
+    /// Goes on behind `record`, and tells the producer now and then.
+    #[inline]
+    fn advance(&mut self, record: &RecordHeader) {
+        self.consumer.advance(record);
+        if self.consumer.is_report_due() {
+            self.report();
+        }
+    }
+
+    /// Tells the producer how far we are, and wakes it if it waits for that.
+    fn report(&mut self) {
+        if self.consumer.report() && self.wall.wake_for_room() {
+            self.counters.add(receiving::BELLS, 1);
+        }
+    }
+
+    /// Sleeps until something happens or `deadline`, and notes a hang-up.
+    fn check_neighbour(&mut self, deadline: Option<Instant>) -> Result<(), Fault> {
+        if self.wall.sleep_for_records(deadline).map_err(waiting_failed)? {
+            self.hung_up = true;
+            self.wall.check()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The neighbour's slab memory as we see it: which segments are mapped, and views of blocks in them
+//! (SPEC 5.2 to 5.4).
+//!
+//! A view keeps its segment mapped and its block reserved; dropping it, in any order and on any
+//! thread, gives the block back. Views outlive the connection.
+
+use super::{Wall, lock};
+use crate::half::map_memory;
+use crate::message::Message;
+use partywall_layout::record::{BlobBody, SegmentBody};
+use partywall_layout::{RecordHeader, Violation};
+use partywall_ring::PeerMem;
+use partywall_sys::MapError;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+/// The neighbour's segments that are mapped now.
+#[derive(Debug)]
+pub(super) struct Segments {
+    mapped: Vec<Segment>,
+    /// Bytes mapped in all, the half included.
+    bytes: u64,
+    /// Segment numbers rise and are never used again.
+    last_number: u32,
+}
+
+#[derive(Debug)]
+struct Segment {
+    number: u32,
+    memory: PeerMem,
+}
+
+/// Why a segment could not be mapped.
+#[derive(Debug)]
+pub(super) enum SegmentError {
+    /// The neighbour broke a rule.
+    Violation(Violation),
+    /// This process lacks something.
+    System(io::Error),
+}
+
+impl From<Violation> for SegmentError {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+impl Segments {
+    /// The slab of the half is segment 0.
+    pub(super) fn new(slab: PeerMem, half_bytes: u64) -> Self {
+        Self { mapped: vec![Segment { number: 0, memory: slab }], bytes: half_bytes, last_number: 0 }
+    }
+
+    /// Maps the segment that a SEGMENT record tells of.
+    pub(super) fn add(
+        &mut self,
+        wall: &Wall,
+        record: &RecordHeader,
+        body: &[u8],
+    ) -> Result<(), SegmentError> {
+        let body = segment_body(record, body)?;
+        let (number, size) = (body.number.get(), body.size.get());
+        let bad = |what, found| Violation::Body { position: record.position.0, what, found };
+        if number <= self.last_number {
+            return Err(bad("segment number", number.into()).into());
+        }
+        // The half's own slab is not counted among the segments.
+        if self.mapped.len() > wall.limits.segments as usize {
+            return Err(bad("number of segments", self.mapped.len() as u64).into());
+        }
+        let wanted = self.bytes.saturating_add(size);
+        if wanted > wall.limits.map {
+            return Err(Violation::Memory { wanted, max: wall.limits.map }.into());
+        }
+        let descriptor = lock(&wall.beside).take_segment(&wall.socket, number)?;
+        let memory = map_memory(descriptor.as_fd(), size, wall.limits.map).map_err(|error| {
+            if error.is_violation() {
+                SegmentError::Violation(bad(map_violation(&error), size))
+            } else {
+                SegmentError::System(io::Error::other(error.to_string()))
+            }
+        })?;
+        self.mapped.push(Segment { number, memory });
+        self.bytes = wanted;
+        self.last_number = number;
+        Ok(())
+    }
+
+    /// Forgets the segment that a SEGMENT_RETIRE record tells of; views of it keep it mapped.
+    pub(super) fn retire(&mut self, record: &RecordHeader, body: &[u8]) -> Result<(), Violation> {
+        let number = segment_body(record, body)?.number.get();
+        let known = self.mapped.iter().position(|segment| segment.number == number);
+        let Some(index) = known.filter(|_| number != 0) else {
+            let what = "segment number";
+            return Err(Violation::Body { position: record.position.0, what, found: number.into() });
+        };
+        self.bytes -= self.mapped.swap_remove(index).memory.len() as u64;
+        Ok(())
+    }
+
+    /// The message that a BLOB record tells of, as a view, or as a copy if the neighbour is isolated.
+    pub(super) fn message(
+        &self,
+        wall: &Arc<Wall>,
+        record: &RecordHeader,
+        body: &[u8],
+    ) -> Result<Message, Violation> {
+        let bad = |what, found| Violation::Body { position: record.position.0, what, found };
+        let Ok(body) = BlobBody::read_from_bytes(body) else {
+            return Err(bad("blob length", record.len.into()));
+        };
+        if body.zero.get() != 0 {
+            return Err(bad("blob zero field", body.zero.get().into()));
+        }
+        let (number, len) = (body.segment.get(), body.length.get());
+        if len > wall.limits.message {
+            return Err(Violation::MessageLength { len, max: wall.limits.message });
+        }
+        let segment = self.mapped.iter().find(|segment| segment.number == number);
+        let segment = segment.ok_or_else(|| bad("blob segment", number.into()))?;
+        let memory = segment.memory.part(body.offset.get(), len);
+        let memory = memory.ok_or_else(|| bad("blob offset", body.offset.get()))?;
+        let view = View { memory, block: body.block.get(), wall: Arc::clone(wall) };
+        if wall.is_isolated() {
+            // Copied before anybody looks at it; the view ends here, so the block goes home.
+            let mut copy = vec![0; view.memory.len()];
+            view.memory.copy(0, &mut copy);
+            return Ok(Message::from_vec(copy));
+        }
+        Ok(Message::from_view(view))
+    }
+}
+
+fn segment_body(record: &RecordHeader, body: &[u8]) -> Result<SegmentBody, Violation> {
+    SegmentBody::read_from_bytes(body).map_err(|_| Violation::Body {
+        position: record.position.0,
+        what: "segment length",
+        found: record.len.into(),
+    })
+}
+
+/// Which rule a descriptor breaks.
+pub(super) const fn map_violation(error: &MapError) -> &'static str {
+    match error {
+        MapError::NotMemfd { .. } => "descriptor: not a memfd",
+        MapError::MissingSeals { .. } => "descriptor: not sealed",
+        MapError::NotTmpfs { .. } => "descriptor: not ordinary shared memory",
+        MapError::TooLarge { .. } => "descriptor: larger than agreed",
+        MapError::BadSize { .. } => "descriptor: size not in 64 KiB",
+        MapError::SizeMismatch { .. } => "descriptor: not of the announced size",
+        MapError::Sparse { .. } => "descriptor: has holes",
+        _ => "descriptor",
+    }
+}
+
+/// A block of the neighbour's memory that we look at.
+#[derive(Debug)]
+pub(crate) struct View {
+    memory: PeerMem,
+    block: u64,
+    wall: Arc<Wall>,
+}
+
+impl View {
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.memory.slice(0, self.memory.len())
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.wall.release(self.block);
+    }
+}

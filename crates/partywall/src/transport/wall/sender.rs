@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sending end of a wall: decides how a message travels, and wakes the receiver.
+//!
+//! ```text
+//!   length ≤ inline_max ──────────────▶ DATA      copied into the ring
+//!   memory to be had ─────────────────▶ BLOB      the receiver looks at the very bytes
+//!   none, and the policy is Overflow ─▶ FRAGMENT… copied through the ring (fragments.rs)
+//! ```
+//!
+//! It never waits. What is told to the receiver about memory (a segment came, a segment goes) is owed
+//! until it stands in the ring, before anything that refers to it (growth.rs).
+
+use super::counters::Counters;
+use super::growth::Growth;
+use super::{Sleeping, Wall, word};
+use crate::config::{BackPressure, Config};
+use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
+use crate::stats::SenderStats;
+use crate::transport::{Memory, Progress, Unsent};
+use partywall_layout::record::{BlobBody, Kind};
+use partywall_layout::segment::{ASLEEP_RECORDS, RELEASED, sending};
+use partywall_layout::{RingSize, Violation};
+use partywall_ring::{
+    AppendError, Block, OwnMem, PeerMem, Producer, Reclaimer, Slab, Sleeper, Wake, Waker,
+};
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+/// The sending end.
+#[derive(Debug)]
+pub(crate) struct WallSender {
+    pub(super) wall: Arc<Wall>,
+    pub(super) producer: Producer,
+    pub(super) slab: Slab,
+    pub(super) growth: Growth,
+    pub(super) policy: BackPressure,
+    /// Fragments of a message went whose rest never will: the receiver must be told.
+    pub(super) owes_abort: bool,
+    pub(super) counters: Counters,
+    inline_max: usize,
+    reclaimer: Reclaimer,
+    sleeper: Sleeper,
+    records_waker: Waker,
+    /// Ids of blocks that the open batch refers to.
+    batch_blocks: Vec<u64>,
+    end: Option<Closed>,
+    /// Commits since the last sign of life of the neighbour.
+    unheard: u32,
+    /// What it had consumed at the last sign of life.
+    heard_at: u64,
+}
+
+/// What a sending end is made of.
+pub(super) struct Parts {
+    pub ring: OwnMem,
+    pub ring_size: RingSize,
+    pub asleep: OwnMem,
+    pub counters: OwnMem,
+    pub slab: OwnMem,
+    pub release_ring: PeerMem,
+}
+
+/// After so many commits without a sign of life from an awake neighbour, ask the system.
+const UNHEARD_MAX: u32 = 256;
+
+impl WallSender {
+    pub(super) fn new(wall: Arc<Wall>, parts: Parts, config: &Config) -> Self {
+        let neighbour = wall.neighbour.clone();
+        let mut slab = Slab::new(wall.limits.peer_releases);
+        let first_bytes = parts.slab.len() as u64;
+        slab.add_segment(0, parts.slab);
+        let mut counters = Counters::new(parts.counters);
+        counters.set(sending::MEMORY, slab.bytes());
+        Self {
+            producer: Producer::new(parts.ring, parts.ring_size, neighbour.clone()),
+            slab,
+            growth: Growth::new(first_bytes, config.idle_memory_after),
+            policy: config.back_pressure,
+            owes_abort: false,
+            counters,
+            inline_max: config.inline_max,
+            reclaimer: Reclaimer::new(parts.release_ring, neighbour.clone(), word(RELEASED)),
+            sleeper: Sleeper::new(parts.asleep),
+            records_waker: Waker::new(neighbour, word(ASLEEP_RECORDS)),
+            batch_blocks: Vec::new(),
+            end: None,
+            unheard: 0,
+            heard_at: 0,
+            wall,
+        }
+    }
+
+    pub(crate) const fn wall(&self) -> &Arc<Wall> {
+        &self.wall
+    }
+
+    /// Sends a whole message at once or not at all.
+    #[inline]
+    pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        let sent = self.add(payload);
+        self.finish(sent, payload.len())
+    }
+
+    /// Sends a message; under `Overflow` in pieces if no memory is left.
+    pub(crate) fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent> {
+        self.check()?;
+        if progress.started {
+            return self.send_fragments(payload, progress);
+        }
+        if self.policy != BackPressure::Overflow || payload.len() <= self.inline_max {
+            let sent = self.add(payload);
+            return self.finish(sent, payload.len());
+        }
+        match self.allocate(payload.len()) {
+            Ok(mut block) => {
+                block.as_mut_slice().copy_from_slice(payload);
+                let sent = self.add_block(block).map_err(|(unsent, block)| {
+                    self.slab.free(block);
+                    unsent
+                });
+                self.finish(sent, payload.len())
+            }
+            Err(Unsent::Full) => self.send_fragments(payload, progress),
+            Err(unsent) => Err(unsent),
+        }
+    }
+
+    /// Gives up on a message of which fragments went.
+    pub(crate) fn give_up(&mut self, _payload: &[u8], progress: &Progress) -> Result<(), SendError> {
+        self.owes_abort |= progress.started;
+        Err(SendError::TimedOut)
+    }
+
+    /// Memory for a message of `len` bytes.
+    pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
+        self.check()?;
+        if len <= self.inline_max {
+            return Ok(Memory::Private(vec![0; len]));
+        }
+        match self.allocate(len) {
+            Ok(block) => Ok(Memory::Slab(block)),
+            Err(Unsent::Full) if self.policy == BackPressure::Overflow => {
+                Ok(Memory::Private(vec![0; len]))
+            }
+            Err(unsent) => Err(unsent),
+        }
+    }
+
+    /// Sends what was written to reserved memory.
+    pub(crate) fn commit(
+        &mut self,
+        memory: &mut Option<Memory>,
+        progress: &mut Progress,
+    ) -> Result<(), Unsent> {
+        self.check()?;
+        match memory.take() {
+            None => Ok(()),
+            Some(Memory::Slab(block)) => {
+                let len = block.len();
+                let sent = self.add_block(block).map_err(|(unsent, block)| {
+                    *memory = Some(Memory::Slab(block));
+                    unsent
+                });
+                self.finish(sent, len)
+            }
+            Some(Memory::Private(bytes)) => {
+                let sent = self.send_on(&bytes, progress);
+                if sent.is_err() {
+                    *memory = Some(Memory::Private(bytes));
+                }
+                sent
+            }
+        }
+    }
+
+    /// Takes reserved memory back.
+    pub(crate) fn release(&mut self, memory: Memory) {
+        if let Memory::Slab(block) = memory {
+            self.slab.free(block);
+        }
+    }
+
+    /// Adds a message to the open batch.
+    pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        // The batch may also have to carry what we owe.
+        let room = self.producer.size().batch_max().saturating_sub(self.growth.owed_bytes_max());
+        let needed = partywall_layout::ring::footprint(if payload.len() <= self.inline_max {
+            payload.len() as u64
+        } else {
+            size_of::<BlobBody>() as u64
+        });
+        if self.producer.open_bytes() + needed > room {
+            let (len, max) = (payload.len() as u64, room.saturating_sub(self.producer.open_bytes()));
+            return Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
+        }
+        match self.add(payload) {
+            // All memory is held by this very batch: nothing will ever come home for it.
+            Err(Unsent::Full)
+                if payload.len() > self.inline_max
+                    && !self.batch_blocks.is_empty()
+                    && self.slab.out() == self.batch_blocks.len() as u64 =>
+            {
+                let len = payload.len() as u64;
+                Err(Unsent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }))
+            }
+            Err(unsent) => Err(unsent),
+            Ok(()) => {
+                self.count(payload.len());
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends the open batch.
+    pub(crate) fn commit_batch(&mut self) -> Result<(), Unsent> {
+        self.check()?;
+        self.publish()
+    }
+
+    /// Forgets the open batch.
+    pub(crate) fn abort_batch(&mut self) {
+        if self.wall.guard.is_owner() {
+            self.roll_back();
+        }
+    }
+
+    /// Gives idle memory back.
+    pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
+        self.check()?;
+        self.reclaim()?;
+        self.retire_idle(all);
+        let owed = self.append_owed();
+        self.publish()?;
+        owed
+    }
+
+    pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
+        self.wall.check()?;
+        // Whoever is about to wait for the neighbour wakes it even if it asked not to be.
+        if self.records_waker.look_insistently() == Wake::Ring {
+            self.wall.ring(Sleeping::ForRecords);
+        }
+        self.wall.room.drain().map_err(crate::transport::waiting_failed)?;
+        self.counters.add(sending::SLEEPS, 1);
+        self.sleeper.arm(quiet);
+        Ok(())
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        if self.wall.guard.is_owner() {
+            self.sleeper.disarm();
+        }
+    }
+
+    pub(crate) const fn note_hang_up(&mut self) {
+        self.end = Some(Wall::disconnected());
+    }
+
+    /// Tells the receiver that no more will come. Done once, by whoever drops the end.
+    pub(crate) fn close(&mut self) {
+        if self.wall.guard.is_child() {
+            return;
+        }
+        if self.wall.violation.get().is_none() {
+            self.roll_back();
+            self.producer.close(Kind::CloseWrite, 0);
+            if self.records_waker.look_insistently() == Wake::Ring {
+                self.wall.ring(Sleeping::ForRecords);
+            }
+        }
+        self.wall.depart();
+    }
+
+    pub(crate) fn stats(&self) -> SenderStats {
+        SenderStats {
+            messages: self.counters.get(sending::MESSAGES),
+            bytes: self.counters.get(sending::BYTES),
+            zero_copy: self.counters.get(sending::BLOBS),
+            overflows: self.counters.get(sending::OVERFLOWS),
+            bells: self.counters.get(sending::BELLS),
+            sleeps: self.counters.get(sending::SLEEPS),
+            memory_bytes: self.slab.bytes(),
+            memory_used_bytes: self.slab.used(),
+            blocks_out: self.slab.out(),
+        }
+    }
+
+    /// Whether sending makes sense at all.
+    #[inline]
+    fn check(&self) -> Result<(), Unsent> {
+        self.wall.check().map_err(Unsent::Fault)?;
+        self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)))
+    }
+
+    /// Appends a message to the open batch, in the way its length asks for.
+    #[inline]
+    fn add(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        if payload.len() <= self.inline_max {
+            self.append_owed()?;
+            return self.append(Kind::Data, &[payload]);
+        }
+        let mut block = match self.allocate(payload.len()) {
+            Err(Unsent::Full) if self.policy == BackPressure::Overflow => {
+                return self.add_fragments(payload);
+            }
+            other => other?,
+        };
+        block.as_mut_slice().copy_from_slice(payload);
+        self.add_block(block).map_err(|(unsent, block)| {
+            self.slab.free(block);
+            unsent
+        })
+    }
+
+    /// Appends a message that lies in `block` to the open batch; gives the block back if it fails.
+    fn add_block(&mut self, block: Block) -> Result<(), (Unsent, Block)> {
+        if let Err(unsent) = self.append_owed() {
+            return Err((unsent, block));
+        }
+        match self.producer.has_room(size_of::<BlobBody>()) {
+            Ok(true) => {}
+            Ok(false) => return Err((Unsent::Full, block)),
+            Err(violation) => return Err((self.violated(violation), block)),
+        }
+        let place = self.slab.commit(block);
+        let body = BlobBody {
+            block: U64::new(place.id),
+            segment: U32::new(place.segment),
+            zero: U32::new(0),
+            offset: U64::new(place.offset),
+            length: U64::new(place.length),
+        };
+        self.batch_blocks.push(place.id);
+        self.counters.add(sending::BLOBS, 1);
+        // There is room: asked above.
+        let _ = self.append(Kind::Blob, &[body.as_bytes()]);
+        Ok(())
+    }
+
+    /// Appends one record to the open batch.
+    #[inline]
+    pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), Unsent> {
+        match self.producer.append_parts(kind, 0, parts) {
+            Ok(()) => Ok(()),
+            Err(AppendError::Full) => Err(Unsent::Full),
+            Err(AppendError::Violation(violation)) => Err(self.violated(violation)),
+        }
+    }
+
+    /// Publishes what was appended if that went well, forgets it otherwise.
+    #[inline]
+    pub(super) fn finish(&mut self, sent: Result<(), Unsent>, len: usize) -> Result<(), Unsent> {
+        match sent {
+            Ok(()) => {
+                self.count(len);
+                self.publish()
+            }
+            Err(unsent) => {
+                self.roll_back();
+                Err(unsent)
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn count(&mut self, len: usize) {
+        self.counters.add(sending::MESSAGES, 1);
+        self.counters.add(sending::BYTES, len as u64);
+    }
+
+    /// Makes the open batch visible and wakes the receiver if it sleeps.
+    #[inline]
+    pub(super) fn publish(&mut self) -> Result<(), Unsent> {
+        self.producer.publish();
+        self.batch_blocks.clear();
+        self.growth.told();
+        match self.records_waker.look() {
+            Wake::No => {
+                self.unheard += 1;
+                if self.unheard >= UNHEARD_MAX { self.listen_for_life() } else { Ok(()) }
+            }
+            other => self.wake(other),
+        }
+    }
+
+    #[cold]
+    fn wake(&mut self, wake: Wake) -> Result<(), Unsent> {
+        match wake {
+            Wake::Ring => {
+                self.unheard = 0;
+                self.counters.add(sending::BELLS, 1);
+                self.wall.ring(Sleeping::ForRecords);
+            }
+            Wake::Rung => {
+                // It was rung and has not looked yet: it may be busy, stopped or dead.
+                self.unheard += 1;
+                if self.unheard.is_power_of_two() || self.unheard >= UNHEARD_MAX {
+                    return self.listen_for_life();
+                }
+            }
+            Wake::Gone => {
+                self.end = Some(Closed::Finished);
+                return Err(Unsent::Closed(Closed::Finished));
+            }
+            Wake::No | Wake::Quiet => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the neighbour has consumed anything lately, or at least lives.
+    #[cold]
+    fn listen_for_life(&mut self) -> Result<(), Unsent> {
+        let consumed = self.wall.glance().0[0];
+        if consumed != self.heard_at {
+            (self.heard_at, self.unheard) = (consumed, 0);
+            return Ok(());
+        }
+        self.unheard %= UNHEARD_MAX;
+        if self.wall.is_neighbour_gone() {
+            self.end = Some(Wall::disconnected());
+            return Err(Unsent::Closed(Wall::disconnected()));
+        }
+        Ok(())
+    }
+
+    /// Forgets what was appended but not published.
+    fn roll_back(&mut self) {
+        self.producer.abort();
+        self.growth.untold();
+        for id in std::mem::take(&mut self.batch_blocks) {
+            // We gave these ids out ourselves a moment ago, and nobody has seen them.
+            let _ = self.slab.reclaim(id);
+        }
+    }
+
+    /// Takes home what the neighbour has released.
+    pub(super) fn reclaim(&mut self) -> Result<(), Unsent> {
+        loop {
+            // Blocks of the open batch cannot come home: the neighbour has not seen them.
+            let out = self.slab.out() - self.batch_blocks.len() as u64;
+            match self.reclaimer.next(out) {
+                Ok(None) => return Ok(()),
+                Ok(Some(id)) => {
+                    if let Err(violation) = self.slab.reclaim(id) {
+                        return Err(self.violated(violation));
+                    }
+                }
+                Err(violation) => return Err(self.violated(violation)),
+            }
+        }
+    }
+
+    pub(super) fn violated(&self, violation: Violation) -> Unsent {
+        Unsent::Fault(self.wall.violated(violation))
+    }
+}
