@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every implementation must understand, and the line that each image must be read as.
+//!
+//! The lines are written by hand from SPEC.md, not taken from the reader.
+
+use super::writer::{RingWriter, SocketWriter, blob, first, segment};
+use super::{HALF_BYTES, Image, RELEASE_ENTRIES, RING_BYTES, SESSION, pattern};
+use partywall_layout::hello::{self, Hello, Offer, Ready, RejectHead};
+use partywall_layout::{Geometry, Kind, NoWall, Refusal};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+/// What stands above the table.
+pub const PREFACE: &str = "\
+# Golden vectors
+
+Written by `cargo run -p partywall-layout --example vectors -- spec/vectors`; the rules are in SPEC.md,
+how to use the table in its section 10. `from` is the position at which the reader of a ring stands;
+a ring image is the whole ring. In `expected`, records are `position kind content`, separated by `; `;
+payload is shown as text or as its length and the sum of its bytes.
+";
+
+/// All golden vectors, in the order of their index.
+pub fn images() -> Vec<Image> {
+    let mut images = frames();
+    images.push(half());
+    images.extend([three_records(), wrapped(), stale(), batch_open(), batch()]);
+    images.extend([blobs(), segments(), fragments(), fragments_aborted(), closed()]);
+    images.extend([socket(), socket_cut()]);
+    images
+}
+
+/// The HELLO of an accepting side that has everything.
+pub fn hello() -> Hello {
+    Hello {
+        features: U64::new(hello::FEATURE_WALL | hello::FEATURE_SOCKET),
+        map_max: U64::new(1 << 30),
+        message_max: U64::new(64 << 20),
+        release_entries: U64::new(RELEASE_ENTRIES),
+        segments_max: U32::new(16),
+        pid: U32::new(4242),
+        nonce: SESSION,
+        ..Hello::new()
+    }
+}
+
+fn frames() -> Vec<Image> {
+    let later = Hello { version_max: 7.into(), length: 160.into(), ..hello() };
+    let later = [later.as_bytes(), &[0xee; 32]].concat();
+    let other =
+        Hello { version_min: 2.into(), version_max: 3.into(), length: 24.into(), ..hello() };
+    let reject = b"uid 1000 is not admitted";
+    let head = RejectHead::new(Refusal::Admission.number(), reject.len());
+    let reject = [head.as_bytes(), reject];
+    let wall = Offer::new(hello::TRANSPORT_WALL, 0, hello::OFFER_BELLS, HALF_BYTES);
+    let no_wall = NoWall::Memfd.number();
+    let socket = Offer::new(hello::TRANSPORT_SOCKET, no_wall, 0, 0);
+    let fallback = Ready::new(hello::TRANSPORT_SOCKET, NoWall::Map.number());
+    let limits = "map_max=1073741824 message_max=67108864 release_entries=8 segments_max=16 \
+                  pid=4242 nonce=0123456789abcdef";
+    let hello_line = format!("HELLO versions=1..1 features=3 service=1 why=0 {limits}");
+    let later_line = format!("HELLO versions=1..7 features=3 service=1 why=0 {limits}");
+    vec![
+        frame(
+            "hello",
+            &hello_line,
+            "HELLO of a side that can do both transports",
+            hello().as_bytes(),
+        ),
+        frame("hello-later", &later_line, "HELLO of a later version with fields appended", &later),
+        frame(
+            "hello-other",
+            "HELLO other versions=2..3",
+            "HELLO without a version in common; what follows byte 16 means nothing",
+            &other.as_bytes()[..24],
+        ),
+        frame(
+            "offer-wall",
+            "OFFER transport=1 reason=0 flags=1 half_size=131072",
+            "OFFER of a half and two eventfds",
+            wall.as_bytes(),
+        ),
+        frame(
+            "offer-socket",
+            "OFFER transport=2 reason=3 flags=0 half_size=0",
+            "OFFER of the socket: this side has no sealed memory",
+            socket.as_bytes(),
+        ),
+        frame(
+            "ready",
+            "READY transport=1 reason=0",
+            "READY for the wall",
+            Ready::new(hello::TRANSPORT_WALL, 0).as_bytes(),
+        ),
+        frame(
+            "ready-socket",
+            "READY transport=2 reason=7",
+            "READY for the socket: mapping the half failed",
+            fallback.as_bytes(),
+        ),
+        frame(
+            "reject",
+            "REJECT code=2 text=\"uid 1000 is not admitted\"",
+            "REJECT with a text",
+            &reject.concat(),
+        ),
+    ]
+}
+
+fn half() -> Image {
+    let geometry = Geometry::new(RING_BYTES, RELEASE_ENTRIES, 64 << 10).unwrap();
+    Image {
+        name: "half-header.bin".to_owned(),
+        kind: "half",
+        from: 0,
+        expected: "half=131072 ring=8192+4096 release=12288+8*8 slab=16384+114688".to_owned(),
+        about: "header of the acceptor's half; the descriptor has 131072 bytes",
+        bytes: geometry.header(SESSION, 4242, hello::ROLE_ACCEPTOR).as_bytes().to_vec(),
+    }
+}
+
+fn three_records() -> Image {
+    let mut ring = RingWriter::new(RING_BYTES);
+    ring.send(Kind::Data, b"one");
+    ring.send(Kind::Data, &[]);
+    ring.send(Kind::Data, &pattern(49));
+    let expected = "0 Data \"one\"; 64 Data \"\"; 128 Data len=49 sum=1176";
+    ring_image("ring-three", 0, expected, "three records; 49 bytes take two slots", ring)
+}
+
+fn wrapped() -> Image {
+    let mut ring = RingWriter::new(RING_BYTES);
+    for _ in 0..4 {
+        ring.send(Kind::Data, &pattern(900));
+    }
+    let from = ring.tail();
+    ring.send(Kind::Data, &pattern(200));
+    ring.send(Kind::Data, b"behind-the-end");
+    let expected = "3840 Data len=200 sum=19900; 4096 Data \"behind-the-end\"";
+    let about = "a record that ends where the ring ends, the next one at offset 0, over old bytes";
+    ring_image("ring-exact-end", from, expected, about, ring)
+}
+
+/// PAD, and old payload that looks like a record where the next one must begin.
+fn stale() -> Image {
+    let mut ring = RingWriter::new(RING_BYTES);
+    // Payload of the first lap that spells the word of a DATA record at position 4096 + 320.
+    let mut forged = pattern(900);
+    let word = partywall_layout::record::word0(partywall_layout::Position(4416), Kind::Data);
+    forged[320 - 16..][..8].copy_from_slice(&word.to_le_bytes());
+    forged[320 - 8..][..8].copy_from_slice(&8u64.to_le_bytes());
+    ring.send(Kind::Data, &forged);
+    for _ in 0..3 {
+        ring.send(Kind::Data, &pattern(900));
+    }
+    let from = ring.tail();
+    ring.send(Kind::Data, &pattern(300));
+    let expected = "3840 Pad len=240; 4096 Data len=300 sum=33586";
+    let about =
+        "PAD, then a record; the slot behind it was zeroed, else old payload would be read there";
+    ring_image("ring-pad", from, expected, about, ring)
+}
+
+fn batch_open() -> Image {
+    let mut ring = RingWriter::new(RING_BYTES);
+    ring.send(Kind::Data, b"before");
+    ring.append(Kind::Data, b"a");
+    ring.append(Kind::Data, b"b");
+    ring_image("ring-batch-open", 0, "0 Data \"before\"", "a batch that is not published yet", ring)
+}
+
+fn batch() -> Image {
+    let mut ring = RingWriter::new(RING_BYTES);
+    ring.append(Kind::Data, b"aborted");
+    ring.append(Kind::Data, b"aborted-too");
+    ring.append(Kind::Data, b"aborted-as-well");
+    ring.abort();
+    ring.append(Kind::Data, b"a");
+    ring.append(Kind::Data, b"b");
+    ring.publish();
+    let expected = "0 Data \"a\"; 64 Data \"b\"";
+    let about =
+        "a published batch of two over an aborted one of three: its third word must not come alive";
+    ring_image("ring-batch", 0, expected, about, ring)
+}
+
+fn blobs() -> Image {
+    let mut ring = RingWriter::new(RING_BYTES);
+    ring.send(Kind::Blob, &blob(7, 0, 64, 5000));
+    ring.send(Kind::Blob, &blob(1 << 32 | 3, 0, 114_688 - 64, 64));
+    let expected = "0 Blob block=7 segment=0 offset=64 length=5000; \
+                    64 Blob block=4294967299 segment=0 offset=114624 length=64";
+    ring_image("ring-blob", 0, expected, "two messages in the slab, one up to its last byte", ring)
+}
+
+fn segments() -> Image {
+    let mut ring = RingWriter::new(RING_BYTES);
+    ring.send(Kind::Segment, &segment(1, 64 << 10));
+    ring.send(Kind::Blob, &blob(2, 1, 0, 65_536));
+    ring.send(Kind::SegmentRetire, &segment(1, 64 << 10));
+    ring.send(Kind::Segment, &segment(2, 128 << 10));
+    let expected = "0 Segment number=1 size=65536; 64 Blob block=2 segment=1 offset=0 length=65536; \
+                    128 SegmentRetire number=1 size=65536; 192 Segment number=2 size=131072";
+    ring_image(
+        "ring-segments",
+        0,
+        expected,
+        "a segment comes, serves and goes; another comes",
+        ring,
+    )
+}
+
+fn fragments() -> Image {
+    let mut ring = RingWriter::new(RING_BYTES);
+    ring.send(Kind::FragmentFirst, &first(1000, &pattern(400)));
+    ring.send(Kind::Segment, &segment(1, 64 << 10));
+    ring.send(Kind::FragmentMid, &pattern(400));
+    ring.send(Kind::FragmentLast, &pattern(200));
+    ring.send(Kind::Data, b"next");
+    let expected = "0 FragmentFirst 400/1000; 448 Segment number=1 size=65536; \
+                    512 FragmentMid 800/1000; 960 FragmentLast 1000/1000; 1216 Data \"next\"";
+    ring_image("ring-fragments", 0, expected, "a message of 1000 bytes in three parts", ring)
+}
+
+fn fragments_aborted() -> Image {
+    let mut ring = RingWriter::new(RING_BYTES);
+    ring.send(Kind::FragmentFirst, &first(5000, &pattern(100)));
+    ring.send(Kind::FragmentAbort, &[]);
+    ring.send(Kind::Data, b"next");
+    let expected = "0 FragmentFirst 100/5000; 128 FragmentAbort 100/5000; 192 Data \"next\"";
+    ring_image("ring-fragments-aborted", 0, expected, "a message that was given up", ring)
+}
+
+fn closed() -> Image {
+    let mut ring = RingWriter::new(RING_BYTES);
+    ring.send(Kind::Data, b"last");
+    ring.send(Kind::CloseWrite, &[]);
+    ring_image("ring-close", 0, "0 Data \"last\"; 64 CloseWrite", "the end of one direction", ring)
+}
+
+fn socket() -> Image {
+    let mut socket = SocketWriter::default();
+    socket.send(Kind::Data, b"one", &[]);
+    socket.send(Kind::Blob, &blob(0, 0, 0, 20_000), &pattern(20_000));
+    socket.send(Kind::Data, &pattern(49), &[]);
+    socket.send(Kind::CloseWrite, &[], &[]);
+    let expected =
+        "0 Data \"one\"; 64 Blob len=20000 sum=2546416; 128 Data len=49 sum=1176; 256 CloseWrite";
+    let about = "records on a socket: no padding, the BLOB's bytes follow and are not counted";
+    socket_image("socket-stream", expected, about, socket)
+}
+
+fn socket_cut() -> Image {
+    let mut socket = SocketWriter::default();
+    socket.send(Kind::Data, b"whole", &[]);
+    socket.send(Kind::Blob, &blob(0, 0, 0, 20_000), &pattern(100));
+    let about = "the sender died within a message: what was whole is delivered, the rest is not";
+    socket_image("socket-cut", "0 Data \"whole\"; cut", about, socket)
+}
+
+fn frame(name: &str, expected: &str, about: &'static str, bytes: &[u8]) -> Image {
+    let (name, expected) = (format!("{name}.bin"), expected.to_owned());
+    Image { name, kind: "frame", from: 0, expected, about, bytes: bytes.to_vec() }
+}
+
+fn ring_image(name: &str, from: u64, line: &str, about: &'static str, ring: RingWriter) -> Image {
+    let (name, expected) = (format!("{name}.bin"), line.to_owned());
+    Image { name, kind: "ring", from, expected, about, bytes: ring.image }
+}
+
+fn socket_image(name: &str, line: &str, about: &'static str, socket: SocketWriter) -> Image {
+    let (name, expected) = (format!("{name}.bin"), line.to_owned());
+    Image { name, kind: "socket", from: 0, expected, about, bytes: socket.stream }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `INDEX.md`: one row per image.
+//!
+//! ```text
+//! | file | kind | from | expected | what it shows |
+//! ```
+
+use super::Image;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// One row of a table.
+#[derive(Debug)]
+pub struct Row {
+    /// File name.
+    pub name: String,
+    /// How to read the file.
+    pub kind: String,
+    /// Where the reader of a ring stands.
+    pub from: u64,
+    /// The line, or the code.
+    pub expected: String,
+}
+
+/// The whole index: `preface`, then the table.
+pub fn text(preface: &str, images: &[Image]) -> String {
+    let mut text = format!("{preface}\n| file | kind | from | expected | what it shows |\n");
+    text += "|---|---|---|---|---|\n";
+    for image in images {
+        let Image { name, kind, from, expected, about, .. } = image;
+        text += &format!("| `{name}` | {kind} | {from} | `{expected}` | {about} |\n");
+    }
+    text
+}
+
+/// The rows of the index in `directory`.
+pub fn rows(directory: &Path) -> Vec<Row> {
+    let text = fs::read_to_string(directory.join("INDEX.md")).unwrap();
+    text.lines().filter(|line| line.starts_with("| `")).map(row).collect()
+}
+
+fn row(line: &str) -> Row {
+    let cells = line.split(" | ").map(|cell| cell.trim_matches(['|', ' ', '`']));
+    let cells: Vec<&str> = cells.collect();
+    let [name, kind, from, expected, _about] = cells[..] else {
+        panic!("a row has five cells: {line}");
+    };
+    let (name, kind, expected) = (name.to_owned(), kind.to_owned(), expected.to_owned());
+    Row { name, kind, from: from.parse().unwrap(), expected }
+}
+
+/// Writes the images and their index.
+pub fn write(directory: &Path, preface: &str, images: &[Image]) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    for image in images {
+        fs::write(directory.join(&image.name), &image.bytes)?;
+    }
+    fs::write(directory.join("INDEX.md"), text(preface, images))
+}
+
+/// The names of the images in `directory`, sorted.
+pub fn files(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".bin")).collect();
+    names.sort();
+    names
+}

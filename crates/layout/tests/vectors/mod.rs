@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Images of SPEC 10, made byte by byte from the types of this crate, and a reader for them.
+//!
+//! ```text
+//!  writer.rs    a ring image, or a socket stream, as an honest sender leaves it
+//!  golden.rs    what must be understood, with the line it must be read as
+//!  hostile.rs   what must be refused, with the code of the rule that it breaks
+//!  reader.rs    SPEC 4, 5 and 8 for a channel, as short as they can be written down
+//!  index.rs     the tables that name the images
+//! ```
+//!
+//! Shared by the example that writes the files and by the tests that read them.
+#![allow(
+    clippy::unwrap_used,
+    reason = "the images are our own, and a wrong one must stop the test"
+)]
+
+pub mod golden;
+pub mod hostile;
+pub mod index;
+pub mod reader;
+pub mod writer;
+
+/// The ring of the half that the images belong to, in bytes.
+pub const RING_BYTES: u64 = 4096;
+/// Entries of its release ring.
+pub const RELEASE_ENTRIES: u64 = 8;
+/// Size of the half, of which 112 KiB are slab.
+pub const HALF_BYTES: u64 = 128 << 10;
+/// The session: the nonce in `hello.bin`.
+pub const SESSION: [u8; 16] = *b"0123456789abcdef";
+
+/// One image and the row that its index has for it.
+pub struct Image {
+    /// File name.
+    pub name: String,
+    /// `frame`, `half`, `ring` or `socket`: how to read it.
+    pub kind: &'static str,
+    /// The position at which the reader of a ring stands.
+    pub from: u64,
+    /// The line it must be read as, or the code of the violation.
+    pub expected: String,
+    /// What it shows.
+    pub about: &'static str,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// `len` bytes 0, 1, 2 ... whose sum says whether they arrived.
+pub fn pattern(len: usize) -> Vec<u8> {
+    (0..=255).cycle().take(len).collect()
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiving rules of SPEC 2, 3.2, 4, 5 and 8 for a channel, over plain bytes.
+//!
+//! ```text
+//!  bytes ──▶ check each value once ──▶ one line that says what was read, or a Violation
+//! ```
+//!
+//! It maps nothing: which segments' descriptors arrived is a constant.
+
+use super::{HALF_BYTES, RELEASE_ENTRIES, RING_BYTES, SESSION};
+use partywall_layout::hello::{self, Frame, PREAMBLE_BYTES, ROLE_ACCEPTOR};
+use partywall_layout::record::SegmentBody;
+use partywall_layout::segment::GRAIN_BYTES;
+use partywall_layout::{
+    BlobBody, Geometry, HalfHeader, Kind, Position, RecordHeader, RingSize, Violation,
+};
+use zerocopy::FromBytes;
+
+/// The longest message the reader accepts, in bytes.
+pub const MESSAGE_MAX: u64 = 64 << 10;
+/// The most memory it maps: the half and two grains.
+pub const MAP_MAX: u64 = HALF_BYTES + 2 * GRAIN_BYTES;
+/// The most segments it maps at a time.
+pub const SEGMENTS_MAX: usize = 2;
+/// The segments whose descriptor arrived.
+pub const DESCRIPTORS: [u32; 2] = [1, 2];
+/// The longest payload of a record on a socket (SPEC 8.2).
+pub const SOCKET_PAYLOAD_MAX: u32 = 65_536;
+
+/// Reads an image of any kind; for one that is cut short the line says so at its end.
+pub fn read(kind: &str, from: u64, bytes: &[u8]) -> Result<String, Violation> {
+    match kind {
+        "frame" => frame(bytes),
+        "half" => half(bytes),
+        "ring" => ring(bytes, from),
+        "socket" => socket(bytes),
+        other => panic!("no images of kind {other}"),
+    }
+}
+
+fn frame(bytes: &[u8]) -> Result<String, Violation> {
+    // As from a socket: the length first, then exactly as much.
+    if let Some(preamble) = bytes.first_chunk::<PREAMBLE_BYTES>() {
+        hello::frame_length(preamble)?;
+    }
+    Ok(match hello::parse(bytes)? {
+        Frame::Hello(h) => format!(
+            "HELLO versions={}..{} features={} service={} why={} map_max={} message_max={} \
+             release_entries={} segments_max={} pid={} nonce={}",
+            h.version_min,
+            h.version_max,
+            h.features,
+            h.service,
+            h.why_no_wall,
+            h.map_max,
+            h.message_max,
+            h.release_entries,
+            h.segments_max,
+            h.pid,
+            String::from_utf8_lossy(&h.nonce),
+        ),
+        Frame::Offer(o) => format!(
+            "OFFER transport={} reason={} flags={} half_size={}",
+            o.transport, o.reason, o.flags, o.half_size
+        ),
+        Frame::Ready(r) => format!("READY transport={} reason={}", r.transport, r.reason),
+        Frame::Reject(code, text) => {
+            format!("REJECT code={code} text={:?}", String::from_utf8_lossy(text))
+        }
+        Frame::OtherVersion(min, max) => format!("HELLO other versions={min}..{max}"),
+    })
+}
+
+fn half(bytes: &[u8]) -> Result<String, Violation> {
+    let (header, _) = HalfHeader::read_from_prefix(bytes).unwrap();
+    let g = Geometry::check(&header, HALF_BYTES, &SESSION, ROLE_ACCEPTOR)?;
+    if g.release_entries < RELEASE_ENTRIES {
+        let found = g.release_entries;
+        return Err(Violation::HalfHeader { field: "release entries", found });
+    }
+    Ok(format!(
+        "half={} ring={}+{} release={}+{}*8 slab={}+{}",
+        g.half_bytes,
+        g.ring_offset,
+        g.ring.bytes(),
+        g.release_offset,
+        g.release_entries,
+        g.slab_offset,
+        g.slab_bytes
+    ))
+}
+
+fn ring(image: &[u8], from: u64) -> Result<String, Violation> {
+    let size = RingSize::new(image.len() as u64).unwrap();
+    let mut channel = Channel::new();
+    let mut position = Position(from);
+    loop {
+        let offset = usize::try_from(size.offset(position)).unwrap();
+        let (first, second) = (word(image, offset), word(image, offset + 8));
+        let Some(header) = RecordHeader::check(position, size, first, second)? else {
+            return Ok(channel.lines.join("; "));
+        };
+        let payload = &image[offset + 16..][..header.len as usize];
+        channel.record(&header, payload)?;
+        position = position.plus(header.footprint());
+    }
+}
+
+fn socket(stream: &[u8]) -> Result<String, Violation> {
+    let mut channel = Channel::new();
+    let mut position = Position(0);
+    let mut rest = stream;
+    while !rest.is_empty() {
+        let Some((first, behind)) = rest.split_first_chunk::<16>() else { return Ok(cut(channel)) };
+        let header = RecordHeader::check_words(position, word(first, 0), word(first, 8))?;
+        if channel.closed || !matches!(header.kind, Kind::Data | Kind::Blob | Kind::CloseWrite) {
+            return Err(unexpected(&header));
+        }
+        if header.len > SOCKET_PAYLOAD_MAX {
+            let (position, len) = (header.position.0, header.len);
+            return Err(Violation::RecordLength { position, len, max: SOCKET_PAYLOAD_MAX.into() });
+        }
+        let Some((payload, behind)) = behind.split_at_checked(header.len as usize) else {
+            return Ok(cut(channel));
+        };
+        rest = behind;
+        if header.kind == Kind::Blob {
+            let length = usize::try_from(blob_body(&header, payload)?.length.get()).unwrap();
+            let Some((message, behind)) = rest.split_at_checked(length) else {
+                return Ok(cut(channel));
+            };
+            channel.line(&header, &shown(message));
+            rest = behind;
+        } else {
+            channel.record(&header, payload)?;
+        }
+        position = position.plus(header.footprint());
+    }
+    Ok(channel.lines.join("; "))
+}
+
+fn cut(mut channel: Channel) -> String {
+    channel.lines.push("cut".to_owned());
+    channel.lines.join("; ")
+}
+
+/// What a receiver remembers from record to record.
+struct Channel {
+    lines: Vec<String>,
+    /// Number and size of what is mapped; number 0 is the slab of the half.
+    segments: Vec<(u32, u64)>,
+    segment_last: u32,
+    /// Announced and received bytes of the message in fragments.
+    fragments: Option<(u64, u64)>,
+    closed: bool,
+}
+
+impl Channel {
+    fn new() -> Self {
+        let slab = Geometry::new(RING_BYTES, RELEASE_ENTRIES, 64 << 10).unwrap().slab_bytes;
+        let segments = vec![(0, slab)];
+        Self { lines: Vec::new(), segments, segment_last: 0, fragments: None, closed: false }
+    }
+
+    fn line(&mut self, header: &RecordHeader, text: &str) {
+        let line = format!("{} {:?} {text}", header.position.0, header.kind);
+        self.lines.push(line.trim_end().to_owned());
+    }
+
+    fn record(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<(), Violation> {
+        if self.closed {
+            return Err(unexpected(header));
+        }
+        match header.kind {
+            Kind::Pad => self.line(header, &format!("len={}", header.len)),
+            Kind::Data => self.data(header, payload)?,
+            Kind::Blob => self.blob(header, payload)?,
+            Kind::FragmentFirst | Kind::FragmentMid | Kind::FragmentLast | Kind::FragmentAbort => {
+                self.fragment(header, payload)?;
+            }
+            Kind::Segment => self.segment(header, payload)?,
+            Kind::SegmentRetire => self.retire(header, payload)?,
+            Kind::CloseWrite => {
+                self.not_in_fragments(header)?;
+                empty(header)?;
+                self.closed = true;
+                self.line(header, "");
+            }
+            _ => return Err(unexpected(header)),
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<(), Violation> {
+        self.not_in_fragments(header)?;
+        message_length(header.len.into())?;
+        self.line(header, &shown(payload));
+        Ok(())
+    }
+
+    fn blob(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<(), Violation> {
+        self.not_in_fragments(header)?;
+        let body = blob_body(header, payload)?;
+        let number = body.segment.get();
+        let Some((_, size)) = self.segments.iter().find(|known| known.0 == number) else {
+            return Err(bad(header, "segment", number.into()));
+        };
+        let (offset, length) = (body.offset.get(), body.length.get());
+        if offset.checked_add(length).is_none_or(|end| end > *size) {
+            return Err(bad(header, "offset", offset));
+        }
+        let block = body.block.get();
+        let text = format!("block={block} segment={number} offset={offset} length={length}");
+        self.line(header, &text);
+        Ok(())
+    }
+
+    fn fragment(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<(), Violation> {
+        let refuse = |what| Err(Violation::Fragment { position: header.position.0, what });
+        let (total, got) = match (header.kind, self.fragments) {
+            (Kind::FragmentFirst, None) => {
+                let Some((total, bytes)) = payload.split_first_chunk() else {
+                    return Err(bad(header, "length", header.len.into()));
+                };
+                let total = u64::from_le_bytes(*total);
+                message_length(total)?;
+                (total, bytes.len() as u64)
+            }
+            (Kind::FragmentFirst, Some(_)) => return refuse("begins within another message"),
+            (_, None) => return refuse("has no beginning"),
+            (_, Some((total, got))) => (total, got + u64::from(header.len)),
+        };
+        if header.kind == Kind::FragmentAbort {
+            empty(header)?;
+        } else if got > total || (header.kind == Kind::FragmentLast && got < total) {
+            return refuse("has the wrong total length");
+        }
+        let is_open = matches!(header.kind, Kind::FragmentFirst | Kind::FragmentMid);
+        self.fragments = is_open.then_some((total, got));
+        self.line(header, &format!("{got}/{total}"));
+        Ok(())
+    }
+
+    fn segment(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<(), Violation> {
+        let body = segment_body(header, payload)?;
+        let (number, size) = (body.number.get(), body.size.get());
+        if number <= self.segment_last {
+            return Err(bad(header, "segment", number.into()));
+        }
+        if size == 0 || size % GRAIN_BYTES != 0 {
+            return Err(bad(header, "size", size));
+        }
+        let mapped: u64 = self.segments[1..].iter().map(|known| known.1).sum();
+        let wanted = (HALF_BYTES + mapped).saturating_add(size);
+        if wanted > MAP_MAX || self.segments.len() > SEGMENTS_MAX {
+            return Err(Violation::Memory { wanted, max: MAP_MAX });
+        }
+        if !DESCRIPTORS.contains(&number) {
+            return Err(Violation::SegmentMissing { number });
+        }
+        self.segment_last = number;
+        self.segments.push((number, size));
+        self.line(header, &format!("number={number} size={size}"));
+        Ok(())
+    }
+
+    fn retire(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<(), Violation> {
+        let body = segment_body(header, payload)?;
+        let (number, size) = (body.number.get(), body.size.get());
+        let known = self.segments.iter().position(|known| *known == (number, size));
+        match known {
+            Some(index) if index > 0 => self.segments.remove(index),
+            _ => return Err(bad(header, "segment", number.into())),
+        };
+        self.line(header, &format!("number={number} size={size}"));
+        Ok(())
+    }
+
+    fn not_in_fragments(&self, header: &RecordHeader) -> Result<(), Violation> {
+        if self.fragments.is_none() {
+            return Ok(());
+        }
+        let what = "is not followed by the rest of its message";
+        Err(Violation::Fragment { position: header.position.0, what })
+    }
+}
+
+fn blob_body(header: &RecordHeader, payload: &[u8]) -> Result<BlobBody, Violation> {
+    let Ok(body) = BlobBody::read_from_bytes(payload) else {
+        return Err(bad(header, "length", header.len.into()));
+    };
+    message_length(body.length.get())?;
+    Ok(body)
+}
+
+fn segment_body(header: &RecordHeader, payload: &[u8]) -> Result<SegmentBody, Violation> {
+    SegmentBody::read_from_bytes(payload).map_err(|_| bad(header, "length", header.len.into()))
+}
+
+fn empty(header: &RecordHeader) -> Result<(), Violation> {
+    if header.len == 0 { Ok(()) } else { Err(bad(header, "length", header.len.into())) }
+}
+
+fn message_length(len: u64) -> Result<(), Violation> {
+    if len <= MESSAGE_MAX {
+        return Ok(());
+    }
+    Err(Violation::MessageLength { len, max: MESSAGE_MAX })
+}
+
+fn bad(header: &RecordHeader, what: &'static str, found: u64) -> Violation {
+    Violation::Body { position: header.position.0, what, found }
+}
+
+fn unexpected(header: &RecordHeader) -> Violation {
+    Violation::Unexpected { position: header.position.0, kind: header.kind as u8 }
+}
+
+/// Short text as it is, other payload as its length and the sum of its bytes.
+fn shown(payload: &[u8]) -> String {
+    let is_text = payload.len() <= 16 && payload.iter().all(u8::is_ascii_graphic);
+    if is_text {
+        return format!("{:?}", String::from_utf8_lossy(payload));
+    }
+    let sum: u64 = payload.iter().map(|byte| u64::from(*byte)).sum();
+    format!("len={} sum={sum}", payload.len())
+}
+
+fn word(bytes: &[u8], offset: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[offset..offset + 8]);
+    u64::from_le_bytes(word)
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An honest sender, writing into plain bytes (SPEC 4.5, 8).
+//!
+//! It does not look for room: the images are small.
+
+use partywall_layout::record::{SegmentBody, word0, word1};
+use partywall_layout::ring::footprint;
+use partywall_layout::{BlobBody, Kind, Position, RecordHeader, RingSize};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+/// A ring and the batch that is being written into it.
+pub struct RingWriter {
+    /// The ring's memory.
+    pub image: Vec<u8>,
+    size: RingSize,
+    published: Position,
+    tail: Position,
+    first_word: u64,
+}
+
+impl RingWriter {
+    /// An empty ring of zeros.
+    pub fn new(bytes: u64) -> Self {
+        let size = RingSize::new(bytes).unwrap();
+        let image = vec![0; usize::try_from(bytes).unwrap()];
+        Self { image, size, published: Position(0), tail: Position(0), first_word: 0 }
+    }
+
+    /// Adds a record to the open batch, and the PAD before it if it does not fit before the end.
+    pub fn append(&mut self, kind: Kind, payload: &[u8]) {
+        let until_end = self.size.until_end(self.tail);
+        if footprint(payload.len() as u64) > until_end {
+            self.record(Kind::Pad, u32::try_from(until_end - 16).unwrap(), &[]);
+        }
+        self.record(kind, u32::try_from(payload.len()).unwrap(), payload);
+    }
+
+    /// Makes the open batch exist.
+    pub fn publish(&mut self) {
+        self.word(self.tail, 0, 0);
+        self.word(self.published, 0, self.first_word);
+        self.published = self.tail;
+    }
+
+    /// Forgets the open batch; its bytes stay where they are.
+    pub fn abort(&mut self) {
+        self.tail = self.published;
+    }
+
+    /// A batch of one.
+    pub fn send(&mut self, kind: Kind, payload: &[u8]) {
+        self.append(kind, payload);
+        self.publish();
+    }
+
+    /// Where the next record goes.
+    pub fn tail(&self) -> u64 {
+        self.tail.0
+    }
+
+    fn record(&mut self, kind: Kind, len: u32, payload: &[u8]) {
+        let word = word0(self.tail, kind);
+        if self.tail == self.published {
+            self.first_word = word;
+        } else {
+            self.word(self.tail, 0, word);
+        }
+        self.word(self.tail, 8, word1(len, 0));
+        let start = self.place(self.tail) + 16;
+        self.image[start..start + payload.len()].copy_from_slice(payload);
+        self.tail = self.tail.plus(footprint(len.into()));
+    }
+
+    fn word(&mut self, at: Position, offset: usize, word: u64) {
+        let start = self.place(at) + offset;
+        self.image[start..start + 8].copy_from_slice(&word.to_le_bytes());
+    }
+
+    fn place(&self, at: Position) -> usize {
+        usize::try_from(self.size.offset(at)).unwrap()
+    }
+}
+
+/// The bytes that a sender puts on a socket.
+#[derive(Default)]
+pub struct SocketWriter {
+    /// What was sent.
+    pub stream: Vec<u8>,
+    position: u64,
+}
+
+impl SocketWriter {
+    /// A record of `kind`, then bytes that are not part of it.
+    pub fn send(&mut self, kind: Kind, payload: &[u8], following: &[u8]) {
+        let len = u32::try_from(payload.len()).unwrap();
+        let header = RecordHeader { position: Position(self.position), kind, len, stream: 0 };
+        self.stream.extend_from_slice(header.to_wire().as_bytes());
+        self.stream.extend_from_slice(payload);
+        self.stream.extend_from_slice(following);
+        self.position += header.footprint();
+    }
+}
+
+/// The body of a BLOB.
+pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> Vec<u8> {
+    let (block, offset, length) = (U64::new(block), U64::new(offset), U64::new(length));
+    let (segment, zero) = (U32::new(segment), U32::new(0));
+    BlobBody { block, segment, zero, offset, length }.as_bytes().to_vec()
+}
+
+/// The body of SEGMENT and SEGMENT_RETIRE.
+pub fn segment(number: u32, size: u64) -> Vec<u8> {
+    let (number, zero) = (U32::new(number), U32::new(0));
+    SegmentBody { number, zero, size: U64::new(size) }.as_bytes().to_vec()
+}
+
+/// The payload of a first fragment.
+pub fn first(total: u64, bytes: &[u8]) -> Vec<u8> {
+    let mut payload = total.to_le_bytes().to_vec();
+    payload.extend_from_slice(bytes);
+    payload
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A neighbour whose `consumed` says anything: the producer goes on or names the violation
+//! (SPEC 4.6).
+//!
+//! ```text
+//!  steps of four bytes:  0 append · 1 publish · 2 abort · 3 consumed + slots · 4 any consumed · 5 room?
+//! ```
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use partywall_layout::ring::footprint;
+use partywall_layout::{Kind, RingSize, SLOT_BYTES, segment};
+use partywall_ring::{AppendError, OwnMem, Producer, mem};
+
+struct World {
+    producer: Producer,
+    control: OwnMem,
+    /// What the neighbour says.
+    consumed: u64,
+    /// The most that the producer may ever have believed.
+    believed: u64,
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((choice, input)) = input.split_first() else { return };
+    let Some(size) = RingSize::new(256 << (choice % 5)) else { return };
+    let (ring, _) = mem::pair(size.bytes() as usize);
+    let (control, seen) = mem::pair(segment::PAGE_BYTES as usize);
+    let producer = Producer::new(ring, size, seen);
+    let mut world = World { producer, control, consumed: 0, believed: 0 };
+    for step in input.chunks_exact(4) {
+        let value = u16::from_le_bytes([step[2], step[3]]);
+        if !world.step(step[0] % 6, step[1], value) {
+            return;
+        }
+    }
+    // Whatever happened, a closing record fits.
+    world.producer.abort();
+    world.producer.close(Kind::CloseWrite, 0);
+});
+
+impl World {
+    /// `false` when the neighbour was found out.
+    fn step(&mut self, what: u8, choice: u8, value: u16) -> bool {
+        match what {
+            0 => return self.append(usize::from(value)),
+            1 => self.producer.publish(),
+            2 => self.producer.abort(),
+            3 => self.say(self.consumed.wrapping_add(u64::from(choice % 8) * SLOT_BYTES)),
+            4 => self.say(u64::from(value) << (choice % 49)),
+            _ => {
+                self.remember();
+                let len = usize::from(value) % (self.producer.size().payload_max() as usize + 1);
+                return match self.producer.has_room(len) {
+                    Ok(_) => true,
+                    Err(violation) => self.is_true(violation.code()),
+                };
+            }
+        }
+        true
+    }
+
+    fn say(&mut self, consumed: u64) {
+        self.consumed = consumed;
+        self.control.publish(segment::CONSUMED as usize, consumed);
+    }
+
+    fn append(&mut self, len: usize) -> bool {
+        let size = self.producer.size();
+        let len = len % (size.payload_max() as usize + 1);
+        // The limits that callers know.
+        if self.producer.open_bytes() + footprint(len as u64) > size.batch_max() {
+            self.producer.publish();
+        }
+        self.remember();
+        match self.producer.append_with(Kind::Data, 0, len, |payload| payload.fill(0x5a)) {
+            Ok(()) => {
+                let tail = self.producer.published().0 + self.producer.open_bytes();
+                let reach = self.believed + size.bytes();
+                assert!(tail + 2 * SLOT_BYTES <= reach, "beyond what was consumed");
+                true
+            }
+            Err(AppendError::Full) => true,
+            Err(AppendError::Violation(violation)) => self.is_true(violation.code()),
+        }
+    }
+
+    /// Called before the producer may look: what is said now counts if it may be believed.
+    fn remember(&mut self) {
+        let published = self.producer.published().0;
+        if self.consumed <= published && self.consumed % SLOT_BYTES == 0 {
+            self.believed = self.believed.max(self.consumed);
+        }
+    }
+
+    /// A violation is named only when there is one.
+    fn is_true(&self, code: u32) -> bool {
+        assert_eq!(code, 8);
+        let published = self.producer.published().0;
+        assert!(
+            self.consumed < self.believed
+                || self.consumed > published
+                || self.consumed % SLOT_BYTES != 0
+        );
+        false
+    }
+}

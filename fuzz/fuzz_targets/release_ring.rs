@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A neighbour that releases whatever it likes: the books of the slab stay right (SPEC 5.3).
+//!
+//! ```text
+//!  steps of six bytes:  0 allocate · 1 commit · 2 free · 3 entry of an id that is out · 4 any entry
+//!                       5 released + n · 6 any released · 7 take home what was released
+//! ```
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use partywall_layout::segment;
+use partywall_ring::{Block, OwnMem, Reclaimer, Slab, mem};
+
+const ENTRIES: u64 = 8;
+const SLAB_BYTES: usize = 4096;
+
+struct World {
+    slab: Slab,
+    reserved: Vec<Block>,
+    out: Vec<u64>,
+    reclaimer: Reclaimer,
+    /// The neighbour's release ring, and how many entries it wrote.
+    entries: OwnMem,
+    written: u64,
+    /// The neighbour's control page, and its `released`.
+    control: OwnMem,
+    released: u64,
+}
+
+fuzz_target!(|input: &[u8]| {
+    let mut world = World::new();
+    for step in input.chunks_exact(6) {
+        let value = u32::from_le_bytes([step[2], step[3], step[4], step[5]]);
+        if !world.step(step[0] % 8, step[1], value) {
+            return;
+        }
+        world.check();
+    }
+});
+
+impl World {
+    fn new() -> Self {
+        let (entries, entries_seen) = mem::pair(ENTRIES as usize * 8);
+        let (control, control_seen) = mem::pair(segment::PAGE_BYTES as usize);
+        let (memory, _) = mem::pair(SLAB_BYTES);
+        let mut slab = Slab::new(ENTRIES as u32);
+        slab.add_segment(0, memory);
+        let reclaimer = Reclaimer::new(entries_seen, control_seen, segment::RELEASED as usize);
+        let (reserved, out) = (Vec::new(), Vec::new());
+        Self { slab, reserved, out, reclaimer, entries, written: 0, control, released: 0 }
+    }
+
+    /// `false` when the neighbour was found out.
+    fn step(&mut self, what: u8, choice: u8, value: u32) -> bool {
+        match what {
+            0 => self.allocate(value as usize % (SLAB_BYTES + 64)),
+            1 => {
+                if let Some(block) = self.reserved.pop() {
+                    self.out.push(self.slab.commit(block).id);
+                }
+            }
+            2 => {
+                if !self.reserved.is_empty() {
+                    let index = usize::from(choice) % self.reserved.len();
+                    self.slab.free(self.reserved.swap_remove(index));
+                }
+            }
+            3 => {
+                if !self.out.is_empty() {
+                    self.write(self.out[usize::from(choice) % self.out.len()]);
+                }
+            }
+            4 => self.write(u64::from(value) << (choice % 33)),
+            5 => self.publish(self.released.wrapping_add(u64::from(choice) % 4)),
+            6 => self.publish(u64::from(value) << (choice % 33)),
+            _ => return self.reclaim(),
+        }
+        true
+    }
+
+    fn allocate(&mut self, len: usize) {
+        let Some(mut block) = self.slab.allocate(len) else { return };
+        assert_eq!(block.as_mut_slice().len(), len);
+        block.as_mut_slice().fill(0xa5);
+        self.reserved.push(block);
+    }
+
+    fn write(&mut self, id: u64) {
+        self.entries.store((self.written % ENTRIES) as usize * 8, id);
+        self.written += 1;
+    }
+
+    fn publish(&mut self, released: u64) {
+        self.released = released;
+        self.control.publish(segment::RELEASED as usize, released);
+    }
+
+    fn reclaim(&mut self) -> bool {
+        // Never more than are out, or the count was a violation.
+        for _ in 0..=ENTRIES {
+            let before = self.slab.out();
+            match self.reclaimer.next(before) {
+                Ok(None) => return true,
+                Ok(Some(id)) => {
+                    let known = self.out.iter().position(|out| *out == id);
+                    let taken = self.slab.reclaim(id);
+                    assert_eq!(taken.is_ok(), known.is_some(), "{id:#x} of {:?}", self.out);
+                    let Some(known) = known else { return false };
+                    self.out.swap_remove(known);
+                    assert_eq!(self.slab.out(), before - 1);
+                }
+                Err(violation) => {
+                    assert_eq!(violation.code(), 9);
+                    return false;
+                }
+            }
+        }
+        panic!("more blocks came home than were out");
+    }
+
+    fn check(&self) {
+        assert_eq!(self.slab.out(), self.out.len() as u64);
+        assert!(self.slab.out() + self.reserved.len() as u64 <= ENTRIES);
+        assert!(self.slab.used() <= self.slab.bytes());
+        if self.out.is_empty() && self.reserved.is_empty() {
+            assert_eq!(self.slab.used(), 0);
+        }
+    }
+}
