@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Descriptors and credentials that arrive beside the bytes of a message.
+//!
+//! ```text
+//!   ┌ cmsg_len: usize ┬ level: i32 ┬ type: i32 ┬ data: cmsg_len - 16 ┬ pad to 8 ┐ next …
+//! ```
+//!
+//! Why not `rustix`'s own iterator: it reads the credentials into a struct whose pid cannot be zero, but
+//! the kernel says pid 0 for a sender outside our pid namespace. So the bytes are read here, as numbers.
+//! The buffer is zeroed beforehand, thus `cmsg_len == 0` marks the end whatever the kernel wrote.
+//!
+//! # Invariants
+//!
+//! - Every descriptor the kernel installed for us is owned exactly once: returned, or closed.
+
+use core::mem::{self, MaybeUninit};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+
+use rustix::io;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, RecvMsg, recvmsg};
+
+use crate::peer::Credentials;
+use crate::socket::FDS_MAX;
+
+/// What came beside the bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Ancillary {
+    pub(crate) fds: Vec<OwnedFd>,
+    pub(crate) credentials: Option<Credentials>,
+    /// Descriptors came that we did not ask for room for; they have been closed.
+    pub(crate) excess: bool,
+}
+
+/// Receives bytes and what comes beside them.
+pub(crate) fn receive(
+    socket: impl AsFd,
+    bytes: &mut [IoSliceMut<'_>],
+    flags: RecvFlags,
+) -> io::Result<(RecvMsg, Ancillary)> {
+    let mut space = Space([MaybeUninit::new(0); SPACE_SIZE]);
+    let mut control = RecvAncillaryBuffer::new(&mut space.0);
+    let received = recvmsg(socket, bytes, &mut control, flags);
+    // Its drop would parse, and close the descriptors we are about to take.
+    mem::forget(control);
+    let received = received?;
+    // SAFETY: every byte was initialised with zero above, and the kernel stores only initialised bytes.
+    let space = space.0.map(|byte| unsafe { byte.assume_init() });
+    let mut ancillary = Ancillary::default();
+    for message in messages(&space) {
+        ancillary.take(message);
+    }
+    Ok((received, ancillary))
+}
+
+impl Ancillary {
+    fn take(&mut self, message: Message<'_>) {
+        match message {
+            Message::Credentials(credentials) => self.credentials = Some(credentials),
+            Message::Rights(data) => {
+                for number in data.chunks_exact(FD_SIZE) {
+                    // SAFETY: the kernel has just installed this descriptor for us, and nobody else
+                    // has heard its number.
+                    let fd = unsafe { OwnedFd::from_raw_fd(int(number)) };
+                    if self.fds.len() < FDS_MAX {
+                        self.fds.push(fd);
+                    } else {
+                        self.excess = true;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One control message that we understand.
+#[derive(Debug, PartialEq)]
+enum Message<'a> {
+    Rights(&'a [u8]),
+    Credentials(Credentials),
+}
+
+/// The messages in a buffer, up to its end or to the first length that cannot be.
+fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    std::iter::from_fn(move || {
+        loop {
+            let (header, _) = rest.split_at_checked(HEADER_SIZE)?;
+            let (length, kind) = header.split_at(size_of::<usize>());
+            let length = usize::from_ne_bytes(length.try_into().ok()?);
+            let message = rest.get(HEADER_SIZE..length)?;
+            rest = rest.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or(&[]);
+            match (int(&kind[..4]), int(&kind[4..])) {
+                (SOL_SOCKET, SCM_RIGHTS) => return Some(Message::Rights(message)),
+                (SOL_SOCKET, SCM_CREDENTIALS) if message.len() >= CREDENTIALS_SIZE => {
+                    return Some(Message::Credentials(Credentials {
+                        pid: int(&message[0..4]),
+                        uid: unsigned(&message[4..8]),
+                        gid: unsigned(&message[8..12]),
+                    }));
+                }
+                _ => continue, // of a kind nobody asked for: a time stamp, a security label
+            }
+        }
+    })
+}
+
+/// A C `int`. The caller gives four bytes.
+fn int(bytes: &[u8]) -> i32 {
+    i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+/// A C `unsigned int`, likewise.
+fn unsigned(bytes: &[u8]) -> u32 {
+    u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+/// Aligned as a `cmsghdr`, so that rustix skips nothing at its start.
+#[repr(C, align(8))]
+struct Space([MaybeUninit<u8>; SPACE_SIZE]);
+
+const ALIGNMENT: usize = size_of::<usize>();
+const HEADER_SIZE: usize = size_of::<usize>() + 8;
+const FD_SIZE: usize = 4;
+const CREDENTIALS_SIZE: usize = 12;
+
+/// Room for the credentials of the sender and [`FDS_MAX`] descriptors: what does not fit, the kernel
+/// drops and flags `MSG_CTRUNC`.
+const SPACE_SIZE: usize = (HEADER_SIZE + CREDENTIALS_SIZE).next_multiple_of(ALIGNMENT)
+    + (HEADER_SIZE + FD_SIZE * FDS_MAX).next_multiple_of(ALIGNMENT);
+
+// <linux/socket.h>, <asm-generic/socket.h>; MIPS, PA-RISC, SPARC and Alpha number SOL_SOCKET otherwise.
+const SOL_SOCKET: i32 = 1;
+const SCM_RIGHTS: i32 = 1;
+const SCM_CREDENTIALS: i32 = 2;
+
+#[cfg(any(target_arch = "mips", target_arch = "mips64", target_arch = "sparc64"))]
+compile_error!("SOL_SOCKET has another number on this architecture");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: i32, data: &[u8]) -> Vec<u8> {
+        let mut bytes = (HEADER_SIZE + data.len()).to_ne_bytes().to_vec();
+        bytes.extend(SOL_SOCKET.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(data);
+        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+        bytes
+    }
+
+    #[test]
+    fn a_sender_without_a_visible_pid_is_reported_as_zero() {
+        let mut data = 0i32.to_ne_bytes().to_vec();
+        data.extend(65534u32.to_ne_bytes());
+        data.extend(7u32.to_ne_bytes());
+        let mut buffer = message(SCM_CREDENTIALS, &data);
+        buffer.extend(message(SCM_RIGHTS, &[1, 0, 0, 0]));
+        buffer.resize(SPACE_SIZE, 0);
+        let found: Vec<_> = messages(&buffer).collect();
+        let sender = Credentials { pid: 0, uid: 65534, gid: 7 };
+        assert_eq!(found, [Message::Credentials(sender), Message::Rights(&[1, 0, 0, 0])]);
+    }
+
+    #[test]
+    fn unknown_kinds_are_passed_over_and_impossible_lengths_end_the_list() {
+        let mut buffer = message(29, &[0; 16]);
+        buffer.extend(message(SCM_RIGHTS, &[]));
+        assert_eq!(messages(&buffer).collect::<Vec<_>>(), [Message::Rights(&[])]);
+
+        for length in [1usize, HEADER_SIZE - 1, 4096, usize::MAX, usize::MAX - 3] {
+            let mut broken = message(SCM_RIGHTS, &[0; 4]);
+            broken[..size_of::<usize>()].copy_from_slice(&length.to_ne_bytes());
+            assert_eq!(messages(&broken).count(), 0, "length {length}");
+        }
+        assert_eq!(messages(&[0; SPACE_SIZE]).count(), 0);
+        assert_eq!(messages(&[]).count(), 0);
+    }
+}

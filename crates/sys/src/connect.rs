@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Connecting a stream socket, up to a deadline.
+//!
+//! ```text
+//!   Unix  SO_PASSCRED, SO_SNDTIMEO = time left, connect, SO_SNDTIMEO = none
+//!   TCP   O_NONBLOCK, connect, poll until writable, SO_ERROR, O_NONBLOCK off, TCP_NODELAY
+//! ```
+//!
+//! A Unix `connect` waits while the listener's backlog is full, and polling cannot tell when there is room.
+//! So the kernel waits for us, with the send time-out as its limit; the alternative, non-blocking attempts
+//! and short sleeps, wakes for nothing and comes late.
+//!
+//! It resolves no names, and does not try again when refused: when to retry is policy.
+//!
+//! # Invariants
+//!
+//! - SO_PASSCRED is set before connecting, so even the first bytes of the peer carry its credentials.
+//! - What is returned is in blocking mode, without a send time-out.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+
+use crate::poll;
+use crate::socket::{Family, Socket};
+
+/// Connects to the Unix socket at `path`. `deadline` `None` waits as long as its backlog is full.
+///
+/// # Errors
+///
+/// See [`ConnectError`].
+pub fn connect_unix_path(
+    path: impl AsRef<Path>,
+    deadline: Option<Instant>,
+) -> Result<Socket, ConnectError> {
+    let path = path.as_ref();
+    let to = format!("unix:{}", path.display());
+    let address = SocketAddrUnix::new(path).map_err(|e| explain(&to, e))?;
+    connect_unix(&address, deadline).map_err(|e| explain(&to, e))
+}
+
+/// Connects to the abstract Unix socket `name` (without the leading zero byte).
+///
+/// # Errors
+///
+/// See [`ConnectError`].
+pub fn connect_unix_abstract(
+    name: &str,
+    deadline: Option<Instant>,
+) -> Result<Socket, ConnectError> {
+    let to = format!("unix:@{name}");
+    let address =
+        SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|e| explain(&to, e))?;
+    connect_unix(&address, deadline).map_err(|e| explain(&to, e))
+}
+
+/// Connects to `address` over TCP. `deadline` `None` waits as long as the kernel tries, some minutes.
+///
+/// # Errors
+///
+/// See [`ConnectError`].
+pub fn connect_tcp(address: SocketAddr, deadline: Option<Instant>) -> Result<Socket, ConnectError> {
+    let to = format!("tcp:{address}");
+    let connected = connect_tcp_fd(address, deadline).map_err(|e| explain(&to, e))?;
+    Ok(Socket::new(connected, Family::Tcp))
+}
+
+fn connect_unix(address: &SocketAddrUnix, deadline: Option<Instant>) -> Result<Socket, Errno> {
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_passcred(&fd, true)?;
+    loop {
+        if let Some(deadline) = deadline {
+            // Zero would mean no limit: even a deadline in the past gets one short attempt.
+            let left = deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
+            sockopt::set_socket_timeout(&fd, Timeout::Send, Some(left))?;
+        }
+        match rustix::net::connect(&fd, address) {
+            Ok(()) => break,
+            Err(Errno::INTR) if !poll::has_passed(deadline) => continue,
+            Err(Errno::AGAIN | Errno::INTR) => return Err(Errno::TIMEDOUT),
+            Err(errno) => return Err(errno),
+        }
+    }
+    if deadline.is_some() {
+        sockopt::set_socket_timeout(&fd, Timeout::Send, None)?;
+    }
+    Ok(Socket::new(fd, Family::Unix))
+}
+
+fn connect_tcp_fd(address: SocketAddr, deadline: Option<Instant>) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = socket_with(internet_family(address), SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&fd, &address) {
+        Ok(()) => {}
+        // Interrupted, it goes on in the background like one in progress.
+        Err(Errno::INPROGRESS | Errno::INTR) => {
+            let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
+            let ready = poll::wait(&mut fds, deadline)
+                .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+            if ready == 0 {
+                return Err(Errno::TIMEDOUT);
+            }
+            sockopt::socket_error(&fd)??;
+        }
+        Err(errno) => return Err(errno),
+    }
+    fcntl_setfl(&fd, fcntl_getfl(&fd)?.difference(OFlags::NONBLOCK))?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    Ok(fd)
+}
+
+pub(crate) fn internet_family(address: SocketAddr) -> AddressFamily {
+    match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    }
+}
+
+fn explain(to: &str, errno: Errno) -> ConnectError {
+    let to = to.to_owned();
+    match errno {
+        Errno::TIMEDOUT => ConnectError::TimedOut { to },
+        Errno::NOENT => ConnectError::NotFound { to },
+        Errno::CONNREFUSED => ConnectError::Refused { to },
+        Errno::ACCESS | Errno::PERM => ConnectError::Denied { to },
+        Errno::NAMETOOLONG => ConnectError::NameTooLong { to },
+        Errno::MFILE | Errno::NFILE => ConnectError::DescriptorLimit { source: errno.into() },
+        _ => ConnectError::Other { to, source: errno.into() },
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The deadline came first.
+    #[error("{to} did not take the connection in time: it is overloaded, stopped or unreachable")]
+    TimedOut {
+        /// The address.
+        to: String,
+    },
+    /// No such file.
+    #[error("{to} does not exist: is the server running, and is the path the same on both sides?")]
+    NotFound {
+        /// The address.
+        to: String,
+    },
+    /// Nobody listens there.
+    #[error("nobody listens on {to}: start the server")]
+    Refused {
+        /// The address.
+        to: String,
+    },
+    /// Not allowed.
+    #[error(
+        "no permission to connect to {to}: the socket file and its directories must admit this user"
+    )]
+    Denied {
+        /// The address.
+        to: String,
+    },
+    /// Does not fit into a socket address.
+    #[error(
+        "{to} is too long for a socket address: a path may have 108 bytes, an abstract name 107"
+    )]
+    NameTooLong {
+        /// The address.
+        to: String,
+    },
+    /// No descriptor left, in this process or in the system.
+    #[error("no file descriptor left to connect ({source}): raise RLIMIT_NOFILE (ulimit -n)")]
+    DescriptorLimit {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Something else, mostly the network.
+    #[error("connecting to {to} failed: {source}")]
+    Other {
+        /// The address.
+        to: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The least time an attempt is given; the kernel counts its own ticks, of up to 10 ms.
+const ATTEMPT_MIN: Duration = Duration::from_millis(1);

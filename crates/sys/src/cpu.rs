@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which CPUs there are, which of them we may use, and how much time we used.
+//!
+//! It decides no waiting strategy: it gives the facts one is chosen by.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::procfs::read_text;
+
+pub use crate::cgroup::cpu_quota;
+
+/// Lets the calling thread run on CPU number `cpu` only.
+///
+/// # Errors
+///
+/// `EINVAL` if there is no such CPU or the group of this process may not use it.
+pub fn set_affinity(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// The numbers of the CPUs the calling thread may run on, ascending.
+///
+/// # Errors
+///
+/// `EINVAL` on machines with more CPUs than the set has room for.
+pub fn affinity() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
+}
+
+/// The numbers of the CPUs that are on, ascending.
+///
+/// # Errors
+///
+/// If neither `/sys` nor the affinity can be read.
+pub fn online_cpus() -> io::Result<Vec<usize>> {
+    match read_text("/sys/devices/system/cpu/online").ok().and_then(|text| parse_list(&text)) {
+        Some(cpus) => Ok(cpus),
+        None => affinity(),
+    }
+}
+
+/// CPU time that all threads of this process used, user and system together.
+pub fn process_cpu_time() -> Duration {
+    clock(ClockId::ProcessCPUTime)
+}
+
+/// CPU time that the calling thread used, user and system together.
+pub fn thread_cpu_time() -> Duration {
+    clock(ClockId::ThreadCPUTime)
+}
+
+fn clock(id: ClockId) -> Duration {
+    // A CPU clock counts from zero up, so the conversion cannot fail.
+    Duration::try_from(clock_gettime(id)).unwrap_or_default()
+}
+
+/// `0-3,8` as the kernel writes it; `None` if it is not such a list.
+fn parse_list(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for range in text.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if last >= CPU_NUMBER_MAX {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+/// No machine has more; a bound on what a line of text makes us allocate.
+const CPU_NUMBER_MAX: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(parse_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
+        assert_eq!(parse_list("0\n"), Some(vec![0]));
+        assert_eq!(parse_list("\n"), None);
+        assert_eq!(parse_list("0-99999999999\n"), None);
+    }
+
+    #[test]
+    fn cpu_time_only_grows() {
+        let before = thread_cpu_time();
+        while thread_cpu_time() == before {}
+        assert!(process_cpu_time() >= before);
+    }
+}

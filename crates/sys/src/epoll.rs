@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A steady set of descriptors to wait for: `epoll`, itself a descriptor that others can wait for.
+//!
+//! It does not own what it watches: remove a descriptor before closing it if a duplicate may live on,
+//! as the kernel watches the open description, not the number.
+
+use core::mem::MaybeUninit;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use crate::poll;
+
+pub use rustix::event::epoll::EventFlags;
+
+/// A set of watched descriptors.
+///
+/// ```
+/// use partywall_sys::{Bell, EpollSet, epoll::EventFlags};
+///
+/// let (bell, set) = (Bell::new()?, EpollSet::new()?);
+/// set.add(&bell, EventFlags::IN, 7)?;
+/// bell.ring()?;
+/// let mut ready = Vec::new();
+/// set.wait(&mut ready, None)?;
+/// assert_eq!(ready[0].token, 7);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct EpollSet {
+    fd: OwnedFd,
+}
+
+/// One descriptor that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// What it was added under.
+    pub token: u64,
+    /// What it is ready for; `ERR` and `HUP` come unasked.
+    pub flags: EventFlags,
+}
+
+impl EpollSet {
+    /// Makes an empty set.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`/`ENFILE`: no descriptor left. `ENOMEM`.
+    pub fn new() -> io::Result<EpollSet> {
+        Ok(EpollSet { fd: epoll::create(epoll::CreateFlags::CLOEXEC)? })
+    }
+
+    /// Watches `source` for `interest`, to be reported as `token`.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if it is in the set, `ENOSPC` at `fs.epoll.max_user_watches`, `ENOMEM`, `EPERM` for a
+    /// regular file.
+    pub fn add(&self, source: impl AsFd, interest: EventFlags, token: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.fd, source, epoll::EventData::new_u64(token), interest)?)
+    }
+
+    /// Changes what `source` is watched for and reported as.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it is not in the set.
+    pub fn modify(&self, source: impl AsFd, interest: EventFlags, token: u64) -> io::Result<()> {
+        Ok(epoll::modify(&self.fd, source, epoll::EventData::new_u64(token), interest)?)
+    }
+
+    /// Stops watching `source`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it is not in the set.
+    pub fn remove(&self, source: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.fd, source)?)
+    }
+
+    /// Waits until something is ready or `deadline` has come (`None`: no deadline). Replaces the content
+    /// of `ready` by at most [`READY_MAX`] entries, none at the deadline, and returns their count.
+    ///
+    /// # Errors
+    ///
+    /// None on a sound set.
+    pub fn wait(&self, ready: &mut Vec<Ready>, deadline: Option<Instant>) -> io::Result<usize> {
+        ready.clear();
+        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; READY_MAX];
+        loop {
+            let left = poll::time_left(deadline);
+            match epoll::wait(&self.fd, &mut buffer, left.as_ref()) {
+                Ok((events, _)) if events.is_empty() && !poll::has_passed(deadline) => continue,
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+                Ok((events, _)) => {
+                    ready.extend(events.iter().map(|event| {
+                        let (flags, data) = (event.flags, event.data);
+                        Ready { token: data.u64(), flags }
+                    }));
+                    return Ok(ready.len());
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for EpollSet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The most one wait reports; the rest comes with the next.
+pub const READY_MAX: usize = 64;

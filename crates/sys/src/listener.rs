@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Listening stream sockets, Unix and TCP.
+//!
+//! It never waits: `accept` takes what is there, and whoever waits polls the descriptor. It admits
+//! everybody the kernel admits; looking at credentials is for the layers above.
+//!
+//! # Invariants
+//!
+//! - SO_PASSCRED is set before listening, so even bytes sent before `accept` carry credentials.
+//! - The socket file is removed on drop, by this process only and only if it is still the same file.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{accept_with, bind, getsockname, listen, socket_with, sockopt};
+
+use crate::connect::internet_family;
+use crate::socket::{Family, Socket, label};
+use crate::socket_path::SocketPath;
+
+/// A listening socket, non-blocking.
+///
+/// ```
+/// use partywall_sys::{Listener, connect_tcp};
+///
+/// let listener = Listener::listen_tcp("127.0.0.1:0".parse()?, 16)?;
+/// let address = listener.local_addr()?.ok_or("no internet address")?;
+/// let client = connect_tcp(address, None)?;
+/// assert!(listener.accept()?.is_some());
+/// assert!(listener.accept()?.is_none());
+/// # drop(client);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Listener {
+    // Removed in `drop`, that is before the descriptor below is closed.
+    path: Option<SocketPath>,
+    fd: OwnedFd,
+    family: Family,
+}
+
+impl Listener {
+    /// Listens at `path`, a socket file with permission bits `mode` (such as 0o600), replacing one that a
+    /// dead process left behind. `backlog` connections may wait to be accepted.
+    ///
+    /// May take up to a second if others hold the lock of the directory.
+    ///
+    /// # Errors
+    ///
+    /// See [`BindError`].
+    pub fn listen_unix_path(
+        path: impl AsRef<Path>,
+        mode: u32,
+        backlog: i32,
+    ) -> Result<Listener, BindError> {
+        let path = path.as_ref();
+        let fd = unix_socket().map_err(|e| BindError::explain(&unix_label(path), e))?;
+        let path = SocketPath::listen(&fd, path, mode, backlog)?;
+        Ok(Listener { path: Some(path), fd, family: Family::Unix })
+    }
+
+    /// Listens on the abstract name `name` (without the leading zero byte): no file, no permissions, and
+    /// any process of this network namespace may connect.
+    ///
+    /// # Errors
+    ///
+    /// See [`BindError`].
+    pub fn listen_unix_abstract(name: &str, backlog: i32) -> Result<Listener, BindError> {
+        let fail = |errno| BindError::explain(&format!("unix:@{name}"), errno);
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(fail)?;
+        let fd = unix_socket().map_err(fail)?;
+        bind(&fd, &address).map_err(fail)?;
+        listen(&fd, backlog).map_err(fail)?;
+        Ok(Listener { path: None, fd, family: Family::Unix })
+    }
+
+    /// Listens on `address` over TCP; port 0 picks a free one, see [`Listener::local_addr`].
+    ///
+    /// # Errors
+    ///
+    /// See [`BindError`].
+    pub fn listen_tcp(address: SocketAddr, backlog: i32) -> Result<Listener, BindError> {
+        let fail = |errno| BindError::explain(&format!("tcp:{address}"), errno);
+        let family = internet_family(address);
+        let fd = socket_with(family, SocketType::STREAM, LISTENER_FLAGS, None).map_err(fail)?;
+        // Else a restart would have to wait for the connections of the last run to be forgotten.
+        sockopt::set_socket_reuseaddr(&fd, true).map_err(fail)?;
+        bind(&fd, &address).map_err(fail)?;
+        listen(&fd, backlog).map_err(fail)?;
+        Ok(Listener { path: None, fd, family: Family::Tcp })
+    }
+
+    /// Takes a waiting connection, in blocking mode; `None` if there is none (any more). Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// See [`AcceptError`]. The listener goes on working after any of them; after
+    /// [`AcceptError::DescriptorLimit`] it stays readable, so pause before trying again.
+    pub fn accept(&self) -> Result<Option<Socket>, AcceptError> {
+        for _ in 0..ACCEPT_ATTEMPTS_MAX {
+            match accept_with(&self.fd, SocketFlags::CLOEXEC) {
+                Ok(fd) => {
+                    let socket = Socket::new(fd, self.family);
+                    // Fails only if the peer has gone, which the first read will tell.
+                    let _ = socket.set_nodelay(true);
+                    return Ok(Some(socket));
+                }
+                Err(Errno::INTR) => continue,
+                Err(errno) if is_of_one_connection(errno) => return Ok(None),
+                Err(errno @ (Errno::MFILE | Errno::NFILE)) => {
+                    return Err(AcceptError::DescriptorLimit { source: errno.into() });
+                }
+                Err(errno @ (Errno::NOMEM | Errno::NOBUFS)) => {
+                    return Err(AcceptError::OutOfMemory { source: errno.into() });
+                }
+                Err(errno) => return Err(AcceptError::Other { source: errno.into() }),
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the connections will be made of.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// Our address with the port in fact used; `None` on Unix sockets.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS`.
+    pub fn local_addr(&self) -> io::Result<Option<SocketAddr>> {
+        Ok(SocketAddr::try_from(getsockname(&self.fd)?).ok())
+    }
+
+    /// Our address for people to read, such as `unix:/run/app.sock`.
+    pub fn label(&self) -> String {
+        getsockname(&self.fd).ok().and_then(label).unwrap_or_else(|| "unnamed".to_owned())
+    }
+
+    /// Removes the socket file now, if there is one and it is still ours: nobody new finds us, and those
+    /// who wait can still be accepted. Does nothing in a forked child.
+    pub fn remove_path(&mut self) {
+        if let Some(path) = self.path.take() {
+            path.remove();
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.remove_path();
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn unix_socket() -> Result<OwnedFd, Errno> {
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, LISTENER_FLAGS, None)?;
+    sockopt::set_socket_passcred(&fd, true)?;
+    Ok(fd)
+}
+
+fn unix_label(path: &Path) -> String {
+    format!("unix:{}", path.display())
+}
+
+/// Errors that `accept` reports about the connection it would have taken, or that there was none.
+fn is_of_one_connection(errno: Errno) -> bool {
+    // The list of accept(2): Linux passes on what the network had against the new socket.
+    matches!(
+        errno,
+        Errno::AGAIN
+            | Errno::CONNABORTED
+            | Errno::PROTO
+            | Errno::NOPROTOOPT
+            | Errno::NETDOWN
+            | Errno::NETUNREACH
+            | Errno::HOSTDOWN
+            | Errno::HOSTUNREACH
+            | Errno::NONET
+            | Errno::TIMEDOUT
+            | Errno::PERM
+    )
+}
+
+/// Why we do not listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Somebody listens there.
+    #[error("{to} is in use: stop the process that listens there, or choose another address")]
+    AddressInUse {
+        /// The address.
+        to: String,
+    },
+    /// There is a file, and we delete nothing but stale sockets.
+    #[error("{} exists and is not a socket: move it away, or choose another path", path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The socket file is stale, but another process holds the lock of its directory.
+    #[error(
+        "{} is stale, but its directory is locked by another process: remove the file by hand",
+        path.display()
+    )]
+    Locked {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Not allowed.
+    #[error("no permission to listen on {to}: check the directory, or use a port from 1024 up")]
+    Denied {
+        /// The address.
+        to: String,
+    },
+    /// No such directory.
+    #[error("the directory of {to} does not exist: create it first")]
+    NoDirectory {
+        /// The address.
+        to: String,
+    },
+    /// Does not fit into a socket address.
+    #[error(
+        "{to} is too long for a socket address: a path may have 108 bytes, an abstract name 107"
+    )]
+    NameTooLong {
+        /// The address.
+        to: String,
+    },
+    /// No descriptor left, in this process or in the system.
+    #[error("no file descriptor left to listen ({source}): raise RLIMIT_NOFILE (ulimit -n)")]
+    DescriptorLimit {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Something else.
+    #[error("listening on {to} failed: {source}")]
+    Other {
+        /// The address.
+        to: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl BindError {
+    pub(crate) fn explain(to: &str, errno: Errno) -> BindError {
+        let to = to.to_owned();
+        match errno {
+            Errno::ADDRINUSE => BindError::AddressInUse { to },
+            Errno::ACCESS | Errno::PERM => BindError::Denied { to },
+            Errno::NOENT | Errno::NOTDIR => BindError::NoDirectory { to },
+            Errno::NAMETOOLONG => BindError::NameTooLong { to },
+            Errno::MFILE | Errno::NFILE => BindError::DescriptorLimit { source: errno.into() },
+            _ => BindError::Other { to, source: errno.into() },
+        }
+    }
+}
+
+/// Why a waiting connection could not be taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// No descriptor left, in this process or in the system.
+    #[error("no file descriptor left to accept a connection ({source}): raise RLIMIT_NOFILE")]
+    DescriptorLimit {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel has no memory for it.
+    #[error("no memory to accept a connection: {source}")]
+    OutOfMemory {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Something no one expects here.
+    #[error("accepting a connection failed unexpectedly: {source}")]
+    Other {
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+const LISTENER_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// So many signals in a row count as "nobody waits": the caller polls again.
+const ACCEPT_ATTEMPTS_MAX: u32 = 16;

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One shared mapping of one descriptor, unmapped on drop: all `unsafe` of [`memfd`](crate::memfd) and
+//! [`map`](crate::map).
+//!
+//! It checks nothing about the descriptor: `memfd` maps what it made, `map` what it has checked.
+//!
+//! # Invariants
+//!
+//! - `start..start + len` is mapped for as long as the value lives, in the process that made it.
+//! - A private-to-us mapping (`DONTFORK`) carries a [`ForkGuard`]: in a forked child the range is not
+//!   mapped, or holds something else, so the child neither reads, writes nor unmaps it.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+use core::slice;
+use std::os::fd::BorrowedFd;
+
+use rustix::io;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::fork::ForkGuard;
+
+/// A mapped range.
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+    /// `Some` for a writable mapping, which is not inherited by a forked child.
+    owner: Option<ForkGuard>,
+}
+
+impl Mapping {
+    /// Maps the first `len` bytes of `fd`, readable and writable, absent in forked children.
+    pub(crate) fn writable(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
+        let guard = ForkGuard::current();
+        let mut mapping = Mapping::shared(fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
+        mapping.advise(Advice::LinuxDontFork)?;
+        mapping.owner = Some(guard);
+        Ok(mapping)
+    }
+
+    /// Maps the first `len` bytes of `fd`, readable only.
+    pub(crate) fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
+        Mapping::shared(fd, len, ProtFlags::READ)
+    }
+
+    fn shared(fd: BorrowedFd<'_>, len: usize, access: ProtFlags) -> io::Result<Mapping> {
+        // Never MAP_NORESERVE: a page that is missing must be missed here, not at the first access.
+        // SAFETY: the kernel chooses the address, so the new mapping overlaps nothing.
+        let start = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0) }?;
+        let mapping = Mapping {
+            // mmap without MAP_FIXED never returns the zero page.
+            start: NonNull::new(start.cast()).ok_or(io::Errno::NOMEM)?,
+            len,
+            owner: None,
+        };
+        // Huge pages would charge 2 MiB for a half of 192 KiB. Kernels without them say EINVAL: as wanted.
+        let _ = mapping.advise(Advice::LinuxNoHugepage);
+        Ok(mapping)
+    }
+
+    fn advise(&self, advice: Advice) -> io::Result<()> {
+        // SAFETY: the range is mapped (invariant), and none of the advice given here changes its content.
+        unsafe { madvise(self.address(), self.len, advice) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.owner.is_some_and(|guard| guard.is_child())
+    }
+
+    /// The bytes, which another process may change at any time (or this one, through the same cells).
+    pub(crate) fn cells(&self) -> &[UnsafeCell<u8>] {
+        assert!(!self.is_inherited(), "{INHERITED}");
+        // SAFETY: the range is mapped and readable for the borrow (invariant), and UnsafeCell<u8> promises
+        // nothing about its content; writing through a cell is the unsafe act of whoever does it.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
+    }
+
+    /// The bytes of a writable mapping. Panics on a read-only one, and in a forked child.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        assert!(self.owner.is_some(), "the mapping is read-only");
+        assert!(!self.is_inherited(), "{INHERITED}");
+        // SAFETY: the range is mapped writable for the borrow (asserted), this process is its only writer
+        // (sealed before anybody else had the descriptor), and &mut self excludes `cells`.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    fn address(&self) -> *mut c_void {
+        self.start.as_ptr().cast()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.is_inherited() {
+            return;
+        }
+        // SAFETY: the range is ours and mapped (invariant), and every borrow of it has ended. It can only
+        // fail for a range that is not page-aligned, which mmap's result is.
+        let _ = unsafe { munmap(self.address(), self.len) };
+    }
+}
+
+// SAFETY: mapped memory belongs to the process, not to a thread; any thread may unmap it.
+unsafe impl Send for Mapping {}
+
+// SAFETY: through &self one only gets UnsafeCells (an access to which is the accessor's own unsafe act)
+// and numbers that never change.
+unsafe impl Sync for Mapping {}
+
+const INHERITED: &str = "a forked child must not touch the shared memory of its parent";

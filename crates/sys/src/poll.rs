@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting for a few descriptors at once, up to a deadline: `ppoll`.
+//!
+//! For a handful of descriptors that change from call to call; a steady set belongs in
+//! [`EpollSet`](crate::EpollSet).
+//!
+//! # Invariants
+//!
+//! - A signal never ends a wait early: it goes on with the time that is left.
+//! - A wait never ends before its deadline unless something is ready, and a deadline in the past is a
+//!   look without waiting.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+pub use rustix::event::{PollFd, PollFlags};
+
+/// Waits until one of `fds` is ready or `deadline` has come (`None`: no deadline), and says how many are
+/// ready: 0 means the deadline. What they are ready for is in [`PollFd::revents`].
+///
+/// # Errors
+///
+/// `EINVAL` for more descriptors than RLIMIT_NOFILE, `ENOMEM`.
+///
+/// ```
+/// use partywall_sys::{Bell, poll::{PollFd, PollFlags, wait}};
+///
+/// let bell = Bell::new()?;
+/// bell.ring()?;
+/// let mut fds = [PollFd::new(&bell, PollFlags::IN)];
+/// assert_eq!(wait(&mut fds, None)?, 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn wait(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<usize> {
+    loop {
+        let left = time_left(deadline);
+        match rustix::event::poll(fds, left.as_ref()) {
+            Ok(0) if !has_passed(deadline) => continue, // the time was capped
+            Err(Errno::INTR) => continue,
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// The time to `deadline`, at most [`WAIT_MAX`]; `None` if there is no deadline.
+pub(crate) fn time_left(deadline: Option<Instant>) -> Option<Timespec> {
+    let left = deadline?.saturating_duration_since(Instant::now()).min(WAIT_MAX);
+    Some(timespec(left))
+}
+
+/// True if there is a deadline and it has come.
+pub(crate) fn has_passed(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
+/// Saturates, at some hundred billion years.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+/// One kernel wait is at most this long; longer ones are several. (Before Linux 5.11 epoll counts
+/// milliseconds in an i32.)
+const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);

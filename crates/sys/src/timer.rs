@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A point in time as a descriptor: `timerfd` on the monotonic clock.
+//!
+//! One shot, no interval: who wants another sets it again.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::io::{Errno, read, retry_on_intr};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
+use rustix::time::{timerfd_create, timerfd_settime};
+
+use crate::poll::timespec;
+
+/// A descriptor that becomes readable when the time set has come.
+#[derive(Debug)]
+pub struct Timer {
+    fd: OwnedFd,
+}
+
+impl Timer {
+    /// Makes a timer that is not set.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`/`ENFILE`: no descriptor left. `ENOMEM`.
+    pub fn new() -> io::Result<Timer> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Timer { fd: timerfd_create(TimerfdClockId::Monotonic, flags)? })
+    }
+
+    /// Sets the time (`None`: never) and forgets whatever was set or had fired before.
+    ///
+    /// # Errors
+    ///
+    /// None on a sound timer.
+    pub fn set(&self, deadline: Option<Instant>) -> io::Result<()> {
+        let left = match deadline {
+            // Zero would mean never: a time that has passed fires at once.
+            Some(time) => time.saturating_duration_since(Instant::now()).max(NOW),
+            None => Duration::ZERO,
+        };
+        let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(left) };
+        timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &once)?;
+        Ok(())
+    }
+
+    /// Tells whether the time has come since it was set, once: the descriptor falls silent. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// None on a sound timer.
+    pub fn drain(&self) -> io::Result<bool> {
+        let mut count = [0; 8];
+        match retry_on_intr(|| read(&self.fd, &mut count)) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+const NOW: Duration = Duration::from_nanos(1);
