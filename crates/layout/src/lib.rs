@@ -1,2 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Placeholder.
+//! Which bytes: every field of Partywall's shared memory and of its handshake.
+//!
+//! ```text
+//!  segment.rs   the half: header page, control page, where ring, release ring and slab lie
+//!  ring.rs      positions, slots and footprints: the arithmetic of the record ring
+//!  record.rs    the 16-byte record header, the kinds, the body of a blob record
+//!  hello.rs     the frames of the handshake and of the socket beside a wall
+//!  reason.rs    why there is no wall, why a connection was refused: numbers and sentences
+//!  check.rs     everything a neighbour can say that is not true, as one error type
+//! ```
+//!
+//! This crate has no `unsafe`, touches no memory but its arguments and asks nothing of an operating
+//! system. Each structure has a picture, a `repr(C)` type, and compile-time assertions on its size
+//! and on every offset; `spec/SPEC.md` is normative and the two are kept equal by golden vectors.
+//!
+//! All integers are little-endian. Every word in shared memory has exactly one writing process; the
+//! documentation of the word names it.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod hello;
+pub mod reason;
+pub mod record;
+pub mod ring;
+pub mod segment;
+
+pub use check::Violation;
+pub use reason::{NoWall, Refusal};
+pub use record::{BlobBody, Kind, RecordHeader};
+pub use ring::{Position, RingSize, SLOT_BYTES};
+pub use segment::{Geometry, HalfHeader};

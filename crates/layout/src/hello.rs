@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The frames of the handshake, and those beside a wall (SPEC 2).
+//!
+//! ```text
+//!  connecting side                       accepting side
+//!  HELLO + credentials + pidfd  ───────▶
+//!                               ◀───────  HELLO + credentials + pidfd
+//!                               ◀───────  OFFER + half (+ bells)
+//!  OFFER + half (+ bells)       ───────▶
+//!  READY                        ───────▶
+//!                               ◀───────  READY
+//!  Either may send REJECT with a code and a text in place of any frame, and hang up.
+//! ```
+//!
+//! Every frame starts with eight bytes of tag, so the first bytes of a connection tell Partywall
+//! from any other protocol. The first 16 bytes of HELLO never change between versions. This file
+//! turns frames into bytes and back; in which order they come is the business of the handshake.
+
+use crate::check::Violation;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// First eight bytes of HELLO.
+pub const HELLO_TAG: [u8; 8] = *b"PARTYWAL";
+/// First eight bytes of OFFER.
+pub const OFFER_TAG: [u8; 8] = *b"PWOFFER\0";
+/// First eight bytes of READY.
+pub const READY_TAG: [u8; 8] = *b"PWREADY\0";
+/// First eight bytes of REJECT.
+pub const REJECT_TAG: [u8; 8] = *b"PWREJECT";
+
+/// The oldest protocol version this crate speaks.
+pub const VERSION_MIN: u16 = 1;
+/// The newest protocol version this crate speaks.
+pub const VERSION_MAX: u16 = 1;
+
+/// Every frame's fixed beginning, in bytes: tag, two small numbers, length of the whole frame.
+pub const PREAMBLE_BYTES: usize = 16;
+/// No frame is longer than this many bytes.
+pub const FRAME_BYTES_MAX: usize = 1024;
+/// No REJECT carries more text than this many bytes.
+pub const REJECT_TEXT_MAX: usize = 512;
+
+/// [`Hello::features`]: this side can share memory.
+pub const FEATURE_WALL: u64 = 1;
+/// [`Hello::features`]: this side is content with the socket alone.
+pub const FEATURE_SOCKET: u64 = 1 << 1;
+
+/// [`Hello::service`]: one pipe of messages, no streams.
+pub const SERVICE_CHANNEL: u32 = 1;
+/// [`Hello::service`]: many streams.
+pub const SERVICE_SESSION: u32 = 2;
+/// [`Hello::service`]: a named, resumable pair.
+pub const SERVICE_LINK: u32 = 3;
+
+/// The connecting side, in [`crate::HalfHeader::role`].
+pub const ROLE_CONNECTOR: u32 = 0;
+/// The accepting side, in [`crate::HalfHeader::role`].
+pub const ROLE_ACCEPTOR: u32 = 1;
+
+/// [`Offer::transport`] and [`Ready::transport`]: shared memory.
+pub const TRANSPORT_WALL: u32 = 1;
+/// [`Offer::transport`] and [`Ready::transport`]: records on the socket.
+pub const TRANSPORT_SOCKET: u32 = 2;
+
+/// [`Offer::flags`]: two eventfds for bells follow the half.
+pub const OFFER_BELLS: u32 = 1;
+
+/// Beside the wall: "look at your memory". One byte (SPEC 6.6).
+pub const BESIDE_BELL: u8 = 1;
+/// Beside the wall: a segment's descriptor. This byte and four of number (SPEC 5.4).
+pub const BESIDE_SEGMENT: u8 = 2;
+
+/// Who I am and what I can: the first frame of each side.
+///
+/// ```text
+///  0   "PARTYWAL"   8  version min  10 version max  12 length
+///  16  features     24 service      28 why no wall  32 map max     40 message max
+///  48  release entries              56 segments max 60 pid         64 nonce (16)
+///  80  zero (48)                                                   128
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Hello {
+    /// [`HELLO_TAG`].
+    pub tag: [u8; 8],
+    /// The oldest version the sender speaks.
+    pub version_min: U16,
+    /// The newest version the sender speaks.
+    pub version_max: U16,
+    /// Length of the frame in bytes.
+    pub length: U32,
+    /// What the sender can: bits, `FEATURE_…`.
+    pub features: U64,
+    /// What the connection is for: `SERVICE_…`.
+    pub service: U32,
+    /// Why the sender cannot share memory, or 0: a number of SPEC 2.6.
+    pub why_no_wall: U32,
+    /// The most memory of the receiver of this frame that its sender will map, in bytes.
+    pub map_max: U64,
+    /// The longest message the sender of this frame will receive, in bytes.
+    pub message_max: U64,
+    /// Entries of the release ring that the sender will have: the other side never has more
+    /// blocks out.
+    pub release_entries: U64,
+    /// The most segments of the other side that the sender will map at a time.
+    pub segments_max: U32,
+    /// The sender's process id in its own namespace; for people, never acted on.
+    pub pid: U32,
+    /// Random; the acceptor's nonce becomes the session id.
+    pub nonce: [u8; 16],
+    /// Always 0.
+    pub zero: [u8; 48],
+}
+
+/// What I bring: the second frame of each side.
+///
+/// ```text
+///  0  "PWOFFER\0"  8 zero  12 length  16 transport  20 reason  24 flags  28 zero  32 half size
+///  40 zero (24)                                                                  64
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Offer {
+    /// [`OFFER_TAG`].
+    pub tag: [u8; 8],
+    /// Always 0.
+    pub zero0: U32,
+    /// Length of the frame in bytes.
+    pub length: U32,
+    /// `TRANSPORT_…`: with [`TRANSPORT_WALL`] the half's descriptor is attached.
+    pub transport: U32,
+    /// Why not the wall, or 0: a number of SPEC 2.6.
+    pub reason: U32,
+    /// `OFFER_…` bits.
+    pub flags: U32,
+    /// Always 0.
+    pub zero1: U32,
+    /// Size of the half in bytes; 0 without one.
+    pub half_size: U64,
+    /// Always 0.
+    pub zero2: [u8; 24],
+}
+
+/// I have checked what you brought: the third frame of each side.
+///
+/// ```text
+///  0  "PWREADY\0"  8 zero  12 length  16 transport  20 reason  24 zero (8)  32
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Ready {
+    /// [`READY_TAG`].
+    pub tag: [u8; 8],
+    /// Always 0.
+    pub zero0: U32,
+    /// Length of the frame in bytes.
+    pub length: U32,
+    /// `TRANSPORT_…` as far as this side is concerned.
+    pub transport: U32,
+    /// Why not the wall, or 0: a number of SPEC 2.6.
+    pub reason: U32,
+    /// Always 0.
+    pub zero1: [u8; 8],
+}
+
+/// No. Followed by the text.
+///
+/// ```text
+///  0  "PWREJECT"  8 zero  12 length  16 code  20 text length  24 text ...
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct RejectHead {
+    /// [`REJECT_TAG`].
+    pub tag: [u8; 8],
+    /// Always 0.
+    pub zero: U32,
+    /// Length of the frame in bytes, text included.
+    pub length: U32,
+    /// Why: a number of SPEC 2.5.
+    pub code: U32,
+    /// Length of the text in bytes.
+    pub text_length: U32,
+}
+
+const _: () = {
+    assert!(size_of::<Hello>() == 128);
+    assert!(core::mem::offset_of!(Hello, version_min) == 8);
+    assert!(core::mem::offset_of!(Hello, version_max) == 10);
+    assert!(core::mem::offset_of!(Hello, length) == 12);
+    assert!(core::mem::offset_of!(Hello, features) == 16);
+    assert!(core::mem::offset_of!(Hello, service) == 24);
+    assert!(core::mem::offset_of!(Hello, why_no_wall) == 28);
+    assert!(core::mem::offset_of!(Hello, map_max) == 32);
+    assert!(core::mem::offset_of!(Hello, message_max) == 40);
+    assert!(core::mem::offset_of!(Hello, release_entries) == 48);
+    assert!(core::mem::offset_of!(Hello, segments_max) == 56);
+    assert!(core::mem::offset_of!(Hello, pid) == 60);
+    assert!(core::mem::offset_of!(Hello, nonce) == 64);
+    assert!(core::mem::offset_of!(Hello, zero) == 80);
+    assert!(size_of::<Offer>() == 64);
+    assert!(core::mem::offset_of!(Offer, length) == 12);
+    assert!(core::mem::offset_of!(Offer, transport) == 16);
+    assert!(core::mem::offset_of!(Offer, reason) == 20);
+    assert!(core::mem::offset_of!(Offer, flags) == 24);
+    assert!(core::mem::offset_of!(Offer, half_size) == 32);
+    assert!(size_of::<Ready>() == 32);
+    assert!(core::mem::offset_of!(Ready, transport) == 16);
+    assert!(core::mem::offset_of!(Ready, reason) == 20);
+    assert!(size_of::<RejectHead>() == 24);
+    assert!(core::mem::offset_of!(RejectHead, code) == 16);
+    assert!(core::mem::offset_of!(RejectHead, text_length) == 20);
+};
+
+/// Length of HELLO in version 1, in bytes.
+pub const HELLO_BYTES: usize = size_of::<Hello>();
+/// Length of OFFER, in bytes.
+pub const OFFER_BYTES: usize = size_of::<Offer>();
+/// Length of READY, in bytes.
+pub const READY_BYTES: usize = size_of::<Ready>();
+/// Length of REJECT without its text, in bytes.
+pub const REJECT_HEAD_BYTES: usize = size_of::<RejectHead>();
+
+/// A frame that was read and checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// The first frame.
+    Hello(Hello),
+    /// The second frame.
+    Offer(Offer),
+    /// The third frame.
+    Ready(Ready),
+    /// Refusal: code, and text as it came (not trusted to be UTF-8).
+    Reject(u32, &'a [u8]),
+    /// A HELLO of a version range that has none in common with ours: smallest and largest.
+    OtherVersion(u16, u16),
+}
+
+/// What the first 16 bytes of a frame say about its length.
+///
+/// # Errors
+/// [`Violation::Frame`] if no frame of ours begins like this or the length is impossible.
+pub fn frame_length(preamble: &[u8; PREAMBLE_BYTES]) -> Result<usize, Violation> {
+    let mut tag = [0; 8];
+    tag.copy_from_slice(&preamble[..8]);
+    let length = u32::from_le_bytes([preamble[12], preamble[13], preamble[14], preamble[15]]);
+    let minimum = match tag {
+        // A later version may say more, never less than the preamble: its body is then skipped.
+        HELLO_TAG => PREAMBLE_BYTES,
+        OFFER_TAG => OFFER_BYTES,
+        READY_TAG => READY_BYTES,
+        REJECT_TAG => REJECT_HEAD_BYTES,
+        _ => return Err(Violation::Frame { what: "frame tag", found: u64::from_le_bytes(tag) }),
+    };
+    let usable = usize::try_from(length).unwrap_or(usize::MAX);
+    if usable < minimum || usable > FRAME_BYTES_MAX {
+        return Err(Violation::Frame { what: "frame length", found: length.into() });
+    }
+    Ok(usable)
+}
+
+/// Reads one whole frame.
+///
+/// # Errors
+/// [`Violation::Frame`] naming the first field that cannot be.
+pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
+    let Some((preamble, _)) = bytes.split_first_chunk::<PREAMBLE_BYTES>() else {
+        return Err(Violation::Frame { what: "frame length", found: bytes.len() as u64 });
+    };
+    if frame_length(preamble)? != bytes.len() {
+        return Err(Violation::Frame { what: "frame length", found: bytes.len() as u64 });
+    }
+    if preamble.starts_with(&HELLO_TAG) {
+        return parse_hello(bytes);
+    }
+    if preamble.starts_with(&OFFER_TAG) {
+        let offer: Offer = exactly(bytes, "OFFER length")?;
+        return match offer.transport.get() {
+            TRANSPORT_WALL | TRANSPORT_SOCKET => Ok(Frame::Offer(offer)),
+            other => Err(Violation::Frame { what: "OFFER transport", found: other.into() }),
+        };
+    }
+    if preamble.starts_with(&READY_TAG) {
+        let ready: Ready = exactly(bytes, "READY length")?;
+        return match ready.transport.get() {
+            TRANSPORT_WALL | TRANSPORT_SOCKET => Ok(Frame::Ready(ready)),
+            other => Err(Violation::Frame { what: "READY transport", found: other.into() }),
+        };
+    }
+    let Ok((head, text)) = RejectHead::read_from_prefix(bytes) else {
+        return Err(Violation::Frame { what: "REJECT length", found: bytes.len() as u64 });
+    };
+    if u64::from(head.text_length.get()) != text.len() as u64 || text.len() > REJECT_TEXT_MAX {
+        return Err(Violation::Frame {
+            what: "REJECT text length",
+            found: head.text_length.get().into(),
+        });
+    }
+    Ok(Frame::Reject(head.code.get(), text))
+}
+
+fn parse_hello(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
+    let version_min = u16::from_le_bytes([bytes[8], bytes[9]]);
+    let version_max = u16::from_le_bytes([bytes[10], bytes[11]]);
+    if version_min > version_max || version_min == 0 {
+        return Err(Violation::Frame { what: "HELLO version range", found: version_min.into() });
+    }
+    if version_min > VERSION_MAX || version_max < VERSION_MIN {
+        return Ok(Frame::OtherVersion(version_min, version_max));
+    }
+    // A newer peer that also speaks version 1 may append fields; what we know comes first.
+    let Ok((hello, _newer)) = Hello::read_from_prefix(bytes) else {
+        return Err(Violation::Frame { what: "HELLO length", found: bytes.len() as u64 });
+    };
+    match hello.service.get() {
+        SERVICE_CHANNEL | SERVICE_SESSION | SERVICE_LINK => Ok(Frame::Hello(hello)),
+        other => Err(Violation::Frame { what: "HELLO service", found: other.into() }),
+    }
+}
+
+fn exactly<T: FromBytes>(bytes: &[u8], what: &'static str) -> Result<T, Violation> {
+    T::read_from_bytes(bytes).map_err(|_| Violation::Frame { what, found: bytes.len() as u64 })
+}
+
+/// Length of a frame type as its own field says it.
+#[expect(clippy::cast_possible_truncation, reason = "frames are at most 1024 bytes")]
+const fn length_of<T>() -> U32 {
+    U32::new(size_of::<T>() as u32)
+}
+
+impl Hello {
+    /// A HELLO of our version with everything else zero.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            tag: HELLO_TAG,
+            version_min: U16::new(VERSION_MIN),
+            version_max: U16::new(VERSION_MAX),
+            length: length_of::<Self>(),
+            features: U64::new(0),
+            service: U32::new(SERVICE_CHANNEL),
+            why_no_wall: U32::new(0),
+            map_max: U64::new(0),
+            message_max: U64::new(0),
+            release_entries: U64::new(0),
+            segments_max: U32::new(0),
+            pid: U32::new(0),
+            nonce: [0; 16],
+            zero: [0; 48],
+        }
+    }
+}
+
+impl Default for Hello {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Offer {
+    /// An OFFER of `transport`; `half_size` is 0 and `reason` says why unless it is the wall.
+    #[must_use]
+    pub const fn new(transport: u32, reason: u32, flags: u32, half_size: u64) -> Self {
+        Self {
+            tag: OFFER_TAG,
+            zero0: U32::new(0),
+            length: length_of::<Self>(),
+            transport: U32::new(transport),
+            reason: U32::new(reason),
+            flags: U32::new(flags),
+            zero1: U32::new(0),
+            half_size: U64::new(half_size),
+            zero2: [0; 24],
+        }
+    }
+}
+
+impl Ready {
+    /// A READY for `transport`; `reason` says why unless it is the wall.
+    #[must_use]
+    pub const fn new(transport: u32, reason: u32) -> Self {
+        Self {
+            tag: READY_TAG,
+            zero0: U32::new(0),
+            length: length_of::<Self>(),
+            transport: U32::new(transport),
+            reason: U32::new(reason),
+            zero1: [0; 8],
+        }
+    }
+}
+
+impl RejectHead {
+    /// The head of a REJECT whose text has `text_length` bytes, at most [`REJECT_TEXT_MAX`].
+    #[must_use]
+    pub fn new(code: u32, text_length: usize) -> Self {
+        let text = u32::try_from(text_length.min(REJECT_TEXT_MAX)).unwrap_or(0);
+        Self {
+            tag: REJECT_TAG,
+            zero: U32::new(0),
+            length: U32::new(length_of::<Self>().get() + text),
+            code: U32::new(code),
+            text_length: U32::new(text),
+        }
+    }
+}

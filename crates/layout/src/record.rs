@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One record: its header, its kinds, and the body of those kinds that have one (SPEC 4.2, 4.3).
+//!
+//! ```text
+//!  byte 0               8        12       16                            footprint
+//!       | word0         | len    | stream | payload, len bytes | unused |
+//!
+//!  word0   bit 63 ............... 6 | 5 ...... 1 | 0
+//!          position / 64            | kind       | committed
+//! ```
+//!
+//! `word0` is stored last, with Release: whoever sees it sees the whole record. A word is accepted
+//! at position `p` iff `word0 & !0x3e == p | 1`, so neither an older record, nor payload that once
+//! lay here, nor a record at another position passes for it. What the kinds *mean* to a channel or
+//! a session is not this file's business.
+
+use crate::check::Violation;
+use crate::ring::{Position, RingSize, SLOT_BYTES, footprint};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Size of a record's header, in bytes.
+pub const HEADER_BYTES: u64 = 16;
+
+/// The bits of `word0` that hold the kind.
+pub const KIND_MASK: u64 = 0x3e;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// A whole message, inline.
+    Data = 1,
+    /// A whole message in slab memory; the payload is a [`BlobBody`]. On a socket the message's bytes
+    /// follow the record and are not counted in positions.
+    Blob = 2,
+    /// The first part of a message too large for the memory that is left: total length, then bytes.
+    FragmentFirst = 3,
+    /// A middle part.
+    FragmentMid = 4,
+    /// The last part: the message is complete.
+    FragmentLast = 5,
+    /// The sender gave up on the message whose fragments came before; they are void.
+    FragmentAbort = 6,
+    /// A further slab segment exists; the payload is a [`SegmentBody`].
+    Segment = 7,
+    /// A segment will not be used again; the payload is a [`SegmentBody`].
+    SegmentRetire = 8,
+    /// A stream opens (sessions).
+    Open = 9,
+    /// The sender will send no more on this stream; on a channel: at all.
+    CloseWrite = 10,
+    /// A stream ends at once, with a code (sessions).
+    Reset = 11,
+    /// More may be sent on a stream (sessions).
+    Credit = 12,
+    /// No further streams, please (sessions).
+    GoAway = 13,
+    /// Answer this (sessions).
+    Ping = 14,
+    /// Nothing: fills the ring up to its end.
+    Pad = 31,
+}
+
+impl Kind {
+    /// The kind with this number, if there is one.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Data,
+            2 => Self::Blob,
+            3 => Self::FragmentFirst,
+            4 => Self::FragmentMid,
+            5 => Self::FragmentLast,
+            6 => Self::FragmentAbort,
+            7 => Self::Segment,
+            8 => Self::SegmentRetire,
+            9 => Self::Open,
+            10 => Self::CloseWrite,
+            11 => Self::Reset,
+            12 => Self::Credit,
+            13 => Self::GoAway,
+            14 => Self::Ping,
+            31 => Self::Pad,
+            _ => return None,
+        })
+    }
+}
+
+/// The word that makes a record of `kind` at `position` exist.
+#[inline]
+#[must_use]
+pub const fn word0(position: Position, kind: Kind) -> u64 {
+    position.0 | (kind as u64) << 1 | 1
+}
+
+/// The second word of the header: payload length and stream number.
+#[inline]
+#[must_use]
+pub const fn word1(len: u32, stream: u32) -> u64 {
+    len as u64 | (stream as u64) << 32
+}
+
+/// A record's header as it lies in memory and on a socket.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct WireHeader {
+    /// Position, kind and the committed bit.
+    pub word0: U64,
+    /// Payload length in bytes.
+    pub len: U32,
+    /// Stream number; 0 on a channel.
+    pub stream: U32,
+}
+
+const _: () = {
+    assert!(size_of::<WireHeader>() as u64 == HEADER_BYTES);
+    assert!(core::mem::offset_of!(WireHeader, word0) == 0);
+    assert!(core::mem::offset_of!(WireHeader, len) == 8);
+    assert!(core::mem::offset_of!(WireHeader, stream) == 12);
+};
+
+/// A header that was loaded once and found possible: safe to use as a length and an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// Where the record begins.
+    pub position: Position,
+    /// What it is.
+    pub kind: Kind,
+    /// Payload length in bytes.
+    pub len: u32,
+    /// Stream number; 0 on a channel.
+    pub stream: u32,
+}
+
+impl RecordHeader {
+    /// Reads the two header words found where the record at `position` must begin.
+    ///
+    /// `Ok(None)` when nothing was published there yet. Both words must have been loaded *once*
+    /// into private memory before this is called.
+    ///
+    /// # Errors
+    /// A [`Violation`] when the words can be no record at this position: another position, an
+    /// unknown kind, a length that leaves the ring or exceeds a quarter of it, or a misplaced PAD.
+    #[inline]
+    pub fn check(
+        position: Position,
+        size: RingSize,
+        first: u64,
+        second: u64,
+    ) -> Result<Option<Self>, Violation> {
+        if first == 0 {
+            return Ok(None);
+        }
+        let header = Self::check_words(position, first, second)?;
+        let taken = footprint(u64::from(header.len));
+        let until_end = size.until_end(position);
+        if header.kind == Kind::Pad {
+            if size.offset(position) == 0 || taken != until_end {
+                return Err(Violation::Pad { position: position.0, len: header.len });
+            }
+        } else if taken > size.record_max() || taken > until_end {
+            return Err(Violation::RecordLength {
+                position: position.0,
+                len: header.len,
+                max: size.payload_max().min(until_end - HEADER_BYTES),
+            });
+        }
+        Ok(Some(header))
+    }
+
+    /// Reads a header without knowledge of a ring: what socket transports need.
+    ///
+    /// # Errors
+    /// [`Violation::Word`] for a word of another position or an uncommitted one,
+    /// [`Violation::Kind`] for a kind that does not exist.
+    #[inline]
+    pub fn check_words(position: Position, first: u64, second: u64) -> Result<Self, Violation> {
+        if first & !KIND_MASK != position.0 | 1 {
+            return Err(Violation::Word { position: position.0, found: first });
+        }
+        let number = ((first & KIND_MASK) >> 1) as u8;
+        let Some(kind) = Kind::from_number(number) else {
+            return Err(Violation::Kind { position: position.0, kind: number });
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+        let (len, stream) = (second as u32, (second >> 32) as u32);
+        Ok(Self { position, kind, len, stream })
+    }
+
+    /// How many bytes of ring the record takes.
+    #[inline]
+    #[must_use]
+    pub const fn footprint(&self) -> u64 {
+        footprint(self.len as u64)
+    }
+
+    /// The header as bytes, for a socket.
+    #[must_use]
+    pub const fn to_wire(&self) -> WireHeader {
+        WireHeader {
+            word0: U64::new(word0(self.position, self.kind)),
+            len: U32::new(self.len),
+            stream: U32::new(self.stream),
+        }
+    }
+}
+
+/// The body of a BLOB record: which memory holds the message (SPEC 5.2).
+///
+/// ```text
+///  0              8          12         16             24            32
+///  | block id     | segment  | zero     | offset       | length       |
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct BlobBody {
+    /// What the receiver writes to its release ring when it has finished with the block.
+    pub block: U64,
+    /// The segment that holds the message; 0 is the slab of the half itself.
+    pub segment: U32,
+    /// Always 0.
+    pub zero: U32,
+    /// Where in the segment the message begins, in bytes.
+    pub offset: U64,
+    /// How long the message is, in bytes.
+    pub length: U64,
+}
+
+const _: () = {
+    assert!(size_of::<BlobBody>() == 32);
+    assert!(core::mem::offset_of!(BlobBody, segment) == 8);
+    assert!(core::mem::offset_of!(BlobBody, offset) == 16);
+    assert!(core::mem::offset_of!(BlobBody, length) == 24);
+};
+
+/// The body of SEGMENT and SEGMENT_RETIRE records (SPEC 5.4).
+///
+/// ```text
+///  0          4          8             16
+///  | number   | zero     | size, bytes |
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SegmentBody {
+    /// The segment's number, from 1.
+    pub number: U32,
+    /// Always 0.
+    pub zero: U32,
+    /// Its size in bytes.
+    pub size: U64,
+}
+
+const _: () = {
+    assert!(size_of::<SegmentBody>() == 16);
+    assert!(core::mem::offset_of!(SegmentBody, size) == 8);
+};
+
+/// Size of the total length that precedes the bytes of a first fragment.
+pub const FRAGMENT_PREFIX_BYTES: u64 = 8;
+
+const _: () = assert!(SLOT_BYTES > KIND_MASK, "kind and committed bit lie below a position");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring() -> RingSize {
+        RingSize::new(4096).unwrap()
+    }
+
+    #[test]
+    fn every_kind_survives_its_word() {
+        for number in 0..32 {
+            let Some(kind) = Kind::from_number(number) else { continue };
+            let word = word0(Position(640), kind);
+            let header = RecordHeader::check_words(Position(640), word, word1(5, 7)).unwrap();
+            assert_eq!((header.kind, header.len, header.stream), (kind, 5, 7));
+        }
+    }
+
+    #[test]
+    fn zero_is_not_there_yet() {
+        assert_eq!(RecordHeader::check(Position(64), ring(), 0, 99), Ok(None));
+    }
+
+    #[test]
+    fn a_word_of_another_position_is_refused() {
+        let word = word0(Position(64), Kind::Data);
+        assert!(matches!(
+            RecordHeader::check(Position(128), ring(), word, 0),
+            Err(Violation::Word { position: 128, .. })
+        ));
+        let uncommitted = word & !1;
+        assert!(RecordHeader::check(Position(64), ring(), uncommitted, 0).is_err());
+    }
+
+    #[test]
+    fn an_unknown_kind_is_refused() {
+        for number in [0u64, 15, 30] {
+            let word = 64 | number << 1 | 1;
+            assert!(matches!(
+                RecordHeader::check(Position(64), ring(), word, 0),
+                Err(Violation::Kind { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn a_length_that_leaves_the_ring_is_refused() {
+        let word = word0(Position(0), Kind::Data);
+        assert!(RecordHeader::check(Position(0), ring(), word, word1(1008, 0)).is_ok());
+        assert!(RecordHeader::check(Position(0), ring(), word, word1(1009, 0)).is_err());
+        assert!(RecordHeader::check(Position(0), ring(), word, word1(u32::MAX, 0)).is_err());
+        let last = Position(4096 - 64);
+        let word = word0(last, Kind::Data);
+        assert!(RecordHeader::check(last, ring(), word, word1(48, 0)).is_ok());
+        assert!(RecordHeader::check(last, ring(), word, word1(49, 0)).is_err());
+    }
+
+    #[test]
+    fn a_pad_reaches_exactly_the_end() {
+        let near_end = Position(4096 - 128);
+        let word = word0(near_end, Kind::Pad);
+        assert!(RecordHeader::check(near_end, ring(), word, word1(112, 0)).is_ok());
+        assert!(RecordHeader::check(near_end, ring(), word, word1(48, 0)).is_err());
+        let start = Position(4096);
+        let word = word0(start, Kind::Pad);
+        assert!(RecordHeader::check(start, ring(), word, word1(4080, 0)).is_err());
+    }
+}

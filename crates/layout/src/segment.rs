@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One half of a wall: where its parts lie (SPEC 3).
+//!
+//! ```text
+//!  0            header page    HalfHeader; written once, before the half is sealed
+//!  4096         control page   the owner's words, each group on a line of its own (128 bytes):
+//!     +0          consumed         records of the neighbour's ring that the owner has finished with
+//!     +128        asleep_records   0, or the epoch in which the owner sleeps until records come
+//!     +256        asleep_room      0, or the epoch in which the owner sleeps until room comes
+//!     +384        released         how many entries the owner has written to its release ring
+//!     +512        counters of the sending side (statistics; nobody acts on them)
+//!     +640        counters of the receiving side
+//!  ring_offset     record ring      what the owner says
+//!  release_offset  release ring     blocks of the neighbour's slab that the owner has finished with
+//!  slab_offset     slab             segment 0: payloads too large to go inline
+//! ```
+//!
+//! The owner is the only writer of every byte; the neighbour maps the half read-only. This file
+//! says nothing of how a half is made or mapped.
+
+use crate::check::Violation;
+use crate::ring::{RING_BYTES_MAX, RING_BYTES_MIN, RingSize};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The first eight bytes of a half.
+pub const HALF_MAGIC: [u8; 8] = *b"PWHALF\x00\x01";
+
+/// The version of the memory format that this crate describes.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Size of the header page, and of the control page, in bytes.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Words that different sides look at lie this many bytes apart: two cache lines, because
+/// processors fetch them in pairs.
+pub const LINE_BYTES: u64 = 128;
+
+/// Halves and segments are multiples of this many bytes.
+pub const GRAIN_BYTES: u64 = 64 * 1024;
+
+/// Offset of the control page in the half.
+pub const CONTROL_OFFSET: u64 = PAGE_BYTES;
+
+/// Offset of `consumed` in the control page.
+pub const CONSUMED: u64 = 0;
+/// Offset of `asleep_records` in the control page.
+pub const ASLEEP_RECORDS: u64 = LINE_BYTES;
+/// Offset of `asleep_room` in the control page.
+pub const ASLEEP_ROOM: u64 = 2 * LINE_BYTES;
+/// Offset of `released` in the control page.
+pub const RELEASED: u64 = 3 * LINE_BYTES;
+/// Offset of the sending side's counters in the control page.
+pub const SENDING_COUNTERS: u64 = 4 * LINE_BYTES;
+/// Offset of the receiving side's counters in the control page.
+pub const RECEIVING_COUNTERS: u64 = 5 * LINE_BYTES;
+
+/// `asleep_records` of an owner that will never read records again (SPEC 6.5).
+pub const GONE: u64 = u64::MAX;
+
+/// Flag in a sleeper word: its owner looks again by itself, so ordinary commits need not ring
+/// (SPEC 6.4).
+pub const QUIET: u64 = 1 << 63;
+
+/// Counters of the sending side, as indices of words from [`SENDING_COUNTERS`].
+pub mod sending {
+    /// Messages sent.
+    pub const MESSAGES: u64 = 0;
+    /// Payload bytes sent.
+    pub const BYTES: u64 = 1;
+    /// Messages that went through slab memory.
+    pub const BLOBS: u64 = 2;
+    /// Messages copied through the ring because no memory was left.
+    pub const OVERFLOWS: u64 = 3;
+    /// Times the neighbour was woken because of records.
+    pub const BELLS: u64 = 4;
+    /// Times this side slept because there was no room.
+    pub const SLEEPS: u64 = 5;
+    /// Bytes of slab memory that exist at this moment.
+    pub const MEMORY: u64 = 6;
+    /// Blocks that the neighbour holds at this moment.
+    pub const BLOCKS_OUT: u64 = 7;
+    /// The position behind the last committed record.
+    pub const TAIL: u64 = 8;
+    /// How many counters there are.
+    pub const COUNT: u64 = 9;
+}
+
+/// Counters of the receiving side, as indices of words from [`RECEIVING_COUNTERS`].
+pub mod receiving {
+    /// Messages received.
+    pub const MESSAGES: u64 = 0;
+    /// Payload bytes received.
+    pub const BYTES: u64 = 1;
+    /// Messages received as views of slab memory.
+    pub const BLOBS: u64 = 2;
+    /// Times the neighbour was woken because of room.
+    pub const BELLS: u64 = 3;
+    /// Times this side slept because there were no records.
+    pub const SLEEPS: u64 = 4;
+    /// Times records came while this side spun.
+    pub const SPINS_PAID: u64 = 5;
+    /// How many counters there are.
+    pub const COUNT: u64 = 6;
+}
+
+const _: () = {
+    assert!(sending::COUNT * 8 <= LINE_BYTES);
+    assert!(receiving::COUNT * 8 <= LINE_BYTES);
+    assert!(RECEIVING_COUNTERS + LINE_BYTES <= PAGE_BYTES);
+};
+
+/// Stands for the rules of this format: two sides with different hashes do not understand each
+/// other's memory even if the version is the same.
+pub const LAYOUT_HASH: u64 = {
+    let facts: [u64; 16] = [
+        FORMAT_VERSION as u64,
+        PAGE_BYTES,
+        LINE_BYTES,
+        GRAIN_BYTES,
+        CONTROL_OFFSET,
+        CONSUMED,
+        ASLEEP_RECORDS,
+        ASLEEP_ROOM,
+        RELEASED,
+        SENDING_COUNTERS,
+        RECEIVING_COUNTERS,
+        crate::ring::SLOT_BYTES,
+        crate::record::HEADER_BYTES,
+        crate::record::KIND_MASK,
+        size_of::<crate::record::BlobBody>() as u64,
+        size_of::<HalfHeader>() as u64,
+    ];
+    // FNV-1a, 64 bits, over the little-endian bytes of the facts.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut index = 0;
+    while index < facts.len() {
+        let bytes = facts[index].to_le_bytes();
+        let mut byte = 0;
+        while byte < 8 {
+            hash = (hash ^ bytes[byte] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+            byte += 1;
+        }
+        index += 1;
+    }
+    hash
+};
+
+/// The header of a half, at its very beginning.
+///
+/// ```text
+///  0   magic              8   version   12  header size   16  layout hash
+///  24  half size          32  ring offset                 40  ring size
+///  48  release offset     56  release entries             64  slab offset   72  slab size
+///  80  session id (16)    96  owner pid 100 role          104 zero (24)
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct HalfHeader {
+    /// [`HALF_MAGIC`].
+    pub magic: [u8; 8],
+    /// [`FORMAT_VERSION`].
+    pub version: U32,
+    /// Size of the header page in bytes.
+    pub header_size: U32,
+    /// [`LAYOUT_HASH`].
+    pub layout_hash: U64,
+    /// Size of the half in bytes.
+    pub half_size: U64,
+    /// Where the record ring begins.
+    pub ring_offset: U64,
+    /// Its size in bytes.
+    pub ring_size: U64,
+    /// Where the release ring begins.
+    pub release_offset: U64,
+    /// How many entries of eight bytes it has.
+    pub release_entries: U64,
+    /// Where the slab begins.
+    pub slab_offset: U64,
+    /// Its size in bytes; may be 0.
+    pub slab_size: U64,
+    /// The session both halves belong to, as agreed in HELLO.
+    pub session_id: [u8; 16],
+    /// The owner's process id in its own namespace; for people, never acted on.
+    pub owner_pid: U32,
+    /// 0: the side that connected, 1: the side that accepted.
+    pub role: U32,
+    /// Always 0.
+    pub zero: [u8; 24],
+}
+
+const _: () = {
+    assert!(size_of::<HalfHeader>() == 128);
+    assert!(core::mem::offset_of!(HalfHeader, version) == 8);
+    assert!(core::mem::offset_of!(HalfHeader, header_size) == 12);
+    assert!(core::mem::offset_of!(HalfHeader, layout_hash) == 16);
+    assert!(core::mem::offset_of!(HalfHeader, half_size) == 24);
+    assert!(core::mem::offset_of!(HalfHeader, ring_offset) == 32);
+    assert!(core::mem::offset_of!(HalfHeader, ring_size) == 40);
+    assert!(core::mem::offset_of!(HalfHeader, release_offset) == 48);
+    assert!(core::mem::offset_of!(HalfHeader, release_entries) == 56);
+    assert!(core::mem::offset_of!(HalfHeader, slab_offset) == 64);
+    assert!(core::mem::offset_of!(HalfHeader, slab_size) == 72);
+    assert!(core::mem::offset_of!(HalfHeader, session_id) == 80);
+    assert!(core::mem::offset_of!(HalfHeader, owner_pid) == 96);
+    assert!(core::mem::offset_of!(HalfHeader, role) == 100);
+    assert!(core::mem::offset_of!(HalfHeader, zero) == 104);
+};
+
+/// Where the parts of a half lie, in bytes from its start. Every value was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Size of the whole half: a multiple of [`GRAIN_BYTES`].
+    pub half_bytes: u64,
+    /// Where the record ring begins.
+    pub ring_offset: u64,
+    /// Size of the record ring.
+    pub ring: RingSize,
+    /// Where the release ring begins.
+    pub release_offset: u64,
+    /// How many entries the release ring has: a power of two.
+    pub release_entries: u64,
+    /// Where the slab begins.
+    pub slab_offset: u64,
+    /// Size of the slab; may be 0.
+    pub slab_bytes: u64,
+}
+
+/// The fewest entries a release ring may have.
+pub const RELEASE_ENTRIES_MIN: u64 = 8;
+/// The most entries a release ring may have.
+pub const RELEASE_ENTRIES_MAX: u64 = 1 << 20;
+
+impl Geometry {
+    /// Lays out a half with the given ring and release ring and *at least* `slab_bytes` of slab;
+    /// what the rounding up to whole grains leaves over goes to the slab too.
+    ///
+    /// `None` if a size is not within the bounds of SPEC 3.2.
+    #[must_use]
+    pub const fn new(ring_bytes: u64, release_entries: u64, slab_bytes: u64) -> Option<Self> {
+        let Some(ring) = RingSize::new(ring_bytes) else { return None };
+        if ring_bytes < RING_BYTES_MIN
+            || !release_entries.is_power_of_two()
+            || release_entries < RELEASE_ENTRIES_MIN
+            || release_entries > RELEASE_ENTRIES_MAX
+            || slab_bytes > 1 << 40
+        {
+            return None;
+        }
+        let ring_offset = CONTROL_OFFSET + PAGE_BYTES;
+        let release_offset = ring_offset + ring_bytes;
+        let slab_offset = (release_offset + release_entries * 8).next_multiple_of(PAGE_BYTES);
+        let half_bytes = (slab_offset + slab_bytes).next_multiple_of(GRAIN_BYTES);
+        Some(Self {
+            half_bytes,
+            ring_offset,
+            ring,
+            release_offset,
+            release_entries,
+            slab_offset,
+            slab_bytes: half_bytes - slab_offset,
+        })
+    }
+
+    /// The header that describes this geometry.
+    #[must_use]
+    pub fn header(&self, session_id: [u8; 16], owner_pid: u32, role: u32) -> HalfHeader {
+        #[expect(clippy::cast_possible_truncation, reason = "4096")]
+        let header_size = PAGE_BYTES as u32;
+        HalfHeader {
+            magic: HALF_MAGIC,
+            version: U32::new(FORMAT_VERSION),
+            header_size: U32::new(header_size),
+            layout_hash: U64::new(LAYOUT_HASH),
+            half_size: U64::new(self.half_bytes),
+            ring_offset: U64::new(self.ring_offset),
+            ring_size: U64::new(self.ring.bytes()),
+            release_offset: U64::new(self.release_offset),
+            release_entries: U64::new(self.release_entries),
+            slab_offset: U64::new(self.slab_offset),
+            slab_size: U64::new(self.slab_bytes),
+            session_id,
+            owner_pid: U32::new(owner_pid),
+            role: U32::new(role),
+            zero: [0; 24],
+        }
+    }
+
+    /// Reads the geometry from the header of a neighbour's half whose size, by the descriptor, is
+    /// `half_bytes`. The header must be a private copy.
+    ///
+    /// # Errors
+    /// [`Violation::HalfHeader`] naming the first field that cannot be.
+    pub fn check(
+        header: &HalfHeader,
+        half_bytes: u64,
+        session_id: &[u8; 16],
+        role: u32,
+    ) -> Result<Self, Violation> {
+        let bad = |field, found| Violation::HalfHeader { field, found };
+        if header.magic != HALF_MAGIC {
+            return Err(bad("magic", u64::from_le_bytes(header.magic)));
+        }
+        if header.version.get() != FORMAT_VERSION {
+            return Err(bad("version", header.version.get().into()));
+        }
+        if u64::from(header.header_size.get()) != PAGE_BYTES {
+            return Err(bad("header size", header.header_size.get().into()));
+        }
+        if header.layout_hash.get() != LAYOUT_HASH {
+            return Err(bad("layout hash", header.layout_hash.get()));
+        }
+        if header.half_size.get() != half_bytes {
+            return Err(bad("half size", header.half_size.get()));
+        }
+        if header.session_id != *session_id {
+            return Err(bad("session id", u64::from_le_bytes(first_eight(&header.session_id))));
+        }
+        if header.role.get() != role {
+            return Err(bad("role", header.role.get().into()));
+        }
+        let ring_bytes = header.ring_size.get();
+        let Some(ring) = RingSize::new(ring_bytes) else {
+            return Err(bad("ring size", ring_bytes));
+        };
+        if !(RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes) {
+            return Err(bad("ring size", ring_bytes));
+        }
+        let entries = header.release_entries.get();
+        if !entries.is_power_of_two()
+            || !(RELEASE_ENTRIES_MIN..=RELEASE_ENTRIES_MAX).contains(&entries)
+        {
+            return Err(bad("release entries", entries));
+        }
+        let geometry = Self {
+            half_bytes,
+            ring_offset: header.ring_offset.get(),
+            ring,
+            release_offset: header.release_offset.get(),
+            release_entries: entries,
+            slab_offset: header.slab_offset.get(),
+            slab_bytes: header.slab_size.get(),
+        };
+        geometry.check_order()?;
+        Ok(geometry)
+    }
+
+    /// The parts follow each other in order, on page boundaries, within the half.
+    fn check_order(&self) -> Result<(), Violation> {
+        let parts = [
+            ("ring offset", self.ring_offset, self.ring.bytes()),
+            ("release offset", self.release_offset, self.release_entries * 8),
+            ("slab offset", self.slab_offset, self.slab_bytes),
+        ];
+        let mut free_from = CONTROL_OFFSET + PAGE_BYTES;
+        for (field, offset, size) in parts {
+            let end = offset.checked_add(size);
+            if offset < free_from
+                || offset % PAGE_BYTES != 0
+                || end.is_none_or(|end| end > self.half_bytes)
+            {
+                return Err(Violation::HalfHeader { field, found: offset });
+            }
+            free_from = offset + size;
+        }
+        Ok(())
+    }
+}
+
+fn first_eight(id: &[u8; 16]) -> [u8; 8] {
+    let mut out = [0; 8];
+    out.copy_from_slice(&id[..8]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SESSION: [u8; 16] = *b"sixteen bytes id";
+
+    #[test]
+    fn a_half_describes_itself() {
+        let geometry = Geometry::new(64 << 10, 1024, 100 << 10).unwrap();
+        assert_eq!(geometry.half_bytes, 192 << 10);
+        let header = geometry.header(SESSION, 42, 1);
+        assert_eq!(Geometry::check(&header, 192 << 10, &SESSION, 1), Ok(geometry));
+    }
+
+    #[test]
+    fn impossible_sizes_have_no_geometry() {
+        assert!(Geometry::new(2048, 1024, 0).is_none());
+        assert!(Geometry::new(5000, 1024, 0).is_none());
+        assert!(Geometry::new(4096, 4, 0).is_none());
+        assert!(Geometry::new(4096, 1000, 0).is_none());
+        assert!(Geometry::new(4096, 8, 1 << 41).is_none());
+    }
+
+    type Tamper = fn(&mut HalfHeader);
+
+    #[test]
+    fn every_field_is_checked() {
+        let geometry = Geometry::new(64 << 10, 1024, 100 << 10).unwrap();
+        let cases: &[(&str, Tamper)] = &[
+            ("magic", |h| h.magic[0] = b'X'),
+            ("version", |h| h.version = U32::new(2)),
+            ("header size", |h| h.header_size = U32::new(0)),
+            ("layout hash", |h| h.layout_hash = U64::new(1)),
+            ("half size", |h| h.half_size = U64::new(1)),
+            ("session id", |h| h.session_id[15] ^= 1),
+            ("role", |h| h.role = U32::new(0)),
+            ("ring size", |h| h.ring_size = U64::new(12345)),
+            ("ring size", |h| h.ring_size = U64::new(2048)),
+            ("ring size", |h| h.ring_size = U64::new(1 << 31)),
+            ("release entries", |h| h.release_entries = U64::new(3)),
+            ("release entries", |h| h.release_entries = U64::new(1 << 40)),
+            ("ring offset", |h| h.ring_offset = U64::new(4096)),
+            ("ring offset", |h| h.ring_offset = U64::new(u64::MAX)),
+            ("release offset", |h| h.release_offset = U64::new(8192)),
+            ("release offset", |h| h.release_offset = U64::new(73729)),
+            ("slab offset", |h| h.slab_offset = U64::new(180 << 10)),
+            ("slab offset", |h| h.slab_size = U64::new(u64::MAX)),
+        ];
+        for (field, tamper) in cases {
+            let mut header = geometry.header(SESSION, 42, 1);
+            tamper(&mut header);
+            match Geometry::check(&header, 192 << 10, &SESSION, 1) {
+                Err(Violation::HalfHeader { field: found, .. }) => assert_eq!(found, *field),
+                other => panic!("{field}: {other:?}"),
+            }
+        }
+    }
+}

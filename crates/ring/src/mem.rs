@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shared memory as values: memory that only this process writes, and memory that it only reads.
+//!
+//! ```text
+//!   own half                                       neighbour's half
+//!   ┌──────── OwnMem ────────┐                     ┌─────── PeerMem ───────┐
+//!   │ split_at → two OwnMem  │ one owner per byte  │ clone, part           │ anybody may read
+//!   │ join     → one OwnMem  │                     │ load, copy, slice     │
+//!   └────────────────────────┘                     └───────────────────────┘
+//! ```
+//!
+//! [`OwnMem`] is owned like any value: splitting gives two that cannot overlap, joining needs two
+//! that touch. So no part of this crate can write memory that another part believes its own, and
+//! the slab's free list *is* the list of free memory. [`PeerMem`] can be read by anyone who holds it.
+//!
+//! This is the crate's only file with `unsafe`. It knows nothing of records. Invariants:
+//!
+//! 1. every byte of an own half belongs to exactly one live [`OwnMem`];
+//! 2. the pages stay mapped as long as any [`OwnMem`] or [`PeerMem`] of them lives;
+//! 3. words are loaded and stored atomically, so a hostile neighbour can make us read nonsense,
+//!    never half a word.
+//!
+//! Under loom a twin with the same methods (`mem_loom.rs`) takes this file's place.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+/// Memory that this process alone writes, for as long as the value lives.
+///
+/// Implemented by whoever makes the mapping. A neighbour may read the bytes at any time.
+pub trait Writable: Send + Sync + 'static {
+    /// All of the memory; start and length must be multiples of 64 bytes.
+    fn as_mut_slice(&mut self) -> &mut [u8];
+}
+
+/// Memory that another process writes, for as long as the value lives.
+pub trait Readable: Send + Sync + 'static {
+    /// All of the memory; its start must be aligned to 64 bytes.
+    fn cells(&self) -> &[UnsafeCell<u8>];
+}
+
+/// What keeps the pages of an [`OwnMem`] mapped.
+struct Keep {
+    _memory: Box<dyn Writable>,
+}
+
+/// A part of this process's own half, or of one of its segments.
+pub struct OwnMem {
+    base: NonNull<u8>,
+    len: usize,
+    keep: Arc<Keep>,
+    owns: PhantomData<UnsafeCell<u8>>,
+}
+
+// SAFETY: invariant 1 makes an `OwnMem` the one owner of its bytes in this process, like a
+// `Box<[u8]>`: whoever writes has `&mut`, whoever has `&` only reads.
+unsafe impl Send for OwnMem {}
+// SAFETY: as above.
+unsafe impl Sync for OwnMem {}
+
+impl OwnMem {
+    /// Takes over the whole of `memory`.
+    ///
+    /// # Panics
+    /// If the memory does not start at a multiple of 64 bytes, or is not one long.
+    #[must_use]
+    pub fn new(mut memory: Box<dyn Writable>) -> Self {
+        let bytes = memory.as_mut_slice();
+        let len = bytes.len();
+        let base = NonNull::from(bytes).cast::<u8>();
+        assert!((base.addr().get() | len) % 64 == 0, "shared memory is in units of 64 bytes");
+        Self { base, len, keep: Arc::new(Keep { _memory: memory }), owns: PhantomData }
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no byte at all.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Two parts: the first `middle` bytes, and the rest.
+    ///
+    /// # Panics
+    /// If `middle` is beyond the end or not a multiple of 64.
+    #[must_use]
+    pub fn split_at(self, middle: usize) -> (Self, Self) {
+        assert!(middle <= self.len && middle % 64 == 0, "no part can begin at byte {middle}");
+        // SAFETY: `middle` is within the memory or just past its end, as asserted above.
+        let second = unsafe { self.base.add(middle) };
+        let rest = Self {
+            base: second,
+            len: self.len - middle,
+            keep: Arc::clone(&self.keep),
+            owns: PhantomData,
+        };
+        (Self { len: middle, ..self }, rest)
+    }
+
+    /// One part again from two that touch: `self`, then `after`.
+    ///
+    /// # Panics
+    /// If `after` does not begin where `self` ends in the same mapping.
+    #[must_use]
+    pub fn join(self, after: Self) -> Self {
+        assert!(
+            Arc::ptr_eq(&self.keep, &after.keep)
+                && self.base.addr().get() + self.len == after.base.addr().get(),
+            "only neighbouring parts can be joined"
+        );
+        Self { len: self.len + after.len, ..self }
+    }
+
+    /// The word at byte `offset`, as we last stored it.
+    #[inline]
+    #[must_use]
+    pub fn load(&self, offset: usize) -> u64 {
+        // ORDER: Relaxed: our own word, and `&self` means that nobody stores to it meanwhile.
+        u64::from_le(self.word(offset).load(Ordering::Relaxed))
+    }
+
+    /// Stores the word at byte `offset`; when a neighbour sees it says nothing about other memory.
+    #[inline]
+    pub fn store(&mut self, offset: usize, value: u64) {
+        // ORDER: Relaxed: whoever needs more calls `publish`, or fences (see park.rs).
+        self.word(offset).store(value.to_le(), Ordering::Relaxed);
+    }
+
+    /// Stores the word at byte `offset`; a neighbour that sees it sees all we wrote before.
+    #[inline]
+    pub fn publish(&mut self, offset: usize, value: u64) {
+        // ORDER: Release pairs with the acquire fence in `PeerMem::load`.
+        self.word(offset).store(value.to_le(), Ordering::Release);
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    #[inline]
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.slice_mut(offset, bytes.len()).copy_from_slice(bytes);
+    }
+
+    /// `len` bytes from `offset`, to be filled in place.
+    ///
+    /// They hold what this process last wrote there; never anything of another process.
+    ///
+    /// # Panics
+    /// If they are not all there.
+    #[inline]
+    pub fn slice_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
+        assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
+        // SAFETY: `offset` is within the memory, as asserted above.
+        let start = unsafe { self.base.add(offset) };
+        // SAFETY: the range is within this part, which has no other owner (invariant 1) and stays
+        // mapped while `keep` lives (invariant 2); `&mut self` makes the slice the only one here.
+        unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), len) }
+    }
+
+    /// `len` bytes from `offset`, to be read back.
+    ///
+    /// # Panics
+    /// If they are not all there.
+    #[inline]
+    #[must_use]
+    pub fn slice(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
+        // SAFETY: `offset` is within the memory, as asserted above.
+        let start = unsafe { self.base.add(offset) };
+        // SAFETY: the range is within this part, mapped while `keep` lives (invariant 2), and all
+        // writes need `&mut self` (invariant 1), so nothing changes under the slice.
+        unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    #[inline]
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset % 8 == 0 && offset < self.len, "no word at byte {offset}");
+        // SAFETY: `offset` is within the memory, as asserted above.
+        let word = unsafe { self.base.add(offset) };
+        // SAFETY: aligned (the base to 64 bytes, the offset to 8) and eight bytes long, because
+        // every part is a multiple of 8 long; mapped while `keep` lives (invariant 2).
+        unsafe { AtomicU64::from_ptr(word.cast::<u64>().as_ptr()) }
+    }
+}
+
+impl core::fmt::Debug for OwnMem {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "OwnMem({} bytes)", self.len)
+    }
+}
+
+/// A part of the neighbour's half, or of one of its segments: read-only.
+#[derive(Clone)]
+pub struct PeerMem {
+    base: NonNull<u8>,
+    len: usize,
+    _keep: Arc<dyn Readable>,
+}
+
+// SAFETY: only loads are possible through it, words atomically; the pages stay mapped while
+// `_keep` lives (invariant 2).
+unsafe impl Send for PeerMem {}
+// SAFETY: as above.
+unsafe impl Sync for PeerMem {}
+
+impl PeerMem {
+    /// The whole of `memory`.
+    ///
+    /// # Panics
+    /// If the memory does not start at a multiple of 64 bytes.
+    #[must_use]
+    pub fn new(memory: Arc<dyn Readable>) -> Self {
+        let cells = memory.cells();
+        let len = cells.len();
+        let base = NonNull::from(cells).cast::<u8>();
+        assert!(base.addr().get() % 64 == 0, "shared memory must be aligned to 64 bytes");
+        Self { base, len, _keep: memory }
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no byte at all.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// `len` bytes from `offset` as a value of its own, or `None` if they are not all there.
+    #[must_use]
+    pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
+        let offset = usize::try_from(offset).ok()?;
+        let len = usize::try_from(len).ok()?;
+        if offset > self.len || len > self.len - offset {
+            return None;
+        }
+        // SAFETY: `offset` is within the memory, as checked above.
+        let base = unsafe { self.base.add(offset) };
+        Some(Self { base, len, _keep: Arc::clone(&self._keep) })
+    }
+
+    /// The word at byte `offset`; all that the neighbour wrote before it published the word is
+    /// visible after this returns.
+    ///
+    /// # Panics
+    /// If there is no word at `offset`: callers check what a neighbour says before they use it.
+    #[inline]
+    #[must_use]
+    pub fn load(&self, offset: usize) -> u64 {
+        let value = self.peek(offset);
+        // ORDER: with the Relaxed load in `peek`, this fence pairs with the Release store of
+        // `OwnMem::publish` in the other process. A fence and not an Acquire load, because the
+        // language promises no more than Relaxed for atomics on read-only pages.
+        fence(Ordering::Acquire);
+        value
+    }
+
+    /// The word at byte `offset`, saying nothing about other memory: for looking again and again.
+    ///
+    /// # Panics
+    /// If there is no word at `offset`.
+    #[inline]
+    #[must_use]
+    pub fn peek(&self, offset: usize) -> u64 {
+        assert!(offset < self.len && self.len - offset >= 8, "no such word");
+        // SAFETY: `offset` is within the memory, as asserted above.
+        let word = unsafe { self.base.add(offset) };
+        assert!(word.addr().get() % 8 == 0, "words lie at multiples of eight bytes");
+        // SAFETY: eight bytes within the part, aligned as asserted above, and mapped while `_keep`
+        // lives (invariant 2). Only loads follow, so a read-only page is enough.
+        let word = unsafe { AtomicU64::from_ptr(word.cast::<u64>().as_ptr()) };
+        // ORDER: Relaxed, and the fence in `load` where more is needed.
+        u64::from_le(word.load(Ordering::Relaxed))
+    }
+
+    /// Copies from `offset` into `into`.
+    ///
+    /// The neighbour may be changing the bytes at this moment if it breaks the rules: what arrives
+    /// is then some mixture, and what the caller checks is its private copy.
+    ///
+    /// # Panics
+    /// If the bytes are not all there.
+    #[inline]
+    pub fn copy(&self, offset: usize, into: &mut [u8]) {
+        assert!(offset <= self.len && into.len() <= self.len - offset, "beyond the memory");
+        // SAFETY: `offset` is within the memory, as asserted above.
+        let start = unsafe { self.base.add(offset) };
+        // SAFETY: source within the part and mapped (invariant 2); the destination is private, so
+        // they do not overlap. Bytes have no invalid values; a neighbour that writes meanwhile
+        // breaks "committed bytes do not change" and gets a mixture of its own making.
+        unsafe { start.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+    }
+
+    /// `len` bytes from `offset`, without a copy.
+    ///
+    /// Sound as far as the neighbour keeps "committed bytes do not change" for as long as the slice
+    /// lives: `Trust::Peer`. For others there is [`copy`](Self::copy).
+    ///
+    /// # Panics
+    /// If the bytes are not all there.
+    #[inline]
+    #[must_use]
+    pub fn slice(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
+        // SAFETY: `offset` is within the memory, as asserted above.
+        let start = unsafe { self.base.add(offset) };
+        // SAFETY: within the part, mapped while `_keep` lives (invariant 2); that the bytes do not
+        // change is the neighbour's promise (SPEC 4.7), which its own single-writer rule keeps.
+        unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
+    }
+}
+
+impl core::fmt::Debug for PeerMem {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "PeerMem({} bytes)", self.len)
+    }
+}
+
+/// Heap memory of this process, seen from both sides: for models, tests and benchmarks of one
+/// process.
+///
+/// # Panics
+/// If `bytes` is not a multiple of 64.
+#[must_use]
+pub fn pair(bytes: usize) -> (OwnMem, PeerMem) {
+    assert!(bytes % 64 == 0, "shared memory is in units of 64 bytes");
+    let lines = (0..bytes / 64).map(|_| Line(UnsafeCell::new([0; 64]))).collect();
+    let heap = Heap(lines);
+    let own = OwnMem::new(Box::new(heap.clone()));
+    (own, PeerMem::new(Arc::new(heap)))
+}
+
+/// One cache line of heap memory.
+#[repr(C, align(64))]
+struct Line(UnsafeCell<[u8; 64]>);
+
+#[derive(Clone)]
+struct Heap(Arc<[Line]>);
+
+// SAFETY: the cells are reached only through the one `OwnMem` and the read-only `PeerMem`s that
+// `pair` makes, which keep the rules of this file.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+impl Writable for Heap {
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        let cells = Readable::cells(self);
+        // SAFETY: `pair` makes one `OwnMem` only, which is therefore the one writer of the cells
+        // (invariant 1); they live as long as the `Arc`.
+        unsafe { core::slice::from_raw_parts_mut(cells.as_ptr() as *mut u8, cells.len()) }
+    }
+}
+
+impl Readable for Heap {
+    fn cells(&self) -> &[UnsafeCell<u8>] {
+        let start = self.0.as_ptr().cast::<UnsafeCell<u8>>();
+        // SAFETY: an array of `Line`s is an array of 64 times as many cells of bytes without
+        // padding, and lives as long as `self`.
+        unsafe { core::slice::from_raw_parts(start, self.0.len() * 64) }
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The twin of `mem.rs` for loom: the same memory, word by word, as loom's atomics.
+//!
+//! Loom cannot watch mapped bytes. Here every eight bytes are one atomic word, payload included, and
+//! payload words are Relaxed: a missing Release or fence shows as a stale or torn payload, which the
+//! models look for. Slices do not exist in this twin; the ring copies.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+use std::sync::Arc;
+
+/// A part of the memory that one model thread writes.
+pub struct OwnMem {
+    words: Arc<Vec<AtomicU64>>,
+    start: usize,
+    len: usize,
+}
+
+/// The same memory as the other model thread sees it.
+#[derive(Clone)]
+pub struct PeerMem {
+    words: Arc<Vec<AtomicU64>>,
+    start: usize,
+    len: usize,
+}
+
+/// `bytes` of zeroed memory from both sides.
+#[must_use]
+pub fn pair(bytes: usize) -> (OwnMem, PeerMem) {
+    let words = Arc::new((0..bytes / 8).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
+    (
+        OwnMem { words: Arc::clone(&words), start: 0, len: bytes },
+        PeerMem { words, start: 0, len: bytes },
+    )
+}
+
+impl OwnMem {
+    /// How many bytes.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no byte at all.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Two parts: the first `middle` bytes, and the rest.
+    pub fn split_at(self, middle: usize) -> (Self, Self) {
+        assert!(middle <= self.len && middle % 64 == 0);
+        let rest = Self {
+            words: Arc::clone(&self.words),
+            start: self.start + middle,
+            len: self.len - middle,
+        };
+        (Self { len: middle, ..self }, rest)
+    }
+
+    /// One part again from two that touch.
+    pub fn join(self, after: Self) -> Self {
+        assert!(
+            Arc::ptr_eq(&self.words, &after.words) && self.start + self.len == after.start,
+            "only neighbouring parts can be joined"
+        );
+        Self { len: self.len + after.len, ..self }
+    }
+
+    /// The word at byte `offset`.
+    pub fn load(&self, offset: usize) -> u64 {
+        // ORDER: as in mem.rs.
+        self.word(offset).load(Ordering::Relaxed)
+    }
+
+    /// Stores a word that orders nothing.
+    pub fn store(&mut self, offset: usize, value: u64) {
+        // ORDER: as in mem.rs.
+        self.word(offset).store(value, Ordering::Relaxed);
+    }
+
+    /// Stores a word that orders all before it.
+    pub fn publish(&mut self, offset: usize, value: u64) {
+        // ORDER: as in mem.rs.
+        self.word(offset).store(value, Ordering::Release);
+    }
+
+    /// Copies whole words; models use payloads of whole words.
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
+        for (index, chunk) in bytes.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.store(offset + index * 8, u64::from_le_bytes(word));
+        }
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset % 8 == 0 && offset < self.len);
+        &self.words[(self.start + offset) / 8]
+    }
+}
+
+impl PeerMem {
+    /// How many bytes.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no byte at all.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A part as a value of its own.
+    pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
+        let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+        if offset > self.len || len > self.len - offset {
+            return None;
+        }
+        Some(Self { words: Arc::clone(&self.words), start: self.start + offset, len })
+    }
+
+    /// A word, and all that was written before it was published.
+    pub fn load(&self, offset: usize) -> u64 {
+        let value = self.peek(offset);
+        // ORDER: as in mem.rs.
+        fence(Ordering::Acquire);
+        value
+    }
+
+    /// A word alone.
+    pub fn peek(&self, offset: usize) -> u64 {
+        assert!(offset % 8 == 0 && offset < self.len);
+        // ORDER: as in mem.rs.
+        self.words[(self.start + offset) / 8].load(Ordering::Relaxed)
+    }
+
+    /// Copies whole words.
+    pub fn copy(&self, offset: usize, into: &mut [u8]) {
+        for (index, chunk) in into.chunks_mut(8).enumerate() {
+            let word = self.peek(offset + index * 8).to_le_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+    }
+}
+
+impl core::fmt::Debug for OwnMem {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "OwnMem({} bytes)", self.len)
+    }
+}
+
+impl core::fmt::Debug for PeerMem {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "PeerMem({} bytes)", self.len)
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The writing end of a record ring (SPEC 4).
+//!
+//! ```text
+//!            consumed                 published          tail
+//!  ──────────┼────────────────────────┼──────────────────┼───────────▶ position
+//!   free     │ the consumer's to read │ the open batch   │ 0 │ free
+//!                                       first word0 held     └ the slot past the end is zeroed
+//!                                       back until publish     before the batch is published
+//! ```
+//!
+//! Records are appended to an open batch; [`publish`](Producer::publish) makes the whole batch exist
+//! with one store, [`abort`](Producer::abort) makes it never have been. A single message is a batch
+//! of one.
+//!
+//! What this does *not* do: it never waits, wakes nobody (see `park.rs`) and knows no slab.
+//!
+//! Invariants:
+//! 1. `published ≤ tail ≤ published + ring/2`, and everything from `tail - ring` on is consumed;
+//! 2. the slot at `tail` is 0 whenever the record before it is visible, so the consumer's next look
+//!    finds 0 or a whole record: neither old payload nor a word of an aborted batch comes alive;
+//! 3. one slot beyond that stays free, so that a closing record always fits.
+
+use crate::mem::{OwnMem, PeerMem};
+use partywall_layout::record::{self, HEADER_BYTES, Kind};
+use partywall_layout::ring::{Position, RingSize, SLOT_BYTES, footprint};
+use partywall_layout::{Violation, segment};
+
+/// Why nothing was appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendError {
+    /// The ring has no room for the record now; nothing changed.
+    Full,
+    /// The neighbour's `consumed` is impossible; the connection is over.
+    Violation(Violation),
+}
+
+impl From<Violation> for AppendError {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+/// The one writer of a record ring.
+#[derive(Debug)]
+pub struct Producer {
+    ring: OwnMem,
+    size: RingSize,
+    /// The neighbour's control page, for its `consumed`.
+    neighbour: PeerMem,
+    /// Up to where the neighbour had consumed when we last looked.
+    consumed: Position,
+    /// Where the open batch begins: everything before is visible to the consumer.
+    published: Position,
+    /// Where the next record goes.
+    tail: Position,
+    /// `word0` of the open batch's first record; stored last. 0 if there is none.
+    first_word: u64,
+}
+
+impl Producer {
+    /// Takes over a ring of zeroed memory; `neighbour` is the control page of the other half.
+    ///
+    /// # Panics
+    /// If `ring` is not as long as `size` says.
+    #[must_use]
+    pub fn new(ring: OwnMem, size: RingSize, neighbour: PeerMem) -> Self {
+        assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
+        Self {
+            ring,
+            size,
+            neighbour,
+            consumed: Position(0),
+            published: Position(0),
+            tail: Position(0),
+            first_word: 0,
+        }
+    }
+
+    /// The ring's size.
+    #[must_use]
+    pub const fn size(&self) -> RingSize {
+        self.size
+    }
+
+    /// The position behind the last published record.
+    #[must_use]
+    pub const fn published(&self) -> Position {
+        self.published
+    }
+
+    /// How many bytes of ring the open batch takes so far.
+    #[must_use]
+    pub const fn open_bytes(&self) -> u64 {
+        self.tail.since(self.published)
+    }
+
+    /// Appends a record with a copy of `payload` to the open batch.
+    ///
+    /// # Errors
+    /// [`AppendError`]: no room now, or a neighbour that breaks the rules.
+    ///
+    /// # Panics
+    /// If the payload exceeds a quarter of the ring, or the batch half of it: callers know both
+    /// limits from [`size`](Self::size).
+    #[inline]
+    pub fn append(&mut self, kind: Kind, stream: u32, payload: &[u8]) -> Result<(), AppendError> {
+        self.append_parts(kind, stream, &[payload])
+    }
+
+    /// Appends a record whose payload is `parts` one after the other; otherwise as
+    /// [`append`](Self::append).
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    ///
+    /// # Panics
+    /// As [`append`](Self::append).
+    #[inline]
+    pub fn append_parts(
+        &mut self,
+        kind: Kind,
+        stream: u32,
+        parts: &[&[u8]],
+    ) -> Result<(), AppendError> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let mut at = self.begin(kind, stream, len)?;
+        for part in parts {
+            self.ring.write(at, part);
+            at += part.len();
+        }
+        Ok(())
+    }
+
+    /// Appends a record of `len` bytes and lets `fill` write its payload in place.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    ///
+    /// # Panics
+    /// As [`append`](Self::append).
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn append_with(
+        &mut self,
+        kind: Kind,
+        stream: u32,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), AppendError> {
+        let at = self.begin(kind, stream, len)?;
+        fill(self.ring.slice_mut(at, len));
+        Ok(())
+    }
+
+    /// Whether a record of `len` payload bytes fits behind the open batch, and its PAD if it needs
+    /// one.
+    ///
+    /// # Errors
+    /// A [`Violation`] if the neighbour's `consumed` is impossible.
+    pub fn has_room(&mut self, len: usize) -> Result<bool, Violation> {
+        let needed = self.needed(len as u64) + SLOT_BYTES;
+        Ok(self.fits(needed) || self.look(needed)?)
+    }
+
+    /// Makes the open batch exist for the consumer, all at once. Without records, does nothing.
+    ///
+    /// The caller then asks its `Waker` whether to ring.
+    #[inline]
+    pub fn publish(&mut self) {
+        if self.tail == self.published {
+            return;
+        }
+        self.zero_next_slot();
+        // ORDER (in `OwnMem::publish`): Release, so a consumer that sees this word sees every
+        // record of the batch and the zero behind it.
+        let start = self.offset(self.published);
+        self.ring.publish(start, self.first_word);
+        self.published = self.tail;
+        self.first_word = 0;
+    }
+
+    /// Forgets the open batch: the consumer never learns of it.
+    #[inline]
+    pub fn abort(&mut self) {
+        self.tail = self.published;
+        self.first_word = 0;
+    }
+
+    /// Publishes a record without payload into the slot that is always kept free for it.
+    ///
+    /// After this the producer must not be used for further records.
+    ///
+    /// # Panics
+    /// If a batch is open.
+    pub fn close(&mut self, kind: Kind, stream: u32) {
+        assert!(self.tail == self.published, "a batch is open");
+        // Invariant 3: one slot for this record, one for the zero behind it. A single slot never
+        // needs a PAD.
+        let start = self.tail;
+        self.put(start, kind, stream, 0);
+        self.tail = start.plus(SLOT_BYTES);
+        self.publish();
+    }
+
+    /// Makes room for a record at the tail and writes its header; returns where the payload goes.
+    #[inline]
+    fn begin(&mut self, kind: Kind, stream: u32, len: usize) -> Result<usize, AppendError> {
+        let taken = footprint(len as u64);
+        assert!(taken <= self.size.record_max(), "a record of {len} bytes never fits this ring");
+        let needed = self.needed(len as u64);
+        let room = needed + SLOT_BYTES;
+        if !self.fits(room) && !self.look(room)? {
+            return Err(AppendError::Full);
+        }
+        assert!(self.open_bytes() + taken <= self.size.batch_max(), "a batch is half the ring");
+        let padding = needed - taken - SLOT_BYTES;
+        if padding > 0 {
+            let at = self.tail;
+            #[expect(clippy::cast_possible_truncation, reason = "less than a quarter of the ring")]
+            self.put(at, Kind::Pad, 0, (padding - HEADER_BYTES) as u32);
+            self.tail = at.plus(padding);
+        }
+        let at = self.tail;
+        #[expect(clippy::cast_possible_truncation, reason = "less than a quarter of the ring")]
+        self.put(at, kind, stream, len as u32);
+        self.tail = at.plus(taken);
+        #[expect(clippy::cast_possible_truncation, reason = "an offset in mapped memory")]
+        Ok(self.offset(at) + HEADER_BYTES as usize)
+    }
+
+    /// Bytes a record takes at the tail: PAD, record, and the zeroed slot behind it.
+    #[inline]
+    const fn needed(&self, len: u64) -> u64 {
+        let taken = footprint(len);
+        let until_end = self.size.until_end(self.tail);
+        let padding = if taken > until_end { until_end } else { 0 };
+        padding + taken + SLOT_BYTES
+    }
+
+    #[inline]
+    const fn fits(&self, room: u64) -> bool {
+        self.tail.since(self.consumed) + room <= self.size.bytes()
+    }
+
+    /// Reads how far the neighbour has come; whether `room` bytes are free now.
+    #[cold]
+    fn look(&mut self, room: u64) -> Result<bool, Violation> {
+        #[expect(clippy::cast_possible_truncation, reason = "0")]
+        let found = self.neighbour.load(segment::CONSUMED as usize);
+        // Copy once (`found`), check, then use.
+        if found < self.consumed.0 || found > self.published.0 || found % SLOT_BYTES != 0 {
+            return Err(Violation::Consumed { found, from: self.consumed.0, to: self.published.0 });
+        }
+        self.consumed = Position(found);
+        Ok(self.fits(room))
+    }
+
+    /// Writes a header at `at`; the first `word0` of a batch is held back for `publish`.
+    #[inline]
+    fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
+        let offset = self.offset(at);
+        let word = record::word0(at, kind);
+        if self.first_word == 0 {
+            self.first_word = word;
+        } else {
+            self.ring.store(offset, word);
+        }
+        self.ring.store(offset + 8, record::word1(len, stream));
+    }
+
+    /// The consumer looks at this slot next; it must find nothing there (SPEC 4.5).
+    #[inline]
+    fn zero_next_slot(&mut self) {
+        #[cfg(not(partywall_fault = "no_zero_next_slot"))]
+        {
+            let next = self.offset(self.tail);
+            self.ring.store(next, 0);
+        }
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "an offset in mapped memory")]
+    const fn offset(&self, position: Position) -> usize {
+        self.size.offset(position) as usize
+    }
+}
