@@ -6,11 +6,12 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use partywall_sys::cpu::set_affinity;
 
 use super::cell::{Cell, Scenario};
 use super::control::{Control, Reply, Request};
 use super::lane::{Door, Setup, Transport, Work, dispatch};
-use super::{connect, crowd, flood, idle, ping, rate, system};
+use super::{connect, crowd, flood, idle, ping, rate};
 
 /// What `bench` passes to the process it starts.
 #[derive(clap::Args)]
@@ -33,7 +34,7 @@ pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
 
 fn serve(arguments: &ChildArguments, control: &Control) -> Result<()> {
     if let Some(cpu) = arguments.cpu {
-        system::pin(cpu).with_context(|| format!("pinning to CPU {cpu}"))?;
+        set_affinity(cpu).with_context(|| format!("pinning to CPU {cpu}"))?;
     }
     loop {
         let Request::Open { cell, setup } = control.next_request()? else {

@@ -2,16 +2,17 @@
 //! What a process holds: resident memory, shared memory of its own, descriptors; and what a thread did.
 //!
 //! ```text
-//! /proc/self/smaps_rollup     Rss
-//! /proc/self/maps             rw-s … /memfd:…     memory this process may write and another may read
-//! /proc/self/fd               one entry per descriptor
-//! /proc/PID/task/TID/…        status: voluntary_ctxt_switches · schedstat: time on a CPU
+//! resident          pages of any kind in use, shared ones included
+//! own shared        rw-s /memfd:…       memory this process may write and another may read, in use or not
+//! descriptors       one each
+//! thread            status: voluntary_ctxt_switches · schedstat: time on a CPU
 //! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use partywall_sys::process::{MappedRange, Process, mappings, open_descriptors, resident_bytes};
 
 use super::measure::{SessionCost, ratio};
 
@@ -40,9 +41,9 @@ impl Footprint {
     /// Looks.
     pub fn now() -> Result<Self> {
         Ok(Self {
-            resident_bytes: resident_bytes()?,
-            own_shared_bytes: own_shared_bytes(&read("/proc/self/maps")?),
-            descriptors: fs::read_dir("/proc/self/fd").context("listing descriptors")?.count() as u64,
+            resident_bytes: resident_bytes(Process::Own).context("asking for resident memory")?,
+            own_shared_bytes: own_shared_bytes(&mappings(Process::Own).context("listing mappings")?),
+            descriptors: open_descriptors(Process::Own).context("listing descriptors")?.len() as u64,
         })
     }
 
@@ -77,27 +78,12 @@ impl ThreadFiles {
     }
 }
 
-fn resident_bytes() -> Result<u64> {
-    let kib = match read("/proc/self/smaps_rollup") {
-        Ok(exact) => field(&exact, "Rss:")?,
-        Err(_) => field(&read("/proc/self/status")?, "VmRSS:")?,
-    };
-    Ok(kib * 1024)
-}
-
 /// The size of all writable shared mappings of memfds.
-fn own_shared_bytes(maps: &str) -> u64 {
-    maps.lines().filter_map(own_mapping_size).sum()
-}
-
-/// `7f..00-7f..80 rw-s 00000000 00:01 1234  /memfd:name (deleted)` → 0x80
-fn own_mapping_size(line: &str) -> Option<u64> {
-    let (range, rest) = line.split_once(' ')?;
-    if !rest.starts_with("rw-s") || !rest.contains("/memfd:") {
-        return None;
-    }
-    let (start, end) = range.split_once('-')?;
-    Some(u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(start, 16).ok()?)
+fn own_shared_bytes(maps: &[MappedRange]) -> u64 {
+    let is_own = |map: &&MappedRange| {
+        map.permissions.starts_with("rw-s") && map.name.starts_with("/memfd:")
+    };
+    maps.iter().filter(is_own).map(|map| map.len).sum()
 }
 
 fn field(text: &str, name: &str) -> Result<u64> {
@@ -119,11 +105,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_own_shared_memory_is_counted() {
-        let maps = "7f0000000000-7f0000030000 rw-s 00000000 00:01 7  /memfd:half (deleted)\n\
-                    7f0000040000-7f0000070000 r--s 00000000 00:01 8  /memfd:half (deleted)\n\
-                    7f0000080000-7f0000090000 rw-p 00000000 00:00 0 \n";
-        assert_eq!(own_shared_bytes(maps), 0x3_0000);
+    fn own_shared_memory_is_counted_and_the_neighbours_is_not() {
+        let before = Footprint::now().unwrap();
+        let own = partywall_sys::OwnMap::create("footprint", 1 << 16).unwrap();
+        let fd = std::os::fd::AsFd::as_fd(&own);
+        let _peer = partywall_sys::PeerMap::map(fd, 1 << 16, 1 << 16).unwrap();
+        let cost = Footprint::now().unwrap().since(before, 1);
+        assert_eq!(cost.own_shared_bytes, 65536.0);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use partywall_sys::cpu::set_affinity;
 
 use super::arguments::Pin;
 use super::cell::Cell;
@@ -20,7 +21,6 @@ use super::measure::{Round, pool};
 use super::parent::Pair;
 use super::plan::Plan;
 use super::progress::Progress;
-use super::system;
 use super::watchdog::Watchdog;
 
 /// All rounds of one cell.
@@ -51,7 +51,7 @@ pub fn run(plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
     let child_cpu = match pin {
         Pin::None => None,
         Pin::To(parent, child) => {
-            system::pin(parent).with_context(|| pin_advice(parent))?;
+            set_affinity(parent).with_context(|| pin_advice(parent))?;
             Some(child)
         }
     };
