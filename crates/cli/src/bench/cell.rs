@@ -87,7 +87,16 @@ pub struct Cell {
 impl Cell {
     /// A cell with one stream, everything touched.
     pub const fn new(scenario: Scenario, transport: TransportName, size: usize) -> Self {
-        Self { scenario, transport, wait: None, size, streams: 1, busy: 0, rate: None, touch: Touch::All }
+        Self {
+            scenario,
+            transport,
+            wait: None,
+            size,
+            streams: 1,
+            busy: 0,
+            rate: None,
+            touch: Touch::All,
+        }
     }
 
     /// The same, waiting as `wait` says.

@@ -212,7 +212,10 @@ impl Control {
             let cpu_before_ns = system::process_cpu_ns();
             let done = batch(request)?;
             let cpu_ns = system::process_cpu_ns() - cpu_before_ns;
-            self.reply(&Reply::Done(Done { cpu_ns: cpu_ns.saturating_sub(done.busy_cpu_ns), ..done }))?;
+            self.reply(&Reply::Done(Done {
+                cpu_ns: cpu_ns.saturating_sub(done.busy_cpu_ns),
+                ..done
+            }))?;
         }
     }
 }

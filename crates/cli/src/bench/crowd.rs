@@ -55,8 +55,10 @@ pub fn echo<D: Door>(cell: Cell, door: &mut D, control: &Control) -> Result<()> 
         let Request::Run { .. } = request else { bail!("crowd only runs") };
         let ((), busy_cpu_ns) = with_busy_threads(cell.busy, || {
             thread::scope(|scope| {
-                let threads: Vec<_> =
-                    lanes.iter_mut().map(|lane| scope.spawn(|| echo_until_last(cell, lane))).collect();
+                let threads: Vec<_> = lanes
+                    .iter_mut()
+                    .map(|lane| scope.spawn(|| echo_until_last(cell, lane)))
+                    .collect();
                 threads.into_iter().try_for_each(join)
             })
         })?;
@@ -65,11 +67,7 @@ pub fn echo<D: Door>(cell: Cell, door: &mut D, control: &Control) -> Result<()> 
 }
 
 /// All pairs at once for `duration`; returns every latency and the CPU time of the busy threads.
-fn play<L: Lane>(
-    cell: Cell,
-    lanes: &mut [L],
-    duration: Duration,
-) -> Result<(Histogram<u64>, u64)> {
+fn play<L: Lane>(cell: Cell, lanes: &mut [L], duration: Duration) -> Result<(Histogram<u64>, u64)> {
     let end = Instant::now() + duration;
     with_busy_threads(cell.busy, || {
         thread::scope(|scope| {

@@ -42,14 +42,18 @@ impl Footprint {
     pub fn now() -> Result<Self> {
         Ok(Self {
             resident_bytes: resident_bytes(Process::Own).context("asking for resident memory")?,
-            own_shared_bytes: own_shared_bytes(&mappings(Process::Own).context("listing mappings")?),
-            descriptors: open_descriptors(Process::Own).context("listing descriptors")?.len() as u64,
+            own_shared_bytes: own_shared_bytes(
+                &mappings(Process::Own).context("listing mappings")?,
+            ),
+            descriptors: open_descriptors(Process::Own).context("listing descriptors")?.len()
+                as u64,
         })
     }
 
     /// The growth since `before`, per session.
     pub fn since(self, before: Self, sessions: usize) -> SessionCost {
-        let per_session = |now: u64, before: u64| ratio(now.saturating_sub(before), sessions as u64);
+        let per_session =
+            |now: u64, before: u64| ratio(now.saturating_sub(before), sessions as u64);
         SessionCost {
             resident_bytes: per_session(self.resident_bytes, before.resident_bytes),
             own_shared_bytes: per_session(self.own_shared_bytes, before.own_shared_bytes),
@@ -80,9 +84,8 @@ impl ThreadFiles {
 
 /// The size of all writable shared mappings of memfds.
 fn own_shared_bytes(maps: &[MappedRange]) -> u64 {
-    let is_own = |map: &&MappedRange| {
-        map.permissions.starts_with("rw-s") && map.name.starts_with("/memfd:")
-    };
+    let is_own =
+        |map: &&MappedRange| map.permissions.starts_with("rw-s") && map.name.starts_with("/memfd:");
     maps.iter().filter(is_own).map(|map| map.len).sum()
 }
 

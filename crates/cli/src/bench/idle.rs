@@ -30,8 +30,7 @@ pub fn measure<L: Lane>(
     let mut outgoing = connect()?;
     let incoming = connect()?;
     let amount = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let batch =
-        pair.batch(&Request::Run { amount }, || watch_sleeper(cell, incoming, duration))?;
+    let batch = pair.batch(&Request::Run { amount }, || watch_sleeper(cell, incoming, duration))?;
     let (activity, sleeper) = batch.value;
     outgoing.send(cell.size, |m| cell.touch.fill(m, 0))?;
     join(sleeper)?;
@@ -90,10 +89,8 @@ fn watch_sleeper<L: Lane>(
     let before = files.activity()?;
     thread::sleep(duration);
     let after = files.activity()?;
-    let activity = Activity {
-        sleeps: after.sleeps - before.sleeps,
-        cpu_ns: after.cpu_ns - before.cpu_ns,
-    };
+    let activity =
+        Activity { sleeps: after.sleeps - before.sleeps, cpu_ns: after.cpu_ns - before.cpu_ns };
     Ok((activity, sleeper))
 }
 

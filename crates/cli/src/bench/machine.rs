@@ -76,9 +76,8 @@ fn placement(pin: Pin) -> String {
     let Pin::To(parent, child) = pin else {
         return "not pinned (ratios to sockets are not comparable)".to_owned();
     };
-    let siblings = read(&format!(
-        "/sys/devices/system/cpu/cpu{parent}/topology/thread_siblings_list"
-    ));
+    let siblings =
+        read(&format!("/sys/devices/system/cpu/cpu{parent}/topology/thread_siblings_list"));
     let relation = match (parent == child, list_contains(siblings.trim(), child)) {
         (true, _) => " (one CPU for both)",
         (false, true) => " (two hyperthreads of one core)",

@@ -42,11 +42,12 @@ impl Pair {
         self.watchdog.arm(duration * DURATION_FACTOR + DURATION_ALLOWANCE);
         let measured = dispatch(cell.transport, Part { cell, setup, duration, pair: self });
         self.watchdog.disarm();
-        measured.map_err(|error| match self.child.failure() {
-            Some(why) => anyhow!("{error:#}; the second process says: {why}"),
-            None => error,
-        })
-        .with_context(|| format!("measuring {cell}"))
+        measured
+            .map_err(|error| match self.child.failure() {
+                Some(why) => anyhow!("{error:#}; the second process says: {why}"),
+                None => error,
+            })
+            .with_context(|| format!("measuring {cell}"))
     }
 
     /// Runs one batch: `body` here, its counterpart in the child.

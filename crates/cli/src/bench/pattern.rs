@@ -17,8 +17,9 @@
 use std::fmt;
 
 /// Whether payload bytes are written and verified (`--touch`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-#[derive(clap::ValueEnum)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Touch {
     /// Every byte is written by the sender and verified by the receiver.
@@ -37,7 +38,10 @@ pub struct Corrupted {
 impl fmt::Display for Corrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sequence, offset } = self;
-        write!(f, "payload of message {sequence:#x} differs from what was sent, from byte {offset} on")
+        write!(
+            f,
+            "payload of message {sequence:#x} differs from what was sent, from byte {offset} on"
+        )
     }
 }
 
@@ -162,7 +166,10 @@ mod tests {
         let mut payload = vec![0; 128];
         Touch::All.fill(&mut payload, 41);
         assert!(Touch::All.verify(&payload, 42).is_err(), "the message before");
-        assert!(Touch::All.verify(&payload, 41 | REPLY).is_err(), "the request instead of the reply");
+        assert!(
+            Touch::All.verify(&payload, 41 | REPLY).is_err(),
+            "the request instead of the reply"
+        );
         payload.rotate_left(8);
         assert!(Touch::All.verify(&payload, 41).is_err(), "the right bytes in the wrong place");
         assert!(Touch::All.verify(&[0; 8], 0).is_err(), "memory nobody wrote");

@@ -103,7 +103,13 @@ impl Plan {
         match choice {
             Choice::Ping => {
                 let sizes = or(&arguments.size, &[8, 48, 64, 512, PAGE, 64 << 10, LARGE, 4 << 20]);
-                plan.add_all(Scenario::Ping, &sizes, &FLOORS, arguments, duration.unwrap_or(ms(150)));
+                plan.add_all(
+                    Scenario::Ping,
+                    &sizes,
+                    &FLOORS,
+                    arguments,
+                    duration.unwrap_or(ms(150)),
+                );
             }
             Choice::Flood => {
                 let sizes = or(&arguments.size, &[TINY, PAGE, BLOCK, LARGE]);

@@ -73,7 +73,8 @@ impl LineChart {
             if points.is_empty() {
                 continue;
             }
-            let key = |(x, y)| PathElement::new([(x, y), (x + KEY_WIDTH, y)], color.stroke_width(3));
+            let key =
+                |(x, y)| PathElement::new([(x, y), (x + KEY_WIDTH, y)], color.stroke_width(3));
             chart
                 .draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))?
                 .label(series.name.as_str())

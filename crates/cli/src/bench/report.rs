@@ -121,4 +121,5 @@ processes, all threads.</p>
 ";
 
 const TOUCHED: &str = "Every payload byte was written by the sender and verified by the receiver.";
-const UNTOUCHED: &str = "<strong>Payloads were neither written nor verified (--touch none).</strong>";
+const UNTOUCHED: &str =
+    "<strong>Payloads were neither written nor verified (--touch none).</strong>";

@@ -105,7 +105,9 @@ fn line(row: &Row, outcomes: &[Outcome]) -> Vec<String> {
     let floor_cell = Cell::new(Scenario::Ping, TransportName::FloorSpin, row.like.size);
     let floor = find(outcomes, floor_cell).filter(|_| row.has_floor);
     let against = |below: Option<&Outcome>, metric| {
-        ratio_name(ours.zip(below).and_then(|(a, b)| Spread::of_ratio((a, row.metric), (b, metric))))
+        ratio_name(
+            ours.zip(below).and_then(|(a, b)| Spread::of_ratio((a, row.metric), (b, metric))),
+        )
     };
     let cpu = |outcome| value(outcome, Metric::CpuPerOp).map_or_else(dash, time_name);
     vec![

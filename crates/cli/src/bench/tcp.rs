@@ -30,7 +30,8 @@ impl Transport for Tcp {
     }
 
     fn connect(setup: &Setup, address: &str) -> Result<Self::Lane> {
-        let stream = TcpStream::connect(address).with_context(|| format!("connecting {address}"))?;
+        let stream =
+            TcpStream::connect(address).with_context(|| format!("connecting {address}"))?;
         lane(stream, setup.size)
     }
 }

@@ -32,7 +32,8 @@ impl Transport for Uds {
     }
 
     fn connect(setup: &Setup, address: &str) -> Result<Self::Lane> {
-        let stream = UnixStream::connect(address).with_context(|| format!("connecting {address}"))?;
+        let stream =
+            UnixStream::connect(address).with_context(|| format!("connecting {address}"))?;
         Ok(ByteLane::new(stream, setup.size))
     }
 }
