@@ -45,6 +45,7 @@ mod table;
 mod targets;
 mod tcp;
 mod uds;
+#[cfg_attr(not(feature = "wall"), path = "no_wall.rs")]
 mod wall;
 mod watchdog;
 
@@ -64,6 +65,7 @@ use table::Table;
 
 /// Measures what was asked for and shows it.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    plan::default_pairs(); // before anything is pinned
     let choice = if arguments.targets { Some(Choice::Targets) } else { arguments.scenario };
     let plan = match choice {
         None => Plan::selection(arguments.rounds.unwrap_or(plan::ROUNDS)),

@@ -7,6 +7,7 @@
 //! targets       see targets.rs
 //! ```
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -194,9 +195,10 @@ pub const fn ours(scenario: Scenario, size: usize, wait: WaitName) -> Cell {
     Cell::new(scenario, TransportName::Wall, size).waiting(wait)
 }
 
-/// Twice the cores and one: never enough CPUs.
+/// Twice the CPUs we may use and one: never enough of them. Asked once, before we are pinned to one of them.
 pub fn default_pairs() -> usize {
-    2 * partywall_sys::cpu::affinity().map_or(1, |cpus| cpus.len()) + 1
+    static PAIRS: OnceLock<usize> = OnceLock::new();
+    *PAIRS.get_or_init(|| 2 * partywall_sys::cpu::affinity().map_or(1, |cpus| cpus.len()) + 1)
 }
 
 fn everyone(scenario: Scenario, size: usize, waits: &[WaitName]) -> Vec<Cell> {

@@ -22,6 +22,8 @@ pub struct LineChart {
     pub x_label: &'static str,
     /// What is up, with its unit.
     pub y_label: &'static str,
+    /// What one mark of the horizontal axis is to the next.
+    pub x_base: f64,
     /// How a number on the horizontal axis is written.
     pub x_name: fn(f64) -> String,
     /// How a number on the vertical axis is written.
@@ -59,7 +61,7 @@ impl LineChart {
             .margin(MARGIN)
             .x_label_area_size(X_LABELS)
             .y_label_area_size(Y_LABELS)
-            .build_cartesian_2d(x_range.log_scale(), y_range.log_scale())?;
+            .build_cartesian_2d(x_range.log_scale().base(self.x_base), y_range.log_scale())?;
         chart
             .configure_mesh()
             .x_desc(self.x_label)
@@ -145,6 +147,7 @@ mod tests {
             title: "round trip",
             x_label: "size",
             y_label: "time",
+            x_base: 10.0,
             x_name: |x| format!("{x}"),
             y_name: |y| format!("{y}"),
             series: vec![Series {
