@@ -1,3 +1,108 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Placeholder.
-fn main() {}
+//! The project's own commands, run as `cargo xtask COMMAND`.
+//!
+//! ```text
+//! main ──▶ stages ──▶ tidy (source · length · lints · atomics · names · manifest · text · references)
+//!     │          └──▶ faults, vectors
+//!     ├──▶ vectors (gen)
+//!     └──▶ fuzz
+//! ```
+//!
+//! It has no dependencies, so that it compiles in a moment and its verdict depends on nothing but the
+//! tree and the toolchain. It installs nothing and downloads nothing by itself.
+#![forbid(unsafe_code)]
+
+mod command;
+mod faults;
+mod fuzz;
+mod stages;
+mod tidy;
+mod tree;
+mod vectors;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let root = repository_root();
+    if let Err(error) = env::set_current_dir(&root) {
+        eprintln!("xtask: cannot enter the repository at {}: {error}", root.display());
+        return ExitCode::FAILURE;
+    }
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let (name, rest) = match arguments.split_first() {
+        Some((name, rest)) => (name.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    let outcome = match name {
+        "test" => stages::main(rest),
+        "tidy" => no_arguments("tidy", rest).and_then(|()| tidy::main()),
+        "gen" => vectors::main(rest),
+        "fuzz" => fuzz::main(rest),
+        "help" | "--help" | "-h" => {
+            println!("{}", help());
+            Ok(())
+        }
+        other => Err(format!("unknown command `{other}`; `cargo xtask help` lists the commands")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The directory above this crate, as cargo tells it at run time; else the current one.
+fn repository_root() -> PathBuf {
+    env::var_os("CARGO_MANIFEST_DIR")
+        .map(PathBuf::from)
+        .and_then(|manifest| manifest.parent().map(PathBuf::from))
+        .unwrap_or_else(|| PathBuf::from("."))
+}
+
+fn no_arguments(command: &str, rest: &[String]) -> Result<(), String> {
+    match rest.first() {
+        None => Ok(()),
+        Some(extra) => Err(format!("`{command}` takes no arguments, but got `{extra}`")),
+    }
+}
+
+fn help() -> String {
+    format!(
+        "\
+cargo xtask COMMAND
+
+  test [--quick] [--only STAGE]   run every stage in order and stop at the first that fails
+                                  --quick runs only: {}
+                                  stages: {}
+  tidy                            check the rules that a tool can check (CONTRIBUTING.md)
+  gen [--check]                   regenerate spec/vectors; --check only compares
+  fuzz [--minutes N] [TARGET...]  run the fuzz targets, N minutes each (default {})
+  help                            print this",
+        stages::names(true).join(" "),
+        stages::names(false).join(" "),
+        fuzz::MINUTES_DEFAULT,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_every_command_and_stage() {
+        let help = help();
+        for word in ["test", "tidy", "gen", "fuzz", "loom", "faults", "miri"] {
+            assert!(help.contains(word), "help does not mention {word}");
+        }
+    }
+
+    #[test]
+    fn extra_arguments_are_refused() {
+        assert!(no_arguments("tidy", &[]).is_ok());
+        assert!(no_arguments("tidy", &["--fast".to_owned()]).is_err());
+    }
+}

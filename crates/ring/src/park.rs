@@ -78,8 +78,10 @@ impl Sleeper {
 /// What to do for the neighbour after something was published for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// It is awake, or was rung for this sleep already.
+    /// It is awake.
     No,
+    /// It sleeps and was rung for this sleep already.
+    Rung,
     /// Ring its bell.
     Ring,
     /// It sleeps, but looks again by itself; ring only if we are about to wait for it.
@@ -149,11 +151,10 @@ impl Waker {
         if word == GONE {
             return Wake::Gone;
         }
-        // ORDER: Relaxed: decides only which of our threads rings; the ring itself is a system call.
-        if word == 0 || self.last_rung.swap(word, Ordering::Relaxed) == word {
-            Wake::No
-        } else {
-            Wake::Ring
+        if word == 0 {
+            return Wake::No;
         }
+        // ORDER: Relaxed: decides only which of our threads rings; the ring itself is a system call.
+        if self.last_rung.swap(word, Ordering::Relaxed) == word { Wake::Rung } else { Wake::Ring }
     }
 }

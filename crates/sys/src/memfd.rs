@@ -27,6 +27,7 @@ use rustix::fs::{fallocate, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 
 use crate::mapping::Mapping;
+use crate::{cgroup, limits};
 
 /// A writable mapping of a sealed memfd: the memory of one half.
 ///
@@ -56,6 +57,7 @@ impl OwnMap {
         if size == 0 || size % SIZE_GRANULE != 0 {
             return Err(MemfdError::BadSize { size });
         }
+        check_available(size)?;
         let fd = create_sealable(name)?;
         allocate(&fd, size)?;
         let mapping = Mapping::writable(fd.as_fd(), size).map_err(|e| explain("mmap", size, e))?;
@@ -109,6 +111,22 @@ impl fmt::Debug for OwnMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnMap").field("fd", &self.fd).field("len", &self.len()).finish()
     }
+}
+
+/// Refuses what this machine or control group plainly does not have.
+///
+/// fallocate would take page after page and then not fail, but wake the out-of-memory killer, which may
+/// choose anybody.
+fn check_available(size: usize) -> Result<(), MemfdError> {
+    if size < CHECKED_SIZE_MIN {
+        return Ok(());
+    }
+    let machine = limits::memory_available().unwrap_or(u64::MAX);
+    let group = cgroup::memory_max().unwrap_or(u64::MAX);
+    if size as u64 > machine.min(group) {
+        return Err(explain("fallocate", size, Errno::NOMEM));
+    }
+    Ok(())
 }
 
 fn create_sealable(name: &str) -> Result<OwnedFd, MemfdError> {
@@ -206,6 +224,9 @@ pub const SIZE_GRANULE: usize = 64 * 1024;
 /// What a half must be sealed against before its descriptor leaves its process.
 pub(crate) const REQUIRED_SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
+
+/// From this size on we look first whether there is so much memory; it costs some file reads.
+const CHECKED_SIZE_MIN: usize = 16 << 20;
 
 /// How often signals may interrupt the allocation before we call it a failure.
 const FALLOCATE_ATTEMPTS_MAX: u32 = 100;

@@ -65,9 +65,7 @@ impl PidFd {
     ///
     /// As [`PidFd::of_self`]; `ESRCH` if there is no such process, `EINVAL` if `pid` is not positive.
     pub fn of_pid(pid: i32) -> io::Result<PidFd> {
-        let pid = Pid::from_raw(pid).filter(|p| p.as_raw_pid() > 0);
-        let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(PidFd { fd: pidfd_open(pid, PidfdFlags::empty())? })
+        Ok(PidFd { fd: pidfd_open(one_process(pid)?, PidfdFlags::empty())? })
     }
 
     /// Takes over a descriptor that a peer sent as its own, if it is that of process `expected_pid`.
@@ -168,6 +166,13 @@ pub fn same_namespaces(pid: i32) -> bool {
 pub fn overflow_uid() -> u32 {
     let number = procfs::read_number("/proc/sys/kernel/overflowuid");
     number.and_then(|n| u32::try_from(n).ok()).unwrap_or(OVERFLOW_UID_DEFAULT)
+}
+
+/// A number that can only mean one process: to some calls 0 and negative ones mean groups, and rustix
+/// asserts against the latter in debug builds only.
+pub(crate) fn one_process(pid: i32) -> io::Result<Pid> {
+    let pid = if pid > 0 { Pid::from_raw(pid) } else { None };
+    pid.ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 /// Our effective user.

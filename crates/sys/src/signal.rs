@@ -6,7 +6,9 @@
 use std::io;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{PidfdFlags, kill_process, pidfd_open, pidfd_send_signal};
+
+use crate::peer::one_process;
 
 pub use rustix::process::Signal;
 
@@ -18,8 +20,7 @@ pub use rustix::process::Signal;
 /// `ESRCH` if there is no such process, `EPERM` if it is not ours to signal, `EINVAL` if `pid` is not
 /// positive (which to `kill` would mean a whole group).
 pub fn kill(pid: i32, signal: Signal) -> io::Result<()> {
-    let pid = Pid::from_raw(pid).filter(|p| p.as_raw_pid() > 0);
-    let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
+    let pid = one_process(pid)?;
     let sent = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => pidfd_send_signal(fd, signal),
         // Linux before 5.3, or a sandbox without pidfds, or no descriptor left.

@@ -212,11 +212,12 @@ impl Socket {
     /// The other end for people to read, such as `unix:/run/app.sock`, `unix:@name` or
     /// `tcp:10.0.0.7:4000`. The clients of a Unix listener have no name; theirs is that of the listener.
     pub fn peer_label(&self) -> String {
-        let peer = rustix::net::getpeername(&self.fd).ok().flatten();
-        if let Some(name) = peer.and_then(label) {
+        let peer = rustix::net::getpeername(&self.fd).ok().flatten().and_then(label);
+        if let Some(name) = peer.filter(|name| !is_given_by_kernel(name)) {
             return name;
         }
-        match rustix::net::getsockname(&self.fd).ok().and_then(label) {
+        let own = rustix::net::getsockname(&self.fd).ok().and_then(label);
+        match own.filter(|name| !is_given_by_kernel(name)) {
             Some(name) => format!("client of {name}"),
             None => "unnamed peer".to_owned(),
         }
@@ -258,6 +259,14 @@ pub(crate) fn label(address: SocketAddrAny) -> Option<String> {
     }
     let name = unix.abstract_name()?;
     Some(format!("unix:@{}", String::from_utf8_lossy(name)))
+}
+
+/// True for the name of a client that did not bind: with SO_PASSCRED the kernel gives it an abstract one
+/// of five hexadecimal digits when it connects.
+fn is_given_by_kernel(label: &str) -> bool {
+    label.strip_prefix("unix:@").is_some_and(|name| {
+        name.len() == 5 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    })
 }
 
 /// The most descriptors one message carries.

@@ -9,6 +9,8 @@
 //!                                                               └─yes─► unlink, bind again
 //! ```
 //!
+//! The probing connection stays in the backlog of a live listener, which will accept it and read its end.
+//!
 //! The lock (`flock` on the directory) is held until we listen: between `bind` and `listen` a socket
 //! refuses connections just as a stale one does, and another starter would take it for one.
 //!
@@ -52,7 +54,7 @@ impl SocketPath {
     ) -> Result<SocketPath, BindError> {
         let fail = |errno| BindError::explain(&format!("unix:{}", path.display()), errno);
         let address = SocketAddrUnix::new(path).map_err(fail)?;
-        let mode = Mode::from_bits_truncate(mode);
+        let mode = Mode::from_bits_truncate(mode & 0o777);
         // Before bind, so that the file never exists with wider permissions.
         fchmod(fd, mode).map_err(fail)?;
         let lock = lock_directory(path);

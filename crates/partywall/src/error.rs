@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong, one small enum per operation.
+//!
+//! Expected states (`Full`, `Empty`, `Closed`, `TimedOut`) are variants of their own; everything else
+//! is a [`Fault`], which says what happened, to whom, and what to do. [`code`](Fault::code) numbers
+//! are stable: other languages and logs may rely on them.
+
+use crate::address::AddressError;
+use partywall_layout::{NoWall, Refusal, Violation};
+use std::io;
+
+/// How the other side ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Closed {
+    /// It closed its end in good order; everything it sent has been received.
+    #[error("the other side has closed")]
+    Finished,
+    /// It died, or hung up without closing; what it had committed before was received.
+    #[error("the other side died or hung up")]
+    Disconnected,
+}
+
+/// Something that must not happen, did. The channel is of no further use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The other side broke a rule of the protocol. It is faulty or hostile; the connection was cut.
+    #[error("{peer} broke the protocol: {violation}")]
+    Violation {
+        /// Who.
+        peer: String,
+        /// Which rule, and how.
+        violation: Violation,
+    },
+    /// This is a forked child, and the channel belongs to its parent.
+    #[error("this channel belongs to the parent process: connect anew after fork()")]
+    Forked,
+    /// A system call failed that cannot fail in good order.
+    #[error("{what} failed: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Fault {
+    /// A stable number: 100 and the violation's own, 1 or 2.
+    #[must_use]
+    pub fn code(&self) -> u32 {
+        match self {
+            Self::Violation { violation, .. } => 100 + violation.code(),
+            Self::Forked => 1,
+            Self::System { .. } => 2,
+        }
+    }
+
+    pub(crate) const fn system(what: &'static str, source: io::Error) -> Self {
+        Self::System { what, source }
+    }
+}
+
+/// Why a message was not sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// Nobody will receive it.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// The deadline passed before there was room. The message was not sent.
+    #[error("no room came before the deadline")]
+    TimedOut,
+    /// There is no room, and the policy is [`BackPressure::Error`](crate::BackPressure::Error).
+    #[error("there is no room now")]
+    Full,
+    /// The message can never be sent over this channel.
+    #[error("{0}")]
+    TooLarge(TooLarge),
+    /// The channel is broken.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// Why a message was not sent at once.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrySendError {
+    /// There is no room now.
+    #[error("there is no room now")]
+    Full,
+    /// Another thread is sending through the same shared sender at this moment.
+    #[error("another thread is sending at this moment")]
+    Busy,
+    /// Nobody will receive it.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// The message can never be sent over this channel.
+    #[error("{0}")]
+    TooLarge(TooLarge),
+    /// The channel is broken.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// A message longer than the channel can carry, and which limit says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message of {len} bytes exceeds the limit of {max} bytes: {limit}")]
+pub struct TooLarge {
+    /// Length of the message in bytes.
+    pub len: u64,
+    /// The longest possible here, in bytes.
+    pub max: u64,
+    /// Which limit that is, and how to raise it.
+    pub limit: Limit,
+}
+
+/// Which limit a message exceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Limit {
+    /// Our own `memory_max`.
+    #[error("raise Config::memory_max on this side (and on the other), or use BackPressure::Overflow")]
+    OwnMemory,
+    /// The other side's `map_max`.
+    #[error("raise Config::memory_max or Config::map_max on the other side")]
+    PeerMap,
+    /// The other side's `message_max`.
+    #[error("raise Config::memory_max or Config::message_max on the other side")]
+    PeerMessage,
+    /// A batch takes at most half the ring.
+    #[error("commit the batch and begin another, or raise Config::ring_bytes")]
+    Batch,
+}
+
+/// Why no message was received.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// There will be no more.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// The deadline passed before one came.
+    #[error("no message came before the deadline")]
+    TimedOut,
+    /// The channel is broken.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// Why no message was received at once.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TryRecvError {
+    /// None is there now.
+    #[error("no message is there now")]
+    Empty,
+    /// There will be no more.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// The channel is broken.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// A setting that is not possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Config::{setting} is {found}, but must be {wanted}")]
+pub struct ConfigError {
+    /// Which.
+    pub setting: &'static str,
+    /// What it is.
+    pub found: u64,
+    /// What it must be.
+    pub wanted: &'static str,
+}
+
+/// Why nobody listens.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The text is no address, or leads nowhere.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// A setting is not possible.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The address can be reached from other hosts, and nobody said that this is wanted.
+    #[error(
+        "{address} can be reached from other hosts, and TCP is neither authenticated nor encrypted: \
+         bind a loopback address, or say Config::allow_remote(true)"
+    )]
+    NotLoopback {
+        /// The address.
+        address: String,
+    },
+    /// The system does not allow it.
+    #[error(transparent)]
+    System(#[from] partywall_sys::BindError),
+    /// A descriptor to wait for connections could not be had.
+    #[error("waiting for connections cannot be set up: {0}")]
+    Setup(io::Error),
+}
+
+/// Why no connection was accepted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// The deadline passed before a connection was ready.
+    #[error("no connection came before the deadline")]
+    TimedOut,
+    /// The system could not give us a connection; the listener goes on.
+    #[error(transparent)]
+    System(#[from] partywall_sys::AcceptError),
+    /// Waiting failed.
+    #[error("waiting for connections failed: {0}")]
+    Wait(io::Error),
+    /// This is a forked child, and the listener belongs to its parent.
+    #[error("this listener belongs to the parent process: bind anew after fork()")]
+    Forked,
+}
+
+/// Why no connection was made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The text is no address, or leads nowhere.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// A setting is not possible.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Nobody was reached.
+    #[error(transparent)]
+    System(#[from] partywall_sys::ConnectError),
+    /// Somebody was reached, but no channel came of it.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+}
+
+/// Why two sides that reached each other did not come to terms.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The other side did not answer in time.
+    #[error(
+        "{peer} did not finish the handshake in time: is it Partywall, is it alive, is its backlog \
+         served? Config::handshake_timeout sets the time"
+    )]
+    TimedOut {
+        /// Who.
+        peer: String,
+    },
+    /// The other side hung up.
+    #[error("{peer} hung up during the handshake: look at its own log for the reason")]
+    HungUp {
+        /// Who.
+        peer: String,
+    },
+    /// The other side speaks another protocol.
+    #[error("{peer} does not speak Partywall (it began with {found}): is this the right address?")]
+    NotPartywall {
+        /// Who.
+        peer: String,
+        /// What it said first.
+        found: String,
+    },
+    /// The other side speaks other versions.
+    #[error(
+        "{peer} speaks protocol versions {theirs_min} to {theirs_max}, this side {ours_min} to \
+         {ours_max}: upgrade the older one"
+    )]
+    Version {
+        /// Who.
+        peer: String,
+        /// The oldest version of the other side.
+        theirs_min: u16,
+        /// The newest version of the other side.
+        theirs_max: u16,
+        /// The oldest version of this side.
+        ours_min: u16,
+        /// The newest version of this side.
+        ours_max: u16,
+    },
+    /// The other side does not want this connection.
+    #[error("{peer} refused the connection: {refusal}{}{text}", if text.is_empty() { "" } else { ": " })]
+    Refused {
+        /// Who.
+        peer: String,
+        /// Why, as a number and its sentence.
+        refusal: Refusal,
+        /// What it said.
+        text: String,
+    },
+    /// This side does not want that connection.
+    #[error("{peer} is not admitted: {reason}; Config::admit says who is")]
+    NotAdmitted {
+        /// Who.
+        peer: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The service asked for is not the one offered.
+    #[error("{peer} asks for service {asked}, this is service {offered} (1 channel, 2 session, 3 link)")]
+    Service {
+        /// Who.
+        peer: String,
+        /// What it asked for.
+        asked: u32,
+        /// What this side offers.
+        offered: u32,
+    },
+    /// Shared memory is asked for but cannot be had, or no transport suits both.
+    #[error("no transport suits both sides: no shared memory because {reason}, and one side does not allow the socket")]
+    NoTransport {
+        /// Why there is no shared memory.
+        reason: NoWall,
+    },
+    /// The other side broke a rule.
+    #[error("{peer} broke the handshake: {violation}")]
+    Violation {
+        /// Who.
+        peer: String,
+        /// Which rule, and how.
+        violation: Violation,
+    },
+    /// The other side sent a descriptor that is not what it must be.
+    #[error("{peer} sent an unacceptable descriptor: {reason}")]
+    Descriptor {
+        /// Who.
+        peer: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A system call failed.
+    #[error("{what} failed during the handshake with {peer}: {source}")]
+    System {
+        /// Who.
+        peer: String,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl HandshakeError {
+    /// A stable number.
+    #[must_use]
+    pub const fn code(&self) -> u32 {
+        match self {
+            Self::TimedOut { .. } => 201,
+            Self::HungUp { .. } => 202,
+            Self::NotPartywall { .. } => 203,
+            Self::Version { .. } => 204,
+            Self::Refused { .. } => 205,
+            Self::NotAdmitted { .. } => 206,
+            Self::Service { .. } => 207,
+            Self::NoTransport { .. } => 208,
+            Self::Violation { .. } => 209,
+            Self::Descriptor { .. } => 210,
+            Self::System { .. } => 211,
+        }
+    }
+}

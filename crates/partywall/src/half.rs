@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Making our half, and believing the neighbour's.
+//!
+//! ```text
+//!  OwnHalf   create memfd ─▶ header ─▶ cut into the words, rings and slab, each with one owner
+//!  PeerHalf  check descriptor ─▶ map read-only ─▶ copy header ─▶ check header ─▶ parts to read
+//! ```
+//!
+//! What the parts are used for is the transport's business.
+
+use partywall_layout::segment::{
+    ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES,
+    RECEIVING_COUNTERS, RELEASED, SENDING_COUNTERS,
+};
+use partywall_layout::{Geometry, HalfHeader, Violation};
+use partywall_ring::{OwnMem, PeerMem, Readable, Writable};
+use partywall_sys::{MapError, MemfdError, OwnMap, PeerMap};
+use std::cell::UnsafeCell;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Our half, cut into parts that each have one owner.
+pub(crate) struct OwnHalf {
+    /// To be sent to the neighbour, then closed.
+    pub descriptor: OwnedFd,
+    pub geometry: Geometry,
+    pub consumed: OwnMem,
+    pub asleep_records: OwnMem,
+    pub asleep_room: OwnMem,
+    pub released: OwnMem,
+    pub sending_counters: OwnMem,
+    pub receiving_counters: OwnMem,
+    pub ring: OwnMem,
+    pub release_ring: OwnMem,
+    pub slab: OwnMem,
+}
+
+impl OwnHalf {
+    /// Creates and seals a half.
+    pub(crate) fn create(
+        geometry: Geometry,
+        session_id: [u8; 16],
+        role: u32,
+    ) -> Result<Self, MemfdError> {
+        let (mut memory, descriptor) = create_memory("partywall-half", geometry.half_bytes)?;
+        let header = geometry.header(session_id, std::process::id(), role);
+        memory.write(0, header.as_bytes());
+        let (_header_page, rest) = memory.split_at(size(CONTROL_OFFSET));
+        let (control, rest) = rest.split_at(size(PAGE_BYTES));
+        let mut done = CONTROL_OFFSET + PAGE_BYTES;
+        let mut rest = Some(rest);
+        let mut cut = |offset: u64, len: u64| {
+            // The parts follow each other: `Geometry` is made so.
+            let (_gap, from) = rest.take()?.split_at(size(offset - done));
+            let (part, after) = from.split_at(size(len));
+            (done, rest) = (offset + len, Some(after));
+            Some(part)
+        };
+        let parts = (
+            cut(geometry.ring_offset, geometry.ring.bytes()),
+            cut(geometry.release_offset, geometry.release_entries * 8),
+            cut(geometry.slab_offset, geometry.slab_bytes),
+        );
+        let (Some(ring), Some(release_ring), Some(slab)) = parts else {
+            return Err(MemfdError::BadSize { size: size(geometry.half_bytes) });
+        };
+        let [consumed, asleep_records, asleep_room, released, sending, receiving] = lines(control);
+        Ok(Self {
+            descriptor,
+            geometry,
+            consumed,
+            asleep_records,
+            asleep_room,
+            released,
+            sending_counters: sending,
+            receiving_counters: receiving,
+            ring,
+            release_ring,
+            slab,
+        })
+    }
+}
+
+/// The control page's lines, in order.
+fn lines(control: OwnMem) -> [OwnMem; 6] {
+    const _: () = {
+        let lines = [CONSUMED, ASLEEP_RECORDS, ASLEEP_ROOM, RELEASED];
+        let mut index = 0;
+        while index < lines.len() {
+            assert!(lines[index] == index as u64 * LINE_BYTES);
+            index += 1;
+        }
+        assert!(SENDING_COUNTERS == 4 * LINE_BYTES && RECEIVING_COUNTERS == 5 * LINE_BYTES);
+    };
+    let line = size(LINE_BYTES);
+    let (first, rest) = control.split_at(line);
+    let (second, rest) = rest.split_at(line);
+    let (third, rest) = rest.split_at(line);
+    let (fourth, rest) = rest.split_at(line);
+    let (fifth, rest) = rest.split_at(line);
+    let (sixth, _unused) = rest.split_at(line);
+    [first, second, third, fourth, fifth, sixth]
+}
+
+/// Memory of our own, sealed, with the descriptor to send.
+pub(crate) fn create_memory(name: &str, bytes: u64) -> Result<(OwnMem, OwnedFd), MemfdError> {
+    let map = OwnMap::create(name, size(bytes))?;
+    let descriptor = map.fd().try_clone_to_owned().map_err(descriptor_error)?;
+    Ok((OwnMem::new(Box::new(OwnPages(map))), descriptor))
+}
+
+fn descriptor_error(source: io::Error) -> MemfdError {
+    MemfdError::DescriptorLimit { source }
+}
+
+/// The neighbour's half, mapped read-only and found in order.
+pub(crate) struct PeerHalf {
+    pub geometry: Geometry,
+    pub control: PeerMem,
+    pub ring: PeerMem,
+    pub release_ring: PeerMem,
+    pub slab: PeerMem,
+}
+
+/// Why the neighbour's half is not believed.
+#[derive(Debug)]
+pub(crate) enum PeerHalfError {
+    /// The descriptor, or mapping it.
+    Map(MapError),
+    /// What is in it.
+    Violation(Violation),
+}
+
+impl PeerHalf {
+    /// Maps and checks the half behind `descriptor`.
+    pub(crate) fn accept(
+        descriptor: BorrowedFd<'_>,
+        announced: u64,
+        limit: u64,
+        session_id: &[u8; 16],
+        role: u32,
+    ) -> Result<Self, PeerHalfError> {
+        let memory = map_memory(descriptor, announced, limit).map_err(PeerHalfError::Map)?;
+        // Copy once, check, then use.
+        let mut copy = [0; size_of::<HalfHeader>()];
+        memory.copy(0, &mut copy);
+        let wrong = |field| PeerHalfError::Violation(Violation::HalfHeader { field, found: 0 });
+        let header = HalfHeader::read_from_bytes(&copy).map_err(|_| wrong("length"))?;
+        let geometry = Geometry::check(&header, announced, session_id, role)
+            .map_err(PeerHalfError::Violation)?;
+        let part = |offset, len, field| memory.part(offset, len).ok_or_else(|| wrong(field));
+        Ok(Self {
+            geometry,
+            control: part(CONTROL_OFFSET, PAGE_BYTES, "control page")?,
+            ring: part(geometry.ring_offset, geometry.ring.bytes(), "ring size")?,
+            release_ring: part(
+                geometry.release_offset,
+                geometry.release_entries * 8,
+                "release entries",
+            )?,
+            slab: part(geometry.slab_offset, geometry.slab_bytes, "slab size")?,
+        })
+    }
+}
+
+/// Maps the neighbour's memory read-only, after checking that it cannot change under us.
+pub(crate) fn map_memory(
+    descriptor: BorrowedFd<'_>,
+    announced: u64,
+    limit: u64,
+) -> Result<PeerMem, MapError> {
+    let map = PeerMap::map(descriptor, announced, limit)?;
+    Ok(PeerMem::new(Arc::new(PeerPages(map))))
+}
+
+struct OwnPages(OwnMap);
+
+impl Writable for OwnPages {
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.0.as_mut_slice()
+    }
+}
+
+struct PeerPages(PeerMap);
+
+impl Readable for PeerPages {
+    fn cells(&self) -> &[UnsafeCell<u8>] {
+        self.0.cells()
+    }
+}
+
+/// A size that was checked to be that of mapped memory.
+#[expect(clippy::cast_possible_truncation, reason = "64-bit machines; a bad size is refused above")]
+const fn size(bytes: u64) -> usize {
+    bytes as usize
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who is on the other side, whether to let them in, and how far to trust them.
+//!
+//! Identity is what the kernel vouches for beside HELLO (`SCM_CREDENTIALS`): the process that *sent*
+//! it. The credentials of the socket itself would name whoever called `listen`, perhaps long ago and
+//! as somebody else. Over TCP there is no identity.
+
+use crate::config::TrustPolicy;
+use partywall_sys::peer as sys_peer;
+use partywall_sys::{Credentials, PidFd};
+use std::fmt;
+use std::sync::Arc;
+
+/// How far the other process is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// As one's own user: received messages are views of its memory. It cannot write ours; it could
+    /// change a message while we look at it, as it could with a debugger.
+    Peer,
+    /// Not at all: every message is copied to private memory before anybody looks at it, and bells go
+    /// over the socket.
+    Isolated,
+}
+
+/// The other side of a channel.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Peer {
+    /// Process, user and group as the kernel vouches for them; `None` over TCP.
+    pub credentials: Option<Credentials>,
+    /// How far it is trusted.
+    pub trust: Trust,
+    /// Where it is, for people: `unix:/run/app.sock`, `client of unix:/run/app.sock`, `tcp:1.2.3.4:5`.
+    pub label: String,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.credentials {
+            Some(Credentials { pid, uid, .. }) => {
+                write!(f, "process {pid} of user {uid} ({})", self.label)
+            }
+            None => f.write_str(&self.label),
+        }
+    }
+}
+
+type AdmitCallback = Arc<dyn Fn(&Credentials) -> Result<(), String> + Send + Sync>;
+
+/// Who may be on the other side.
+///
+/// ```
+/// use partywall::{Admission, Config};
+///
+/// let ours = Config::default().admit(Admission::own_user());
+/// let some = Config::default().admit(Admission::users([1000, 1001]).or_groups([20]));
+/// let odd = Config::default().admit(Admission::callback(|who| match who.pid % 2 {
+///     1 => Ok(()),
+///     _ => Err("only odd processes are served".into()),
+/// }));
+/// # let _ = (ours, some, odd);
+/// ```
+#[derive(Clone)]
+pub struct Admission {
+    users: Vec<u32>,
+    groups: Vec<u32>,
+    callback: Option<AdmitCallback>,
+}
+
+impl Admission {
+    /// Our own effective user only.
+    #[must_use]
+    pub fn own_user() -> Self {
+        Self::users([sys_peer::own_euid()])
+    }
+
+    /// These users.
+    #[must_use]
+    pub fn users(users: impl IntoIterator<Item = u32>) -> Self {
+        Self { users: users.into_iter().collect(), groups: Vec::new(), callback: None }
+    }
+
+    /// These primary groups.
+    #[must_use]
+    pub fn groups(groups: impl IntoIterator<Item = u32>) -> Self {
+        Self { users: Vec::new(), groups: groups.into_iter().collect(), callback: None }
+    }
+
+    /// These primary groups too.
+    #[must_use]
+    pub fn or_groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
+        self.groups.extend(groups);
+        self
+    }
+
+    /// Whoever the callback lets in; its error text is sent to those it does not.
+    #[must_use]
+    pub fn callback(
+        judge: impl Fn(&Credentials) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { users: Vec::new(), groups: Vec::new(), callback: Some(Arc::new(judge)) }
+    }
+
+    /// Whether `who` may come in; the error says why not.
+    pub(crate) fn judge(&self, who: Option<&Credentials>) -> Result<(), String> {
+        let Some(who) = who else {
+            return Err("the address carries no credentials, and an admission rule asks for them"
+                .to_owned());
+        };
+        if let Some(judge) = &self.callback {
+            return judge(who);
+        }
+        // In a user namespace, a foreign user may show as the overflow uid: that is nobody.
+        let is_known = who.uid != sys_peer::overflow_uid();
+        if is_known && (self.users.contains(&who.uid) || self.groups.contains(&who.gid)) {
+            return Ok(());
+        }
+        Err(format!("user {} (group {}) is not on the list", who.uid, who.gid))
+    }
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admission")
+            .field("users", &self.users)
+            .field("groups", &self.groups)
+            .field("has_callback", &self.callback.is_some())
+            .finish()
+    }
+}
+
+/// Decides how far to trust whoever sent these credentials.
+///
+/// `pidfd` proves that the process still lives *after* its namespaces were looked at by number;
+/// without that proof the answer is `Isolated`.
+pub(crate) fn decide_trust(
+    policy: TrustPolicy,
+    credentials: Option<&Credentials>,
+    pidfd: Option<&PidFd>,
+) -> Trust {
+    match policy {
+        TrustPolicy::Peer => Trust::Peer,
+        TrustPolicy::Isolated => Trust::Isolated,
+        TrustPolicy::Auto => {
+            let is_ours = credentials.is_some_and(|who| {
+                who.uid == sys_peer::own_euid()
+                    && who.uid != sys_peer::overflow_uid()
+                    && who.is_pid_visible()
+                    && sys_peer::same_namespaces(who.pid)
+            });
+            let lives = pidfd.is_some_and(|process| !process.is_dead());
+            if is_ours && lives { Trust::Peer } else { Trust::Isolated }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn somebody(uid: u32, gid: u32) -> Credentials {
+        Credentials { pid: 1, uid, gid }
+    }
+
+    #[test]
+    fn lists_admit_by_user_or_group() {
+        let rule = Admission::users([5]).or_groups([7]);
+        assert!(rule.judge(Some(&somebody(5, 0))).is_ok());
+        assert!(rule.judge(Some(&somebody(6, 7))).is_ok());
+        assert!(rule.judge(Some(&somebody(6, 5))).is_err());
+        assert!(rule.judge(None).is_err());
+    }
+
+    #[test]
+    fn the_overflow_user_is_nobody() {
+        let nobody = sys_peer::overflow_uid();
+        assert!(Admission::users([nobody]).judge(Some(&somebody(nobody, 0))).is_err());
+    }
+
+    #[test]
+    fn strangers_and_remotes_are_isolated() {
+        assert_eq!(decide_trust(TrustPolicy::Auto, None, None), Trust::Isolated);
+        let stranger = somebody(sys_peer::own_euid() + 1, 0);
+        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&stranger), None), Trust::Isolated);
+        let mut us = Credentials::of_self();
+        let proof = PidFd::of_self().unwrap();
+        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&us), Some(&proof)), Trust::Peer);
+        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&us), None), Trust::Isolated);
+        assert_eq!(decide_trust(TrustPolicy::Isolated, Some(&us), Some(&proof)), Trust::Isolated);
+        us.pid = 0;
+        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&us), Some(&proof)), Trust::Isolated);
+    }
+}

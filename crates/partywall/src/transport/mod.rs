@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The door every wire goes through: what a transport must offer to a channel.
+//!
+//! ```text
+//!   Sender ──▶ SendWire ──┬─ wall::WallSender        Receiver ──▶ RecvWire ──┬─ wall::WallReceiver
+//!                         └─ socket::SocketSender                            └─ socket::SocketReceiver
+//! ```
+//!
+//! The transports are siblings with one method set. Attempts never wait: an attempt that fails with
+//! [`Unsent::Full`] changed nothing that the receiver can see, or recorded in [`Progress`] how far it
+//! came. Waiting is the same for all: glance, attempt, and wait until the glance would differ.
+
+pub(crate) mod socket;
+pub(crate) mod wall;
+
+use crate::error::{Closed, Fault, SendError, TooLarge, TrySendError};
+use crate::message::Message;
+use crate::wait::{Spinner, Spun, Wait};
+use partywall_layout::NoWall;
+use partywall_ring::Block;
+use socket::{Line, SocketReceiver, SocketSender};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+use wall::{Wall, WallReceiver, WallSender};
+
+/// Which transport a channel uses, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Transport {
+    /// Shared memory.
+    Wall,
+    /// Records on the socket, and the reason for having no wall.
+    Socket(NoWall),
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wall => f.write_str("wall: shared memory"),
+            Self::Socket(why) => write!(f, "socket: {why}"),
+        }
+    }
+}
+
+/// Why an attempt to send did nothing, or not all.
+#[derive(Debug)]
+pub(crate) enum Unsent {
+    /// No room now.
+    Full,
+    /// Nobody will receive it.
+    Closed(Closed),
+    /// It never fits.
+    TooLarge(TooLarge),
+    /// The channel is broken.
+    Fault(Fault),
+}
+
+impl From<Unsent> for TrySendError {
+    fn from(unsent: Unsent) -> Self {
+        match unsent {
+            Unsent::Full => Self::Full,
+            Unsent::Closed(closed) => Self::Closed(closed),
+            Unsent::TooLarge(limit) => Self::TooLarge(limit),
+            Unsent::Fault(fault) => Self::Fault(fault),
+        }
+    }
+}
+
+impl From<Unsent> for SendError {
+    fn from(unsent: Unsent) -> Self {
+        match unsent {
+            Unsent::Full => Self::Full,
+            Unsent::Closed(closed) => Self::Closed(closed),
+            Unsent::TooLarge(limit) => Self::TooLarge(limit),
+            Unsent::Fault(fault) => Self::Fault(fault),
+        }
+    }
+}
+
+/// How far a message came that goes in more than one piece.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Whether any piece went: no other message may come between.
+    pub started: bool,
+    /// How many bytes of the message, or of its framing and it, went.
+    pub sent: usize,
+}
+
+/// Memory of a reservation.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    /// Private: copied when committed.
+    Private(Vec<u8>),
+    /// Shared: the receiver will look at these very bytes.
+    Slab(Block),
+}
+
+impl Memory {
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Private(bytes) => bytes,
+            Self::Slab(block) => block.as_slice(),
+        }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        match self {
+            Self::Private(bytes) => bytes,
+            Self::Slab(block) => block.as_mut_slice(),
+        }
+    }
+
+    pub(crate) fn truncate(&mut self, len: usize) {
+        match self {
+            Self::Private(bytes) => bytes.truncate(len),
+            Self::Slab(block) => block.truncate(len),
+        }
+    }
+}
+
+/// What a waiter for room compares: it waits until this differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Glance(pub [u64; 3]);
+
+/// The sending end of a transport.
+#[derive(Debug)]
+pub(crate) enum SendWire {
+    Wall(WallSender),
+    Socket(SocketSender),
+}
+
+/// Calls the same method on whichever transport it is.
+macro_rules! on {
+    ($wire:expr, $end:ident => $call:expr) => {
+        match $wire {
+            Self::Wall($end) => $call,
+            Self::Socket($end) => $call,
+        }
+    };
+}
+
+impl SendWire {
+    /// Sends a whole message at once or not at all.
+    #[inline]
+    pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        on!(self, end => end.try_send(payload))
+    }
+
+    /// Sends a message, in pieces if need be; to be called again with the same `progress` after
+    /// [`Unsent::Full`].
+    pub(crate) fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent> {
+        on!(self, end => end.send_on(payload, progress))
+    }
+
+    /// Gives up on a message of which pieces went; `Ok` if it counts as sent all the same.
+    pub(crate) fn give_up(&mut self, payload: &[u8], progress: &Progress) -> Result<(), SendError> {
+        on!(self, end => end.give_up(payload, progress))
+    }
+
+    /// Memory for a message of `len` bytes.
+    pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
+        on!(self, end => end.reserve(len))
+    }
+
+    /// Sends what was written to reserved memory; takes the memory when it succeeds, or when the
+    /// memory is of no further use.
+    pub(crate) fn commit(
+        &mut self,
+        memory: &mut Option<Memory>,
+        progress: &mut Progress,
+    ) -> Result<(), Unsent> {
+        on!(self, end => end.commit(memory, progress))
+    }
+
+    /// Takes reserved memory back.
+    pub(crate) fn release(&mut self, memory: Memory) {
+        on!(self, end => end.release(memory));
+    }
+
+    /// Adds a message to the open batch, invisible to the receiver until
+    /// [`commit_batch`](Self::commit_batch).
+    pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        on!(self, end => end.add_to_batch(payload))
+    }
+
+    /// Sends the open batch, all at once.
+    pub(crate) fn commit_batch(&mut self) -> Result<(), Unsent> {
+        on!(self, end => end.commit_batch())
+    }
+
+    /// Forgets the open batch.
+    pub(crate) fn abort_batch(&mut self) {
+        on!(self, end => end.abort_batch());
+    }
+
+    /// Gives memory back that was not used for a while; all idle memory with `all`.
+    pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
+        on!(self, end => end.trim(all))
+    }
+
+    /// Sends what an earlier call left to be sent.
+    pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
+        match self {
+            Self::Wall(_) => Ok(()),
+            Self::Socket(end) => end.flush(),
+        }
+    }
+
+    /// Declares that we are about to sleep until room comes.
+    pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
+        on!(self, end => end.arm(quiet))
+    }
+
+    /// Declares that we are awake.
+    pub(crate) fn disarm(&mut self) {
+        on!(self, end => end.disarm());
+    }
+
+    /// Notes that the other side hung up.
+    pub(crate) fn note_hang_up(&mut self) {
+        on!(self, end => end.note_hang_up());
+    }
+
+    /// Something through which to wait for room without holding the sender.
+    pub(crate) fn room(&self) -> Room {
+        match self {
+            Self::Wall(end) => Room::Wall(Arc::clone(end.wall())),
+            Self::Socket(end) => Room::Socket(Arc::clone(end.line())),
+        }
+    }
+
+    /// Tells the receiver that no more will come.
+    pub(crate) fn close(&mut self) {
+        on!(self, end => end.close());
+    }
+
+    /// Counters of this end.
+    pub(crate) fn stats(&self) -> crate::stats::SenderStats {
+        on!(self, end => end.stats())
+    }
+}
+
+/// Where a sender waits for room.
+#[derive(Clone, Debug)]
+pub(crate) enum Room {
+    Wall(Arc<Wall>),
+    Socket(Arc<Line>),
+}
+
+impl Room {
+    #[inline]
+    pub(crate) fn glance(&self) -> Glance {
+        match self {
+            Self::Wall(wall) => wall.glance(),
+            Self::Socket(_) => Glance([0; 3]),
+        }
+    }
+
+    /// Spins until the glance differs from `seen`; `Pause` also where spinning makes no sense.
+    fn spin(&self, spinner: &mut Spinner, wait: Wait, seen: Glance) -> Spun {
+        match self {
+            Self::Wall(wall) => spinner.spin(wait, || wall.glance() != seen),
+            // Only a system call can tell whether a socket has room: then it may as well wait.
+            Self::Socket(_) => Spun::Exhausted,
+        }
+    }
+
+    /// Sleeps until rung, hung up, or the deadline; whether the other side hung up.
+    pub(crate) fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
+        match self {
+            Self::Wall(wall) => wall.sleep_for_room(deadline),
+            Self::Socket(line) => line.sleep_for_room(deadline),
+        }
+    }
+
+    /// The descriptor that becomes readable when there may be room.
+    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Self::Wall(wall) => wall.room_descriptor(),
+            Self::Socket(line) => line.room_descriptor(),
+        }
+    }
+}
+
+/// How waiting for room ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// There may be room.
+    Again,
+    /// The deadline passed.
+    TimedOut,
+}
+
+/// Waits until a glance would differ from `seen`. The closures reach the sender: directly, or through
+/// the lock of a shared one, which is not held while waiting.
+pub(crate) fn wait_for_room(
+    room: &Room,
+    seen: Glance,
+    wait: Wait,
+    spinner: &mut Spinner,
+    deadline: Option<Instant>,
+    mut with: impl FnMut(&mut dyn FnMut(&mut SendWire) -> Result<(), Fault>) -> Result<(), Fault>,
+) -> Result<Waited, Fault> {
+    loop {
+        match room.spin(spinner, wait, seen) {
+            Spun::Ready => return Ok(Waited::Again),
+            Spun::Exhausted => break,
+            Spun::Pause => {
+                if room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
+                    with(&mut |wire| {
+                        wire.note_hang_up();
+                        Ok(())
+                    })?;
+                    return Ok(Waited::Again);
+                }
+                if has_passed(deadline) {
+                    return Ok(Waited::TimedOut);
+                }
+            }
+        }
+    }
+    if has_passed(deadline) {
+        return Ok(Waited::TimedOut);
+    }
+    let quiet = matches!(wait, Wait::Timed(_));
+    with(&mut |wire| wire.arm(quiet))?;
+    let slept = if room.glance() == seen {
+        room.sleep(until(wait, deadline)).map_err(waiting_failed)
+    } else {
+        Ok(false)
+    };
+    with(&mut |wire| {
+        wire.disarm();
+        if matches!(slept, Ok(true)) {
+            wire.note_hang_up();
+        }
+        Ok(())
+    })?;
+    slept.map(|_| Waited::Again)
+}
+
+pub(crate) fn waiting_failed(source: io::Error) -> Fault {
+    Fault::system("waiting", source)
+}
+
+pub(crate) fn has_passed(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
+/// When to wake at the latest: at the deadline, or after the period of `Wait::Timed`.
+pub(crate) fn until(wait: Wait, deadline: Option<Instant>) -> Option<Instant> {
+    let Wait::Timed(period) = wait else { return deadline };
+    let next = Instant::now() + period;
+    Some(deadline.map_or(next, |deadline| deadline.min(next)))
+}
+
+/// What an attempt to receive found.
+#[derive(Debug)]
+pub(crate) enum Found<T> {
+    /// This.
+    Some(T),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing any more.
+    End(Closed),
+}
+
+/// The receiving end of a transport.
+#[derive(Debug)]
+pub(crate) enum RecvWire {
+    Wall(WallReceiver),
+    Socket(SocketReceiver),
+}
+
+impl RecvWire {
+    /// Takes the next message.
+    #[inline]
+    pub(crate) fn try_recv(&mut self) -> Result<Found<Message>, Fault> {
+        on!(self, end => end.try_recv())
+    }
+
+    /// Finds the next message: if it lies inline, without taking it. [`current`](Self::current) then
+    /// shows its bytes and [`done`](Self::done) goes on.
+    #[inline]
+    pub(crate) fn find(&mut self) -> Result<Found<Option<Message>>, Fault> {
+        on!(self, end => end.find())
+    }
+
+    /// The bytes of the inline message that [`find`](Self::find) found.
+    #[inline]
+    pub(crate) fn current(&self) -> &[u8] {
+        on!(self, end => end.current())
+    }
+
+    /// Goes on behind it.
+    #[inline]
+    pub(crate) fn done(&mut self) {
+        on!(self, end => end.done());
+    }
+
+    /// Waits until there may be something.
+    pub(crate) fn wait(
+        &mut self,
+        wait: Wait,
+        spinner: &mut Spinner,
+        deadline: Option<Instant>,
+    ) -> Result<Waited, Fault> {
+        on!(self, end => end.wait(wait, spinner, deadline))
+    }
+
+    /// Declares that somebody will poll the descriptor; `true` if there is something already.
+    pub(crate) fn arm(&mut self) -> Result<bool, Fault> {
+        on!(self, end => end.arm())
+    }
+
+    /// The descriptor that becomes readable when there may be something.
+    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Self::Wall(end) => end.wall().records_descriptor(),
+            Self::Socket(end) => end.line().records_descriptor(),
+        }
+    }
+
+    /// Tells the sender that nobody receives any more.
+    pub(crate) fn close(&mut self) {
+        on!(self, end => end.close());
+    }
+
+    /// Counters of this end.
+    pub(crate) fn stats(&self) -> crate::stats::ReceiverStats {
+        on!(self, end => end.stats())
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a thread waits: spin, spin a little and then sleep, sleep, or look at intervals.
+//!
+//! ```text
+//!   Spin      look ── look ── look ── look ── ...                       a core, the least latency
+//!   Adaptive  look for a budget ── declare ── look once more ── sleep   the budget follows success
+//!   Park      declare ── look once more ── sleep                        no CPU while nothing comes
+//!   Timed     declare (quietly) ── look ── sleep for the period         the sender never rings
+//! ```
+//!
+//! Each side of a channel chooses for itself, for records and for room apart, at any time. This file
+//! has the strategies and the spinning; declaring and sleeping belong to the transports.
+
+use std::hint::spin_loop;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// How a thread waits for a record, or for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Wait {
+    /// Look without pause. The least latency, for the price of a core.
+    Spin,
+    /// Look for a while, then sleep. The while grows as long as it pays and shrinks to nothing when it
+    /// does not; it is nothing on a single CPU or under a CPU quota.
+    #[default]
+    Adaptive,
+    /// Sleep at once.
+    Park,
+    /// Look once per period; the other side is spared from waking this one. For those to whom a late
+    /// message is as good as an early one, such as a log agent.
+    Timed(Duration),
+}
+
+/// What became of spinning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spun {
+    /// What was waited for is there.
+    Ready,
+    /// The budget is used up: sleep.
+    Exhausted,
+    /// Time to check deadline and neighbour, then spin on.
+    Pause,
+}
+
+/// Spins, and remembers whether it paid.
+#[derive(Debug)]
+pub(crate) struct Spinner {
+    budget: Duration,
+    budget_max: Duration,
+    /// How many more waits go without spinning before it is tried again.
+    skip: u32,
+    /// How many waits were skipped the last time; doubles with each failure.
+    skipped: u32,
+}
+
+/// Looks between two questions for the time, while spinning.
+const LOOKS_PER_CLOCK: u32 = 32;
+/// A spinning thread checks its deadline and whether the neighbour lives this often.
+const SPIN_CHECK_EVERY: Duration = Duration::from_millis(2);
+/// A budget below this is none.
+const BUDGET_MIN: Duration = Duration::from_micros(1);
+/// After this many waits at the most, spinning is tried again.
+const SKIP_MAX: u32 = 256;
+
+impl Spinner {
+    pub(crate) fn new(budget_max: Duration) -> Self {
+        let budget_max = if spinning_is_futile() { Duration::ZERO } else { budget_max };
+        Self { budget: budget_max, budget_max, skip: 0, skipped: 0 }
+    }
+
+    /// Spins as the strategy says; `ready` is the look.
+    ///
+    /// `Spun::Pause` asks to be called again after the caller has checked what must be checked now
+    /// and then; only `Wait::Spin` gives it.
+    #[inline]
+    pub(crate) fn spin(&mut self, wait: Wait, ready: impl FnMut() -> bool) -> Spun {
+        match wait {
+            Wait::Spin if look_for(SPIN_CHECK_EVERY, ready) => Spun::Ready,
+            Wait::Spin => Spun::Pause,
+            Wait::Adaptive => self.spin_adaptively(ready),
+            Wait::Park | Wait::Timed(_) => Spun::Exhausted,
+        }
+    }
+
+    fn spin_adaptively(&mut self, ready: impl FnMut() -> bool) -> Spun {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return Spun::Exhausted;
+        }
+        if self.budget < BUDGET_MIN {
+            self.budget = self.budget_max;
+            if self.budget < BUDGET_MIN {
+                return Spun::Exhausted;
+            }
+        }
+        if look_for(self.budget, ready) {
+            self.skipped = 0;
+            self.budget = self.budget_max.min(self.budget * 2);
+            return Spun::Ready;
+        }
+        self.budget /= 2;
+        if self.budget < self.budget_max / 4 {
+            // Three in a row did not pay: leave it for a while, longer each time.
+            self.budget = Duration::ZERO;
+            self.skipped = (self.skipped * 2).clamp(4, SKIP_MAX);
+            self.skip = self.skipped;
+        }
+        Spun::Exhausted
+    }
+}
+
+/// Looks until `ready` or until `budget` is over.
+#[inline]
+fn look_for(budget: Duration, mut ready: impl FnMut() -> bool) -> bool {
+    // The first looks go without asking for the time: what comes at once costs no more than that.
+    for _ in 0..LOOKS_PER_CLOCK {
+        if ready() {
+            return true;
+        }
+        spin_loop();
+    }
+    let started = Instant::now();
+    loop {
+        for _ in 0..LOOKS_PER_CLOCK {
+            if ready() {
+                return true;
+            }
+            spin_loop();
+        }
+        if started.elapsed() >= budget {
+            return false;
+        }
+    }
+}
+
+/// Whether whoever spins keeps the other from running: one CPU, or a quota that spinning eats.
+pub(crate) fn spinning_is_futile() -> bool {
+    static FUTILE: OnceLock<bool> = OnceLock::new();
+    *FUTILE.get_or_init(|| {
+        let alone = partywall_sys::cpu::online_cpus().is_ok_and(|cpus| cpus.len() < 2);
+        alone || partywall_sys::cpu::cpu_quota().is_some()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spinner() -> Spinner {
+        let max = Duration::from_micros(20);
+        Spinner { budget: max, budget_max: max, skip: 0, skipped: 0 }
+    }
+
+    #[test]
+    fn spinning_that_never_pays_becomes_rare() {
+        let mut spinner = spinner();
+        let mut spun = 0;
+        for _ in 0..10_000 {
+            let mut looked = false;
+            let never = || {
+                looked = true;
+                false
+            };
+            assert_eq!(spinner.spin(Wait::Adaptive, never), Spun::Exhausted);
+            spun += u32::from(looked);
+        }
+        assert!(spun < 200, "spun {spun} times in vain");
+    }
+
+    #[test]
+    fn spinning_that_pays_again_is_taken_up_again() {
+        let mut spinner = spinner();
+        for _ in 0..1000 {
+            let _ = spinner.spin(Wait::Adaptive, || false);
+        }
+        let paid =
+            (0..1000).filter(|_| spinner.spin(Wait::Adaptive, || true) == Spun::Ready).count();
+        assert!(paid >= 1000 - SKIP_MAX as usize, "only {paid} of 1000");
+    }
+
+    #[test]
+    fn parking_never_spins() {
+        let mut spinner = spinner();
+        let none = || -> bool { panic!("looked") };
+        assert_eq!(spinner.spin(Wait::Park, none), Spun::Exhausted);
+        assert_eq!(spinner.spin(Wait::Timed(Duration::from_millis(1)), none), Spun::Exhausted);
+    }
+
+    #[test]
+    fn without_a_budget_adaptive_parks() {
+        let none = Duration::ZERO;
+        let mut spinner = Spinner { budget: none, budget_max: none, skip: 0, skipped: 0 };
+        assert_eq!(spinner.spin(Wait::Adaptive, || panic!("looked")), Spun::Exhausted);
+    }
+}

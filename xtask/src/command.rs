@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One external command: run it, capture it, and print it so that it can be pasted into a shell.
+
+use std::env;
+use std::fmt;
+use std::process::{Command, Output, Stdio};
+
+/// A program, its arguments, and the variables it needs on top of the environment.
+#[derive(Clone, Debug, Default)]
+pub struct Step {
+    program: String,
+    arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
+impl Step {
+    /// `cargo` with these arguments, separated by spaces.
+    ///
+    /// It is looked up by name, not taken from `$CARGO`: only the rustup proxy understands `+nightly`.
+    pub fn cargo(arguments: &str) -> Self {
+        Step::new("cargo").args(arguments)
+    }
+
+    /// A program without arguments.
+    pub fn new(program: &str) -> Self {
+        Step { program: program.to_owned(), ..Step::default() }
+    }
+
+    /// Adds arguments, separated by spaces.
+    pub fn args(mut self, arguments: &str) -> Self {
+        self.arguments.extend(arguments.split_whitespace().map(str::to_owned));
+        self
+    }
+
+    /// Adds one argument as it is.
+    pub fn arg(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Sets one environment variable.
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same command, killed with all its children after so many seconds (exit status 124).
+    pub fn within_seconds(self, limit_seconds: u32) -> Self {
+        let mut arguments = vec!["--kill-after=5".to_owned(), limit_seconds.to_string()];
+        arguments.push(self.program);
+        arguments.extend(self.arguments);
+        Step { program: "timeout".to_owned(), arguments, variables: self.variables }
+    }
+
+    /// Runs the command with our own input and output.
+    ///
+    /// # Errors
+    /// The command could not start or did not succeed; the message holds the command to repeat.
+    pub fn run(&self) -> Result<(), String> {
+        let status = self
+            .command()
+            .status()
+            .map_err(|error| format!("cannot start `{}`: {error}", self.program))?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(format!("{status}; repeat it with:\n    {self}"))
+    }
+
+    /// Runs the command and returns what it printed.
+    ///
+    /// # Errors
+    /// The command could not start. A failing command is not an error here.
+    pub fn capture(&self) -> Result<Output, String> {
+        self.command()
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("cannot start `{}`: {error}", self.program))
+    }
+
+    /// Whether the command starts and succeeds, silently: the test for an optional tool.
+    pub fn works(&self) -> bool {
+        self.capture().is_ok_and(|output| output.status.success())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        if plain_output() {
+            command.env("CARGO_TERM_COLOR", "never").env("CARGO_TERM_PROGRESS_WHEN", "never");
+        }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.variables {
+            write!(f, "{name}={} ", quoted(value))?;
+        }
+        write!(f, "{}", self.program)?;
+        for argument in &self.arguments {
+            write!(f, " {}", quoted(argument))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the output goes to a log rather than to a person: `CI` is set, and not to `false`.
+pub fn plain_output() -> bool {
+    env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false")
+}
+
+/// The word as a POSIX shell must see it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_prints_as_a_command_a_shell_accepts() {
+        let step = Step::cargo("test --test").arg("loom_*").variable("RUSTFLAGS", "--cfg loom");
+        assert_eq!(step.to_string(), "RUSTFLAGS='--cfg loom' cargo test --test 'loom_*'");
+    }
+
+    #[test]
+    fn a_failing_command_says_how_to_repeat_it() {
+        let error = Step::new("false").args("--now").run().expect_err("false fails");
+        assert!(error.contains("false --now"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_program_is_not_available() {
+        assert!(!Step::new("partywall-no-such-program").works());
+        assert!(Step::new("true").works());
+    }
+
+    #[test]
+    fn a_limit_stops_a_command_that_hangs() {
+        let step = Step::new("sleep").args("60").within_seconds(1);
+        let output = step.capture().expect("timeout is part of coreutils");
+        assert_eq!(output.status.code(), Some(124));
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Takes one rule out of the code at a time and requires that a test notices.
+//!
+//! ```text
+//! crates/ring/src/…:   #[cfg(not(partywall_fault = "no_zero_next_slot"))]
+//!                      self.mem.clear_word0(end);
+//! REGISTRY:            "no_zero_next_slot" · partywall-ring · tests/forged_words.rs
+//! faults:              build with the fault, run that test, expect `test … ... FAILED`
+//! ```
+//!
+//! To add a fault: guard the line as above, add one row to [`REGISTRY`]. `tidy` reports a guard without a row
+//! and a row without a guard. A test that hangs instead of failing is an error too: tests have deadlines.
+//!
+//! The fault reaches the compiler through a workspace wrapper, not through `RUSTFLAGS`, so that the
+//! dependencies are built once for all faults. `RUSTFLAGS='--cfg partywall_fault="NAME"'` does the same by hand.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use crate::command::Step;
+use crate::stages::{Done, loom_step};
+
+/// One rule that can be taken out of the code.
+pub struct Fault {
+    /// The value of `cfg(partywall_fault = "…")`.
+    pub name: &'static str,
+    /// The package whose tests must notice.
+    pub package: &'static str,
+    /// The test that must fail.
+    pub caught_by: CaughtBy,
+}
+
+/// Where the test is that notices a fault.
+pub enum CaughtBy {
+    /// Any test of the file `tests/NAME.rs`.
+    File(&'static str),
+    /// A unit test of the library whose path contains this.
+    #[allow(dead_code, reason = "a form the registry offers, which no row uses at the moment")]
+    Unit(&'static str),
+    /// Any loom model of `tests/NAME.rs` (partywall-ring only).
+    #[allow(dead_code, reason = "a form the registry offers, which no row uses at the moment")]
+    Model(&'static str),
+}
+
+/// All faults.
+pub const REGISTRY: &[Fault] = &[
+    // A record is published without a 0 in the slot after it: old payload there may read as a record.
+    Fault {
+        name: "no_zero_next_slot",
+        package: "partywall-ring",
+        caught_by: CaughtBy::File("forged_words"),
+    },
+];
+
+/// Runs every fault.
+///
+/// # Errors
+/// A fault does not compile, is not noticed, hangs its test, or ends it without naming a failed test.
+pub fn main() -> Result<Done, String> {
+    for fault in REGISTRY {
+        let by = match fault.caught_by {
+            CaughtBy::File(name) | CaughtBy::Unit(name) | CaughtBy::Model(name) => name,
+        };
+        check(fault).map_err(|error| {
+            format!(
+                "fault `{}`: {error}\n  repeat it with:\n    {}",
+                fault.name,
+                step(fault).variable("RUSTFLAGS", &flags(fault))
+            )
+        })?;
+        println!("fault {:<28} noticed by {by}", fault.name);
+    }
+    Ok(Done::Passed)
+}
+
+fn check(fault: &Fault) -> Result<(), String> {
+    let wrapper = wrapper(fault.name)?;
+    let step = step(fault).variable("RUSTC_WORKSPACE_WRAPPER", &wrapper);
+    let built = step.clone().args("--no-run").capture()?;
+    if !built.status.success() {
+        return Err(format!("does not compile:\n{}", String::from_utf8_lossy(&built.stderr)));
+    }
+    let ran = step.within_seconds(RUN_SECONDS_MAX).capture()?;
+    judge(&fault.caught_by, ran.status.code(), &String::from_utf8_lossy(&ran.stdout))
+}
+
+/// Decides whether the outcome of a test run shows that the fault was noticed.
+fn judge(caught_by: &CaughtBy, status: Option<i32>, output: &str) -> Result<(), String> {
+    match status {
+        Some(0) => return Err("the tests pass, so nothing tests the rule it takes out".to_owned()),
+        Some(124 | 137) => {
+            return Err(format!(
+                "still running after {RUN_SECONDS_MAX} s; the test needs a deadline"
+            ));
+        }
+        _ => {}
+    }
+    let mut failed = output.lines().filter_map(|line| {
+        let rest = line.trim().strip_prefix("test ")?;
+        Some(rest.strip_suffix("FAILED")?.trim_end_matches(" ... "))
+    });
+    let expected = match caught_by {
+        CaughtBy::Unit(name) => failed.any(|test| test.contains(name)),
+        CaughtBy::File(_) | CaughtBy::Model(_) => failed.next().is_some(),
+    };
+    if expected {
+        return Ok(());
+    }
+    Err(format!("the run failed, but not in the registered test:\n{output}"))
+}
+
+/// The test command without the fault.
+fn step(fault: &Fault) -> Step {
+    let usual = || Step::cargo("test --target-dir target/faults -p").arg(fault.package);
+    match fault.caught_by {
+        CaughtBy::File(name) => usual().args("--test").arg(name),
+        CaughtBy::Unit(name) => usual().args("--lib").arg(name),
+        CaughtBy::Model(name) => loom_step().args("--test").arg(name),
+    }
+}
+
+fn flags(fault: &Fault) -> String {
+    let fault_flag = format!("--cfg partywall_fault=\"{}\"", fault.name);
+    match fault.caught_by {
+        CaughtBy::Model(_) => format!("--cfg loom {fault_flag}"),
+        CaughtBy::File(_) | CaughtBy::Unit(_) => fault_flag,
+    }
+}
+
+/// Writes the script through which cargo calls the compiler for workspace members, and returns its path.
+///
+/// Cargo keeps what different wrappers build apart by their paths, so each fault has its own.
+fn wrapper(name: &str) -> Result<String, String> {
+    let directory = PathBuf::from("target/faults/wrappers");
+    let cannot = |error: std::io::Error| format!("cannot write {}: {error}", directory.display());
+    fs::create_dir_all(&directory).map_err(cannot)?;
+    let path = directory.canonicalize().map_err(cannot)?.join(name);
+    let script = format!("#!/bin/sh\nexec \"$@\" --cfg 'partywall_fault=\"{name}\"'\n");
+    if fs::read_to_string(&path).is_ok_and(|old| old == script) {
+        return Ok(path.display().to_string());
+    }
+    fs::write(&path, script).map_err(cannot)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(cannot)?;
+    Ok(path.display().to_string())
+}
+
+/// For one run of the registered test; building it is not counted.
+const RUN_SECONDS_MAX: u32 = 180;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_test_means_noticed() {
+        let output = "running 1 test\ntest forged_words_are_not_delivered ... FAILED\n";
+        assert!(judge(&CaughtBy::File("forged_words"), Some(101), output).is_ok());
+        assert!(judge(&CaughtBy::Unit("forged_words"), Some(101), output).is_ok());
+    }
+
+    #[test]
+    fn passing_tests_mean_unnoticed() {
+        let error = judge(&CaughtBy::File("forged_words"), Some(0), "test a ... ok");
+        assert!(error.is_err_and(|error| error.contains("pass")));
+    }
+
+    #[test]
+    fn another_failed_test_does_not_count() {
+        let output = "test allocator_is_exact ... FAILED\n";
+        assert!(judge(&CaughtBy::Unit("forged_words"), Some(101), output).is_err());
+        assert!(judge(&CaughtBy::File("forged_words"), Some(101), "aborted").is_err());
+    }
+
+    #[test]
+    fn a_hang_is_an_error() {
+        assert!(judge(&CaughtBy::File("a"), Some(124), "").is_err_and(|e| e.contains("deadline")));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<&str> = REGISTRY.iter().map(|fault| fault.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), REGISTRY.len());
+    }
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask test`: the stages, in order, and the table of their times.
+//!
+//! A stage passes, fails, or is skipped with a reason that is printed. Only a missing *optional tool* is a
+//! reason to skip; a missing *test* is a failure, because silence would read as success.
+
+use std::io::{IsTerminal, stdout};
+use std::time::{Duration, Instant};
+
+use crate::command::{Step, plain_output};
+use crate::{faults, tidy, vectors};
+
+/// What became of a stage that did not fail.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Everything it checks holds.
+    Passed,
+    /// It checked nothing, for this reason.
+    Skipped(String),
+}
+
+/// Runs the stages that the arguments choose.
+///
+/// # Errors
+/// The arguments are wrong, or a stage failed; the message says how to repeat it.
+pub fn main(arguments: &[String]) -> Result<(), String> {
+    let chosen = choose(arguments)?;
+    let start = Instant::now();
+    let mut table = Vec::new();
+    let mut failure = None;
+    for stage in chosen {
+        headline(&format!("== {} (at {})", stage.name, seconds(start.elapsed())));
+        let stage_start = Instant::now();
+        let outcome = (stage.run)();
+        let elapsed = stage_start.elapsed();
+        let verdict = match &outcome {
+            Ok(Done::Passed) => "ok".to_owned(),
+            Ok(Done::Skipped(reason)) => {
+                println!("skipped: {reason}");
+                "skipped".to_owned()
+            }
+            Err(_) => "FAILED".to_owned(),
+        };
+        table.push((stage.name, verdict, elapsed));
+        if let Err(message) = outcome {
+            failure = Some(format!(
+                "stage `{}` failed: {message}\n  or: cargo xtask test --only {}",
+                stage.name, stage.name
+            ));
+            break;
+        }
+    }
+    print_table(&table, start.elapsed());
+    failure.map_or(Ok(()), Err)
+}
+
+/// The names of the stages, all or only the quick ones.
+pub fn names(quick_only: bool) -> Vec<&'static str> {
+    STAGES.iter().filter(|stage| stage.quick || !quick_only).map(|stage| stage.name).collect()
+}
+
+struct Stage {
+    name: &'static str,
+    quick: bool,
+    run: fn() -> Result<Done, String>,
+}
+
+fn choose(arguments: &[String]) -> Result<Vec<&'static Stage>, String> {
+    let mut quick = false;
+    let mut only = None;
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--quick" => quick = true,
+            "--only" => {
+                let name = rest.next().ok_or("`--only` needs the name of a stage")?;
+                only = Some(name.as_str());
+            }
+            other => return Err(format!("`test` does not know the argument `{other}`")),
+        }
+    }
+    if let Some(name) = only {
+        let stage = STAGES.iter().find(|stage| stage.name == name).ok_or_else(|| {
+            format!("there is no stage `{name}`; the stages are: {}", names(false).join(" "))
+        })?;
+        return Ok(vec![stage]);
+    }
+    Ok(STAGES.iter().filter(|stage| stage.quick || !quick).collect())
+}
+
+fn headline(text: &str) {
+    if stdout().is_terminal() && !plain_output() {
+        println!("\n\x1b[1m{text}\x1b[0m");
+    } else {
+        println!("\n{text}");
+    }
+}
+
+fn print_table(table: &[(&str, String, Duration)], total: Duration) {
+    headline("== stages");
+    for (name, verdict, elapsed) in table {
+        println!("{name:<12} {verdict:<8} {:>9}", seconds(*elapsed));
+    }
+    println!("{:<12} {:<8} {:>9}", "total", "", seconds(total));
+    if total > TOTAL_MAX {
+        println!("note: over the {} allowed on two cores", seconds(TOTAL_MAX));
+    }
+}
+
+fn seconds(elapsed: Duration) -> String {
+    format!("{:.1} s", elapsed.as_secs_f64())
+}
+
+fn passed(steps: &[Step]) -> Result<Done, String> {
+    for step in steps {
+        println!("$ {step}");
+        step.run()?;
+    }
+    Ok(Done::Passed)
+}
+
+fn fmt() -> Result<Done, String> {
+    passed(&[Step::cargo("fmt --all --check")])
+}
+
+fn tidy_and_vectors() -> Result<Done, String> {
+    tidy::main()?;
+    if vectors::exist() {
+        vectors::main(&["--check".to_owned()])?;
+    }
+    Ok(Done::Passed)
+}
+
+fn clippy() -> Result<Done, String> {
+    passed(&[Step::cargo("clippy --workspace --all-targets -- -D warnings")])
+}
+
+/// Every target but doctests, which the `doc` stage runs. The test profile is optimised, and keeps assertions.
+fn test() -> Result<Done, String> {
+    passed(&[Step::cargo("test --workspace --lib --bins --tests --examples")])
+}
+
+/// `cargo doc` with arguments, in which a warning (a broken link, say) is an error.
+fn deny_warnings(arguments: &str) -> Step {
+    Step::cargo(arguments).variable("RUSTDOCFLAGS", "-D warnings")
+}
+
+fn doc() -> Result<Done, String> {
+    passed(&[
+        Step::cargo("test --workspace --doc"),
+        deny_warnings("doc --no-deps --workspace --exclude partywall-cli"),
+        // The command has the library's name, so its pages would overwrite the library's.
+        deny_warnings("doc --no-deps -p partywall-cli --bins --target-dir target/doc-cli"),
+    ])
+}
+
+fn loom() -> Result<Done, String> {
+    let models = std::fs::read_dir("crates/ring/tests").map_or(0, |entries| {
+        let name = |entry: std::fs::DirEntry| entry.file_name().into_string().unwrap_or_default();
+        entries.flatten().map(name).filter(|n| n.starts_with("loom_") && n.ends_with(".rs")).count()
+    });
+    if models == 0 {
+        return Err(
+            "there is no crates/ring/tests/loom_*.rs: the memory orders are unproved".into()
+        );
+    }
+    passed(&[loom_step().args("--test").arg("loom_*")])
+}
+
+/// The command that builds the ring on loom's atomics, in a target directory of its own.
+pub fn loom_step() -> Step {
+    Step::cargo("test -p partywall-ring --release --target-dir target/loom")
+        .variable("RUSTFLAGS", "--cfg loom")
+}
+
+/// Checks that the fuzz targets still compile; what they found earlier is replayed by `cargo test`.
+fn fuzz_smoke() -> Result<Done, String> {
+    if !std::path::Path::new("fuzz/Cargo.toml").exists() {
+        return Err("there is no fuzz/Cargo.toml: the parsers have no fuzz targets".into());
+    }
+    if !Step::cargo("+nightly --version").works() {
+        return skipped("no nightly toolchain; `rustup toolchain install nightly` adds it");
+    }
+    passed(&[Step::cargo("+nightly check --manifest-path fuzz/Cargo.toml")
+        .args("--target-dir target/fuzz-check")])
+}
+
+/// The unit tests of the two pure crates, with fewer property cases: miri is about 1,000 times slower.
+fn miri() -> Result<Done, String> {
+    if !Step::cargo("+nightly miri --version").works() {
+        return skipped("no miri; `rustup +nightly component add miri` adds it");
+    }
+    passed(&[Step::cargo("+nightly miri test -p partywall-layout -p partywall-ring --lib")
+        .args("--target-dir target/miri")
+        .variable("PROPTEST_CASES", "4")
+        .variable("MIRIFLAGS", "-Zmiri-disable-isolation")])
+}
+
+fn deny() -> Result<Done, String> {
+    if !Step::cargo("deny --version").works() {
+        return skipped("no cargo-deny; `cargo install --locked cargo-deny` adds it");
+    }
+    passed(&[Step::cargo("deny check bans licenses sources")])
+}
+
+fn semver() -> Result<Done, String> {
+    let tags = Step::new("git").args("tag --list v* --sort=-version:refname").capture();
+    let text = tags.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let Some(tag) = text.ok().and_then(|text| text.lines().next().map(str::to_owned)) else {
+        return skipped("no release to compare with");
+    };
+    if !Step::cargo("semver-checks --version").works() {
+        return skipped(
+            "no cargo-semver-checks; `cargo install --locked cargo-semver-checks` adds it",
+        );
+    }
+    passed(&[Step::cargo("semver-checks --workspace --baseline-rev").arg(&tag)])
+}
+
+fn skipped(reason: &str) -> Result<Done, String> {
+    Ok(Done::Skipped(reason.to_owned()))
+}
+
+/// On two cores, everything included.
+const TOTAL_MAX: Duration = Duration::from_secs(20 * 60);
+
+const STAGES: [Stage; 11] = [
+    Stage { name: "fmt", quick: true, run: fmt },
+    Stage { name: "tidy", quick: true, run: tidy_and_vectors },
+    Stage { name: "clippy", quick: true, run: clippy },
+    Stage { name: "test", quick: true, run: test },
+    Stage { name: "doc", quick: false, run: doc },
+    Stage { name: "loom", quick: false, run: loom },
+    Stage { name: "faults", quick: false, run: faults::main },
+    Stage { name: "fuzz-smoke", quick: false, run: fuzz_smoke },
+    Stage { name: "miri", quick: false, run: miri },
+    Stage { name: "deny", quick: false, run: deny },
+    Stage { name: "semver", quick: false, run: semver },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(arguments: &[&str]) -> Result<Vec<&'static str>, String> {
+        let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
+        Ok(choose(&arguments)?.iter().map(|stage| stage.name).collect())
+    }
+
+    #[test]
+    fn without_arguments_every_stage_runs() {
+        assert_eq!(chosen(&[]), Ok(names(false)));
+    }
+
+    #[test]
+    fn quick_leaves_out_the_slow_stages() {
+        assert_eq!(chosen(&["--quick"]), Ok(vec!["fmt", "tidy", "clippy", "test"]));
+    }
+
+    #[test]
+    fn only_runs_one_stage() {
+        assert_eq!(chosen(&["--only", "loom"]), Ok(vec!["loom"]));
+    }
+
+    #[test]
+    fn wrong_arguments_are_refused() {
+        assert!(chosen(&["--only"]).is_err());
+        assert!(chosen(&["--only", "lint"]).is_err_and(|error| error.contains("fmt tidy")));
+        assert!(chosen(&["--fast"]).is_err());
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rule 12: where atomics may be used, and that each memory order is explained.
+//!
+//! ```text
+//! crates/ring/src/sync.rs     the only file that names core::sync::atomic or loom
+//! crates/ring/src/*.rs        may use orderings; each within 6 lines of an `// ORDER:` comment
+//! ALLOWED                     private memory of one process, with the reason
+//! anywhere else               a finding
+//! ```
+
+use super::Finding;
+use super::source::{Line, Source, has_word};
+use crate::tree::Tree;
+
+/// Reports memory orders in the wrong place or without an explanation.
+pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
+    for (path, source) in tree.rust() {
+        if path.starts_with(RING) {
+            check_ring(path, source, findings);
+        } else if !ALLOWED.iter().any(|(prefix, _)| path.starts_with(prefix)) && !is_test(path) {
+            for (index, _) in source.shipped().filter(|(_, line)| orders(&line.code)) {
+                let advice = "memory orders belong in crates/ring/src/; for memory of one process, prefer \
+                              a lock or channel, or add the file with a reason to ALLOWED in \
+                              xtask/src/tidy/atomics.rs";
+                findings.push(Finding::at(path, index, "ordering", advice));
+            }
+        }
+    }
+}
+
+fn check_ring(path: &str, source: &Source, findings: &mut Vec<Finding>) {
+    for (index, line) in source.shipped() {
+        if path != SYNC && names_atomics(&line.code) {
+            let advice = "import it from crate::sync, which is loom's in a loom build";
+            findings.push(Finding::at(path, index, "atomics-import", advice));
+        }
+        if orders(&line.code) && !is_explained(&source.lines, index) {
+            let advice = format!(
+                "add `// ORDER:` at most {ORDER_LINES_MAX} lines above: which access it pairs with, \
+                 and what becomes visible"
+            );
+            findings.push(Finding::at(path, index, "order-comment", advice));
+        }
+    }
+}
+
+/// Threads of one test share private memory; no order there is part of the protocol.
+fn is_test(path: &str) -> bool {
+    path.split('/').any(|part| part == "tests")
+}
+
+fn names_atomics(code: &str) -> bool {
+    ["core::sync::atomic", "std::sync::atomic", "loom::"].iter().any(|path| code.contains(path))
+}
+
+/// Whether the code uses a memory order: `Ordering::X`, or a bare `X` as an argument.
+fn orders(code: &str) -> bool {
+    let import = code.trim_start();
+    if import.starts_with("use ") || import.starts_with("pub use ") {
+        return false;
+    }
+    ORDERS.iter().any(|order| {
+        code.contains(&format!("Ordering::{order}"))
+            || (has_word(code, order) && is_argument(code, order))
+    })
+}
+
+fn is_argument(code: &str, order: &str) -> bool {
+    code.match_indices(order).any(|(at, _)| {
+        let before = code[..at].trim_end().chars().next_back();
+        let after = code[at + order.len()..].trim_start().chars().next();
+        matches!(before, Some('(' | ',')) && matches!(after, Some(')' | ','))
+    })
+}
+
+fn is_explained(lines: &[Line], index: usize) -> bool {
+    let from = index.saturating_sub(ORDER_LINES_MAX);
+    lines[from..=index].iter().any(|line| line.comment.contains("ORDER:"))
+}
+
+const RING: &str = "crates/ring/src/";
+const SYNC: &str = "crates/ring/src/sync.rs";
+const ORDER_LINES_MAX: usize = 6;
+const ORDERS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
+
+/// Files (or directories, with a `/` at the end) outside the ring that may use orders, and why.
+const ALLOWED: &[(&str, &str)] = &[("xtask/", "runs in the build, shares no memory")];
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings_of;
+    use super::*;
+
+    const LOAD: &str = "fn f(a: &A) -> u64 {\n    a.load(Ordering::Acquire)\n}\n";
+
+    #[test]
+    fn orders_stay_in_the_ring() {
+        let findings = findings_of(check, &[("crates/partywall/src/half.rs", LOAD)]);
+        assert!(
+            findings[0].starts_with("crates/partywall/src/half.rs:2: ordering"),
+            "{findings:?}"
+        );
+        let comparing = "fn f() -> Ordering { Ordering::Less }\n// Ordering::SeqCst\n";
+        assert!(findings_of(check, &[("crates/partywall/src/half.rs", comparing)]).is_empty());
+        assert!(findings_of(check, &[("crates/partywall/tests/kill.rs", LOAD)]).is_empty());
+    }
+
+    #[test]
+    fn each_order_in_the_ring_is_explained() {
+        let explained = "// ORDER: pairs with the Release in publish.\nx.load(Acquire);\n";
+        assert!(findings_of(check, &[("crates/ring/src/park.rs", explained)]).is_empty());
+        let far = format!("// ORDER: pairs.\n{}x.load(Acquire);\n", "a();\n".repeat(6));
+        let findings = findings_of(check, &[("crates/ring/src/park.rs", &far)]);
+        assert!(
+            findings[0].starts_with("crates/ring/src/park.rs:8: order-comment"),
+            "{findings:?}"
+        );
+        assert_eq!(findings_of(check, &[("crates/ring/src/park.rs", LOAD)]).len(), 1);
+        let names = "use crate::sync::Ordering::{Acquire, Release};\nstruct Release;\n";
+        assert!(findings_of(check, &[("crates/ring/src/park.rs", names)]).is_empty());
+    }
+
+    #[test]
+    fn only_sync_imports_atomics() {
+        let import = "pub use core::sync::atomic::AtomicU64;\n";
+        assert!(findings_of(check, &[("crates/ring/src/sync.rs", import)]).is_empty());
+        let findings = findings_of(check, &[("crates/ring/src/park.rs", import)]);
+        assert!(findings[0].contains("atomics-import"), "{findings:?}");
+    }
+}

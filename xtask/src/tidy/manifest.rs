@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rule 20: which crate may depend on which, and on what from outside.
+//!
+//! ```text
+//! layout ◀── ring ◀──┐
+//!    ▲               ├── partywall ◀── cli
+//!    └───────────────┤
+//!            sys ◀───┘
+//! ```
+//! The table below is the decision; a Cargo.toml that goes beyond it is a finding. Widening the table needs
+//! a page in docs/decisions. The reader of Cargo.toml knows sections and keys, which is all it needs.
+
+use super::Finding;
+use crate::tree::Tree;
+
+/// Reports dependencies that the table does not allow.
+pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
+    for file in &tree.files {
+        if file.path == "Cargo.toml" {
+            check_members(&file.text, findings);
+        }
+        let Some(directory) = file.path.strip_suffix("/Cargo.toml") else { continue };
+        if directory.starts_with("bench/") {
+            continue; // a workspace of its own, in which anything goes
+        }
+        let Some(row) = TABLE.iter().find(|row| row.directory == directory) else {
+            let advice = "add a row for this crate to TABLE in xtask/src/tidy/manifest.rs";
+            findings.push(Finding::at(&file.path, 0, "dependency", advice));
+            continue;
+        };
+        for dependency in dependencies(&file.text) {
+            if let Some(advice) = row.objection(&dependency) {
+                findings.push(Finding::at(&file.path, dependency.index, "dependency", advice));
+            }
+        }
+    }
+}
+
+/// What one crate may depend on.
+struct Row {
+    directory: &'static str,
+    normal: &'static [&'static str],
+    loom_only: &'static [&'static str],
+    dev: &'static [&'static str],
+}
+
+impl Row {
+    fn objection(&self, dependency: &Dependency) -> Option<String> {
+        let name = dependency.name.as_str();
+        let here = self.normal.contains(&name);
+        let allowed = match dependency.kind {
+            Kind::Normal => here,
+            Kind::Loom => here || self.loom_only.contains(&name),
+            Kind::Dev => here || self.dev.contains(&name),
+        };
+        if allowed {
+            return None;
+        }
+        if self.loom_only.contains(&name) {
+            return Some(format!("`{name}` belongs in [target.'cfg(loom)'.dependencies] only"));
+        }
+        if self.dev.contains(&name) {
+            return Some(format!("`{name}` is for tests: move it to [dev-dependencies]"));
+        }
+        Some(format!(
+            "{} may not depend on `{name}`: use what is there, or record the decision in docs/decisions \
+             and widen TABLE in xtask/src/tidy/manifest.rs",
+            self.directory
+        ))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    Loom,
+    Dev,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Dependency {
+    name: String,
+    kind: Kind,
+    index: usize,
+}
+
+/// The rivals of bench/peers stay out of the workspace, so that their dependencies stay out of ours.
+fn check_members(text: &str, findings: &mut Vec<Finding>) {
+    for (index, line) in text.lines().enumerate() {
+        let key = line.split('=').next().unwrap_or("").trim();
+        if (key == "members" || key == "default-members") && line.contains("\"bench/") {
+            let advice = "bench/peers is a workspace of its own: take it out of this one";
+            findings.push(Finding::at("Cargo.toml", index, "dependency", advice));
+        }
+    }
+}
+
+/// The dependencies a Cargo.toml names, by the package they resolve to.
+fn dependencies(text: &str) -> Vec<Dependency> {
+    let mut found = Vec::new();
+    let mut kind = None;
+    let mut nesting = 0_usize;
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split(" #").next().unwrap_or(line).trim();
+        let nested = nesting > 0;
+        let opened = nesting + line.matches(['[', '{']).count();
+        nesting = opened.saturating_sub(line.matches([']', '}']).count());
+        if nested || line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(section) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            let (section_kind, name) = section_kind(section);
+            kind = if name.is_some() { None } else { section_kind };
+            if let (Some(kind), Some(name)) = (section_kind, name) {
+                found.push(Dependency { name, kind, index });
+            }
+        } else if let (Some(kind), Some((key, value))) = (kind, line.split_once('=')) {
+            let name = renamed(value).unwrap_or_else(|| key.split('.').next().unwrap_or(key));
+            found.push(Dependency { name: unquoted(name), kind, index });
+        }
+    }
+    found
+}
+
+/// What kind of dependencies a section lists, and the one it names (`[dependencies.name]`).
+fn section_kind(section: &str) -> (Option<Kind>, Option<String>) {
+    // `workspace.dependencies` only sets versions; nothing depends on them by being listed there.
+    if section.starts_with("workspace.") {
+        return (None, None);
+    }
+    let Some(at) = section.find("dependencies") else { return (None, None) };
+    let name = section[at + "dependencies".len()..].strip_prefix('.').map(unquoted);
+    let kind = if section[..at].ends_with("dev-") {
+        Kind::Dev
+    } else if section[..at].contains("cfg(loom)") {
+        Kind::Loom
+    } else {
+        Kind::Normal
+    };
+    (Some(kind), name)
+}
+
+/// The package in `{ package = "name", … }`.
+fn renamed(value: &str) -> Option<&str> {
+    let (_, rest) = value.split_once("package")?;
+    rest.trim_start().strip_prefix('=')?.split('"').nth(1)
+}
+
+fn unquoted(name: &str) -> String {
+    name.trim().trim_matches(['"', '\'']).to_owned()
+}
+
+/// Allowed dependencies; what is allowed in code is allowed in its tests.
+const TABLE: &[Row] = &[
+    Row { directory: "crates/layout", normal: &["zerocopy"], loom_only: &[], dev: &["proptest"] },
+    Row {
+        directory: "crates/ring",
+        normal: &["partywall-layout"],
+        loom_only: &["loom"],
+        dev: &["proptest", "loom"],
+    },
+    Row {
+        directory: "crates/sys",
+        normal: &["rustix", "thiserror"],
+        loom_only: &[],
+        dev: &["tempfile", "proptest"],
+    },
+    Row {
+        directory: "crates/partywall",
+        normal: &["partywall-layout", "partywall-ring", "partywall-sys", "bytes", "thiserror"],
+        loom_only: &[],
+        dev: &["proptest", "tempfile", "anyhow"],
+    },
+    Row {
+        directory: "crates/cli",
+        normal: &[
+            "partywall",
+            "partywall-layout",
+            "partywall-ring",
+            "partywall-sys",
+            "anyhow",
+            "clap",
+            "clap_complete",
+            "clap_mangen",
+            "hdrhistogram",
+            "indicatif",
+            "plotters",
+            "serde",
+            "serde_json",
+        ],
+        loom_only: &[],
+        dev: &["assert_cmd", "insta", "tempfile", "proptest"],
+    },
+    Row { directory: "xtask", normal: &[], loom_only: &[], dev: &[] },
+    Row {
+        directory: "fuzz",
+        normal: &[
+            "libfuzzer-sys",
+            "arbitrary",
+            "partywall",
+            "partywall-layout",
+            "partywall-ring",
+            "partywall-sys",
+        ],
+        loom_only: &[],
+        dev: &[],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings_of;
+    use super::*;
+
+    #[test]
+    fn the_ring_depends_on_the_layout_and_in_models_on_loom() {
+        let good = "[package]\nname = \"partywall-ring\"\n\n[dependencies]\npartywall-layout.workspace = true\n\
+                    [target.'cfg(loom)'.dependencies]\nloom.workspace = true\n\
+                    [dev-dependencies]\nproptest = { version = \"1\", features = [\n  \"std\",\n] }\n";
+        assert_eq!(findings_of(check, &[("crates/ring/Cargo.toml", good)]), [""; 0]);
+    }
+
+    #[test]
+    fn a_dependency_against_the_direction_is_flagged() {
+        let bad = "[dependencies]\npartywall-sys.workspace = true\n";
+        let findings = findings_of(check, &[("crates/ring/Cargo.toml", bad)]);
+        assert!(findings[0].starts_with("crates/ring/Cargo.toml:2: dependency"), "{findings:?}");
+    }
+
+    #[test]
+    fn a_dependency_in_the_wrong_section_is_flagged() {
+        for bad in [
+            "[dependencies]\nloom = \"0.7\"\n",
+            "[dependencies.proptest]\nversion = \"1\"\n",
+            "[dev-dependencies]\nx = { package = \"rand\", version = \"1\" }\n",
+            "[build-dependencies]\ncc = \"1\"\n",
+        ] {
+            assert_eq!(findings_of(check, &[("crates/ring/Cargo.toml", bad)]).len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_crate_needs_a_row() {
+        assert_eq!(findings_of(check, &[("crates/new/Cargo.toml", "")]).len(), 1);
+        let anything = "[dependencies]\niceoryx2 = \"0.10\"\n";
+        assert!(findings_of(check, &[("bench/peers/Cargo.toml", anything)]).is_empty());
+    }
+
+    #[test]
+    fn the_rivals_stay_out_of_the_workspace() {
+        let good = "[workspace]\nmembers = [\"xtask\"]\nexclude = [\"bench/peers\"]\n\
+                    [workspace.dependencies]\nloom = \"0.7\"\n";
+        assert!(findings_of(check, &[("Cargo.toml", good)]).is_empty());
+        let bad = "[workspace]\nmembers = [\"xtask\", \"bench/peers\"]\n";
+        assert_eq!(findings_of(check, &[("Cargo.toml", bad)]).len(), 1);
+    }
+}

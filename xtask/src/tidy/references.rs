@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What one file says about another must be true: sections, links, commands, fault names.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use crate::faults::REGISTRY;
+use crate::tree::Tree;
+
+/// Reports cited sections of the specification, links and commands that do not exist.
+pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
+    check_sections(tree, findings);
+    for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
+        for (index, target) in links(&file.text) {
+            if let Some(advice) = objection(tree, &file.path, &target) {
+                findings.push(Finding::at(&file.path, index, "link", advice));
+            }
+        }
+    }
+    if let Some(readme) = tree.get("README.md") {
+        check_commands(tree, &readme.text, findings);
+    }
+}
+
+/// Reports faults in the code that nobody tests, and tested faults that are not in the code.
+pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
+    let mut guarded = BTreeSet::new();
+    for file in tree.files.iter().filter(|file| is_code(&file.path)) {
+        for (index, line) in file.text.lines().enumerate() {
+            let guards = line.split("partywall_fault = \"").skip(1);
+            for name in guards.filter_map(|rest| rest.split('"').next()) {
+                guarded.insert(name);
+                if !REGISTRY.iter().any(|fault| fault.name == name) {
+                    let advice = format!("add `{name}` to REGISTRY in {REGISTRY_FILE}");
+                    findings.push(Finding::at(&file.path, index, "fault", advice));
+                }
+            }
+        }
+    }
+    // Samples of other rules have no registry; the tree has.
+    let Some(registry) = tree.get(REGISTRY_FILE) else { return };
+    for fault in REGISTRY.iter().filter(|fault| !guarded.contains(fault.name)) {
+        let row = format!("name: \"{}\"", fault.name);
+        let index = registry.text.lines().position(|line| line.contains(&row)).unwrap_or(0);
+        let advice = format!(
+            "no code is guarded by cfg(partywall_fault = \"{}\"): guard the rule, or remove the row",
+            fault.name
+        );
+        findings.push(Finding::at(REGISTRY_FILE, index, "fault", advice));
+    }
+}
+
+/// Rust files whose text is meant, not quoted: the samples in xtask are left out.
+fn is_code(path: &str) -> bool {
+    path.ends_with(".rs") && !path.starts_with("xtask/")
+}
+
+fn check_sections(tree: &Tree, findings: &mut Vec<Finding>) {
+    let sections = tree.get(SPEC).map(|spec| sections(&spec.text)).unwrap_or_default();
+    for file in &tree.files {
+        if !is_code(&file.path) && !file.path.ends_with(".md") {
+            continue;
+        }
+        for (index, line) in file.text.lines().enumerate() {
+            for number in cited(line).filter(|number| !sections.contains(number)) {
+                let advice = format!("{SPEC} has no section {number}: cite the one that says so");
+                findings.push(Finding::at(&file.path, index, "spec-section", advice));
+            }
+        }
+    }
+}
+
+/// The numbers of headings (`### 4.2 Title`) and of numbered paragraphs (`**4.2.1** …`).
+fn sections(spec: &str) -> BTreeSet<String> {
+    let number = |line: &str| {
+        let marked = line.trim_start_matches(['#', '*', ' ', '§']);
+        let is_marked = line.starts_with('#') || line.starts_with("**");
+        let number = leading_number(marked);
+        (is_marked && !number.is_empty()).then_some(number)
+    };
+    spec.lines().filter_map(number).collect()
+}
+
+/// The section numbers cited in a line, as in `SPEC 4.2` or `SPEC §4.2`.
+fn cited(line: &str) -> impl Iterator<Item = String> {
+    line.split("SPEC ")
+        .skip(1)
+        .map(|rest| leading_number(rest.trim_start_matches('§')))
+        .filter(|number| !number.is_empty())
+}
+
+/// The `4.2` of `4.2. Title`.
+fn leading_number(text: &str) -> String {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    text[..end].trim_matches('.').to_owned()
+}
+
+/// The targets of the links of a Markdown page, outside code, with the index of their line.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut in_fence = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_fence = !in_fence;
+        }
+        if in_fence {
+            continue;
+        }
+        // Every second piece between backquotes is code.
+        let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
+        for rest in prose.split("](").skip(1) {
+            if let Some(target) = rest.split(')').next() {
+                found.push((index, target.split(' ').next().unwrap_or(target).to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// What is wrong with a link of the page at `path`, if anything is.
+fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
+    let file = target.split('#').next().unwrap_or(target);
+    if file.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+        return None;
+    }
+    if file.starts_with('/') {
+        return Some(format!("`{target}` is absolute: make it relative to this page"));
+    }
+    let mut parts: Vec<&str> = path.split('/').collect();
+    parts.pop();
+    for part in file.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.pop().is_none() => {
+                return Some(format!("`{target}` leads out of the repository"));
+            }
+            ".." => {}
+            name => parts.push(name),
+        }
+    }
+    let resolved = parts.join("/");
+    if resolved.is_empty() || tree.has(&resolved) {
+        return None;
+    }
+    Some(format!("there is no {resolved}: correct the link or add the page"))
+}
+
+/// The two commands a newcomer tries first must be in the README and must have something behind them.
+fn check_commands(tree: &Tree, readme: &str, findings: &mut Vec<Finding>) {
+    let mut report = |path: &str, advice: String| {
+        findings.push(Finding::at(path, 0, "command", advice));
+    };
+    for command in [BENCH, TEST] {
+        if !readme.lines().any(|line| line.trim() == command) {
+            report("README.md", format!("show the command `{command}` on a line of its own"));
+        }
+    }
+    let is_bench = |path: &str| {
+        let rest = path.strip_prefix("crates/cli/src/").unwrap_or("");
+        rest.split('/').any(|part| part == "bench.rs" || part == "bench")
+    };
+    if !tree.files.iter().any(|file| is_bench(&file.path)) {
+        report("README.md", format!("`{BENCH}` needs a bench.rs below crates/cli/src"));
+    }
+    let is_default =
+        |line: &str| line.starts_with("default-members") && line.contains("\"crates/cli\"");
+    if !tree.get("Cargo.toml").is_some_and(|file| file.text.lines().any(is_default)) {
+        report("Cargo.toml", format!("`{BENCH}` needs crates/cli in default-members"));
+    }
+    let is_alias = |line: &str| line.starts_with("xtask = ");
+    if !tree.get(".cargo/config.toml").is_some_and(|file| file.text.lines().any(is_alias)) {
+        report(".cargo/config.toml", format!("`{TEST}` needs the alias `xtask`"));
+    }
+    let exec = format!("exec {TEST}");
+    match tree.get(".ci/run") {
+        None => report("README.md", format!("add .ci/run, which runs exactly `{TEST}`")),
+        Some(run) if !run.text.lines().any(|line| line.trim() == exec) => {
+            report(".ci/run", format!("end it with `{exec}`, and run nothing else"));
+        }
+        Some(run) if !run.executable => report(".ci/run", "make it executable".to_owned()),
+        Some(_) => {}
+    }
+}
+
+const SPEC: &str = "spec/SPEC.md";
+const REGISTRY_FILE: &str = "xtask/src/faults.rs";
+const BENCH: &str = "cargo run --release -- bench";
+const TEST: &str = "cargo xtask test";
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings_of;
+    use super::*;
+
+    #[test]
+    fn cited_sections_exist() {
+        let spec =
+            "# The wall\n## 4. Records\n### 4.2 Commit\n**4.2.1** A record\n4.9 is no heading\n";
+        let good = "// SPEC 4.2, and (SPEC 4.2.1), and SPEC §4.\nfn spec() {}\n";
+        assert_eq!(findings_of(check, &[(SPEC, spec), ("crates/a.rs", good)]), [""; 0]);
+        let findings = findings_of(check, &[(SPEC, spec), ("crates/a.rs", "\n// SPEC 4.9\n")]);
+        assert!(findings[0].starts_with("crates/a.rs:2: spec-section"), "{findings:?}");
+        assert_eq!(findings_of(check, &[("crates/a.rs", "// SPEC 1.1\n")]).len(), 1);
+    }
+
+    #[test]
+    fn relative_links_lead_somewhere() {
+        let good = "[a](../spec/SPEC.md#records) [b](https://docs.rs) [c](#here) `[d](no.md)`\n\
+                    [e](guide) ![f](./a.md \"title\")\n```\n[g](no.md)\n```\n";
+        let tree = [("docs/a.md", good), (SPEC, ""), ("docs/guide/b.md", "")];
+        assert_eq!(findings_of(check, &tree), [""; 0]);
+        for bad in ["no.md", "/docs/a.md", "../../a.md", "../spec/SPEC.txt#records"] {
+            let page = format!("# A\n[x]({bad})\n");
+            let findings = findings_of(check, &[("docs/a.md", &page), (SPEC, "")]);
+            assert!(findings[0].starts_with("docs/a.md:2: link"), "{bad}: {findings:?}");
+        }
+    }
+
+    #[test]
+    fn the_commands_of_the_readme_exist() {
+        let readme = format!("```sh\n{BENCH}\n{TEST}\n```\n");
+        let mut tree = vec![
+            ("README.md", readme.as_str()),
+            ("crates/cli/src/bench/table.rs", ""),
+            ("Cargo.toml", "default-members = [\"crates/cli\"]\n"),
+            (".cargo/config.toml", "xtask = \"run --package xtask --\"\n"),
+            (".ci/run", "exec cargo xtask test\n"),
+        ];
+        // A sample has no executable bit, which is the one thing left to find.
+        assert_eq!(findings_of(check, &tree), [".ci/run:1: command: make it executable"]);
+        tree[0].1 = "# Partywall\n";
+        assert_eq!(findings_of(check, &tree).len(), 3);
+        tree.truncate(1);
+        assert_eq!(findings_of(check, &tree).len(), 6);
+    }
+
+    #[test]
+    fn faults_in_the_code_are_registered() {
+        let known = format!("#[cfg(not(partywall_fault = \"{}\"))]\n", REGISTRY[0].name);
+        assert!(findings_of(check_faults, &[("crates/a.rs", &known)]).is_empty());
+        let unknown = "#[cfg(partywall_fault = \"no_such_rule\")]\n";
+        let findings = findings_of(check_faults, &[("crates/a.rs", unknown)]);
+        assert!(findings[0].starts_with("crates/a.rs:1: fault"), "{findings:?}");
+    }
+
+    #[test]
+    fn registered_faults_are_in_the_code() {
+        let registry = format!("\nname: \"{}\",\n", REGISTRY[0].name);
+        let findings = findings_of(check_faults, &[(REGISTRY_FILE, &registry)]);
+        assert_eq!(findings.len(), REGISTRY.len());
+        assert!(
+            findings.iter().any(|f| f.starts_with("xtask/src/faults.rs:2: fault")),
+            "{findings:?}"
+        );
+    }
+}

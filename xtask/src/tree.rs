@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The files of the repository, read once: everything git knows or would add.
+//!
+//! Without git (an unpacked archive) the directory is walked instead, leaving out what the build makes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::command::Step;
+use crate::tidy::source::Source;
+
+/// One text file.
+pub struct File {
+    /// Relative to the root, with `/` between the parts.
+    pub path: String,
+    /// The whole text.
+    pub text: String,
+    /// Whether its owner may execute it.
+    pub executable: bool,
+    /// The scanned text, for Rust files.
+    pub source: Option<Source>,
+}
+
+/// All files; those that are not text are known by name only.
+pub struct Tree {
+    /// The text files, in order of their paths.
+    pub files: Vec<File>,
+    names: BTreeSet<String>,
+}
+
+impl Tree {
+    /// Reads the tree below the current directory.
+    ///
+    /// # Errors
+    /// The current directory cannot be read.
+    pub fn read() -> Result<Self, String> {
+        let mut tree = Tree { files: Vec::new(), names: BTreeSet::new() };
+        for path in paths()? {
+            // A file that is deleted but still in the index is not part of the tree any more.
+            let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+            if !metadata.is_file() {
+                continue;
+            }
+            tree.add_name(&path);
+            if metadata.len() > TEXT_BYTES_MAX {
+                continue;
+            }
+            let bytes = fs::read(&path).map_err(|error| format!("cannot read {path}: {error}"))?;
+            let executable = metadata.permissions().mode() & 0o100 != 0;
+            if let Ok(text) = String::from_utf8(bytes) {
+                tree.files.push(file(&path, text, executable));
+            }
+        }
+        Ok(tree)
+    }
+
+    /// Whether this file, or a file in this directory, is in the tree.
+    pub fn has(&self, path: &str) -> bool {
+        self.names.contains(path.trim_end_matches('/'))
+    }
+
+    /// The text file with this path.
+    pub fn get(&self, path: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.path == path)
+    }
+
+    /// The Rust files with their scanned text.
+    pub fn rust(&self) -> impl Iterator<Item = (&str, &Source)> {
+        self.files.iter().filter_map(|file| Some((file.path.as_str(), file.source.as_ref()?)))
+    }
+
+    /// A tree from samples, for the tests of the rules.
+    #[cfg(test)]
+    pub fn of(samples: &[(&str, &str)]) -> Self {
+        let mut tree = Tree { files: Vec::new(), names: BTreeSet::new() };
+        for (path, text) in samples {
+            tree.add_name(path);
+            tree.files.push(file(path, (*text).to_owned(), false));
+        }
+        tree
+    }
+
+    fn add_name(&mut self, path: &str) {
+        self.names.extend(Path::new(path).ancestors().filter_map(Path::to_str).map(str::to_owned));
+    }
+}
+
+fn file(path: &str, text: String, executable: bool) -> File {
+    let source = path.ends_with(".rs").then(|| Source::scan(&text));
+    File { path: path.to_owned(), text, executable, source }
+}
+
+fn paths() -> Result<Vec<String>, String> {
+    let listing =
+        Step::new("git").args("ls-files -z --cached --others --exclude-standard").capture();
+    if let Ok(output) = listing
+        .as_ref()
+        .map_err(|_| ())
+        .and_then(|output| if output.status.success() { Ok(output) } else { Err(()) })
+    {
+        let text = String::from_utf8_lossy(&output.stdout);
+        let all: BTreeSet<String> =
+            text.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect();
+        return Ok(all.into_iter().collect());
+    }
+    let mut found = Vec::new();
+    walk(Path::new("."), &mut found).map_err(|error| format!("cannot list the tree: {error}"))?;
+    found.sort();
+    Ok(found)
+}
+
+fn walk(directory: &Path, found: &mut Vec<String>) -> std::io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let path: PathBuf = entry.path();
+        let relative = path.strip_prefix(".").unwrap_or(&path);
+        let Some(name) = relative.to_str() else { continue };
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            let last = entry.file_name();
+            if !MADE.iter().any(|made| name == *made || last == **made) {
+                walk(&path, found)?;
+            }
+        } else if kind.is_file() {
+            found.push(name.to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Larger files are data, not text.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// Directories that hold what the build, the bench or the fuzzer makes (the same as in .gitignore).
+const MADE: [&str; 6] =
+    [".git", "target", "bench-report", "fuzz/corpus", "fuzz/artifacts", "fuzz/coverage"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_files_are_in_the_tree() {
+        let tree = Tree::of(&[("docs/guide/book.toml", "")]);
+        assert!(tree.has("docs/guide/book.toml"));
+        assert!(tree.has("docs/guide/"));
+        assert!(!tree.has("docs/gui"));
+    }
+
+    #[test]
+    fn only_rust_files_are_scanned() {
+        let tree = Tree::of(&[("a.rs", "fn a() {}"), ("b.md", "fn b() {}")]);
+        assert_eq!(tree.rust().count(), 1);
+    }
+}
