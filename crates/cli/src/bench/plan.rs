@@ -23,6 +23,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// How often all of them take turns.
     pub rounds: u32,
+    /// No round begins that would end later than this, on a machine slower than expected.
+    pub time_max: Option<Duration>,
 }
 
 /// One cell in the plan.
@@ -39,7 +41,7 @@ pub struct Step {
 impl Plan {
     /// An empty plan.
     pub fn new(rounds: u32) -> Self {
-        Self { steps: Vec::new(), rounds }
+        Self { steps: Vec::new(), rounds, time_max: None }
     }
 
     /// Adds `cell` unless it is there already, makes no sense, or cannot be measured by this build.
@@ -59,7 +61,7 @@ impl Plan {
 
     /// A bit of everything, in under a minute.
     pub fn selection(rounds: u32) -> Self {
-        let mut plan = Self::new(rounds);
+        let mut plan = Self { time_max: Some(SELECTION_TIME_MAX), ..Self::new(rounds) };
         for size in [TINY, PAGE, LARGE] {
             for cell in everyone(Scenario::Ping, size, &WAITS) {
                 plan.add(cell, ms(60));
@@ -236,6 +238,9 @@ const fn ms(milliseconds: u64) -> Duration {
 
 /// Rounds unless told otherwise: the fewest that have a median worth quoting.
 pub const ROUNDS: u32 = 5;
+
+/// A selection of everything is promised in under a minute.
+const SELECTION_TIME_MAX: Duration = Duration::from_secs(52);
 
 /// The sizes of the table.
 pub const TINY: usize = 64;

@@ -32,6 +32,15 @@ impl Progress {
         }
     }
 
+    /// The time is over before all rounds are.
+    pub fn cut_short(&self, rounds: u32) {
+        let line = format!("this machine is busy: {rounds} rounds instead of {}", self.rounds);
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
+        }
+    }
+
     /// A measurement begins.
     pub fn begin_step(&self, step: &Step) {
         if let Some(bar) = &self.bar {

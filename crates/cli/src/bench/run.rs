@@ -9,6 +9,7 @@
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use partywall_sys::cpu::set_affinity;
@@ -59,7 +60,12 @@ pub fn run(plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
     let mut outcomes: Vec<Outcome> =
         plan.steps.iter().map(|step| Outcome { cell: step.cell, rounds: Vec::new() }).collect();
     let progress = Progress::start(plan);
+    let start = Instant::now();
     for round in 0..plan.rounds {
+        if !is_time_for(round, start.elapsed(), plan.time_max) {
+            progress.cut_short(round);
+            break;
+        }
         progress.begin_round(round);
         for (step, outcome) in plan.steps.iter().zip(&mut outcomes) {
             if round >= step.rounds_max {
@@ -74,6 +80,12 @@ pub fn run(plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
     }
     progress.finish();
     Ok(outcomes)
+}
+
+/// Whether one more round, as long as those before, fits the time; the first always does.
+fn is_time_for(rounds_done: u32, elapsed: Duration, time_max: Option<Duration>) -> bool {
+    let per_round = elapsed / rounds_done.max(1);
+    time_max.is_none_or(|time_max| elapsed + per_round <= time_max)
 }
 
 fn pin_advice(cpu: usize) -> String {
@@ -99,5 +111,19 @@ impl Drop for Directory {
     fn drop(&mut self) {
         // Nothing depends on it; what cannot be removed is a few empty files.
         let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_round_begins_that_would_end_too_late() {
+        let seconds = Duration::from_secs;
+        assert!(is_time_for(0, seconds(0), Some(seconds(52))));
+        assert!(is_time_for(4, seconds(40), Some(seconds(52))));
+        assert!(!is_time_for(4, seconds(44), Some(seconds(52))));
+        assert!(is_time_for(4, seconds(9999), None));
     }
 }
