@@ -146,6 +146,9 @@ impl Plan {
             step.cell.touch = arguments.touch;
         }
         if plan.steps.is_empty() {
+            if !wall::IS_BUILT && arguments.transport.contains(&TransportName::Wall) {
+                bail!("this build has no wall transport to measure");
+            }
             bail!("nothing to measure: this scenario does not fit the transports asked for");
         }
         Ok(plan)
