@@ -5,18 +5,14 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use partywall_sys::cpu;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::time::{ClockId, clock_gettime};
+use partywall_sys::{clock, cpu, eventfd};
 
 use super::parent::nanoseconds;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: the same clock in every process of the machine.
 #[inline]
 pub fn monotonic_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    // It counts from boot, so neither part is negative, and 64 bits of nanoseconds last for 584 years.
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+    nanoseconds(clock::monotonic())
 }
 
 /// CPU time of all threads of this process so far, in nanoseconds.
@@ -38,5 +34,5 @@ pub fn sleep_precisely() {
 
 /// A counter that blocks its reader while it is 0; the library's own bells never block.
 pub fn blocking_eventfd() -> io::Result<OwnedFd> {
-    Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
+    eventfd::blocking_counter()
 }
