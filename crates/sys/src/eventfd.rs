@@ -100,6 +100,16 @@ impl AsFd for Bell {
     }
 }
 
+/// An eventfd that blocks its reader while it is 0, close-on-exec: not a bell, but the floor that bells are
+/// measured against.
+///
+/// # Errors
+///
+/// As [`Bell::new`].
+pub fn blocking_counter() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
+}
+
 /// Why a descriptor was not accepted as a bell.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -8,7 +8,7 @@
 //!  sockets     socket.rs  bytes, descriptors, credentials (over ancillary.rs)
 //!              connect.rs   listener.rs   socket_path.rs
 //!  neighbours  peer.rs  credentials, pidfd, namespaces    fork.rs  are we a forked child?
-//!  the host    cpu.rs   cgroup.rs   limits.rs   probe.rs   process.rs   procfs.rs   signal.rs
+//!  the host    clock.rs   cpu.rs   cgroup.rs   limits.rs   probe.rs   process.rs   procfs.rs   signal.rs
 //! ```
 //!
 //! What this crate does *not* do: it knows no ring, no record, no handshake and no policy. It starts no
@@ -33,6 +33,7 @@ pub mod fork;
 mod mapping;
 
 pub mod cgroup;
+pub mod clock;
 pub mod connect;
 pub mod cpu;
 pub mod epoll;

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can be measured: a *cell* is one scenario on one transport with one way to wait and one size.
+//!
+//! ```text
+//! cell = scenario × transport × wait × size × streams × rate        measured once per round
+//! ```
+//! It does *not* say which cells a run contains; that is `plan.rs`.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::pattern::Touch;
+
+/// What is done with the messages.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scenario {
+    /// One message in flight, there and back.
+    Ping,
+    /// One way, as fast as back-pressure allows.
+    Flood,
+    /// One way, at a fixed rate, measured from the intended send time.
+    Rate,
+    /// Many pairs at once on too few cores.
+    Crowd,
+    /// A session opened, used once and closed.
+    Connect,
+    /// A session that nobody uses.
+    Idle,
+}
+
+/// What carries the messages.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum TransportName {
+    /// Partywall's shared memory.
+    Wall,
+    /// A Unix stream socket.
+    Uds,
+    /// TCP over loopback, with `TCP_NODELAY`.
+    Tcp,
+    /// Two pipes.
+    Pipe,
+    /// The floor of shared memory: the bytes and one flag word, nothing else.
+    FloorSpin,
+    /// The floor of sleeping: an eventfd written and read, no payload.
+    FloorEventfd,
+}
+
+/// How Partywall waits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitName {
+    /// Look until it is there; never sleep.
+    Spin,
+    /// Spin for a while, then sleep (the default of the library).
+    Adaptive,
+    /// Sleep at once.
+    Park,
+    /// Sleep for a fixed period between looks.
+    Timed,
+}
+
+/// One thing to measure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Cell {
+    /// What is done.
+    pub scenario: Scenario,
+    /// What carries it.
+    pub transport: TransportName,
+    /// How Partywall waits; `None` for all others.
+    pub wait: Option<WaitName>,
+    /// Bytes per message.
+    pub size: usize,
+    /// Pairs at work at once (1 except in `crowd`; in `idle` the sessions held open).
+    pub streams: usize,
+    /// Threads that only burn CPU, in each process (`crowd` only).
+    pub busy: usize,
+    /// Messages per second (`rate` only).
+    pub rate: Option<u64>,
+    /// Whether payloads are written and verified.
+    pub touch: Touch,
+}
+
+impl Cell {
+    /// A cell with one stream, everything touched.
+    pub const fn new(scenario: Scenario, transport: TransportName, size: usize) -> Self {
+        Self {
+            scenario,
+            transport,
+            wait: None,
+            size,
+            streams: 1,
+            busy: 0,
+            rate: None,
+            touch: Touch::All,
+        }
+    }
+
+    /// The same, waiting as `wait` says.
+    pub const fn waiting(self, wait: WaitName) -> Self {
+        Self { wait: Some(wait), ..self }
+    }
+
+    /// The same, with `rate` messages per second.
+    pub const fn at_rate(self, rate: u64) -> Self {
+        Self { rate: Some(rate), ..self }
+    }
+
+    /// The same, with `streams` pairs or sessions.
+    pub const fn with_streams(self, streams: usize) -> Self {
+        Self { streams, ..self }
+    }
+}
+
+impl Scenario {
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Flood => "flood",
+            Self::Rate => "rate",
+            Self::Crowd => "crowd",
+            Self::Connect => "connect",
+            Self::Idle => "idle",
+        }
+    }
+
+    /// Whether the scenario makes sense on `transport`: floors have neither back-pressure nor sessions.
+    pub const fn fits(self, transport: TransportName) -> bool {
+        match transport {
+            TransportName::FloorSpin | TransportName::FloorEventfd => matches!(self, Self::Ping),
+            TransportName::Pipe => !matches!(self, Self::Connect | Self::Idle),
+            TransportName::Wall | TransportName::Uds | TransportName::Tcp => true,
+        }
+    }
+}
+
+impl TransportName {
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wall => "wall",
+            Self::Uds => "uds",
+            Self::Tcp => "tcp",
+            Self::Pipe => "pipe",
+            Self::FloorSpin => "floor-spin",
+            Self::FloorEventfd => "floor-eventfd",
+        }
+    }
+}
+
+impl WaitName {
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Adaptive => "adaptive",
+            Self::Park => "park",
+            Self::Timed => "timed",
+        }
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.scenario.name(), self.transport.name())?;
+        if let Some(wait) = self.wait {
+            write!(f, " {}", wait.name())?;
+        }
+        write!(f, " {}", super::arguments::size_name(self.size))?;
+        if let Some(rate) = self.rate {
+            write!(f, " at {rate}/s")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which pictures a report has, and which cells are in them.
+//!
+//! ```text
+//! ping-by-size     p50 of the round trip over the size          ping-tail     64 B: the whole distribution
+//! flood-by-size    bytes per second over the size               rate-latency  p50 over messages per second
+//!                                                               rate-cpu      the receiver's share of a core
+//! ```
+//! A picture without points is left out.
+
+use super::arguments::size_name;
+use super::cell::{Cell, Scenario};
+use super::measure::ratio;
+use super::plan::TINY;
+use super::plot::{LineChart, Series};
+use super::ratio::{Metric, Spread};
+use super::run::Outcome;
+use super::table::{bandwidth_name, rate_name, time_name};
+
+/// File names without ending, and pictures.
+pub fn all(outcomes: &[Outcome]) -> Vec<(&'static str, LineChart)> {
+    let charts = [
+        ("ping-by-size", ping_by_size(outcomes)),
+        ("ping-tail", ping_tail(outcomes)),
+        ("flood-by-size", flood_by_size(outcomes)),
+        ("rate-latency", rate_latency(outcomes)),
+        ("rate-cpu", rate_cpu(outcomes)),
+    ];
+    charts.into_iter().filter(|(_, chart)| !chart.is_empty()).collect()
+}
+
+fn ping_by_size(outcomes: &[Outcome]) -> LineChart {
+    LineChart {
+        title: "There and back: median over message size",
+        x_label: "message size",
+        y_label: "round trip",
+        x_base: 8.0,
+        x_name: whole_size_name,
+        y_name: time_name,
+        series: lines(outcomes, Scenario::Ping, size, |o| median(o, Metric::P50)),
+    }
+}
+
+fn flood_by_size(outcomes: &[Outcome]) -> LineChart {
+    LineChart {
+        title: "One way, as fast as possible: bytes per second over message size",
+        x_label: "message size",
+        y_label: "payload",
+        x_base: 8.0,
+        x_name: whole_size_name,
+        y_name: bandwidth_name,
+        series: lines(outcomes, Scenario::Flood, size, |outcome| {
+            Some(1e9 * size(outcome.cell) / median(outcome, Metric::NsPerOp)?)
+        }),
+    }
+}
+
+fn rate_latency(outcomes: &[Outcome]) -> LineChart {
+    LineChart {
+        title: "One way at a fixed rate: median latency from the intended send time",
+        x_label: "messages per second",
+        y_label: "latency",
+        x_base: 10.0,
+        x_name: rate_name,
+        y_name: time_name,
+        series: lines(outcomes, Scenario::Rate, rate, |o| median(o, Metric::P50)),
+    }
+}
+
+fn rate_cpu(outcomes: &[Outcome]) -> LineChart {
+    LineChart {
+        title: "One way at a fixed rate: what the receiver's waiting costs",
+        x_label: "messages per second",
+        y_label: "share of a core",
+        x_base: 10.0,
+        x_name: rate_name,
+        y_name: |share| format!("{:.2} %", share * 100.0),
+        series: lines(outcomes, Scenario::Rate, rate, |o| median(o, Metric::ReceiverCores)),
+    }
+}
+
+/// The distribution of small messages; one in x is slower than the line.
+fn ping_tail(outcomes: &[Outcome]) -> LineChart {
+    let is_small = |cell: Cell| cell.scenario == Scenario::Ping && cell.size == TINY;
+    let series = outcomes.iter().filter(|outcome| is_small(outcome.cell)).filter_map(|outcome| {
+        let pooled = outcome.pooled()?;
+        let shown = TAIL.iter().filter(|one_in| pooled.latency.len() >= **one_in * 10);
+        let point = |&one_in: &u64| {
+            let quantile = 1.0 - 1.0 / ratio(one_in, 1);
+            (ratio(one_in, 1), ratio(pooled.latency.value_at_quantile(quantile), 1))
+        };
+        Some(Series { name: line_name(outcome.cell), points: shown.map(point).collect() })
+    });
+    LineChart {
+        title: "There and back, 64 B: the slow ones",
+        x_label: "one in … is slower",
+        y_label: "round trip",
+        x_base: 10.0,
+        x_name: |one_in| format!("{one_in:.0}"),
+        y_name: time_name,
+        series: series.collect(),
+    }
+}
+
+/// One line per transport and wait, through all cells of a scenario.
+fn lines(
+    outcomes: &[Outcome],
+    scenario: Scenario,
+    x: fn(Cell) -> f64,
+    y: impl Fn(&Outcome) -> Option<f64>,
+) -> Vec<Series> {
+    let mut lines: Vec<Series> = Vec::new();
+    for outcome in outcomes.iter().filter(|outcome| outcome.cell.scenario == scenario) {
+        let Some(y) = y(outcome) else { continue };
+        let name = line_name(outcome.cell);
+        let known = lines.iter().position(|line| line.name == name);
+        let index = known.unwrap_or_else(|| {
+            lines.push(Series { name, points: Vec::new() });
+            lines.len() - 1
+        });
+        lines[index].points.push((x(outcome.cell), y));
+    }
+    for line in &mut lines {
+        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    lines
+}
+
+fn line_name(cell: Cell) -> String {
+    let name = cell.transport.name();
+    cell.wait.map_or_else(|| name.to_owned(), |wait| format!("{name} {}", wait.name()))
+}
+
+fn median(outcome: &Outcome, metric: Metric) -> Option<f64> {
+    Spread::of_metric(outcome, metric).map(|spread| spread.median)
+}
+
+fn size(cell: Cell) -> f64 {
+    ratio(cell.size as u64, 1)
+}
+
+fn rate(cell: Cell) -> f64 {
+    ratio(cell.rate.unwrap_or(0), 1)
+}
+
+/// Marks of a logarithmic axis are whole numbers of bytes, or near enough.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a label; positive")]
+fn whole_size_name(size: f64) -> String {
+    size_name(size.round() as usize)
+}
+
+/// Median, and one message in so many.
+const TAIL: [u64; 7] = [2, 10, 100, 1_000, 10_000, 100_000, 1_000_000];

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of one scenario: a line per cell, with the whole distribution and the ratios.
+
+use super::cell::{Cell, Scenario, TransportName};
+use super::json::percentile;
+use super::measure::{Round, ratio};
+use super::ratio::{Metric, Spread};
+use super::run::{Outcome, find};
+use super::table::{Table, bandwidth_name, bytes_name, dash, rate_name, spread_name, time_name};
+
+/// The table; without `idle`, which has none of these columns.
+pub fn table(outcomes: &[Outcome]) -> Table {
+    let mut table = Table::new(&HEADINGS);
+    for outcome in outcomes.iter().filter(|outcome| outcome.cell.scenario != Scenario::Idle) {
+        if let Some(round) = outcome.pooled() {
+            table.push(line(outcome, &round, outcomes));
+        }
+    }
+    table
+}
+
+/// What the columns mean.
+pub const LEGEND: &str = "\
+All rounds together; ratios are the median over the rounds [smallest–largest] of p50 (flood and crowd: of time
+per operation) over floor-spin's round trip at that size and over the Unix socket. CPU/op: both processes.
+cores s+r: fraction of a core that sender and receiver take.";
+
+/// What held and idle sessions cost, in words; empty if the run had none.
+pub fn sessions(outcomes: &[Outcome]) -> String {
+    let lines = outcomes.iter().filter_map(|outcome| {
+        let cell = outcome.cell;
+        let cost = outcome.pooled()?.session?;
+        Some(match (cost.wakeups, cost.idle_cpu_ns) {
+            (Some(wakeups), Some(cpu_ns)) => {
+                format!("{cell}: {wakeups} wake-ups and {cpu_ns} ns of CPU while nothing was sent\n")
+            }
+            _ => format!(
+                "{cell}: an open session holds {} resident, {} shared of its own, {:.1} descriptors\n",
+                bytes_name(cost.resident_bytes),
+                bytes_name(cost.own_shared_bytes),
+                cost.descriptors
+            ),
+        })
+    });
+    lines.collect()
+}
+
+fn line(outcome: &Outcome, round: &Round, outcomes: &[Outcome]) -> Vec<String> {
+    let cell = outcome.cell;
+    let at = |quantile| {
+        percentile(round, cell, quantile).map_or_else(dash, |ns| time_name(ratio(ns, 1)))
+    };
+    let metric = headline(cell.scenario);
+    let against = |below: Option<&Outcome>, below_metric| {
+        spread_name(below.and_then(|b| Spread::of_ratio((outcome, metric), (b, below_metric))))
+    };
+    let floor = Cell::new(Scenario::Ping, TransportName::FloorSpin, cell.size);
+    let floor = find(outcomes, Cell { touch: cell.touch, ..floor });
+    let has_floor = matches!(cell.scenario, Scenario::Ping | Scenario::Flood);
+    let uds = Cell { transport: TransportName::Uds, wait: None, ..cell };
+    let cores = |cpu_ns| ratio(cpu_ns, round.elapsed_ns);
+    vec![
+        cell.to_string(),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(0.999),
+        at(1.0),
+        time_name(round.cpu_per_op()),
+        format!("{:.2}+{:.2}", cores(round.cpu_parent_ns), cores(round.cpu_child_ns)),
+        rate_name(1e9 * ratio(round.ops, round.elapsed_ns)),
+        bandwidth_name(1e9 * ratio(round.bytes, round.elapsed_ns)),
+        against(floor.filter(|_| has_floor), Metric::P50),
+        against(find(outcomes, uds), metric),
+    ]
+}
+
+/// What a scenario is compared by.
+const fn headline(scenario: Scenario) -> Metric {
+    match scenario {
+        Scenario::Flood | Scenario::Crowd => Metric::NsPerOp,
+        Scenario::Ping | Scenario::Rate | Scenario::Connect | Scenario::Idle => Metric::P50,
+    }
+}
+
+const HEADINGS: [&str; 12] = [
+    "",
+    "p50",
+    "p90",
+    "p99",
+    "p99.9",
+    "max",
+    "CPU/op",
+    "cores s+r",
+    "ops",
+    "bytes",
+    "÷ floor",
+    "÷ socket",
+];

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One cell as one JSON object: what `--json` prints per line and `results.json` holds.
+//!
+//! The keys up to `touched` are always there, in this order. A percentile is `null` where it would mislead: without
+//! samples, or p99 and beyond of `rate` from fewer than 1,000. Further keys follow only where a scenario has more
+//! to say: `rate` its rate and cores, `connect` and `idle` the cost of a session.
+
+use serde::Serialize;
+
+use super::cell::{Cell, Scenario, TransportName};
+use super::measure::{Round, ratio};
+use super::pattern::Touch;
+use super::run::Outcome;
+
+/// The object.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    scenario: &'static str,
+    transport: &'static str,
+    wait: &'static str,
+    size: usize,
+    streams: usize,
+    ops: u64,
+    p50_ns: Option<u64>,
+    p90_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    p999_ns: Option<u64>,
+    max_ns: Option<u64>,
+    mean_ns: Option<f64>,
+    cpu_ns_per_op: f64,
+    ops_per_s: f64,
+    bytes_per_s: f64,
+    touched: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sender_cores: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receiver_cores: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resident_bytes_per_session: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own_shared_bytes_per_session: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    descriptors_per_session: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle_wakeups: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle_cpu_ns: Option<u64>,
+}
+
+impl Line {
+    /// All rounds of one cell; `None` if there were none.
+    pub fn of(outcome: &Outcome) -> Option<Self> {
+        let cell = outcome.cell;
+        let round = outcome.pooled()?;
+        let at = |quantile| percentile(&round, cell, quantile);
+        let is_connect = cell.scenario == Scenario::Connect;
+        let held = round.session.filter(|_| is_connect);
+        let is_rate = cell.scenario == Scenario::Rate;
+        Some(Self {
+            scenario: cell.scenario.name(),
+            transport: cell.transport.name(),
+            wait: cell.wait.map_or("-", super::cell::WaitName::name),
+            size: cell.size,
+            streams: cell.streams,
+            ops: round.ops,
+            p50_ns: at(0.5),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: at(1.0),
+            mean_ns: (!round.latency.is_empty()).then(|| rounded(round.latency.mean())),
+            cpu_ns_per_op: rounded(round.cpu_per_op()),
+            ops_per_s: rounded(1e9 * ratio(round.ops, round.elapsed_ns)),
+            bytes_per_s: rounded(1e9 * ratio(round.bytes, round.elapsed_ns)),
+            touched: is_touched(cell),
+            rate: cell.rate,
+            sender_cores: is_rate.then(|| cores(round.cpu_parent_ns, &round)),
+            receiver_cores: is_rate.then(|| cores(round.cpu_child_ns, &round)),
+            resident_bytes_per_session: held.map(|s| rounded(s.resident_bytes)),
+            own_shared_bytes_per_session: held.map(|s| rounded(s.own_shared_bytes)),
+            descriptors_per_session: held.map(|s| rounded(s.descriptors)),
+            idle_wakeups: round.session.and_then(|s| s.wakeups),
+            idle_cpu_ns: round.session.and_then(|s| s.idle_cpu_ns),
+        })
+    }
+}
+
+/// A percentile of the latency, if it may be quoted.
+pub fn percentile(round: &Round, cell: Cell, quantile: f64) -> Option<u64> {
+    let is_tail = (0.99..1.0).contains(&quantile);
+    let samples_min = if is_tail && cell.scenario == Scenario::Rate { TAIL_SAMPLES_MIN } else { 1 };
+    (round.latency.len() >= samples_min).then(|| round.latency.value_at_quantile(quantile))
+}
+
+/// Fraction of a core, to four decimals.
+fn cores(cpu_ns: u64, round: &Round) -> f64 {
+    (ratio(cpu_ns, round.elapsed_ns) * 1e4).round() / 1e4
+}
+
+/// An eventfd carries no payload, so none can have been touched.
+fn is_touched(cell: Cell) -> bool {
+    cell.touch == Touch::All && cell.transport != TransportName::FloorEventfd
+}
+
+/// One decimal is more than any of these numbers is good for.
+fn rounded(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
+}
+
+/// Fewer samples have no 99th percentile worth the name.
+pub const TAIL_SAMPLES_MIN: u64 = 1000;

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What one measurement of one cell yields, and how rounds are put together.
+//!
+//! Latencies go into an HdrHistogram (three significant digits, 1 ns to 100 s); CPU time is that of both
+//! processes, all threads, over exactly the measured operations.
+//!
+//! It does *not* average percentiles: distributions of several rounds are added up, ratios are formed per round.
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// One cell, measured in one round.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// Latency of each operation, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// Operations done.
+    pub ops: u64,
+    /// Wall-clock time they took, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Payload bytes that crossed between the processes, both directions.
+    pub bytes: u64,
+    /// CPU time of the parent (the sender), in nanoseconds.
+    pub cpu_parent_ns: u64,
+    /// CPU time of the child (the receiver), in nanoseconds.
+    pub cpu_child_ns: u64,
+    /// What an idle session holds (`connect` and `idle` only).
+    pub session: Option<SessionCost>,
+}
+
+/// What one session costs while nobody uses it: the larger of the two sides.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct SessionCost {
+    /// Growth of the resident set, in bytes.
+    pub resident_bytes: f64,
+    /// Shared memory of its own that the side may write, resident or not, in bytes.
+    pub own_shared_bytes: f64,
+    /// Open descriptors.
+    pub descriptors: f64,
+    /// How often an idle receiver was run by the scheduler (`idle` only).
+    pub wakeups: Option<u64>,
+    /// CPU time that an idle receiver took, in nanoseconds (`idle` only).
+    pub idle_cpu_ns: Option<u64>,
+}
+
+impl SessionCost {
+    /// The larger value of each, for a promise that holds on both sides.
+    pub fn worse(self, other: Self) -> Self {
+        Self {
+            resident_bytes: self.resident_bytes.max(other.resident_bytes),
+            own_shared_bytes: self.own_shared_bytes.max(other.own_shared_bytes),
+            descriptors: self.descriptors.max(other.descriptors),
+            wakeups: self.wakeups.max(other.wakeups),
+            idle_cpu_ns: self.idle_cpu_ns.max(other.idle_cpu_ns),
+        }
+    }
+}
+
+impl Round {
+    /// CPU time per operation, both processes, in nanoseconds.
+    pub fn cpu_per_op(&self) -> f64 {
+        ratio(self.cpu_parent_ns + self.cpu_child_ns, self.ops)
+    }
+
+    /// Time per operation (the inverse of throughput, *not* a latency), in nanoseconds.
+    pub fn ns_per_op(&self) -> f64 {
+        ratio(self.elapsed_ns, self.ops)
+    }
+}
+
+/// Adds up rounds of the same cell; `None` if there are none.
+pub fn pool(rounds: &[Round]) -> Option<Round> {
+    let (first, rest) = rounds.split_first()?;
+    let mut sum = first.clone();
+    for round in rest {
+        // Same bounds everywhere, so nothing can fall outside.
+        sum.latency.add(&round.latency).ok()?;
+        sum.ops += round.ops;
+        sum.elapsed_ns += round.elapsed_ns;
+        sum.bytes += round.bytes;
+        sum.cpu_parent_ns += round.cpu_parent_ns;
+        sum.cpu_child_ns += round.cpu_child_ns;
+        sum.session = match (sum.session, round.session) {
+            (Some(a), Some(b)) => Some(a.worse(b)),
+            (a, b) => a.or(b),
+        };
+    }
+    Some(sum)
+}
+
+/// An empty histogram with the bounds used everywhere.
+pub fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).context("making a histogram")
+}
+
+/// A histogram as it travels over the control pipe: (value, count) of each bucket in use.
+pub fn pack(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
+}
+
+/// The histogram that [`pack`] packed.
+pub fn unpack(buckets: &[(u64, u64)]) -> Result<Histogram<u64>> {
+    let mut histogram = histogram()?;
+    for &(value, count) in buckets {
+        histogram.saturating_record_n(value, count);
+    }
+    Ok(histogram)
+}
+
+/// `a / b` as a float, 0 if there is nothing to divide by.
+#[expect(clippy::cast_precision_loss, reason = "a quotient for people; 52 bits are plenty")]
+pub fn ratio(a: u64, b: u64) -> f64 {
+    if b == 0 { 0.0 } else { a as f64 / b as f64 }
+}
+
+/// Values above count as this one.
+const LATENCY_NS_MAX: u64 = 100_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_survive_the_control_pipe() {
+        let mut one = histogram().unwrap();
+        for value in [1, 285, 285, 7_100, 1_000_000, LATENCY_NS_MAX * 2] {
+            one.saturating_record(value);
+        }
+        assert_eq!(unpack(&pack(&one)).unwrap(), one);
+    }
+}

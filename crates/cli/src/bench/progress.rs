@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shows how far a run is, on stderr: a bar in a terminal, a line per round elsewhere.
+//!
+//! It draws only between measurements, never during one, and starts no thread.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::plan::{Plan, Step};
+
+/// The display of one run.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    rounds: u32,
+}
+
+impl Progress {
+    /// Shows an empty bar, or nothing yet.
+    pub fn start(plan: &Plan) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let target = ProgressDrawTarget::stderr();
+            ProgressBar::with_draw_target(Some(plan.measurements()), target).with_style(style())
+        });
+        Self { bar, rounds: plan.rounds }
+    }
+
+    /// A round begins (counted from 0).
+    pub fn begin_round(&self, round: u32) {
+        if self.bar.is_none() {
+            eprintln!("round {} of {}", round + 1, self.rounds);
+        }
+    }
+
+    /// The time is over before all rounds are.
+    pub fn cut_short(&self, rounds: u32) {
+        let line = format!("this machine is busy: {rounds} rounds instead of {}", self.rounds);
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    /// A measurement begins.
+    pub fn begin_step(&self, step: &Step) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(step.cell.to_string());
+            bar.inc(1);
+        }
+    }
+
+    /// The bar goes away.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn style() -> ProgressStyle {
+    let template = "{bar:30} {pos}/{len}  {elapsed} of about {duration}  {msg}";
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}

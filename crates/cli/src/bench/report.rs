@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The report of a run: a page that stands alone, its pictures as files of their own, and the numbers.
+//!
+//! ```text
+//! DIR/results.json   {"machine": {…}, "results": [one object per cell]}
+//! DIR/report.html    machine, table, pictures (inside the page), method
+//! DIR/*.svg          the same pictures
+//! ```
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::Shown;
+use super::charts;
+use super::detail;
+use super::json::Line;
+use super::machine::Machine;
+use super::plot::Plot;
+use super::run::Outcome;
+use super::table::Table;
+
+/// Writes all of it.
+pub fn write(
+    directory: &Path,
+    machine: &Machine,
+    lines: &[Line],
+    outcomes: &[Outcome],
+    shown: &Shown,
+) -> Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    let mut pictures = Vec::new();
+    for (name, chart) in charts::all(outcomes) {
+        let svg = chart.to_svg()?;
+        save(directory, &format!("{name}.svg"), &svg)?;
+        pictures.push(svg);
+    }
+    let results = Results { machine, results: lines };
+    let json = serde_json::to_string_pretty(&results).context("writing JSON")?;
+    save(directory, "results.json", &json)?;
+    save(directory, "report.html", &page(machine, outcomes, shown, &pictures))
+}
+
+/// What `results.json` holds.
+#[derive(Serialize)]
+struct Results<'a> {
+    machine: &'a Machine,
+    results: &'a [Line],
+}
+
+fn page(machine: &Machine, outcomes: &[Outcome], shown: &Shown, pictures: &[String]) -> String {
+    let is_untouched = outcomes.iter().any(|o| o.cell.touch == super::pattern::Touch::None);
+    let touched = if is_untouched { UNTOUCHED } else { TOUCHED };
+    [
+        HEAD.to_owned(),
+        format!("<p class=\"machine\">{}</p>\n", escaped(&machine.summary())),
+        html_table(&shown.table),
+        format!("<p class=\"notes\">{}</p>\n", escaped(&shown.notes)),
+        pictures.iter().map(|svg| format!("<figure>{svg}</figure>\n")).collect(),
+        "<details><summary>Every measurement</summary>\n".to_owned(),
+        html_table(&detail::table(outcomes)),
+        format!("<p class=\"notes\">{}</p>\n", escaped(&detail::sessions(outcomes))),
+        "</details>\n".to_owned(),
+        METHOD.to_owned(),
+        format!("<p>{touched}</p>\n</body>\n</html>\n"),
+    ]
+    .concat()
+}
+
+fn html_table(table: &Table) -> String {
+    let row = |(index, cells): (usize, &Vec<String>)| {
+        let tag = if index == 0 { "th" } else { "td" };
+        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell)));
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    };
+    let rows: String = table.rows().iter().enumerate().map(row).collect();
+    format!("<div class=\"wide\"><table>\n{rows}</table></div>\n")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn save(directory: &Path, name: &str, text: &str) -> Result<()> {
+    let path = directory.join(name);
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+const HEAD: &str = r#"<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Partywall, measured</title>
+<style>
+body { font: 15px/1.5 sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 14px; }
+th, td { padding: .3em .8em; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+.machine, .notes { color: #555; white-space: pre-line; }
+figure { margin: 1.5em 0; }
+svg { max-width: 100%; height: auto; }
+</style>
+</head>
+<body>
+<h1>Partywall, measured</h1>
+"#;
+
+const METHOD: &str = r"<h2>How it was measured</h2>
+<p>Two processes, one pinned to each of two CPUs unless the line above says otherwise. In each round every
+combination is measured once, on a connection of its own, so that all share the machine's moods; ratios are formed
+within a round, and the median over the rounds is quoted with the smallest and largest. Absolute times of this
+machine say little about another; ratios say more.</p>
+<p>Unix sockets, TCP (TCP_NODELAY) and pipes are blocking, with the kernel's default buffers, one write and one
+read of known size per message. floor-spin is the payload and one flag in bare shared memory; floor-eventfd is an
+eventfd written and read. rate is open loop and measured from the intended send time. CPU time is that of both
+processes, all threads.</p>
+";
+
+const TOUCHED: &str = "Every payload byte was written by the sender and verified by the receiver.";
+const UNTOUCHED: &str =
+    "<strong>Payloads were neither written nor verified (--touch none).</strong>";

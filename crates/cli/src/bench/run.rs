@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs a plan: round by round, within each round every cell in turn, so that all share the machine's moods.
+//!
+//! ```text
+//! round 1   ours  uds  tcp  floor …      not   ours ours ours, uds uds uds:
+//! round 2   ours  uds  tcp  floor …      a machine that slows down half-way would favour one of them
+//! ```
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use partywall_sys::cpu::set_affinity;
+
+use super::arguments::Pin;
+use super::cell::Cell;
+use super::control::Child;
+use super::lane::Setup;
+use super::measure::{Round, pool};
+use super::parent::Pair;
+use super::plan::Plan;
+use super::progress::Progress;
+use super::watchdog::Watchdog;
+
+/// All rounds of one cell.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was measured.
+    pub cell: Cell,
+    /// In the order they were measured.
+    pub rounds: Vec<Round>,
+}
+
+impl Outcome {
+    /// All rounds together; `None` if there were none.
+    pub fn pooled(&self) -> Option<Round> {
+        pool(&self.rounds)
+    }
+}
+
+/// Finds the outcome of `cell`.
+pub fn find(outcomes: &[Outcome], cell: Cell) -> Option<&Outcome> {
+    outcomes.iter().find(|outcome| outcome.cell == cell)
+}
+
+/// Measures everything in `plan`.
+pub fn run(plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
+    let directory = Directory::make()?;
+    let watchdog = Watchdog::start(directory.path.clone());
+    let child_cpu = match pin {
+        Pin::None => None,
+        Pin::To(parent, child) => {
+            set_affinity(parent).with_context(|| pin_advice(parent))?;
+            Some(child)
+        }
+    };
+    let mut pair = Pair { child: Child::start(child_cpu)?, watchdog };
+    let mut outcomes: Vec<Outcome> =
+        plan.steps.iter().map(|step| Outcome { cell: step.cell, rounds: Vec::new() }).collect();
+    let progress = Progress::start(plan);
+    let start = Instant::now();
+    for round in 0..plan.rounds {
+        if !is_time_for(round, start.elapsed(), plan.time_max) {
+            progress.cut_short(round);
+            break;
+        }
+        progress.begin_round(round);
+        for (step, outcome) in plan.steps.iter().zip(&mut outcomes) {
+            if round >= step.rounds_max {
+                continue;
+            }
+            progress.begin_step(step);
+            let cell = step.cell;
+            let setup =
+                Setup { directory: directory.path.clone(), wait: cell.wait, size: cell.size };
+            outcome.rounds.push(pair.measure(cell, &setup, step.duration)?);
+        }
+    }
+    progress.finish();
+    Ok(outcomes)
+}
+
+/// Whether one more round, as long as those before, fits the time; the first always does.
+fn is_time_for(rounds_done: u32, elapsed: Duration, time_max: Option<Duration>) -> bool {
+    let per_round = elapsed / rounds_done.max(1);
+    time_max.is_none_or(|time_max| elapsed + per_round <= time_max)
+}
+
+fn pin_advice(cpu: usize) -> String {
+    format!("pinning to CPU {cpu}; choose others with --pin, or --pin none")
+}
+
+/// A private directory for socket files, removed when dropped.
+struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    fn make() -> Result<Self> {
+        let name = format!("partywall-bench-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let make = || DirBuilder::new().mode(0o700).create(&path);
+        make().with_context(|| format!("making the directory {}", path.display()))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Nothing depends on it; what cannot be removed is a few empty files.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_round_begins_that_would_end_too_late() {
+        let seconds = Duration::from_secs;
+        assert!(is_time_for(0, seconds(0), Some(seconds(52))));
+        assert!(is_time_for(4, seconds(40), Some(seconds(52))));
+        assert!(!is_time_for(4, seconds(44), Some(seconds(52))));
+        assert!(is_time_for(4, seconds(9999), None));
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Our own transport: a channel over shared memory, without a copy on either side.
+//!
+//! ```text
+//! send      reserve(size) ─► fill in place ─► commit
+//! receive   recv_ref ─► read in place ─► dropped: its place is free again
+//! ```
+//! The only file of the benchmark that touches the library. The policy is `Wall`: where memory cannot be shared the
+//! measurement fails and says why, instead of measuring a socket under our name.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use partywall::{Channel, Config, Listener, Receiver, Sender, TransportPolicy, Wait};
+
+use super::cell::WaitName;
+use super::lane::{Door, Lane, Setup, Transport};
+
+/// Whether this build can measure it.
+pub const IS_BUILT: bool = true;
+
+/// The transport `wall`.
+pub struct Wall;
+
+/// A listener at a socket file.
+pub struct WallDoor {
+    listener: Listener,
+    address: String,
+}
+
+/// A channel, split.
+pub struct WallLane {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+impl Transport for Wall {
+    type Lane = WallLane;
+    type Door = WallDoor;
+
+    fn bind(setup: &Setup) -> Result<WallDoor> {
+        let address = format!("unix:{}", setup.directory.join("wall.sock").display());
+        let listener = Listener::bind_with(&address, &config(setup))?;
+        Ok(WallDoor { listener, address })
+    }
+
+    fn connect(setup: &Setup, address: &str) -> Result<WallLane> {
+        Ok(WallLane::new(partywall::connect_with(address, &config(setup))?))
+    }
+}
+
+impl Door for WallDoor {
+    type Lane = WallLane;
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn accept(&mut self) -> Result<WallLane> {
+        Ok(WallLane::new(self.listener.accept()?))
+    }
+}
+
+impl WallLane {
+    fn new(channel: Channel) -> Self {
+        let (sender, receiver) = channel.split();
+        Self { sender, receiver }
+    }
+}
+
+impl Lane for WallLane {
+    #[inline]
+    fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
+        let mut message = self.sender.reserve(size).context("reserving a message")?;
+        fill(&mut message);
+        message.commit().context("committing a message")
+    }
+
+    #[inline]
+    fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let message = self.receiver.recv_ref().context("receiving a message")?;
+        ensure!(message.len() == size, "received {} bytes instead of {size}", message.len());
+        Ok(read(&message))
+    }
+}
+
+fn config(setup: &Setup) -> Config {
+    let wait = match setup.wait {
+        Some(WaitName::Spin) => Wait::Spin,
+        Some(WaitName::Park) => Wait::Park,
+        Some(WaitName::Timed) => Wait::Timed(TIMED_PERIOD),
+        Some(WaitName::Adaptive) | None => Wait::Adaptive,
+    };
+    let memory_max = (setup.size as u64 * MESSAGES_IN_FLIGHT).max(MEMORY_MIN);
+    Config::default().wait(wait).transport(TransportPolicy::Wall).memory_max(memory_max)
+}
+
+/// How long a `timed` receiver sleeps between two looks.
+const TIMED_PERIOD: Duration = Duration::from_micros(100);
+
+/// A flood of large messages may have so many under way.
+const MESSAGES_IN_FLIGHT: u64 = 8;
+
+/// Never less than this, in bytes: the library's own default should not matter here.
+const MEMORY_MIN: u64 = 64 << 20;

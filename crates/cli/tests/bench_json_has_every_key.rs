@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every scenario of `partywall bench` runs, ends, and prints JSON lines that parse and have every key.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Runs `partywall bench` with short measurements.
+fn bench(arguments: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_partywall");
+    Command::new(program).arg("bench").args(arguments).output().expect("the program starts")
+}
+
+/// The JSON lines of a short run.
+fn lines(arguments: &[&str]) -> Vec<Value> {
+    let short = ["--json", "--duration", "5ms", "--rounds", "1"];
+    let output = bench(&[arguments, &short].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn assert_complete(line: &Value) {
+    for key in KEYS {
+        assert!(line.get(key).is_some(), "{key} is missing in {line}");
+    }
+    assert_eq!(
+        line["touched"] == Value::Bool(true),
+        line["transport"] != "floor-eventfd",
+        "{line}"
+    );
+}
+
+#[test]
+fn ping() {
+    let lines =
+        lines(&["ping", "--size", "64,4k", "--transport", "uds,tcp,pipe,floor-spin,floor-eventfd"]);
+    assert_eq!(lines.len(), 9);
+    for line in &lines {
+        assert_complete(line);
+        let at = |key: &str| line[key].as_u64().expect("a number");
+        assert!(at("ops") > 0 && at("p50_ns") > 0);
+        assert!(at("p50_ns") <= at("p99_ns") && at("p99_ns") <= at("max_ns"), "{line}");
+    }
+}
+
+#[test]
+fn flood() {
+    let lines = lines(&["flood", "--size", "64", "--transport", "uds,tcp,pipe,floor-spin"]);
+    assert_eq!(lines.len(), 4, "three streams, and the floor's round trip to compare with");
+    lines.iter().for_each(assert_complete);
+}
+
+#[test]
+fn rate() {
+    let lines = lines(&["rate", "--rate", "1k", "--transport", "uds,pipe"]);
+    assert_eq!(lines.len(), 2);
+    for line in &lines {
+        assert_complete(line);
+        assert_eq!(line["rate"], 1000);
+        assert!(line["p99_ns"].is_null(), "too few samples for a p99");
+        assert!(line["receiver_cores"].is_number());
+    }
+}
+
+#[test]
+fn crowd() {
+    let lines = lines(&["crowd", "--pairs", "3", "--busy", "1", "--transport", "uds,tcp"]);
+    assert_eq!(lines.len(), 2);
+    for line in &lines {
+        assert_complete(line);
+        assert_eq!(line["streams"], 3);
+    }
+}
+
+#[test]
+fn connect() {
+    let lines = lines(&["connect", "--transport", "uds,tcp"]);
+    assert_eq!(lines.len(), 4);
+    lines.iter().for_each(assert_complete);
+    assert!(lines[0]["descriptors_per_session"].as_f64().expect("a number") >= 1.0);
+    assert_eq!(lines[2]["scenario"], "idle");
+    assert_eq!(lines[2]["idle_wakeups"], 0, "a receiver in read() sleeps");
+}
+
+#[test]
+fn untouched_payloads_are_called_so() {
+    let lines = lines(&["ping", "--size", "64", "--transport", "uds", "--touch", "none"]);
+    assert_eq!(lines[0]["touched"], Value::Bool(false));
+}
+
+#[test]
+fn a_report_stands_alone() {
+    let directory = std::env::temp_dir().join(format!("partywall-report-{}", std::process::id()));
+    let out = directory.to_str().expect("a plain name");
+    let short = ["--duration", "5ms", "--rounds", "1", "--transport", "uds,floor-spin"];
+    let output = bench(&[&["ping", "--size", "64,4k", "--out", out][..], &short].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = |name: &str| std::fs::read_to_string(directory.join(name)).expect(name);
+    let results: Value = serde_json::from_str(&read("results.json")).expect("JSON");
+    assert_eq!(results["results"].as_array().map(Vec::len), Some(4));
+    assert!(results["machine"]["kernel"].is_string());
+    let page = read("report.html");
+    assert!(page.contains("<svg") && page.contains("÷ socket") && !page.contains(" src="));
+    assert!(read("ping-by-size.svg").starts_with("<svg"));
+    std::fs::remove_dir_all(&directory).expect("made by this test");
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_is_measured() {
+    for arguments in [
+        &["ping", "--size", "3"][..],
+        &["rate", "--rate", "0"],
+        &["nonsense"],
+        &["connect", "--transport", "pipe"],
+        &["ping", "--transport", "uds", "--pin", "9999,9998"],
+    ] {
+        let output = bench(arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+/// What each object has, whatever the scenario.
+const KEYS: [&str; 16] = [
+    "scenario",
+    "transport",
+    "wait",
+    "size",
+    "streams",
+    "ops",
+    "p50_ns",
+    "p90_ns",
+    "p99_ns",
+    "p999_ns",
+    "max_ns",
+    "mean_ns",
+    "cpu_ns_per_op",
+    "ops_per_s",
+    "bytes_per_s",
+    "touched",
+];

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The clock that all processes of a machine share.
+//!
+//! The standard library reads it too, but keeps the number to itself; two processes that compare times
+//! need the number.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// `CLOCK_MONOTONIC`: time since some moment around boot, the same in every process of the machine (of
+/// the same time namespace).
+///
+/// ```
+/// let earlier = partywall_sys::clock::monotonic();
+/// assert!(partywall_sys::clock::monotonic() >= earlier);
+/// ```
+#[inline]
+pub fn monotonic() -> Duration {
+    // It counts up from boot, so the conversion cannot fail.
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
+}
