@@ -73,7 +73,10 @@ impl Address {
 
     fn parse_tcp(text: &str, rest: &str) -> Result<Self, AddressError> {
         let Some((host, port)) = rest.rsplit_once(':') else {
-            return Err(AddressError::syntax(text, "the port is missing, as in tcp:127.0.0.1:4000"));
+            return Err(AddressError::syntax(
+                text,
+                "the port is missing, as in tcp:127.0.0.1:4000",
+            ));
         };
         let Ok(port) = port.parse() else {
             return Err(AddressError::syntax(text, "the port is not a number from 0 to 65535"));
@@ -88,7 +91,10 @@ impl Address {
             None => host,
         };
         if host.is_empty() {
-            return Err(AddressError::syntax(text, "the host is missing, as in tcp:127.0.0.1:4000"));
+            return Err(AddressError::syntax(
+                text,
+                "the host is missing, as in tcp:127.0.0.1:4000",
+            ));
         }
         Ok(Self::Tcp { host: host.into(), port })
     }

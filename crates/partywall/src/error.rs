@@ -120,7 +120,9 @@ pub struct TooLarge {
 #[non_exhaustive]
 pub enum Limit {
     /// Our own `memory_max`.
-    #[error("raise Config::memory_max on this side (and on the other), or use BackPressure::Overflow")]
+    #[error(
+        "raise Config::memory_max on this side (and on the other), or use BackPressure::Overflow"
+    )]
     OwnMemory,
     /// The other side's `map_max`.
     #[error("raise Config::memory_max or Config::map_max on the other side")]
@@ -301,7 +303,9 @@ pub enum HandshakeError {
         reason: String,
     },
     /// The service asked for is not the one offered.
-    #[error("{peer} asks for service {asked}, this is service {offered} (1 channel, 2 session, 3 link)")]
+    #[error(
+        "{peer} asks for service {asked}, this is service {offered} (1 channel, 2 session, 3 link)"
+    )]
     Service {
         /// Who.
         peer: String,
@@ -311,7 +315,9 @@ pub enum HandshakeError {
         offered: u32,
     },
     /// Shared memory is asked for but cannot be had, or no transport suits both.
-    #[error("no transport suits both sides: no shared memory because {reason}, and one side does not allow the socket")]
+    #[error(
+        "no transport suits both sides: no shared memory because {reason}, and one side does not allow the socket"
+    )]
     NoTransport {
         /// Why there is no shared memory.
         reason: NoWall,

@@ -11,7 +11,7 @@
 //! others from sending until its last piece went.
 
 use crate::config::BackPressure;
-use crate::error::{Fault, SendError, TrySendError};
+use crate::error::{SendError, TrySendError};
 use crate::sender::{Holder, Reservation};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, Progress, Room, SendWire, Unsent, Waited, wait_for_room};
@@ -184,18 +184,16 @@ impl SharedSender {
         deadline: Option<Instant>,
     ) -> Result<(), SendError> {
         let mut progress = Progress::default();
-        let sent = self.drive(deadline, &mut progress, |wire, progress| {
-            wire.commit(memory, progress)
-        });
+        let sent =
+            self.drive(deadline, &mut progress, |wire, progress| wire.commit(memory, progress));
         let payload = memory.as_ref().map_or(&[][..], Memory::as_slice);
         self.settle(sent, payload, &progress)
     }
 
     fn send_until(&self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
         let mut progress = Progress::default();
-        let sent = self.drive(deadline, &mut progress, |wire, progress| {
-            wire.send_on(payload, progress)
-        });
+        let sent =
+            self.drive(deadline, &mut progress, |wire, progress| wire.send_on(payload, progress));
         self.settle(sent, payload, &progress)
     }
 
@@ -204,8 +202,7 @@ impl SharedSender {
         len: usize,
         deadline: Option<Instant>,
     ) -> Result<Reservation<'_>, SendError> {
-        let memory =
-            self.drive(deadline, &mut Progress::default(), |wire, _| wire.reserve(len))?;
+        let memory = self.drive(deadline, &mut Progress::default(), |wire, _| wire.reserve(len))?;
         Ok(Reservation { holder: Holder::Shared(self), memory: Some(memory), deadline })
     }
 
@@ -315,5 +312,5 @@ const _: fn() = || {
     is_send::<crate::Sender>();
     is_send::<crate::Receiver>();
     is_send_and_sync::<crate::Message>();
-    let _ = |fault: Fault| is_send_and_sync::<Fault>();
+    is_send_and_sync::<SendError>();
 };

@@ -76,8 +76,13 @@ impl Spinner {
     #[inline]
     pub(crate) fn spin(&mut self, wait: Wait, ready: impl FnMut() -> bool) -> Spun {
         match wait {
-            Wait::Spin if look_for(SPIN_CHECK_EVERY, ready) => Spun::Ready,
-            Wait::Spin => Spun::Pause,
+            Wait::Spin => {
+                if look_for(SPIN_CHECK_EVERY, ready) {
+                    Spun::Ready
+                } else {
+                    Spun::Pause
+                }
+            }
             Wait::Adaptive => self.spin_adaptively(ready),
             Wait::Park | Wait::Timed(_) => Spun::Exhausted,
         }

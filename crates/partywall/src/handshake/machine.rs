@@ -91,9 +91,9 @@ impl Machine {
         if self.frame.len() < length {
             return Ok(None);
         }
-        let heard = hello::parse(&self.frame).and_then(|frame| self.turn(&frame));
+        let frame = std::mem::take(&mut self.frame);
         self.is_first = false;
-        self.frame.clear();
+        let heard = hello::parse(&frame).and_then(|frame| self.turn(&frame));
         heard.map(Some).map_err(Misheard::Violation)
     }
 
@@ -111,9 +111,9 @@ impl Machine {
             }
             (Awaiting::Ready, Frame::Ready(ready)) => (Heard::Ready(*ready), Awaiting::Nothing),
             (_, Frame::Reject(code, text)) => {
-                let text = String::from_utf8_lossy(text).chars().filter(|c| !c.is_control());
-                let refused = Heard::Refused(Refusal::from_number(*code), text.collect());
-                (refused, Awaiting::Nothing)
+                let text = String::from_utf8_lossy(text);
+                let text = text.chars().filter(|c| !c.is_control()).collect();
+                (Heard::Refused(Refusal::from_number(*code), text), Awaiting::Nothing)
             }
             _ => {
                 return Err(Violation::Frame {
@@ -168,9 +168,8 @@ mod tests {
         let frames = [hello.as_bytes(), offer.as_bytes(), ready.as_bytes()];
         for order in [[0, 0], [0, 2]] {
             let mut machine = Machine::new();
-            let result = order.iter().try_for_each(|index| {
-                drip(&mut machine, frames[*index]).map(|_| ())
-            });
+            let result =
+                order.iter().try_for_each(|index| drip(&mut machine, frames[*index]).map(|_| ()));
             assert!(matches!(result, Err(Misheard::Violation(_))), "{order:?}");
         }
         assert!(matches!(

@@ -100,11 +100,6 @@ impl Pending {
         Ok(pending)
     }
 
-    /// Who it is, for people.
-    pub(crate) fn label(&self) -> &str {
-        &self.label
-    }
-
     /// Whether the peer has not said a word: perhaps somebody only looked whether we live.
     pub(crate) fn is_untouched(&self) -> bool {
         self.machine.is_untouched()
@@ -165,11 +160,7 @@ impl Pending {
         }
     }
 
-    fn on_hello(
-        &mut self,
-        hello: Hello,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<(), HandshakeError> {
+    fn on_hello(&mut self, hello: Hello, descriptors: Vec<OwnedFd>) -> Result<(), HandshakeError> {
         let (asked, offered) = (hello.service.get(), self.own_hello.service.get());
         if asked != offered {
             self.reject(Refusal::Service, "this listener offers channels");
@@ -241,26 +232,24 @@ impl Pending {
 
     fn make_half(&self, session_id: [u8; 16], trust: Trust) -> Result<Offered, NoWall> {
         let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
-        let half = OwnHalf::create(self.geometry, session_id, role).map_err(|error| match error {
-            MemfdError::OutOfMemory { .. } => NoWall::Memory,
-            MemfdError::DescriptorLimit { .. } => NoWall::Descriptors,
-            _ => NoWall::Memfd,
-        })?;
+        let half =
+            OwnHalf::create(self.geometry, session_id, role).map_err(|error| match error {
+                MemfdError::OutOfMemory { .. } => NoWall::Memory,
+                MemfdError::DescriptorLimit { .. } => NoWall::Descriptors,
+                _ => NoWall::Memfd,
+            })?;
         let bell = || Bell::new().map_err(|_| NoWall::Descriptors);
         Ok(Offered { half, bells: (bell()?, bell()?), bells_attached: trust == Trust::Peer })
     }
 
-    fn on_offer(
-        &mut self,
-        offer: &Offer,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<(), HandshakeError> {
+    fn on_offer(&mut self, offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<(), HandshakeError> {
         let accepted = self.judge_offer(offer, descriptors)?;
         let reason = accepted.as_ref().err().copied();
         if let Some(reason) = reason {
-            let suits = self.known.as_ref().is_some_and(|known| {
-                terms::socket_suits(&self.own_hello, &known.hello)
-            });
+            let suits = self
+                .known
+                .as_ref()
+                .is_some_and(|known| terms::socket_suits(&self.own_hello, &known.hello));
             if !suits {
                 self.reject(Refusal::Transport, &reason.to_string());
                 return Err(HandshakeError::NoTransport { reason });
@@ -376,11 +365,8 @@ impl Pending {
         };
         let theirs = (ready.transport.get() != TRANSPORT_WALL)
             .then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
-        let peer = Peer {
-            credentials: self.credentials,
-            trust: known.trust,
-            label: self.label.clone(),
-        };
+        let peer =
+            Peer { credentials: self.credentials, trust: known.trust, label: self.label.clone() };
         let no_wall = match (known.offered, known.accepted, theirs) {
             (Ok(offered), Ok((neighbour, bells)), None) => {
                 let parts = wall::Parts {
@@ -506,6 +492,7 @@ impl AsFd for Pending {
 
 /// The first bytes of a stranger, for people.
 fn printable(bytes: &[u8]) -> String {
-    let text: String = bytes.iter().take(16).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();
+    let text: String =
+        bytes.iter().take(16).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();
     format!("\"{text}\"")
 }

@@ -3,9 +3,9 @@
 
 use crate::config::{Config, TransportPolicy};
 use crate::transport::wall::Limits;
-use partywall_layout::{NoWall, Violation};
 use partywall_layout::hello::{FEATURE_SOCKET, FEATURE_WALL, Hello};
 use partywall_layout::segment::{GRAIN_BYTES, RELEASE_ENTRIES_MAX, RELEASE_ENTRIES_MIN};
+use partywall_layout::{NoWall, Violation};
 use partywall_sys::socket::Family;
 use zerocopy::little_endian::{U32, U64};
 
@@ -43,8 +43,8 @@ pub(super) fn own_hello(config: &Config, service: u32, why_no_wall: Option<NoWal
 pub(super) fn check(theirs: &Hello) -> Result<(), Violation> {
     let entries = theirs.release_entries.get();
     let can_share = theirs.features.get() & FEATURE_WALL != 0;
-    let is_possible = entries.is_power_of_two()
-        && (RELEASE_ENTRIES_MIN..=RELEASE_ENTRIES_MAX).contains(&entries);
+    let is_possible =
+        entries.is_power_of_two() && (RELEASE_ENTRIES_MIN..=RELEASE_ENTRIES_MAX).contains(&entries);
     if can_share && !is_possible {
         return Err(Violation::Frame { what: "HELLO release entries", found: entries });
     }

@@ -150,7 +150,11 @@ impl SendWire {
 
     /// Sends a message, in pieces if need be; to be called again with the same `progress` after
     /// [`Unsent::Full`].
-    pub(crate) fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent> {
+    pub(crate) fn send_on(
+        &mut self,
+        payload: &[u8],
+        progress: &mut Progress,
+    ) -> Result<(), Unsent> {
         on!(self, end => end.send_on(payload, progress))
     }
 

@@ -95,10 +95,6 @@ pub(crate) fn assemble(
 }
 
 impl Line {
-    pub(crate) const fn peer(&self) -> &Peer {
-        &self.peer
-    }
-
     pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
         self.records.as_fd()
     }
@@ -146,10 +142,6 @@ impl Line {
         if *open == 0 {
             let _ = self.socket.shutdown_both();
         }
-    }
-
-    pub(crate) fn process_is_watched(&self) -> bool {
-        self.process.is_some()
     }
 }
 

@@ -169,7 +169,10 @@ impl SocketReceiver {
                 }
                 (Spun::Exhausted, None) => break,
                 (Spun::Pause, None) => {
-                    self.died |= self.line.sleep_for_records(Some(Instant::now())).map_err(waiting_failed)?;
+                    self.died |= self
+                        .line
+                        .sleep_for_records(Some(Instant::now()))
+                        .map_err(waiting_failed)?;
                     if self.died {
                         return Ok(Waited::Again);
                     }
@@ -323,7 +326,8 @@ impl SocketReceiver {
         }
         let after = &self.buffer[self.start + HEADER..self.end];
         let Ok((body, _)) = BlobBody::read_from_prefix(after) else { return Ok(None) };
-        let others = body.block.get() | body.offset.get() | u64::from(body.segment.get() | body.zero.get());
+        let others =
+            body.block.get() | body.offset.get() | u64::from(body.segment.get() | body.zero.get());
         if others != 0 {
             return Err(bad("blob body on a socket", others));
         }

@@ -92,7 +92,11 @@ impl SocketSender {
     }
 
     /// Sends a message as far as the kernel takes it.
-    pub(crate) fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent> {
+    pub(crate) fn send_on(
+        &mut self,
+        payload: &[u8],
+        progress: &mut Progress,
+    ) -> Result<(), Unsent> {
         self.check()?;
         if !progress.started {
             self.check_length(payload.len() as u64)?;
@@ -101,9 +105,11 @@ impl SocketSender {
         }
         let total = self.framing.len + payload.len();
         while progress.sent < total {
-            let framing = &self.framing.bytes[progress.sent.min(self.framing.len)..self.framing.len];
+            let framing =
+                &self.framing.bytes[progress.sent.min(self.framing.len)..self.framing.len];
             let bytes = &payload[progress.sent.saturating_sub(self.framing.len)..];
-            let written = self.line.socket.write(&[IoSlice::new(framing), IoSlice::new(bytes)], true);
+            let written =
+                self.line.socket.write(&[IoSlice::new(framing), IoSlice::new(bytes)], true);
             let written = self.judge(written)?;
             if !progress.started {
                 progress.started = true;
@@ -250,7 +256,11 @@ impl SocketSender {
 
     pub(crate) fn stats(&self) -> SenderStats {
         let rest = (self.rest.len() - self.rest_sent) as u64;
-        SenderStats { memory_bytes: self.rest.capacity() as u64, memory_used_bytes: rest, ..self.stats }
+        SenderStats {
+            memory_bytes: self.rest.capacity() as u64,
+            memory_used_bytes: rest,
+            ..self.stats
+        }
     }
 
     fn check(&self) -> Result<(), Unsent> {
@@ -322,4 +332,3 @@ fn framing(position: Position, len: usize) -> Framing {
 const fn record_len() -> usize {
     FRAMING_MAX - size_of::<BlobBody>()
 }
-

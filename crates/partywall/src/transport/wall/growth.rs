@@ -194,12 +194,8 @@ impl WallSender {
         };
         let number = self.growth.next_number;
         let frame = segment_frame(number);
-        let sent = self.wall.socket.send(
-            &[IoSlice::new(&frame)],
-            &[descriptor.as_fd()],
-            false,
-            true,
-        );
+        let sent =
+            self.wall.socket.send(&[IoSlice::new(&frame)], &[descriptor.as_fd()], false, true);
         match sent {
             Ok(count) if count == frame.len() => {}
             // Nothing went, or the neighbour is gone, which waiting will tell.
@@ -226,7 +222,8 @@ impl WallSender {
 
     /// Takes segments out of use that were idle long enough, or all idle ones.
     pub(super) fn retire_idle(&mut self, all: bool) {
-        if !all && self.growth.idle_since.is_none_or(|since| since.elapsed() < self.growth.idle_after)
+        if !all
+            && self.growth.idle_since.is_none_or(|since| since.elapsed() < self.growth.idle_after)
         {
             return;
         }

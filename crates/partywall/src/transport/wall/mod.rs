@@ -51,8 +51,9 @@ pub(crate) struct Wall {
     peer: Peer,
     limits: Limits,
     socket: Socket,
-    /// `None` where the kernel or the namespaces have none: then the socket tells alone.
-    process: Option<PidFd>,
+    /// Watched by the doors. `None` where the kernel or the namespaces have none: then the socket tells
+    /// alone.
+    _process: Option<PidFd>,
     bells: Bells,
     /// Where we sleep until records come.
     records: Door,
@@ -137,7 +138,7 @@ pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(WallSender,
         guard,
         peer,
         socket,
-        process,
+        _process: process,
         bells,
         records,
         room,
@@ -171,10 +172,6 @@ pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(WallSender,
 }
 
 impl Wall {
-    pub(crate) const fn peer(&self) -> &Peer {
-        &self.peer
-    }
-
     pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
         self.records.as_fd()
     }
@@ -229,7 +226,9 @@ impl Wall {
         let _ = match (&self.bells, sleeping) {
             (Bells::Eventfd { records, .. }, Sleeping::ForRecords) => records.ring(),
             (Bells::Eventfd { room, .. }, Sleeping::ForRoom) => room.ring(),
-            (Bells::Byte, _) => self.socket.write(&[IoSlice::new(&[BESIDE_BELL])], true).map(|_| ()),
+            (Bells::Byte, _) => {
+                self.socket.write(&[IoSlice::new(&[BESIDE_BELL])], true).map(|_| ())
+            }
         };
     }
 
@@ -307,11 +306,6 @@ impl Wall {
     /// How the connection ended, when it did not end in order.
     const fn disconnected() -> Closed {
         Closed::Disconnected
-    }
-
-    /// The neighbour's process, if known, for people.
-    pub(crate) fn process_is_watched(&self) -> bool {
-        self.process.is_some()
     }
 }
 

@@ -51,7 +51,11 @@ impl From<Violation> for SegmentError {
 impl Segments {
     /// The slab of the half is segment 0.
     pub(super) fn new(slab: PeerMem, half_bytes: u64) -> Self {
-        Self { mapped: vec![Segment { number: 0, memory: slab }], bytes: half_bytes, last_number: 0 }
+        Self {
+            mapped: vec![Segment { number: 0, memory: slab }],
+            bytes: half_bytes,
+            last_number: 0,
+        }
     }
 
     /// Maps the segment that a SEGMENT record tells of.
@@ -95,7 +99,11 @@ impl Segments {
         let known = self.mapped.iter().position(|segment| segment.number == number);
         let Some(index) = known.filter(|_| number != 0) else {
             let what = "segment number";
-            return Err(Violation::Body { position: record.position.0, what, found: number.into() });
+            return Err(Violation::Body {
+                position: record.position.0,
+                what,
+                found: number.into(),
+            });
         };
         self.bytes -= self.mapped.swap_remove(index).memory.len() as u64;
         Ok(())

@@ -104,7 +104,11 @@ impl WallSender {
     }
 
     /// Sends a message; under `Overflow` in pieces if no memory is left.
-    pub(crate) fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent> {
+    pub(crate) fn send_on(
+        &mut self,
+        payload: &[u8],
+        progress: &mut Progress,
+    ) -> Result<(), Unsent> {
         self.check()?;
         if progress.started {
             return self.send_fragments(payload, progress);
@@ -128,7 +132,11 @@ impl WallSender {
     }
 
     /// Gives up on a message of which fragments went.
-    pub(crate) fn give_up(&mut self, _payload: &[u8], progress: &Progress) -> Result<(), SendError> {
+    pub(crate) fn give_up(
+        &mut self,
+        _payload: &[u8],
+        progress: &Progress,
+    ) -> Result<(), SendError> {
         self.owes_abort |= progress.started;
         Err(SendError::TimedOut)
     }
@@ -193,7 +201,8 @@ impl WallSender {
             size_of::<BlobBody>() as u64
         });
         if self.producer.open_bytes() + needed > room {
-            let (len, max) = (payload.len() as u64, room.saturating_sub(self.producer.open_bytes()));
+            let (len, max) =
+                (payload.len() as u64, room.saturating_sub(self.producer.open_bytes()));
             return Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
         }
         match self.add(payload) {
