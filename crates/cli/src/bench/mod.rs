@@ -45,7 +45,6 @@ mod table;
 mod targets;
 mod tcp;
 mod uds;
-#[cfg_attr(not(feature = "wall"), path = "no_wall.rs")]
 mod wall;
 mod watchdog;
 

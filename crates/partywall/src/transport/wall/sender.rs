@@ -39,6 +39,8 @@ pub(crate) struct WallSender {
     pub(super) owes_abort: bool,
     pub(super) counters: Counters,
     inline_max: usize,
+    /// The memory of the last small reservation.
+    spare: Vec<u8>,
     reclaimer: Reclaimer,
     sleeper: Sleeper,
     records_waker: Waker,
@@ -80,6 +82,7 @@ impl WallSender {
             owes_abort: false,
             counters,
             inline_max: config.inline_max,
+            spare: Vec::new(),
             reclaimer: Reclaimer::new(parts.release_ring, neighbour.clone(), word(RELEASED)),
             sleeper: Sleeper::new(parts.asleep),
             records_waker: Waker::new(neighbour, word(ASLEEP_RECORDS)),
@@ -145,7 +148,9 @@ impl WallSender {
     pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
         self.check()?;
         if len <= self.inline_max {
-            return Ok(Memory::Private(vec![0; len]));
+            let mut bytes = std::mem::take(&mut self.spare);
+            bytes.resize(len, 0);
+            return Ok(Memory::Private(bytes));
         }
         match self.allocate(len) {
             Ok(block) => Ok(Memory::Slab(block)),
@@ -177,6 +182,8 @@ impl WallSender {
                 let sent = self.send_on(&bytes, progress);
                 if sent.is_err() {
                     *memory = Some(Memory::Private(bytes));
+                } else {
+                    self.keep_spare(bytes);
                 }
                 sent
             }
@@ -185,8 +192,17 @@ impl WallSender {
 
     /// Takes reserved memory back.
     pub(crate) fn release(&mut self, memory: Memory) {
-        if let Memory::Slab(block) = memory {
-            self.slab.free(block);
+        match memory {
+            Memory::Slab(block) => self.slab.free(block),
+            Memory::Private(bytes) => self.keep_spare(bytes),
+        }
+    }
+
+    /// The next small reservation need not ask the heap.
+    #[inline]
+    fn keep_spare(&mut self, bytes: Vec<u8>) {
+        if bytes.capacity() <= self.inline_max.max(64) * 2 {
+            self.spare = bytes;
         }
     }
 
