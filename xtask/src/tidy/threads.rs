@@ -32,7 +32,10 @@ mod tests {
     fn libraries_start_no_thread() {
         let start = "fn f() {\n    std::thread::spawn(g);\n}\n";
         let findings = findings_of(check, &[("crates/partywall/src/listen.rs", start)]);
-        assert!(findings[0].starts_with("crates/partywall/src/listen.rs:2: thread"), "{findings:?}");
+        assert!(
+            findings[0].starts_with("crates/partywall/src/listen.rs:2: thread"),
+            "{findings:?}"
+        );
     }
 
     #[test]
