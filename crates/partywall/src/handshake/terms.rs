@@ -84,7 +84,6 @@ pub(super) fn limits(config: &Config, theirs: &Hello, half_bytes: u64) -> Limits
     let whole_grains = |bytes: u64| bytes / GRAIN_BYTES * GRAIN_BYTES;
     // Our own limit may be odd; what it allows is rounded up, so that a message as long as it fits.
     let own_memory = own.next_multiple_of(GRAIN_BYTES).min(whole_grains(mapped));
-    #[expect(clippy::cast_possible_truncation, reason = "at most 65,536")]
     let peer_releases = theirs.release_entries.get().min(BLOCKS_MAX) as u32;
     Limits {
         own_memory,
