@@ -49,7 +49,9 @@ impl WallSender {
         self.check_overflow(payload.len())?;
         let per_piece = footprint(self.piece_max() as u64);
         let pieces = (payload.len() / self.piece_max() + 2) as u64;
-        let room = self.producer.size().batch_max() - self.growth.owed_bytes_max();
+        let size = self.producer.size();
+        // The ring's end may come in between, and padding counts.
+        let room = size.batch_max() - self.growth.owed_bytes_max() - size.record_max();
         if self.producer.open_bytes() + pieces * per_piece > room {
             return Err(Unsent::Full);
         }

@@ -24,6 +24,7 @@ use partywall_ring::{
     AppendError, Block, OwnMem, PeerMem, Producer, Reclaimer, Slab, Sleeper, Wake, Waker,
 };
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -39,6 +40,8 @@ pub(crate) struct WallSender {
     pub(super) owes_abort: bool,
     pub(super) counters: Counters,
     inline_max: usize,
+    /// The caller's code is writing a message in place.
+    is_filling: bool,
     /// The memory of the last small reservation.
     spare: Vec<u8>,
     reclaimer: Reclaimer,
@@ -51,6 +54,8 @@ pub(crate) struct WallSender {
     unheard: u32,
     /// What it had consumed at the last sign of life.
     heard_at: u64,
+    /// When it was rung last.
+    rung_at: Option<Instant>,
 }
 
 /// What a sending end is made of.
@@ -65,6 +70,8 @@ pub(super) struct Parts {
 
 /// After so many commits without a sign of life from an awake neighbour, ask the system.
 const UNHEARD_MAX: u32 = 256;
+/// After so long without an answer to a ring, ask the system; not more often.
+const RUNG_TIME_MAX: Duration = Duration::from_millis(5);
 
 impl WallSender {
     pub(super) fn new(wall: Arc<Wall>, parts: Parts, config: &Config) -> Self {
@@ -82,6 +89,7 @@ impl WallSender {
             owes_abort: false,
             counters,
             inline_max: config.inline_max,
+            is_filling: false,
             spare: Vec::new(),
             reclaimer: Reclaimer::new(parts.release_ring, neighbour.clone(), word(RELEASED)),
             sleeper: Sleeper::new(parts.asleep),
@@ -90,6 +98,7 @@ impl WallSender {
             end: None,
             unheard: 0,
             heard_at: 0,
+            rung_at: None,
             wall,
         }
     }
@@ -104,6 +113,39 @@ impl WallSender {
         self.check()?;
         let sent = self.add(payload);
         self.finish(sent, payload.len())
+    }
+
+    /// Whether a message of `len` bytes goes inline, once there is room for it.
+    #[inline]
+    pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, Unsent> {
+        self.check()?;
+        if len > self.inline_max {
+            return Ok(false);
+        }
+        self.append_owed()?;
+        match self.producer.has_room(len) {
+            Ok(true) => Ok(true),
+            Ok(false) => Err(Unsent::Full),
+            Err(violation) => Err(self.violated(violation)),
+        }
+    }
+
+    /// Sends an inline message that `fill` writes in place, after
+    /// [`prepare_inline`](Self::prepare_inline).
+    #[inline]
+    pub(crate) fn send_inline(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Unsent> {
+        self.is_filling = true;
+        let added = self.producer.append_with(Kind::Data, 0, len, fill);
+        self.is_filling = false;
+        let added = added.map_err(|error| match error {
+            AppendError::Full => Unsent::Full,
+            AppendError::Violation(violation) => self.violated(violation),
+        });
+        self.finish(added, len)
     }
 
     /// Sends a message; under `Overflow` in pieces if no memory is left.
@@ -268,9 +310,17 @@ impl WallSender {
         if self.records_waker.look_insistently() == Wake::Ring {
             self.wall.ring(Sleeping::ForRecords);
         }
-        self.wall.room.drain().map_err(crate::transport::waiting_failed)?;
         self.counters.add(sending::SLEEPS, 1);
         self.sleeper.arm(quiet);
+        Ok(())
+    }
+
+    /// Takes rings that nobody waited for: a foreign event loop would find them again and again.
+    pub(crate) fn drain(&mut self) -> Result<(), Fault> {
+        let is_gone = self.wall.sleep_for_room(Some(Instant::now()));
+        if is_gone.map_err(crate::transport::waiting_failed)? {
+            self.note_hang_up();
+        }
         Ok(())
     }
 
@@ -315,8 +365,13 @@ impl WallSender {
 
     /// Whether sending makes sense at all.
     #[inline]
-    fn check(&self) -> Result<(), Unsent> {
+    fn check(&mut self) -> Result<(), Unsent> {
         self.wall.check().map_err(Unsent::Fault)?;
+        if self.is_filling {
+            // The caller's code panicked half-way through a message: it never was.
+            self.is_filling = false;
+            self.roll_back();
+        }
         self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)))
     }
 
@@ -399,30 +454,41 @@ impl WallSender {
     /// Makes the open batch visible and wakes the receiver if it sleeps.
     #[inline]
     pub(super) fn publish(&mut self) -> Result<(), Unsent> {
+        let was_rung = self.records_waker.look_early();
+        if was_rung {
+            self.ring();
+        }
         self.producer.publish();
         self.batch_blocks.clear();
         self.growth.told();
-        match self.records_waker.look() {
+        let woken = match self.records_waker.look() {
             Wake::No => {
                 self.unheard += 1;
                 if self.unheard >= UNHEARD_MAX { self.listen_for_life() } else { Ok(()) }
             }
+            Wake::Rung if was_rung => Ok(()),
             other => self.wake(other),
-        }
+        };
+        self.producer.zero_ahead();
+        woken
+    }
+
+    #[cold]
+    fn ring(&mut self) {
+        self.wall.ring(Sleeping::ForRecords);
+        self.unheard = 0;
+        self.counters.add(sending::BELLS, 1);
+        self.rung_at = Some(Instant::now());
     }
 
     #[cold]
     fn wake(&mut self, wake: Wake) -> Result<(), Unsent> {
         match wake {
-            Wake::Ring => {
-                self.unheard = 0;
-                self.counters.add(sending::BELLS, 1);
-                self.wall.ring(Sleeping::ForRecords);
-            }
+            Wake::Ring => self.ring(),
             Wake::Rung => {
-                // It was rung and has not looked yet: it may be busy, stopped or dead.
-                self.unheard += 1;
-                if self.unheard.is_power_of_two() || self.unheard >= UNHEARD_MAX {
+                // It was rung and has not come for the next message yet: busy, stopped or dead.
+                if self.rung_at.is_none_or(|then| then.elapsed() >= RUNG_TIME_MAX) {
+                    self.rung_at = Some(Instant::now());
                     return self.listen_for_life();
                 }
             }
