@@ -2,7 +2,7 @@
 //! The project's own commands, run as `cargo xtask COMMAND`.
 //!
 //! ```text
-//! main ──▶ stages ──▶ tidy (source · length · lints · atomics · names · manifest · text · references)
+//! main ──▶ stages ──▶ tidy (source · length · lints · atomics · names · threads · manifest · text · references)
 //!     │          └──▶ faults, vectors
 //!     ├──▶ vectors (gen)
 //!     └──▶ fuzz

@@ -46,6 +46,8 @@ mod channel;
 mod config;
 mod connect;
 mod error;
+#[cfg(doctest)]
+mod guide;
 mod half;
 mod handshake;
 mod listen;
