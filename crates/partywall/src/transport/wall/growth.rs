@@ -118,6 +118,13 @@ impl WallSender {
 
     /// A block for a message of `len` bytes.
     pub(super) fn allocate(&mut self, len: usize) -> Result<Block, Unsent> {
+        match self.try_allocate(len) {
+            Err(Unsent::Full) => Err(self.no_room()),
+            other => other,
+        }
+    }
+
+    fn try_allocate(&mut self, len: usize) -> Result<Block, Unsent> {
         self.check_length(len as u64)?;
         self.reclaim()?;
         if let Some(block) = self.slab.allocate(len) {

@@ -280,8 +280,9 @@ impl WallSender {
         }
     }
 
-    pub(crate) const fn note_hang_up(&mut self) {
-        self.end = Some(Wall::disconnected());
+    pub(crate) fn note_hang_up(&mut self) {
+        let has_left = self.records_waker.is_gone();
+        self.end = Some(if has_left { Closed::Finished } else { Wall::disconnected() });
     }
 
     /// Tells the receiver that no more will come. Done once, by whoever drops the end.
@@ -347,7 +348,7 @@ impl WallSender {
         }
         match self.producer.has_room(size_of::<BlobBody>()) {
             Ok(true) => {}
-            Ok(false) => return Err((Unsent::Full, block)),
+            Ok(false) => return Err((self.no_room(), block)),
             Err(violation) => return Err((self.violated(violation), block)),
         }
         let place = self.slab.commit(block);
@@ -370,7 +371,7 @@ impl WallSender {
     pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), Unsent> {
         match self.producer.append_parts(kind, 0, parts) {
             Ok(()) => Ok(()),
-            Err(AppendError::Full) => Err(Unsent::Full),
+            Err(AppendError::Full) => Err(self.no_room()),
             Err(AppendError::Violation(violation)) => Err(self.violated(violation)),
         }
     }
@@ -476,6 +477,16 @@ impl WallSender {
                 Err(violation) => return Err(self.violated(violation)),
             }
         }
+    }
+
+    /// No room; from a neighbour that has left, none will come.
+    #[cold]
+    pub(super) fn no_room(&mut self) -> Unsent {
+        if !self.records_waker.is_gone() {
+            return Unsent::Full;
+        }
+        self.end = Some(Closed::Finished);
+        Unsent::Closed(Closed::Finished)
     }
 
     pub(super) fn violated(&self, violation: Violation) -> Unsent {
