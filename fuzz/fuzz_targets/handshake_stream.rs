@@ -22,6 +22,7 @@ use zerocopy::IntoBytes;
 
 /// Beyond the handshake's own time nothing may keep us.
 const TIME_MAX: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(200);
 
 fuzz_target!(|input: &[u8]| {
     let Some((choice, input)) = input.split_first() else { return };
@@ -77,7 +78,7 @@ fn patched(choice: u8, patches: &[u8]) -> Vec<u8> {
 fn accept(pieces: &[Vec<u8>], hangs_up: bool) {
     thread_local! {
         static LISTENER: RefCell<Listener> = RefCell::new(
-            Listener::bind_with(address("accept"), &config()).expect("nobody else has this name"),
+            Listener::bind_with(address("accept"), &config().handshake_timeout(HANDSHAKE_TIMEOUT)).expect("nobody else has this name"),
         );
     }
     LISTENER.with_borrow_mut(|listener| {
@@ -109,7 +110,10 @@ fn connect(pieces: Vec<Vec<u8>>) {
         static SERVER: SyncSender<Vec<Vec<u8>>> = serve();
     }
     SERVER.with(|server| server.send(pieces).expect("the server lives"));
-    match partywall::connect_with(address("connect"), &config()) {
+    match partywall::connect_with(
+        address("connect"),
+        &config().handshake_timeout(HANDSHAKE_TIMEOUT),
+    ) {
         Ok(channel) => use_it(channel),
         Err(partywall::ConnectError::Handshake(error)) => {
             assert!(!matches!(error, HandshakeError::System { .. }), "{error}");

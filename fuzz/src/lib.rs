@@ -41,7 +41,7 @@ pub fn config() -> Config {
         .memory_max(BYTES_MAX)
         .segments_max(SEGMENTS_MAX)
         .inline_max(256)
-        .handshake_timeout(Duration::from_millis(200))
+        .handshake_timeout(Duration::from_secs(60))
 }
 
 /// An abstract address that nobody else uses.
