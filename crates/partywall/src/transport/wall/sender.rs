@@ -72,6 +72,7 @@ impl WallSender {
         let mut slab = Slab::new(wall.limits.peer_releases);
         let first_bytes = parts.slab.len() as u64;
         slab.add_segment(0, parts.slab);
+        let peer_message = usize::try_from(wall.limits.peer_message).unwrap_or(usize::MAX);
         let mut counters = Counters::new(parts.counters);
         counters.set(sending::MEMORY, slab.bytes());
         Self {
@@ -81,7 +82,8 @@ impl WallSender {
             policy: config.back_pressure,
             owes_abort: false,
             counters,
-            inline_max: config.inline_max,
+            // Longer ones go where lengths are checked.
+            inline_max: config.inline_max.min(peer_message),
             spare: Vec::new(),
             reclaimer: Reclaimer::new(parts.release_ring, neighbour.clone(), word(RELEASED)),
             sleeper: Sleeper::new(parts.asleep),
@@ -256,10 +258,16 @@ impl WallSender {
     pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
         self.check()?;
         self.reclaim()?;
-        self.retire_idle(all);
-        let owed = self.append_owed();
-        self.publish()?;
-        owed
+        // Only so many retirements can be owed at a time.
+        loop {
+            self.retire_idle(all);
+            let owed = self.append_owed();
+            self.publish()?;
+            owed?;
+            if !all || !self.slab.has_idle_segment() {
+                return Ok(());
+            }
+        }
     }
 
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
@@ -453,7 +461,7 @@ impl WallSender {
     }
 
     /// Forgets what was appended but not published.
-    fn roll_back(&mut self) {
+    pub(super) fn roll_back(&mut self) {
         self.producer.abort();
         self.growth.untold();
         for id in std::mem::take(&mut self.batch_blocks) {
