@@ -79,6 +79,7 @@ impl WallSender {
         let mut slab = Slab::new(wall.limits.peer_releases);
         let first_bytes = parts.slab.len() as u64;
         slab.add_segment(0, parts.slab);
+        let peer_message = usize::try_from(wall.limits.peer_message).unwrap_or(usize::MAX);
         let mut counters = Counters::new(parts.counters);
         counters.set(sending::MEMORY, slab.bytes());
         Self {
@@ -88,7 +89,8 @@ impl WallSender {
             policy: config.back_pressure,
             owes_abort: false,
             counters,
-            inline_max: config.inline_max,
+            // Longer ones go where lengths are checked.
+            inline_max: config.inline_max.min(peer_message),
             is_filling: false,
             spare: Vec::new(),
             reclaimer: Reclaimer::new(parts.release_ring, neighbour.clone(), word(RELEASED)),
@@ -298,10 +300,16 @@ impl WallSender {
     pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
         self.check()?;
         self.reclaim()?;
-        self.retire_idle(all);
-        let owed = self.append_owed();
-        self.publish()?;
-        owed
+        // Only so many retirements can be owed at a time.
+        loop {
+            self.retire_idle(all);
+            let owed = self.append_owed();
+            self.publish()?;
+            owed?;
+            if !all || !self.slab.has_idle_segment() {
+                return Ok(());
+            }
+        }
     }
 
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
@@ -330,8 +338,9 @@ impl WallSender {
         }
     }
 
-    pub(crate) const fn note_hang_up(&mut self) {
-        self.end = Some(Wall::disconnected());
+    pub(crate) fn note_hang_up(&mut self) {
+        let has_left = self.records_waker.is_gone();
+        self.end = Some(if has_left { Closed::Finished } else { Wall::disconnected() });
     }
 
     /// Tells the receiver that no more will come. Done once, by whoever drops the end.
@@ -402,7 +411,7 @@ impl WallSender {
         }
         match self.producer.has_room(size_of::<BlobBody>()) {
             Ok(true) => {}
-            Ok(false) => return Err((Unsent::Full, block)),
+            Ok(false) => return Err((self.no_room(), block)),
             Err(violation) => return Err((self.violated(violation), block)),
         }
         let place = self.slab.commit(block);
@@ -425,7 +434,7 @@ impl WallSender {
     pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), Unsent> {
         match self.producer.append_parts(kind, 0, parts) {
             Ok(()) => Ok(()),
-            Err(AppendError::Full) => Err(Unsent::Full),
+            Err(AppendError::Full) => Err(self.no_room()),
             Err(AppendError::Violation(violation)) => Err(self.violated(violation)),
         }
     }
@@ -518,7 +527,7 @@ impl WallSender {
     }
 
     /// Forgets what was appended but not published.
-    fn roll_back(&mut self) {
+    pub(super) fn roll_back(&mut self) {
         self.producer.abort();
         self.growth.untold();
         for id in std::mem::take(&mut self.batch_blocks) {
@@ -542,6 +551,16 @@ impl WallSender {
                 Err(violation) => return Err(self.violated(violation)),
             }
         }
+    }
+
+    /// No room; from a neighbour that has left, none will come.
+    #[cold]
+    pub(super) fn no_room(&mut self) -> Unsent {
+        if !self.records_waker.is_gone() {
+            return Unsent::Full;
+        }
+        self.end = Some(Closed::Finished);
+        Unsent::Closed(Closed::Finished)
     }
 
     pub(super) fn violated(&self, violation: Violation) -> Unsent {
