@@ -16,9 +16,6 @@ use partywall::{Channel, Config, Listener, Receiver, Sender, TransportPolicy, Wa
 use super::cell::WaitName;
 use super::lane::{Door, Lane, Setup, Transport};
 
-/// Whether this build can measure it.
-pub const IS_BUILT: bool = true;
-
 /// The transport `wall`.
 pub struct Wall;
 
