@@ -1,8 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `partywall` command: a thin dispatcher, one file (or folder) per command.
+//!
+//! ```text
+//!   listen connect   pipe.rs, pipe_summary.rs          channel_options.rs   what they have in common
+//!   echo             echo/                             exit.rs              how commands end
+//!   doctor           doctor/                           quantity.rs          64k, 5s, 0600
+//!   bench            bench/                            manual.rs            completions, man pages
+//! ```
 #![forbid(unsafe_code)]
 
 mod bench;
+mod channel_options;
+mod connect;
+mod doctor;
+mod echo;
+mod exit;
+mod listen;
+mod manual;
+mod pipe;
+mod pipe_summary;
+mod quantity;
 
 use std::process::ExitCode;
 
@@ -10,7 +27,7 @@ use clap::{Parser, Subcommand};
 
 /// Local IPC over single-writer shared memory: measure it, try it, look into it.
 #[derive(Parser)]
-#[command(name = "partywall", version, max_term_width = 100)]
+#[command(name = "partywall", version = VERSION, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -20,14 +37,30 @@ struct Arguments {
 enum Command {
     /// Measure Partywall against sockets, pipes and the machine's own floor
     Bench(bench::Arguments),
+    Listen(listen::Arguments),
+    Connect(connect::Arguments),
+    Echo(echo::Arguments),
+    Doctor(doctor::Arguments),
+    Completions(manual::CompletionArguments),
+    Man(manual::ManArguments),
     /// The second process of a measurement; started by `bench`, never by hand
     #[command(hide = true)]
     BenchChild(bench::ChildArguments),
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return explain(&error),
+    };
+    let result = match arguments.command {
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Listen(arguments) => listen::run(&arguments),
+        Command::Connect(arguments) => connect::run(&arguments),
+        Command::Echo(arguments) => echo::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Completions(arguments) => manual::completions(&arguments),
+        Command::Man(arguments) => manual::man(&arguments),
         Command::BenchChild(arguments) => bench::run_child(&arguments),
     };
     match result {
@@ -38,3 +71,24 @@ fn main() -> ExitCode {
         }
     }
 }
+
+/// Help and version are no mistake; wrong usage is a failure like any other.
+fn explain(error: &clap::Error) -> ExitCode {
+    // If nobody reads the explanation, nothing is lost.
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// With the commit, so that a report of a fault says what was running.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PARTYWALL_COMMIT"), ")");
+
+const EXAMPLES: &str = "\
+Examples:
+  partywall doctor                                   what does this machine allow?
+  partywall bench                                    how fast is it here? in under a minute
+  partywall listen unix:/tmp/wall.sock > copy        a stream from one terminal …
+  partywall connect unix:/tmp/wall.sock < file       … to another
+  partywall echo serve --listen unix:/tmp/e.sock     there and back …
+  partywall echo run --connect unix:/tmp/e.sock      … counted, verified and timed
+
+`partywall COMMAND --help` has more examples for each.";

@@ -34,9 +34,9 @@ fn assert_complete(line: &Value) {
 
 #[test]
 fn ping() {
-    let lines =
-        lines(&["ping", "--size", "64,4k", "--transport", "uds,tcp,pipe,floor-spin,floor-eventfd"]);
-    assert_eq!(lines.len(), 9);
+    let every = "wall,uds,tcp,pipe,floor-spin,floor-eventfd";
+    let lines = lines(&["ping", "--size", "64,4k", "--transport", every, "--wait", "spin,park"]);
+    assert_eq!(lines.len(), 13, "the wall with both waits, the floor of eventfds without a size");
     for line in &lines {
         assert_complete(line);
         let at = |key: &str| line[key].as_u64().expect("a number");
@@ -47,15 +47,23 @@ fn ping() {
 
 #[test]
 fn flood() {
-    let lines = lines(&["flood", "--size", "64", "--transport", "uds,tcp,pipe,floor-spin"]);
-    assert_eq!(lines.len(), 4, "three streams, and the floor's round trip to compare with");
+    let lines = lines(&[
+        "flood",
+        "--size",
+        "64",
+        "--transport",
+        "wall,uds,tcp,pipe,floor-spin",
+        "--wait",
+        "park",
+    ]);
+    assert_eq!(lines.len(), 5, "four streams, and the floor's round trip to compare with");
     lines.iter().for_each(assert_complete);
 }
 
 #[test]
 fn rate() {
-    let lines = lines(&["rate", "--rate", "1k", "--transport", "uds,pipe"]);
-    assert_eq!(lines.len(), 2);
+    let lines = lines(&["rate", "--rate", "1k", "--transport", "wall,uds,pipe", "--wait", "park"]);
+    assert_eq!(lines.len(), 3);
     for line in &lines {
         assert_complete(line);
         assert_eq!(line["rate"], 1000);
@@ -66,8 +74,18 @@ fn rate() {
 
 #[test]
 fn crowd() {
-    let lines = lines(&["crowd", "--pairs", "3", "--busy", "1", "--transport", "uds,tcp"]);
-    assert_eq!(lines.len(), 2);
+    let lines = lines(&[
+        "crowd",
+        "--pairs",
+        "3",
+        "--busy",
+        "1",
+        "--transport",
+        "wall,uds,tcp",
+        "--wait",
+        "adaptive",
+    ]);
+    assert_eq!(lines.len(), 3);
     for line in &lines {
         assert_complete(line);
         assert_eq!(line["streams"], 3);
@@ -76,12 +94,14 @@ fn crowd() {
 
 #[test]
 fn connect() {
-    let lines = lines(&["connect", "--transport", "uds,tcp"]);
-    assert_eq!(lines.len(), 4);
+    let lines = lines(&["connect", "--transport", "wall,uds,tcp"]);
+    assert_eq!(lines.len(), 6);
     lines.iter().for_each(assert_complete);
     assert!(lines[0]["descriptors_per_session"].as_f64().expect("a number") >= 1.0);
-    assert_eq!(lines[2]["scenario"], "idle");
-    assert_eq!(lines[2]["idle_wakeups"], 0, "a receiver in read() sleeps");
+    for line in &lines[3..] {
+        assert_eq!(line["scenario"], "idle");
+        assert_eq!(line["idle_wakeups"], 0, "whoever waits for nothing sleeps: {line}");
+    }
 }
 
 #[test]

@@ -9,7 +9,9 @@ use crate::error::{Fault, SendError, TrySendError};
 use crate::receiver::Armed;
 use crate::shared::SharedSender;
 use crate::stats::SenderStats;
-use crate::transport::{Memory, Progress, Room, SendWire, Unsent, Waited, wait_for_room};
+use crate::transport::{
+    Glance, Memory, Progress, Room, SendWire, Unsent, Waited, wait_for_room, waiting_failed,
+};
 use crate::wait::{Spinner, Wait};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -23,6 +25,8 @@ use std::time::Instant;
 pub struct Sender {
     wire: Option<SendWire>,
     room: Room,
+    /// The glance before the last attempt that found no room: what `arm` compares with.
+    seen: Glance,
     wait: Wait,
     spinner: Spinner,
     policy: BackPressure,
@@ -31,6 +35,7 @@ pub struct Sender {
 impl Sender {
     pub(crate) fn new(wire: SendWire, config: &Config) -> Self {
         Self {
+            seen: wire.room().glance(),
             room: wire.room(),
             wire: Some(wire),
             wait: config.wait,
@@ -77,7 +82,35 @@ impl Sender {
     /// [`TrySendError::Full`] if there is no room now, and as [`send`](Self::send).
     #[inline]
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
-        Ok(self.wire()?.try_send(payload)?)
+        match self.wire()?.try_send(payload) {
+            Err(Unsent::Full) => self.try_again(|wire| wire.try_send(payload)),
+            other => Ok(other?),
+        }
+    }
+
+    /// Sends a message of `len` bytes that `fill` writes where the receiver will read it: in the ring
+    /// if it is short, in shared memory if it is long. `fill` must write every byte: what it finds is
+    /// unspecified, though never anything of another process.
+    ///
+    /// The fastest way to send. If `fill` panics, nothing is sent.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); `fill` may then not have been called.
+    #[inline]
+    pub fn send_with(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
+        let waits = self.policy != BackPressure::Error;
+        let is_inline = match self.wire()?.prepare_inline(len) {
+            Err(Unsent::Full) if waits => {
+                self.drive(None, waits, |wire| wire.prepare_inline(len))?
+            }
+            other => other?,
+        };
+        if is_inline {
+            return Ok(self.wire()?.send_inline(len, fill)?);
+        }
+        let mut reserved = self.reserve(len)?;
+        fill(&mut reserved);
+        reserved.commit()
     }
 
     /// Memory for a message of `len` bytes, to be filled in place and committed. A large one is the
@@ -119,7 +152,10 @@ impl Sender {
     /// # Errors
     /// As [`try_send`](Self::try_send).
     pub fn try_reserve(&mut self, len: usize) -> Result<Reservation<'_>, TrySendError> {
-        let memory = self.wire()?.reserve(len)?;
+        let memory = match self.wire()?.reserve(len) {
+            Err(Unsent::Full) => self.try_again(|wire| wire.reserve(len))?,
+            other => other?,
+        };
         let holder = Holder::Exclusive(self);
         Ok(Reservation { holder, memory: Some(memory), deadline: None })
     }
@@ -169,10 +205,17 @@ impl Sender {
     /// # Errors
     /// [`Fault`] if the channel is broken.
     pub fn arm(&mut self) -> Result<Armed, Fault> {
-        let seen = self.room.glance();
         let Some(wire) = &mut self.wire else { return Ok(Armed::Ready) };
+        wire.drain()?;
         wire.arm(false)?;
-        if self.room.glance() == seen { Ok(Armed::Armed) } else { Ok(Armed::Ready) }
+        // Takes from the descriptor what is not meant for us and would keep it readable; hears of a
+        // hang-up, which the next attempt then reports.
+        if self.room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
+            wire.note_hang_up();
+            return Ok(Armed::Ready);
+        }
+        // Compared with the glance *before* the attempt that failed: room that came since counts.
+        if self.room.glance() == self.seen { Ok(Armed::Armed) } else { Ok(Armed::Ready) }
     }
 
     /// A sender that any number of threads may use at a time.
@@ -193,6 +236,16 @@ impl Sender {
     #[inline]
     fn wire(&mut self) -> Result<&mut SendWire, Unsent> {
         self.wire.as_mut().ok_or(Unsent::Full)
+    }
+
+    /// The attempt after which a foreign event loop arms: a glance goes before it.
+    #[cold]
+    fn try_again<T>(
+        &mut self,
+        attempt: impl FnOnce(&mut SendWire) -> Result<T, Unsent>,
+    ) -> Result<T, TrySendError> {
+        self.seen = self.room.glance();
+        Ok(attempt(self.wire()?)?)
     }
 
     #[inline]
@@ -243,6 +296,7 @@ impl Sender {
         loop {
             let Some(wire) = &mut self.wire else { return Err(SendError::Full) };
             let seen = self.room.glance();
+            self.seen = seen;
             match attempt(wire) {
                 Err(Unsent::Full) if waits => {}
                 other => return other.map_err(SendError::from),
@@ -325,7 +379,10 @@ impl Reservation<'_> {
         let memory = &mut self.memory;
         let sent = match &mut self.holder {
             Holder::Exclusive(sender) => {
-                sender.wire().and_then(|wire| attempt(wire, memory)).map_err(TrySendError::from)
+                match sender.wire().and_then(|wire| attempt(wire, memory)) {
+                    Err(Unsent::Full) => sender.try_again(|wire| attempt(wire, memory)),
+                    other => other.map_err(TrySendError::from),
+                }
             }
             Holder::Shared(sender) => sender.attempt(|wire| attempt(wire, memory)),
         };

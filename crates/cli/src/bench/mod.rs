@@ -114,9 +114,6 @@ fn show(arguments: &Arguments, lines: &[Line], shown: &Shown, machine: &Machine)
     if !shown.notes.is_empty() {
         println!("{}\n", shown.notes);
     }
-    if !wall::IS_BUILT {
-        println!("Partywall's own columns are empty: this build has no wall transport.\n");
-    }
     if arguments.touch == pattern::Touch::None {
         println!("Payloads were NOT touched (--touch none).\n");
     }

@@ -163,6 +163,30 @@ impl SendWire {
         on!(self, end => end.give_up(payload, progress))
     }
 
+    /// Whether a message of `len` bytes can now be sent with [`send_inline`](Self::send_inline), or
+    /// goes another way.
+    #[inline]
+    pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, Unsent> {
+        match self {
+            Self::Wall(end) => end.prepare_inline(len),
+            Self::Socket(_) => Ok(false),
+        }
+    }
+
+    /// Sends an inline message that `fill` writes in place.
+    #[inline]
+    pub(crate) fn send_inline(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Unsent> {
+        match self {
+            Self::Wall(end) => end.send_inline(len, fill),
+            // Not reached: nothing goes inline on a socket.
+            Self::Socket(_) => Err(Unsent::Full),
+        }
+    }
+
     /// Memory for a message of `len` bytes.
     pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
         on!(self, end => end.reserve(len))
@@ -215,6 +239,14 @@ impl SendWire {
     /// Declares that we are about to sleep until room comes.
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
         on!(self, end => end.arm(quiet))
+    }
+
+    /// Takes wake-ups that nobody waited for, before somebody polls the descriptor.
+    pub(crate) fn drain(&mut self) -> Result<(), Fault> {
+        match self {
+            Self::Wall(end) => end.drain(),
+            Self::Socket(_) => Ok(()),
+        }
     }
 
     /// Declares that we are awake.
@@ -361,10 +393,10 @@ pub(crate) fn until(wait: Wait, deadline: Option<Instant>) -> Option<Instant> {
 }
 
 /// What an attempt to receive found.
-#[derive(Debug)]
-pub(crate) enum Found<T> {
-    /// This.
-    Some(T),
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// A message, which is now the current one.
+    Message,
     /// Nothing yet.
     Nothing,
     /// Nothing any more.
@@ -379,32 +411,29 @@ pub(crate) enum RecvWire {
 }
 
 impl RecvWire {
-    /// Takes the next message. A `patient` caller waits if there is nothing.
+    /// Finds the next message and makes it the current one. A `patient` caller waits if there is
+    /// nothing.
     #[inline]
-    pub(crate) fn try_recv(&mut self, patient: bool) -> Result<Found<Message>, Fault> {
-        match self {
-            Self::Wall(end) => end.try_recv(),
-            Self::Socket(end) => end.try_recv(patient),
-        }
-    }
-
-    /// Finds the next message: if it lies inline, without taking it. [`current`](Self::current) then
-    /// shows its bytes and [`done`](Self::done) goes on.
-    #[inline]
-    pub(crate) fn find(&mut self, patient: bool) -> Result<Found<Option<Message>>, Fault> {
+    pub(crate) fn find(&mut self, patient: bool) -> Result<Found, Fault> {
         match self {
             Self::Wall(end) => end.find(),
             Self::Socket(end) => end.find(patient),
         }
     }
 
-    /// The bytes of the inline message that [`find`](Self::find) found.
+    /// The bytes of the current message.
     #[inline]
     pub(crate) fn current(&self) -> &[u8] {
         on!(self, end => end.current())
     }
 
-    /// Goes on behind it.
+    /// Takes the current message: one that lies inline is copied.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Message {
+        on!(self, end => end.take())
+    }
+
+    /// Goes on behind the current message, if it was not taken.
     #[inline]
     pub(crate) fn done(&mut self) {
         on!(self, end => end.done());

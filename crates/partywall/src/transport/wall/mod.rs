@@ -19,6 +19,7 @@ mod counters;
 mod door;
 mod fragments;
 mod growth;
+mod lag;
 mod receiver;
 mod segments;
 mod sender;
@@ -257,6 +258,8 @@ impl Wall {
 
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let woken = self.records.sleep(deadline)?;
+        // Whoever is woken by a message is likely to answer, and then looks whether the neighbour sleeps.
+        self.neighbour.prefetch(word(ASLEEP_RECORDS));
         Ok(self.heed(woken, &self.room))
     }
 

@@ -24,6 +24,7 @@ use partywall_ring::{
     AppendError, Block, OwnMem, PeerMem, Producer, Reclaimer, Slab, Sleeper, Wake, Waker,
 };
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -39,6 +40,8 @@ pub(crate) struct WallSender {
     pub(super) owes_abort: bool,
     pub(super) counters: Counters,
     inline_max: usize,
+    /// The caller's code is writing a message in place.
+    is_filling: bool,
     /// The memory of the last small reservation.
     spare: Vec<u8>,
     reclaimer: Reclaimer,
@@ -51,6 +54,8 @@ pub(crate) struct WallSender {
     unheard: u32,
     /// What it had consumed at the last sign of life.
     heard_at: u64,
+    /// When it was rung last.
+    rung_at: Option<Instant>,
 }
 
 /// What a sending end is made of.
@@ -65,6 +70,8 @@ pub(super) struct Parts {
 
 /// After so many commits without a sign of life from an awake neighbour, ask the system.
 const UNHEARD_MAX: u32 = 256;
+/// After so long without an answer to a ring, ask the system; not more often.
+const RUNG_TIME_MAX: Duration = Duration::from_millis(5);
 
 impl WallSender {
     pub(super) fn new(wall: Arc<Wall>, parts: Parts, config: &Config) -> Self {
@@ -72,6 +79,7 @@ impl WallSender {
         let mut slab = Slab::new(wall.limits.peer_releases);
         let first_bytes = parts.slab.len() as u64;
         slab.add_segment(0, parts.slab);
+        let peer_message = usize::try_from(wall.limits.peer_message).unwrap_or(usize::MAX);
         let mut counters = Counters::new(parts.counters);
         counters.set(sending::MEMORY, slab.bytes());
         Self {
@@ -81,7 +89,9 @@ impl WallSender {
             policy: config.back_pressure,
             owes_abort: false,
             counters,
-            inline_max: config.inline_max,
+            // Longer ones go where lengths are checked.
+            inline_max: config.inline_max.min(peer_message),
+            is_filling: false,
             spare: Vec::new(),
             reclaimer: Reclaimer::new(parts.release_ring, neighbour.clone(), word(RELEASED)),
             sleeper: Sleeper::new(parts.asleep),
@@ -90,6 +100,7 @@ impl WallSender {
             end: None,
             unheard: 0,
             heard_at: 0,
+            rung_at: None,
             wall,
         }
     }
@@ -104,6 +115,39 @@ impl WallSender {
         self.check()?;
         let sent = self.add(payload);
         self.finish(sent, payload.len())
+    }
+
+    /// Whether a message of `len` bytes goes inline, once there is room for it.
+    #[inline]
+    pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, Unsent> {
+        self.check()?;
+        if len > self.inline_max {
+            return Ok(false);
+        }
+        self.append_owed()?;
+        match self.producer.has_room(len) {
+            Ok(true) => Ok(true),
+            Ok(false) => Err(Unsent::Full),
+            Err(violation) => Err(self.violated(violation)),
+        }
+    }
+
+    /// Sends an inline message that `fill` writes in place, after
+    /// [`prepare_inline`](Self::prepare_inline).
+    #[inline]
+    pub(crate) fn send_inline(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Unsent> {
+        self.is_filling = true;
+        let added = self.producer.append_with(Kind::Data, 0, len, fill);
+        self.is_filling = false;
+        let added = added.map_err(|error| match error {
+            AppendError::Full => Unsent::Full,
+            AppendError::Violation(violation) => self.violated(violation),
+        });
+        self.finish(added, len)
     }
 
     /// Sends a message; under `Overflow` in pieces if no memory is left.
@@ -256,10 +300,16 @@ impl WallSender {
     pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
         self.check()?;
         self.reclaim()?;
-        self.retire_idle(all);
-        let owed = self.append_owed();
-        self.publish()?;
-        owed
+        // Only so many retirements can be owed at a time.
+        loop {
+            self.retire_idle(all);
+            let owed = self.append_owed();
+            self.publish()?;
+            owed?;
+            if !all || !self.slab.has_idle_segment() {
+                return Ok(());
+            }
+        }
     }
 
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
@@ -268,9 +318,17 @@ impl WallSender {
         if self.records_waker.look_insistently() == Wake::Ring {
             self.wall.ring(Sleeping::ForRecords);
         }
-        self.wall.room.drain().map_err(crate::transport::waiting_failed)?;
         self.counters.add(sending::SLEEPS, 1);
         self.sleeper.arm(quiet);
+        Ok(())
+    }
+
+    /// Takes rings that nobody waited for: a foreign event loop would find them again and again.
+    pub(crate) fn drain(&mut self) -> Result<(), Fault> {
+        let is_gone = self.wall.sleep_for_room(Some(Instant::now()));
+        if is_gone.map_err(crate::transport::waiting_failed)? {
+            self.note_hang_up();
+        }
         Ok(())
     }
 
@@ -280,8 +338,9 @@ impl WallSender {
         }
     }
 
-    pub(crate) const fn note_hang_up(&mut self) {
-        self.end = Some(Wall::disconnected());
+    pub(crate) fn note_hang_up(&mut self) {
+        let has_left = self.records_waker.is_gone();
+        self.end = Some(if has_left { Closed::Finished } else { Wall::disconnected() });
     }
 
     /// Tells the receiver that no more will come. Done once, by whoever drops the end.
@@ -315,8 +374,13 @@ impl WallSender {
 
     /// Whether sending makes sense at all.
     #[inline]
-    fn check(&self) -> Result<(), Unsent> {
+    fn check(&mut self) -> Result<(), Unsent> {
         self.wall.check().map_err(Unsent::Fault)?;
+        if self.is_filling {
+            // The caller's code panicked half-way through a message: it never was.
+            self.is_filling = false;
+            self.roll_back();
+        }
         self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)))
     }
 
@@ -347,7 +411,7 @@ impl WallSender {
         }
         match self.producer.has_room(size_of::<BlobBody>()) {
             Ok(true) => {}
-            Ok(false) => return Err((Unsent::Full, block)),
+            Ok(false) => return Err((self.no_room(), block)),
             Err(violation) => return Err((self.violated(violation), block)),
         }
         let place = self.slab.commit(block);
@@ -370,7 +434,7 @@ impl WallSender {
     pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), Unsent> {
         match self.producer.append_parts(kind, 0, parts) {
             Ok(()) => Ok(()),
-            Err(AppendError::Full) => Err(Unsent::Full),
+            Err(AppendError::Full) => Err(self.no_room()),
             Err(AppendError::Violation(violation)) => Err(self.violated(violation)),
         }
     }
@@ -399,30 +463,41 @@ impl WallSender {
     /// Makes the open batch visible and wakes the receiver if it sleeps.
     #[inline]
     pub(super) fn publish(&mut self) -> Result<(), Unsent> {
+        let was_rung = self.records_waker.look_early();
+        if was_rung {
+            self.ring();
+        }
         self.producer.publish();
         self.batch_blocks.clear();
         self.growth.told();
-        match self.records_waker.look() {
+        let woken = match self.records_waker.look() {
             Wake::No => {
                 self.unheard += 1;
                 if self.unheard >= UNHEARD_MAX { self.listen_for_life() } else { Ok(()) }
             }
+            Wake::Rung if was_rung => Ok(()),
             other => self.wake(other),
-        }
+        };
+        self.producer.zero_ahead();
+        woken
+    }
+
+    #[cold]
+    fn ring(&mut self) {
+        self.wall.ring(Sleeping::ForRecords);
+        self.unheard = 0;
+        self.counters.add(sending::BELLS, 1);
+        self.rung_at = Some(Instant::now());
     }
 
     #[cold]
     fn wake(&mut self, wake: Wake) -> Result<(), Unsent> {
         match wake {
-            Wake::Ring => {
-                self.unheard = 0;
-                self.counters.add(sending::BELLS, 1);
-                self.wall.ring(Sleeping::ForRecords);
-            }
+            Wake::Ring => self.ring(),
             Wake::Rung => {
-                // It was rung and has not looked yet: it may be busy, stopped or dead.
-                self.unheard += 1;
-                if self.unheard.is_power_of_two() || self.unheard >= UNHEARD_MAX {
+                // It was rung and has not come for the next message yet: busy, stopped or dead.
+                if self.rung_at.is_none_or(|then| then.elapsed() >= RUNG_TIME_MAX) {
+                    self.rung_at = Some(Instant::now());
                     return self.listen_for_life();
                 }
             }
@@ -452,7 +527,7 @@ impl WallSender {
     }
 
     /// Forgets what was appended but not published.
-    fn roll_back(&mut self) {
+    pub(super) fn roll_back(&mut self) {
         self.producer.abort();
         self.growth.untold();
         for id in std::mem::take(&mut self.batch_blocks) {
@@ -476,6 +551,16 @@ impl WallSender {
                 Err(violation) => return Err(self.violated(violation)),
             }
         }
+    }
+
+    /// No room; from a neighbour that has left, none will come.
+    #[cold]
+    pub(super) fn no_room(&mut self) -> Unsent {
+        if !self.records_waker.is_gone() {
+            return Unsent::Full;
+        }
+        self.end = Some(Closed::Finished);
+        Unsent::Closed(Closed::Finished)
     }
 
     pub(super) fn violated(&self, violation: Violation) -> Unsent {

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory and files: what limits there are, and what runs into them.
+
+use partywall_sys::{cgroup, limits};
+
+use super::finding::{Finding, Severity};
+use crate::quantity::size_name;
+
+/// Looks at memory.
+pub fn look() -> Vec<Finding> {
+    vec![
+        available(limits::memory_available()),
+        group(cgroup::memory_max(), cgroup::memory_current(), cgroup::memory_shared()),
+        file_size(limits::file_size().soft),
+        address_space(limits::address_space().soft),
+        overcommit(limits::overcommit_policy()),
+        huge_pages(limits::huge_shared_memory().as_deref()),
+        remove_ipc(limits::remove_ipc()),
+    ]
+}
+
+fn available(bytes: Option<u64>) -> Finding {
+    let subject = "memory";
+    let shared = limits::memory_shared().map_or(String::new(), |bytes| {
+        format!(", {} shared by all processes now", size_name(bytes))
+    });
+    match bytes {
+        None => Finding::told(
+            Severity::Note,
+            subject,
+            "MemAvailable cannot be read",
+            "mount /proc if this is a sandbox",
+        ),
+        Some(bytes) if bytes < MEMORY_WANTED => Finding::told(
+            Severity::Warn,
+            subject,
+            format!("{} available{shared}", size_name(bytes)),
+            "set Config::memory_max (--memory) below its default of 64 MiB, or free memory",
+        ),
+        Some(bytes) => Finding::ok(subject, format!("{} available{shared}", size_name(bytes))),
+    }
+}
+
+fn group(max: Option<u64>, current: Option<u64>, shared: Option<u64>) -> Finding {
+    let subject = "cgroup memory";
+    let Some(max) = max else { return Finding::ok(subject, "no limit") };
+    let left = max.saturating_sub(current.unwrap_or(0));
+    let shared =
+        shared.map_or(String::new(), |bytes| format!(", {} of it shared", size_name(bytes)));
+    let state = format!(
+        "limit {}, {} used{shared}",
+        size_name(max),
+        current.map_or("unknown".to_owned(), size_name)
+    );
+    if left < MEMORY_WANTED {
+        return Finding::told(
+            Severity::Warn,
+            subject,
+            state,
+            "shared memory counts for the group of whoever sends, and beyond the limit the kernel kills: \
+             raise memory.max, or lower Config::memory_max",
+        );
+    }
+    Finding::ok(subject, state)
+}
+
+fn file_size(soft: Option<u64>) -> Finding {
+    let subject = "RLIMIT_FSIZE";
+    match soft {
+        None => Finding::ok(subject, "unlimited"),
+        Some(bytes) if bytes < HALF_BYTES => Finding::told(
+            Severity::Fail,
+            subject,
+            format!("{}: no half can be made", size_name(bytes)),
+            "memfds are files to this limit: `ulimit -f unlimited`",
+        ),
+        Some(bytes) if bytes < MEMORY_DEFAULT => Finding::told(
+            Severity::Warn,
+            subject,
+            size_name(bytes),
+            "memfds are files to this limit, and no memory segment can be larger: `ulimit -f unlimited`",
+        ),
+        Some(bytes) => Finding::ok(subject, size_name(bytes)),
+    }
+}
+
+fn address_space(soft: Option<u64>) -> Finding {
+    let subject = "RLIMIT_AS";
+    match soft {
+        None => Finding::ok(subject, "unlimited"),
+        Some(bytes) if bytes < 2 * MEMORY_DEFAULT => Finding::told(
+            Severity::Warn,
+            subject,
+            size_name(bytes),
+            "both halves of a channel are mapped: `ulimit -v unlimited`, or lower Config::memory_max",
+        ),
+        Some(bytes) => Finding::ok(subject, size_name(bytes)),
+    }
+}
+
+fn overcommit(policy: Option<u64>) -> Finding {
+    let subject = "overcommit";
+    match policy {
+        Some(2) => Finding::told(
+            Severity::Note,
+            subject,
+            "2: the kernel promises no more memory than there is",
+            "nothing: large messages then get an error instead of a killed process",
+        ),
+        Some(policy) => Finding::ok(subject, policy.to_string()),
+        None => Finding::ok(subject, "not known"),
+    }
+}
+
+fn huge_pages(shmem: Option<&str>) -> Finding {
+    let subject = "shmem huge pages";
+    match shmem {
+        Some(mode @ ("always" | "force")) => Finding::told(
+            Severity::Note,
+            subject,
+            mode.to_owned(),
+            "small channels ask to be left out of it; `advise` in \
+             /sys/kernel/mm/transparent_hugepage/shmem_enabled saves memory for other programs, too",
+        ),
+        Some(mode) => Finding::ok(subject, mode.to_owned()),
+        None => Finding::ok(subject, "not known to this kernel"),
+    }
+}
+
+fn remove_ipc(removes: Option<bool>) -> Finding {
+    let subject = "RemoveIPC";
+    match removes {
+        None => Finding::ok(subject, "not configured; memfds are not concerned"),
+        Some(true) => Finding::ok(subject, "yes; memfds are not concerned, files in /dev/shm are"),
+        Some(false) => Finding::ok(subject, "no"),
+    }
+}
+
+/// What a channel may take by default: `Config::memory_max`.
+const MEMORY_DEFAULT: u64 = 64 << 20;
+
+/// Two sides of one channel.
+const MEMORY_WANTED: u64 = 2 * MEMORY_DEFAULT;
+
+/// One side of a channel at rest.
+const HALF_BYTES: u64 = 192 << 10;

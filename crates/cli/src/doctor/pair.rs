@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A real channel, both sides within this process: which transport it gets and why, and what it costs.
+//!
+//! Descriptors and mappings are counted before and after, so that the numbers are those of this build.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use partywall::{Channel, Listener, NoWall, Transport};
+use partywall_sys::limits;
+use partywall_sys::process::{Process, mappings, open_descriptors};
+
+use super::finding::{Finding, Severity};
+use crate::quantity::time_name;
+
+/// Makes a channel and looks at it.
+pub fn look() -> Vec<Finding> {
+    let directory = match Directory::make() {
+        Ok(directory) => directory,
+        Err(error) => {
+            let state = format!("no directory for a socket can be made: {error}");
+            let advice = "set TMPDIR to a directory that this user can write to";
+            return vec![Finding::told(Severity::Fail, "channel", state, advice)];
+        }
+    };
+    let before = Held::now();
+    let started = Instant::now();
+    match make(&directory.0) {
+        Err(reason) => {
+            let advice = "see the findings above: one of them is likely the cause";
+            vec![Finding::told(Severity::Fail, "channel", reason, advice)]
+        }
+        Ok((ours, theirs)) => {
+            let took = started.elapsed();
+            let cost = Held::now().since(before);
+            let findings =
+                vec![transport(&ours, took), works(ours, theirs), descriptors(cost), maps(cost)];
+            findings
+        }
+    }
+}
+
+fn transport(channel: &Channel, took: Duration) -> Finding {
+    let state = format!("{}, set up in {}", channel.transport(), time_name(took));
+    let why = match channel.transport() {
+        Transport::Wall => return Finding::ok("transport", state),
+        Transport::Socket(why) => why,
+        _ => return Finding::ok("transport", state),
+    };
+    let advice = match why {
+        NoWall::Memfd => "see the kernel's features above",
+        NoWall::Memory => "see the memory limits above",
+        NoWall::Descriptors => "raise `ulimit -n`, or let the security module pass descriptors",
+        _ => "see the findings above",
+    };
+    Finding::told(Severity::Fail, "transport", state, advice)
+}
+
+/// A message each way, and what the other side is taken for.
+fn works(mut ours: Channel, mut theirs: Channel) -> Finding {
+    let trust = format!("{:?}", ours.peer().trust).to_lowercase();
+    let deadline = Instant::now() + PATIENCE;
+    let message = vec![7; 100_000];
+    let there_and_back = ours
+        .send_deadline(&message, deadline)
+        .map_err(|error| error.to_string())
+        .and_then(|()| theirs.recv_deadline(deadline).map_err(|error| error.to_string()))
+        .and_then(|got| theirs.send_deadline(&got, deadline).map_err(|error| error.to_string()))
+        .and_then(|()| ours.recv_deadline(deadline).map_err(|error| error.to_string()));
+    match there_and_back {
+        Ok(got) if got == message => {
+            Finding::ok("channel", format!("works; trust within one user: {trust}"))
+        }
+        Ok(_) => Finding::told(
+            Severity::Fail,
+            "channel",
+            "a message came back changed",
+            "report this, with the output of `partywall doctor --json`",
+        ),
+        Err(reason) => Finding::told(
+            Severity::Fail,
+            "channel",
+            reason,
+            "report this, with the output of `partywall doctor --json`",
+        ),
+    }
+}
+
+fn descriptors(cost: Held) -> Finding {
+    let subject = "descriptors";
+    let limit = limits::descriptors();
+    let each = (cost.descriptors / 2).max(1);
+    let Some(soft) = limit.soft else {
+        return Finding::ok(subject, format!("{each} for each idle channel and side; no limit"));
+    };
+    let channels = soft.saturating_sub(SPARE) / each;
+    let state = format!("limit {soft}, {each} for each idle channel and side: {channels} channels");
+    if channels >= CHANNELS_WANTED {
+        return Finding::ok(subject, state);
+    }
+    let hard = limit.hard.map_or("unlimited".to_owned(), |hard| hard.to_string());
+    let advice = format!("for more channels raise it: `ulimit -n` (up to {hard}), or LimitNOFILE=");
+    Finding::told(Severity::Note, subject, state, advice)
+}
+
+fn maps(cost: Held) -> Finding {
+    let subject = "vm.max_map_count";
+    let each = (cost.mappings / 2).max(1);
+    let Some(max) = limits::mappings_max() else {
+        return Finding::ok(subject, "not known");
+    };
+    let channels = max / each;
+    let state = format!("{max}, {each} for each channel and side: {channels} channels");
+    if channels >= CHANNELS_WANTED {
+        return Finding::ok(subject, state);
+    }
+    let advice = "for more channels: `sysctl vm.max_map_count=262144`";
+    Finding::told(Severity::Note, subject, state, advice)
+}
+
+/// A connected pair; the listener is gone again.
+fn make(directory: &Path) -> Result<(Channel, Channel), String> {
+    let address = format!("unix:{}", directory.join("doctor.sock").display());
+    let mut listener = Listener::bind(&address).map_err(|error| error.to_string())?;
+    thread::scope(|scope| {
+        let client = scope.spawn(|| partywall::connect(&address));
+        let server = listener.accept_deadline(Instant::now() + PATIENCE);
+        let client = client.join().map_err(|_| "connecting panicked".to_owned())?;
+        let client = client.map_err(|error| error.to_string())?;
+        Ok((client, server.map_err(|error| error.to_string())?))
+    })
+}
+
+/// What this process holds.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    descriptors: u64,
+    mappings: u64,
+}
+
+impl Held {
+    fn now() -> Self {
+        let descriptors = open_descriptors(Process::Own).map_or(0, |open| open.len() as u64);
+        // Only what is shared: the heap comes and goes.
+        let shared = |maps: Vec<_>| maps.iter().filter(is_memfd).count() as u64;
+        Self { descriptors, mappings: mappings(Process::Own).map_or(0, shared) }
+    }
+
+    const fn since(self, before: Self) -> Self {
+        Self {
+            descriptors: self.descriptors.saturating_sub(before.descriptors),
+            mappings: self.mappings.saturating_sub(before.mappings),
+        }
+    }
+}
+
+fn is_memfd(range: &&partywall_sys::process::MappedRange) -> bool {
+    range.name.contains("memfd:")
+}
+
+/// A directory of our own, gone with the value.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn make() -> io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("partywall-doctor-{}", process::id()));
+        fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What stays behind is an empty directory.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Nothing here takes longer on a machine that works.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Descriptors that a program has besides its channels.
+const SPARE: u64 = 16;
+
+/// Fewer are worth a note.
+const CHANNELS_WANTED: u64 = 100;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An address, and whether Partywall or plain lines are spoken there.
+
+use std::fmt;
+use std::str::FromStr;
+
+use partywall::{Address, AddressError};
+
+/// Where to echo, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where.
+    pub address: Address,
+    /// Lines over a bare socket instead of Partywall.
+    pub is_plain: bool,
+}
+
+impl Endpoint {
+    /// The same, spoken to in plain lines if `all` are.
+    pub fn plain_if(&self, all: bool) -> Self {
+        Self { address: self.address.clone(), is_plain: self.is_plain || all }
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (rest, is_plain) = match text.strip_prefix("plain:") {
+            Some(rest) => (rest, true),
+            None => (text, false),
+        };
+        Ok(Self { address: rest.parse()?, is_plain })
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = if self.is_plain { "plain:" } else { "" };
+        write!(f, "{prefix}{}", self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_survive_printing() {
+        for text in ["unix:/a", "plain:unix:@b", "plain:tcp:[::1]:7"] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
+        }
+        assert!("plain:/a".parse::<Endpoint>().is_err());
+        assert!("unix:/a".parse::<Endpoint>().unwrap().plain_if(true).is_plain);
+    }
+}

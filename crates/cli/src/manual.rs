@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `partywall completions` and `partywall man`: made from the same definitions as `--help`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+/// Print a completion script for a shell
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = COMPLETION_EXAMPLES)]
+pub struct CompletionArguments {
+    /// For which shell
+    shell: Shell,
+}
+
+/// Print a manual page, or write them all
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = MAN_EXAMPLES)]
+pub struct ManArguments {
+    /// Of which command; of `partywall` itself if none is named
+    #[arg(value_name = "COMMAND")]
+    path: Vec<String>,
+    /// Write the pages of all commands to this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "path")]
+    out: Option<PathBuf>,
+}
+
+/// Prints the script.
+pub fn completions(arguments: &CompletionArguments) -> Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut visible(), NAME, &mut script);
+    print(&script)
+}
+
+/// Prints one page, or writes all.
+pub fn man(arguments: &ManArguments) -> Result<ExitCode> {
+    let mut root = visible();
+    root.build();
+    if let Some(directory) = &arguments.out {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("making {} failed", directory.display()))?;
+        write_pages(&root, NAME, directory)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (mut command, mut name) = (&root, NAME.to_owned());
+    for part in &arguments.path {
+        let Some(found) = command.find_subcommand(part) else {
+            bail!("{name} has no command {part}: see {name} --help");
+        };
+        command = found;
+        name = format!("{name}-{part}");
+    }
+    print(&page(command)?)
+}
+
+fn write_pages(command: &Command, name: &str, directory: &Path) -> Result<()> {
+    let path = directory.join(format!("{name}.1"));
+    fs::write(&path, page(command)?)
+        .with_context(|| format!("writing {} failed", path.display()))?;
+    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+        write_pages(inner, &format!("{name}-{}", inner.get_name()), directory)?;
+    }
+    Ok(())
+}
+
+/// The page of one command.
+fn page(command: &Command) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    Man::new(command.clone()).render(&mut text).context("making the page failed")?;
+    Ok(text)
+}
+
+/// The command without what is hidden: the generators would show it.
+fn visible() -> Command {
+    let all = crate::Arguments::command();
+    let shown: Vec<Command> =
+        all.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
+    let mut command = Command::new(NAME).version(crate::VERSION).subcommands(shown);
+    if let Some(about) = all.get_about() {
+        command = command.about(about.clone());
+    }
+    if let Some(examples) = all.get_after_help() {
+        command = command.after_help(examples.clone());
+    }
+    command.subcommand_required(true)
+}
+
+fn print(bytes: &[u8]) -> Result<ExitCode> {
+    match io::stdout().write_all(bytes) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        // `partywall man | head` is no failure.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(error).context("writing to stdout failed"),
+    }
+}
+
+const NAME: &str = "partywall";
+
+const COMPLETION_EXAMPLES: &str = "\
+Examples:
+  partywall completions bash > ~/.local/share/bash-completion/completions/partywall
+  partywall completions zsh > ~/.zfunc/_partywall
+  partywall completions fish > ~/.config/fish/completions/partywall.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  partywall man | man -l -                  read it now
+  partywall man echo run | man -l -         the page of one command
+  partywall man --out ~/.local/share/man/man1";
