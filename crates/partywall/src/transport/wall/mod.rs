@@ -14,6 +14,7 @@
 //! thread write to, behind a lock that is private to this process. The socket carries bells, segment
 //! descriptors and the news of the end, never payload, so nothing can overtake the ring.
 
+mod batch;
 mod beside;
 mod counters;
 mod door;
@@ -23,6 +24,7 @@ mod lag;
 mod receiver;
 mod segments;
 mod sender;
+mod waking;
 
 pub(crate) use receiver::WallReceiver;
 pub(crate) use segments::View;

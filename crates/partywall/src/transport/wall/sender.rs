@@ -7,24 +7,24 @@
 //!   none, and the policy is Overflow ─▶ FRAGMENT… copied through the ring (fragments.rs)
 //! ```
 //!
-//! It never waits. What is told to the receiver about memory (a segment came, a segment goes) is owed
+//! It never waits; how it wakes the receiver, and learns of its end, is in waking.rs. What is told to the receiver about memory (a segment came, a segment goes) is owed
 //! until it stands in the ring, before anything that refers to it (growth.rs).
 
 use super::counters::Counters;
 use super::growth::Growth;
-use super::{Sleeping, Wall, word};
+use super::{Wall, word};
 use crate::config::{BackPressure, Config};
-use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
+use crate::error::{Closed, SendError};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, Progress, Unsent};
 use partywall_layout::record::{BlobBody, Kind};
 use partywall_layout::segment::{ASLEEP_RECORDS, RELEASED, sending};
 use partywall_layout::{RingSize, Violation};
 use partywall_ring::{
-    AppendError, Block, OwnMem, PeerMem, Producer, Reclaimer, Slab, Sleeper, Wake, Waker,
+    AppendError, Block, OwnMem, PeerMem, Producer, Reclaimer, Slab, Sleeper, Waker,
 };
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -39,23 +39,23 @@ pub(crate) struct WallSender {
     /// Fragments of a message went whose rest never will: the receiver must be told.
     pub(super) owes_abort: bool,
     pub(super) counters: Counters,
-    inline_max: usize,
+    pub(super) inline_max: usize,
     /// The caller's code is writing a message in place.
     is_filling: bool,
     /// The memory of the last small reservation.
     spare: Vec<u8>,
     reclaimer: Reclaimer,
-    sleeper: Sleeper,
-    records_waker: Waker,
+    pub(super) sleeper: Sleeper,
+    pub(super) records_waker: Waker,
     /// Ids of blocks that the open batch refers to.
-    batch_blocks: Vec<u64>,
-    end: Option<Closed>,
+    pub(super) batch_blocks: Vec<u64>,
+    pub(super) end: Option<Closed>,
     /// Commits since the last sign of life of the neighbour.
-    unheard: u32,
+    pub(super) unheard: u32,
     /// What it had consumed at the last sign of life.
-    heard_at: u64,
+    pub(super) heard_at: u64,
     /// When it was rung last.
-    rung_at: Option<Instant>,
+    pub(super) rung_at: Option<Instant>,
 }
 
 /// What a sending end is made of.
@@ -67,11 +67,6 @@ pub(super) struct Parts {
     pub slab: OwnMem,
     pub release_ring: PeerMem,
 }
-
-/// After so many commits without a sign of life from an awake neighbour, ask the system.
-const UNHEARD_MAX: u32 = 256;
-/// After so long without an answer to a ring, ask the system; not more often.
-const RUNG_TIME_MAX: Duration = Duration::from_millis(5);
 
 impl WallSender {
     pub(super) fn new(wall: Arc<Wall>, parts: Parts, config: &Config) -> Self {
@@ -250,52 +245,6 @@ impl WallSender {
         }
     }
 
-    /// Adds a message to the open batch.
-    pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        self.check()?;
-        // The batch may also have to carry what we owe.
-        let room = self.producer.size().batch_max().saturating_sub(self.growth.owed_bytes_max());
-        let needed = partywall_layout::ring::footprint(if payload.len() <= self.inline_max {
-            payload.len() as u64
-        } else {
-            size_of::<BlobBody>() as u64
-        });
-        if self.producer.open_bytes() + needed > room {
-            let (len, max) =
-                (payload.len() as u64, room.saturating_sub(self.producer.open_bytes()));
-            return Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
-        }
-        match self.add(payload) {
-            // All memory is held by this very batch: nothing will ever come home for it.
-            Err(Unsent::Full)
-                if payload.len() > self.inline_max
-                    && !self.batch_blocks.is_empty()
-                    && self.slab.out() == self.batch_blocks.len() as u64 =>
-            {
-                let len = payload.len() as u64;
-                Err(Unsent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }))
-            }
-            Err(unsent) => Err(unsent),
-            Ok(()) => {
-                self.count(payload.len());
-                Ok(())
-            }
-        }
-    }
-
-    /// Sends the open batch.
-    pub(crate) fn commit_batch(&mut self) -> Result<(), Unsent> {
-        self.check()?;
-        self.publish()
-    }
-
-    /// Forgets the open batch.
-    pub(crate) fn abort_batch(&mut self) {
-        if self.wall.guard.is_owner() {
-            self.roll_back();
-        }
-    }
-
     /// Gives idle memory back.
     pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
         self.check()?;
@@ -310,52 +259,6 @@ impl WallSender {
                 return Ok(());
             }
         }
-    }
-
-    pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
-        self.wall.check()?;
-        // Whoever is about to wait for the neighbour wakes it even if it asked not to be.
-        if self.records_waker.look_insistently() == Wake::Ring {
-            self.wall.ring(Sleeping::ForRecords);
-        }
-        self.counters.add(sending::SLEEPS, 1);
-        self.sleeper.arm(quiet);
-        Ok(())
-    }
-
-    /// Takes rings that nobody waited for: a foreign event loop would find them again and again.
-    pub(crate) fn drain(&mut self) -> Result<(), Fault> {
-        let is_gone = self.wall.sleep_for_room(Some(Instant::now()));
-        if is_gone.map_err(crate::transport::waiting_failed)? {
-            self.note_hang_up();
-        }
-        Ok(())
-    }
-
-    pub(crate) fn disarm(&mut self) {
-        if self.wall.guard.is_owner() {
-            self.sleeper.disarm();
-        }
-    }
-
-    pub(crate) fn note_hang_up(&mut self) {
-        let has_left = self.records_waker.is_gone();
-        self.end = Some(if has_left { Closed::Finished } else { Wall::disconnected() });
-    }
-
-    /// Tells the receiver that no more will come. Done once, by whoever drops the end.
-    pub(crate) fn close(&mut self) {
-        if self.wall.guard.is_child() {
-            return;
-        }
-        if self.wall.violation.get().is_none() {
-            self.roll_back();
-            self.producer.close(Kind::CloseWrite, 0);
-            if self.records_waker.look_insistently() == Wake::Ring {
-                self.wall.ring(Sleeping::ForRecords);
-            }
-        }
-        self.wall.depart();
     }
 
     pub(crate) fn stats(&self) -> SenderStats {
@@ -374,7 +277,7 @@ impl WallSender {
 
     /// Whether sending makes sense at all.
     #[inline]
-    fn check(&mut self) -> Result<(), Unsent> {
+    pub(super) fn check(&mut self) -> Result<(), Unsent> {
         self.wall.check().map_err(Unsent::Fault)?;
         if self.is_filling {
             // The caller's code panicked half-way through a message: it never was.
@@ -386,7 +289,7 @@ impl WallSender {
 
     /// Appends a message to the open batch, in the way its length asks for.
     #[inline]
-    fn add(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    pub(super) fn add(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         if payload.len() <= self.inline_max {
             self.append_owed()?;
             return self.append(Kind::Data, &[payload]);
@@ -458,72 +361,6 @@ impl WallSender {
     pub(super) fn count(&mut self, len: usize) {
         self.counters.add(sending::MESSAGES, 1);
         self.counters.add(sending::BYTES, len as u64);
-    }
-
-    /// Makes the open batch visible and wakes the receiver if it sleeps.
-    #[inline]
-    pub(super) fn publish(&mut self) -> Result<(), Unsent> {
-        let was_rung = self.records_waker.look_early();
-        if was_rung {
-            self.ring();
-        }
-        self.producer.publish();
-        self.batch_blocks.clear();
-        self.growth.told();
-        let woken = match self.records_waker.look() {
-            Wake::No => {
-                self.unheard += 1;
-                if self.unheard >= UNHEARD_MAX { self.listen_for_life() } else { Ok(()) }
-            }
-            Wake::Rung if was_rung => Ok(()),
-            other => self.wake(other),
-        };
-        self.producer.zero_ahead();
-        woken
-    }
-
-    #[cold]
-    fn ring(&mut self) {
-        self.wall.ring(Sleeping::ForRecords);
-        self.unheard = 0;
-        self.counters.add(sending::BELLS, 1);
-        self.rung_at = Some(Instant::now());
-    }
-
-    #[cold]
-    fn wake(&mut self, wake: Wake) -> Result<(), Unsent> {
-        match wake {
-            Wake::Ring => self.ring(),
-            Wake::Rung => {
-                // It was rung and has not come for the next message yet: busy, stopped or dead.
-                if self.rung_at.is_none_or(|then| then.elapsed() >= RUNG_TIME_MAX) {
-                    self.rung_at = Some(Instant::now());
-                    return self.listen_for_life();
-                }
-            }
-            Wake::Gone => {
-                self.end = Some(Closed::Finished);
-                return Err(Unsent::Closed(Closed::Finished));
-            }
-            Wake::No | Wake::Quiet => {}
-        }
-        Ok(())
-    }
-
-    /// Whether the neighbour has consumed anything lately, or at least lives.
-    #[cold]
-    fn listen_for_life(&mut self) -> Result<(), Unsent> {
-        let consumed = self.wall.glance().0[0];
-        if consumed != self.heard_at {
-            (self.heard_at, self.unheard) = (consumed, 0);
-            return Ok(());
-        }
-        self.unheard %= UNHEARD_MAX;
-        if self.wall.is_neighbour_gone() {
-            self.end = Some(Wall::disconnected());
-            return Err(Unsent::Closed(Wall::disconnected()));
-        }
-        Ok(())
     }
 
     /// Forgets what was appended but not published.
