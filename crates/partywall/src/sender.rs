@@ -333,9 +333,24 @@ pub(crate) enum Holder<'a> {
     Shared(&'a SharedSender),
 }
 
+impl Holder<'_> {
+    /// A reservation of shared memory cannot be looked at in a forked child: it is not mapped there.
+    #[inline]
+    fn assert_owner(&self) {
+        let is_inherited = match self {
+            Self::Exclusive(sender) => sender.room.is_inherited(),
+            Self::Shared(sender) => sender.is_inherited(),
+        };
+        assert!(!is_inherited, "this reservation belongs to the parent process");
+    }
+}
+
 /// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit).
 ///
 /// Dropping it, or [`abort`](Self::abort), gives it back; the receiver never learns of it.
+///
+/// # Panics
+/// Looking at it, or writing to it, panics in a forked child.
 pub struct Reservation<'a> {
     pub(crate) holder: Holder<'a>,
     pub(crate) memory: Option<Memory>,
@@ -366,6 +381,7 @@ impl Reservation<'_> {
     ///
     /// # Errors
     /// The reservation, and why: see [`TrySendError`].
+    #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn try_commit(mut self) -> Result<(), (Self, TrySendError)> {
         // Private memory goes like any copy: whole or not at all.
         let attempt = |wire: &mut SendWire, memory: &mut Option<Memory>| match memory {
@@ -407,6 +423,7 @@ impl Deref for Reservation<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
+        self.holder.assert_owner();
         self.memory.as_ref().map_or(&[], Memory::as_slice)
     }
 }
@@ -414,6 +431,7 @@ impl Deref for Reservation<'_> {
 impl DerefMut for Reservation<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
+        self.holder.assert_owner();
         self.memory.as_mut().map_or(&mut [], Memory::as_mut_slice)
     }
 }

@@ -126,6 +126,7 @@ pub(crate) struct Glance(pub [u64; 3]);
 
 /// The sending end of a transport.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one per channel; a box would cost every send")]
 pub(crate) enum SendWire {
     Wall(WallSender),
     Socket(SocketSender),
@@ -286,6 +287,14 @@ pub(crate) enum Room {
 }
 
 impl Room {
+    /// Whether this is a forked child, where the shared memory is not mapped.
+    pub(crate) fn is_inherited(&self) -> bool {
+        match self {
+            Self::Wall(wall) => wall.is_inherited(),
+            Self::Socket(_) => false,
+        }
+    }
+
     #[inline]
     pub(crate) fn glance(&self) -> Glance {
         match self {

@@ -183,6 +183,12 @@ impl Wall {
         self.room.as_fd()
     }
 
+    /// Whether this is a forked child: our half is not mapped here.
+    #[inline]
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.guard.is_child()
+    }
+
     /// Our own process, not a forked child of it, and nothing untrue was heard from the neighbour.
     #[inline]
     fn check(&self) -> Result<(), Fault> {

@@ -179,6 +179,9 @@ impl WallReceiver {
         if self.held.is_some() {
             self.held = None;
         }
+        if self.wall.is_inherited() {
+            return;
+        }
         if let Some(record) = self.current.take() {
             self.lag.received();
             self.count(u64::from(record.len));
@@ -280,6 +283,9 @@ impl WallReceiver {
     }
 
     pub(crate) fn stats(&self) -> ReceiverStats {
+        if self.wall.is_inherited() {
+            return ReceiverStats::default();
+        }
         ReceiverStats {
             messages: self.counters.get(receiving::MESSAGES),
             bytes: self.counters.get(receiving::BYTES),
@@ -401,7 +407,6 @@ impl WallReceiver {
             if total > max {
                 return Err(Violation::MessageLength { len: total, max });
             }
-            #[expect(clippy::cast_possible_truncation, reason = "at most 1 MiB")]
             let first = total.min(ASSEMBLY_BYTES_FIRST) as usize;
             self.assembly = Some(Assembly { total, bytes: Vec::with_capacity(first) });
             (from, len) = (8, len - 8);

@@ -262,6 +262,9 @@ impl WallSender {
     }
 
     pub(crate) fn stats(&self) -> SenderStats {
+        if self.wall.is_inherited() {
+            return SenderStats::default();
+        }
         SenderStats {
             messages: self.counters.get(sending::MESSAGES),
             bytes: self.counters.get(sending::BYTES),
