@@ -73,7 +73,8 @@ impl Segments {
         }
         // The half's own slab is not counted among the segments.
         if self.mapped.len() > wall.limits.segments as usize {
-            return Err(bad("number of segments", self.mapped.len() as u64).into());
+            let (wanted, max) = (self.mapped.len() as u64, wall.limits.segments.into());
+            return Err(Violation::Segments { wanted, max }.into());
         }
         let wanted = self.bytes.saturating_add(size);
         if wanted > wall.limits.map {
