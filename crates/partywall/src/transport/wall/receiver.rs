@@ -392,7 +392,8 @@ impl WallReceiver {
                 return Err(bad("begins a message within another"));
             }
             if record.len < 8 {
-                return Err(bad("has no total length"));
+                let (position, found) = (record.position.0, record.len.into());
+                return Err(Violation::Body { position, what: "length of a first part", found });
             }
             let mut total = [0; 8];
             self.consumer.copy(record, 0, &mut total);
