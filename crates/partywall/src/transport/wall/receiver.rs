@@ -141,7 +141,7 @@ impl WallReceiver {
             if self.declared == Declared::Asleep {
                 self.declared = Declared::Woken;
             }
-            if record.kind == Kind::Data {
+            if record.kind == Kind::Data && self.assembly.is_none() {
                 self.show(record);
                 return Ok(Found::Message);
             }
@@ -310,6 +310,10 @@ impl WallReceiver {
     /// Acts on a record that is not an inline message; `None` to go on with the next.
     #[cold]
     fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
+        if self.assembly.is_some() && !may_interrupt(record.kind) {
+            let (position, what) = (record.position.0, "is missing: another record came");
+            return Err(self.wall.violated(Violation::Fragment { position, what }));
+        }
         let found = match record.kind {
             Kind::Blob => {
                 let mut body = [0; BODY_MAX];
@@ -398,7 +402,8 @@ impl WallReceiver {
                 return Err(bad("begins a message within another"));
             }
             if record.len < 8 {
-                return Err(bad("has no total length"));
+                let (position, found) = (record.position.0, record.len.into());
+                return Err(Violation::Body { position, what: "length of a first part", found });
             }
             let mut total = [0; 8];
             self.consumer.copy(record, 0, &mut total);
@@ -464,4 +469,19 @@ impl WallReceiver {
         }
         Ok(())
     }
+}
+
+/// Whether a record may come while the parts of a message do (SPEC 5.5): a part, or what concerns
+/// memory. The end may too: an honest sender that gave up has room for nothing else if the ring is full.
+const fn may_interrupt(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::FragmentFirst
+            | Kind::FragmentMid
+            | Kind::FragmentLast
+            | Kind::FragmentAbort
+            | Kind::Segment
+            | Kind::SegmentRetire
+            | Kind::CloseWrite
+    )
 }

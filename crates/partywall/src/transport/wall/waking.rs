@@ -128,6 +128,9 @@ impl WallSender {
         }
         if self.wall.violation.get().is_none() {
             self.roll_back();
+            if self.owes_abort && self.append(Kind::FragmentAbort, &[]).is_ok() {
+                self.producer.publish();
+            }
             self.producer.close(Kind::CloseWrite, 0);
             if self.records_waker.look_insistently() == Wake::Ring {
                 self.wall.ring(Sleeping::ForRecords);
