@@ -304,6 +304,8 @@ impl WallReceiver {
     /// Acts on a record that is not an inline message; `None` to go on with the next.
     #[cold]
     fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
+        // A look that was forgotten, not dropped: what it showed has turned into this record.
+        self.current = None;
         if self.assembly.is_some() && !may_interrupt(record.kind) {
             let (position, what) = (record.position.0, "is missing: another record came");
             return Err(self.wall.violated(Violation::Fragment { position, what }));
