@@ -18,7 +18,7 @@ use partywall_sys::{MapError, MemfdError, OwnMap, PeerMap};
 use std::cell::UnsafeCell;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Our half, cut into parts that each have one owner.
@@ -142,7 +142,8 @@ impl PeerHalf {
         session_id: &[u8; 16],
         role: u32,
     ) -> Result<Self, PeerHalfError> {
-        let memory = map_memory(descriptor, announced, limit).map_err(PeerHalfError::Map)?;
+        let mapped = map_memory(descriptor, announced, limit);
+        let (memory, _) = mapped.map_err(PeerHalfError::Map)?;
         // Copy once, check, then use.
         let mut copy = [0; size_of::<HalfHeader>()];
         memory.copy(0, &mut copy);
@@ -165,14 +166,25 @@ impl PeerHalf {
     }
 }
 
-/// Maps the neighbour's memory read-only, after checking that it cannot change under us.
+/// Maps the neighbour's memory read-only, after checking that its size cannot change under us.
 pub(crate) fn map_memory(
     descriptor: BorrowedFd<'_>,
     announced: u64,
     limit: u64,
-) -> Result<PeerMem, MapError> {
-    let map = PeerMap::map(descriptor, announced, limit)?;
-    Ok(PeerMem::new(Arc::new(PeerPages(map))))
+) -> Result<(PeerMem, Alive), MapError> {
+    let pages = Arc::new(PeerPages(PeerMap::map(descriptor, announced, limit)?));
+    let alive = Alive(Arc::downgrade(&pages));
+    Ok((PeerMem::new(pages), alive))
+}
+
+/// Tells whether memory of the neighbour is still mapped, without keeping it so.
+#[derive(Debug, Default)]
+pub(crate) struct Alive(Weak<PeerPages>);
+
+impl Alive {
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 struct OwnPages(OwnMap);
@@ -183,6 +195,7 @@ impl Writable for OwnPages {
     }
 }
 
+#[derive(Debug)]
 struct PeerPages(PeerMap);
 
 impl Readable for PeerPages {

@@ -215,6 +215,7 @@ const CASES: &[(&str, u32, Act)] = &[
 
 #[test]
 fn each_rule_that_is_broken_is_named() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("each rule", Duration::from_secs(120));
     let mut wrong = Vec::new();
     for trust in [TrustPolicy::Peer, TrustPolicy::Isolated] {
@@ -237,6 +238,7 @@ fn each_rule_that_is_broken_is_named() {
 
 #[test]
 fn consumed_and_released_that_go_back_are_named() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("going back", Duration::from_secs(60));
     let mut home = Home::new(TrustPolicy::Peer);
     let (mut foe, mut channel) = home.meet();
@@ -337,6 +339,7 @@ fn publish_anything(foe: &mut Foe, random: &mut Random) {
 
 #[test]
 fn random_words_and_records_never_make_us_panic_hang_or_grow() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("random words", Duration::from_secs(240));
     let mut named = [0_u32; 16];
     let (mut rounds, mut correct) = (0, 0);
@@ -380,6 +383,7 @@ fn random_words_and_records_never_make_us_panic_hang_or_grow() {
 
 #[test]
 fn no_single_word_of_a_half_does_harm() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("every word", Duration::from_secs(240));
     let mut home = Home::new(TrustPolicy::Peer);
     let (mut foe, mut channel) = home.meet();
@@ -416,6 +420,7 @@ fn no_single_word_of_a_half_does_harm() {
 
 #[test]
 fn gone_means_closed_for_sending_only() {
+    let _alone = support::alone();
     let mut home = Home::new(TrustPolicy::Peer);
     let (mut foe, mut channel) = home.meet();
     foe.write_control(ASLEEP_RECORDS, GONE);

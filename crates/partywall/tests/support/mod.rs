@@ -15,6 +15,7 @@ use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The environment variable that names the role of a second process.
@@ -43,6 +44,12 @@ impl Place {
         let entries = std::fs::read_dir(self.directory.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
     }
+}
+
+/// Keeps the other tests of this program from running meanwhile: they hold descriptors, too.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends the whole program if a test does not end in time: a hang must not pass for patience.

@@ -85,6 +85,8 @@ pub(super) struct Parts {
 const BODY_MAX: usize = 32;
 /// Of long records the processor fetches the rest by itself.
 const PREFETCH_BYTES_MAX: u64 = 256;
+/// So many records without a message in one go at most: a look must end even if the neighbour never does.
+const RECORDS_MAX: usize = 256;
 /// One who only tries learns of the end after so many looks at the latest.
 const LOOKS_IN_VAIN_MAX: u32 = 256;
 /// The first allocation for a message in fragments: what was announced is not believed at once.
@@ -129,7 +131,7 @@ impl WallReceiver {
         }
         // Noted before the look: what was committed before the hang-up is then seen by it.
         let hung_up = self.hung_up;
-        loop {
+        for _ in 0..RECORDS_MAX {
             let found = self.consumer.peek().map_err(|violation| self.wall.violated(violation))?;
             let Some(record) = found else {
                 if !hung_up {
@@ -149,6 +151,8 @@ impl WallReceiver {
                 return Ok(found);
             }
         }
+        // There may be more: whoever waits finds the ring ready.
+        Ok(Found::Nothing)
     }
 
     /// The bytes of the current message.
@@ -196,6 +200,10 @@ impl WallReceiver {
         spinner: &mut Spinner,
         deadline: Option<Instant>,
     ) -> Result<Waited, Fault> {
+        if has_passed(deadline) {
+            // Also when there is always something, but never a message.
+            return Ok(Waited::TimedOut);
+        }
         self.lag.before_wait(wait);
         loop {
             let (consumer, lag) = (&self.consumer, &mut self.lag);
@@ -310,6 +318,8 @@ impl WallReceiver {
     /// Acts on a record that is not an inline message; `None` to go on with the next.
     #[cold]
     fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
+        // A look that was forgotten, not dropped: what it showed has turned into this record.
+        self.current = None;
         if self.assembly.is_some() && !may_interrupt(record.kind) {
             let (position, what) = (record.position.0, "is missing: another record came");
             return Err(self.wall.violated(Violation::Fragment { position, what }));

@@ -6,7 +6,7 @@
 //! thread, gives the block back. Views outlive the connection.
 
 use super::{Wall, lock};
-use crate::half::map_memory;
+use crate::half::{Alive, map_memory};
 use crate::message::Message;
 use partywall_layout::record::{BlobBody, SegmentBody};
 use partywall_layout::{RecordHeader, Violation};
@@ -21,7 +21,9 @@ use zerocopy::FromBytes;
 #[derive(Debug)]
 pub(super) struct Segments {
     mapped: Vec<Segment>,
-    /// Bytes mapped in all, the half included.
+    /// Retired segments that views may keep mapped.
+    retired: Vec<Retired>,
+    /// Bytes mapped in all, the half and what was retired under a view included.
     bytes: u64,
     /// Segment numbers rise and are never used again.
     last_number: u32,
@@ -31,6 +33,14 @@ pub(super) struct Segments {
 struct Segment {
     number: u32,
     memory: PeerMem,
+    /// Whether anybody keeps it mapped; nobody asks this of the half's own slab.
+    alive: Alive,
+}
+
+#[derive(Debug)]
+struct Retired {
+    bytes: u64,
+    alive: Alive,
 }
 
 /// Why a segment could not be mapped.
@@ -52,7 +62,8 @@ impl Segments {
     /// The slab of the half is segment 0.
     pub(super) fn new(slab: PeerMem, half_bytes: u64) -> Self {
         Self {
-            mapped: vec![Segment { number: 0, memory: slab }],
+            mapped: vec![Segment { number: 0, memory: slab, alive: Alive::default() }],
+            retired: Vec::new(),
             bytes: half_bytes,
             last_number: 0,
         }
@@ -71,9 +82,11 @@ impl Segments {
         if number <= self.last_number {
             return Err(bad("segment number", number.into()).into());
         }
+        self.forget_unseen();
         // The half's own slab is not counted among the segments.
-        if self.mapped.len() > wall.limits.segments as usize {
-            let (wanted, max) = (self.mapped.len() as u64, wall.limits.segments.into());
+        let there = self.mapped.len() + self.retired.len();
+        if there > wall.limits.segments as usize {
+            let (wanted, max) = (there as u64, wall.limits.segments.into());
             return Err(Violation::Segments { wanted, max }.into());
         }
         let wanted = self.bytes.saturating_add(size);
@@ -81,14 +94,15 @@ impl Segments {
             return Err(Violation::Memory { wanted, max: wall.limits.map }.into());
         }
         let descriptor = lock(&wall.beside).take_segment(&wall.socket, number)?;
-        let memory = map_memory(descriptor.as_fd(), size, wall.limits.map).map_err(|error| {
+        let mapped = map_memory(descriptor.as_fd(), size, wall.limits.map);
+        let (memory, alive) = mapped.map_err(|error| {
             if error.is_violation() {
                 SegmentError::Violation(bad(map_violation(&error), size))
             } else {
                 SegmentError::System(io::Error::other(error.to_string()))
             }
         })?;
-        self.mapped.push(Segment { number, memory });
+        self.mapped.push(Segment { number, memory, alive });
         self.bytes = wanted;
         self.last_number = number;
         Ok(())
@@ -106,8 +120,20 @@ impl Segments {
         if self.mapped[index].memory.len() as u64 != size {
             return Err(bad("segment size", size));
         }
-        self.bytes -= self.mapped.swap_remove(index).memory.len() as u64;
+        let Segment { alive, .. } = self.mapped.swap_remove(index);
+        self.retired.push(Retired { bytes: size, alive });
+        self.forget_unseen();
         Ok(())
+    }
+
+    /// Stops counting what was retired and nobody looks at any more.
+    fn forget_unseen(&mut self) {
+        let bytes = &mut self.bytes;
+        self.retired.retain(|retired| {
+            let is_seen = retired.alive.is_alive();
+            *bytes -= if is_seen { 0 } else { retired.bytes };
+            is_seen
+        });
     }
 
     /// The message that a BLOB record tells of, as a view, or as a copy if the neighbour is isolated.
@@ -132,7 +158,8 @@ impl Segments {
         let segment = segment.ok_or_else(|| bad("blob segment", number.into()))?;
         let memory = segment.memory.part(body.offset.get(), len);
         let memory = memory.ok_or_else(|| bad("blob offset", body.offset.get()))?;
-        let view = View { memory, block: body.block.get(), wall: Arc::clone(wall) };
+        let block = Block { id: body.block.get(), wall: Arc::clone(wall) };
+        let view = View { memory, _block: block };
         if wall.is_isolated() {
             // Copied before anybody looks at it; the view ends here, so the block goes home.
             let mut copy = vec![0; view.memory.len()];
@@ -168,8 +195,15 @@ pub(super) const fn map_violation(error: &MapError) -> &'static str {
 /// A block of the neighbour's memory that we look at.
 #[derive(Debug)]
 pub(crate) struct View {
+    // Dropped first: when the neighbour has its block back and retires the segment, we no longer keep it.
     memory: PeerMem,
-    block: u64,
+    _block: Block,
+}
+
+/// A block that goes home when this is dropped.
+#[derive(Debug)]
+struct Block {
+    id: u64,
     wall: Arc<Wall>,
 }
 
@@ -180,8 +214,8 @@ impl View {
     }
 }
 
-impl Drop for View {
+impl Drop for Block {
     fn drop(&mut self) {
-        self.wall.release(self.block);
+        self.wall.release(self.id);
     }
 }
