@@ -6,9 +6,9 @@
 mod support;
 
 use partywall::{Channel, Config, Listener, RecvError, SendError, TryRecvError, Wait};
+use partywall_layout::Position;
 use partywall_layout::record::{self, Kind};
 use partywall_layout::segment::{CONSUMED, CONTROL_OFFSET};
-use partywall_layout::Position;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::foe::{BOTH, Foe, hello};
