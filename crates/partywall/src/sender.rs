@@ -172,13 +172,22 @@ impl Sender {
     /// batch.commit()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub const fn batch(&mut self) -> Batch<'_> {
+    pub fn batch(&mut self) -> Batch<'_> {
+        self.forget_batch();
         Batch { sender: self, deadline: None, is_done: false }
     }
 
     /// As [`batch`](Self::batch), where waiting for room ends at `deadline`.
-    pub const fn batch_deadline(&mut self, deadline: Instant) -> Batch<'_> {
+    pub fn batch_deadline(&mut self, deadline: Instant) -> Batch<'_> {
+        self.forget_batch();
         Batch { sender: self, deadline: Some(deadline), is_done: false }
+    }
+
+    /// A batch that was leaked, neither committed nor dropped, never was.
+    fn forget_batch(&mut self) {
+        if let Ok(wire) = self.wire() {
+            wire.abort_batch();
+        }
     }
 
     /// Waits until the kernel has taken what was sent over a socket without waiting. On a wall there
@@ -483,9 +492,17 @@ impl Batch<'_> {
     /// As [`Sender::send`]; none of them is then sent.
     pub fn commit(mut self) -> Result<(), SendError> {
         let waits = self.sender.policy != BackPressure::Error;
-        let sent = self.sender.drive(self.deadline, waits, SendWire::commit_batch);
-        self.is_done = sent.is_ok();
-        sent
+        self.sender.drive(self.deadline, waits, SendWire::commit_batch)?;
+        self.is_done = true;
+        if !waits {
+            return Ok(());
+        }
+        // Over a socket the kernel may not have taken it all; at the deadline the batch counts as sent,
+        // and the rest goes with the next call.
+        match self.sender.flush(self.deadline) {
+            Err(SendError::TimedOut) => Ok(()),
+            other => other,
+        }
     }
 
     /// Sends none of them.

@@ -11,7 +11,7 @@
 //! others from sending until its last piece went.
 
 use crate::config::BackPressure;
-use crate::error::{SendError, TrySendError};
+use crate::error::{Fault, SendError, TrySendError};
 use crate::sender::{Holder, Reservation};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, Progress, Room, SendWire, Unsent, Waited, wait_for_room};
@@ -92,15 +92,22 @@ impl SharedSender {
     /// # Errors
     /// As [`Batch::send`](crate::Batch::send) and [`Batch::commit`](crate::Batch::commit).
     pub fn send_batch<P: AsRef<[u8]>>(&self, payloads: &[P]) -> Result<(), SendError> {
+        // Before the lock is taken: this is the caller's code.
+        let payloads: Vec<&[u8]> = payloads.iter().map(AsRef::as_ref).collect();
         self.drive(None, &mut Progress::default(), |wire, _| {
-            let added = payloads.iter().try_for_each(|payload| wire.add_to_batch(payload.as_ref()));
+            let added = payloads.iter().try_for_each(|payload| wire.add_to_batch(payload));
             let sent = added.and_then(|()| wire.commit_batch());
             if sent.is_err() {
                 // Nothing of it stays while others send.
                 wire.abort_batch();
             }
             sent
-        })
+        })?;
+        // Over a socket the kernel may not have taken it all.
+        match self.core.policy {
+            BackPressure::Error => Ok(()),
+            _ => self.flush(None),
+        }
     }
 
     /// See [`Sender::reserve`](crate::Sender::reserve).
@@ -180,6 +187,11 @@ impl SharedSender {
         if let Some(wire) = &mut self.core.lock().wire {
             wire.release(memory);
         }
+        // Another thread may wait for this very memory.
+        if !self.is_inherited() {
+            self.core.room.wake();
+        }
+        self.core.changed.notify_all();
     }
 
     pub(crate) fn commit_until(
@@ -241,6 +253,9 @@ impl SharedSender {
         mut attempt: impl FnMut(&mut SendWire, &mut Progress) -> Result<T, Unsent>,
     ) -> Result<T, SendError> {
         let core = &*self.core;
+        if core.room.is_inherited() {
+            return Err(SendError::Fault(Fault::Forked));
+        }
         let mut state = core.lock();
         loop {
             if state.in_pieces && !progress.started {

@@ -6,9 +6,9 @@
 mod support;
 
 use partywall::{Channel, Config, Listener, RecvError, SendError, TryRecvError, Wait};
-use partywall_layout::Position;
 use partywall_layout::record::{self, Kind};
 use partywall_layout::segment::{CONSUMED, CONTROL_OFFSET};
+use partywall_layout::{Geometry, Position};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::foe::{BOTH, Foe, hello};
@@ -59,6 +59,24 @@ fn records_without_a_message_in_them_never_keep_try_recv() {
             }
         });
     }
+}
+
+#[test]
+fn one_look_follows_a_bounded_number_of_records() {
+    let place = Place::new();
+    let mut listener = Listener::bind(place.address("home")).unwrap();
+    let geometry = Geometry::new(1 << 20, 1024, 0).unwrap();
+    let path = place.path("home");
+    let (mut foe, mut channel) = Foe::meet_with(&mut listener, &path, &hello(BOTH), geometry);
+    while foe.position < geometry.ring.bytes() - 256 {
+        foe.publish(Kind::FragmentFirst, &8u64.to_le_bytes());
+        foe.publish(Kind::FragmentAbort, b"");
+    }
+    assert!(matches!(channel.try_recv(), Err(TryRecvError::Empty)));
+    let consumed = foe.theirs.as_ref().unwrap().load((CONTROL_OFFSET + CONSUMED) as usize);
+    assert!(consumed < geometry.ring.bytes() / 2, "followed {consumed} bytes of records at once");
+    foe.publish(Kind::Data, b"after all that");
+    assert_eq!(channel.recv().unwrap(), b"after all that");
 }
 
 #[test]

@@ -320,6 +320,15 @@ impl Room {
         }
     }
 
+    /// Wakes whoever sleeps here, because something became free on our own side.
+    pub(crate) fn wake(&self) {
+        match self {
+            Self::Wall(wall) => wall.wake_own_room(),
+            // A socket has no memory that could become free.
+            Self::Socket(_) => {}
+        }
+    }
+
     /// The descriptor that becomes readable when there may be room.
     pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         match self {
@@ -352,22 +361,18 @@ pub(crate) fn wait_for_room(
         // Also when the glance differs every time, but there never is room.
         return Ok(Waited::TimedOut);
     }
-    loop {
-        match room.spin(spinner, wait, seen) {
-            Spun::Ready => return Ok(Waited::Again),
-            Spun::Exhausted => break,
-            Spun::Pause => {
-                if room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
-                    with(&mut |wire| {
-                        wire.note_hang_up();
-                        Ok(())
-                    })?;
-                    return Ok(Waited::Again);
-                }
-                if has_passed(deadline) {
-                    return Ok(Waited::TimedOut);
-                }
+    match room.spin(spinner, wait, seen) {
+        Spun::Ready => return Ok(Waited::Again),
+        Spun::Exhausted => {}
+        Spun::Pause => {
+            if room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
+                with(&mut |wire| {
+                    wire.note_hang_up();
+                    Ok(())
+                })?;
             }
+            // Something may have become free on our own side, which no glance shows.
+            return Ok(Waited::Again);
         }
     }
     if has_passed(deadline) {
@@ -401,7 +406,7 @@ pub(crate) fn has_passed(deadline: Option<Instant>) -> bool {
 /// When to wake at the latest: at the deadline, or after the period of `Wait::Timed`.
 pub(crate) fn until(wait: Wait, deadline: Option<Instant>) -> Option<Instant> {
     let Wait::Timed(period) = wait else { return deadline };
-    let next = Instant::now() + period;
+    let Some(next) = Instant::now().checked_add(period) else { return deadline };
     Some(deadline.map_or(next, |deadline| deadline.min(next)))
 }
 

@@ -30,6 +30,7 @@ impl WallSender {
             // All memory is held by this very batch: nothing will ever come home for it.
             Err(Unsent::Full)
                 if payload.len() > self.inline_max
+                    && self.producer.has_room(size_of::<BlobBody>()) == Ok(true)
                     && !self.batch_blocks.is_empty()
                     && self.slab.out() == self.batch_blocks.len() as u64 =>
             {

@@ -144,6 +144,7 @@ impl WallReceiver {
                 self.declared = Declared::Woken;
             }
             if record.kind == Kind::Data && self.assembly.is_none() {
+                self.check_length(&record)?;
                 self.show(record);
                 return Ok(Found::Message);
             }
@@ -340,7 +341,11 @@ impl WallReceiver {
                 let body = self.body(&record, &mut body)?;
                 self.segments.add(&self.wall, &record, body).map_err(|error| match error {
                     SegmentError::Violation(violation) => self.wall.violated(violation),
-                    SegmentError::System(source) => Fault::system("mapping a segment", source),
+                    SegmentError::System(source) => {
+                        // Its descriptor is gone, so what refers to it can never be read.
+                        self.end = Some(Wall::disconnected());
+                        Fault::system("mapping a segment", source)
+                    }
                 })?;
                 None
             }
@@ -372,6 +377,16 @@ impl WallReceiver {
         };
         self.advance(&record);
         Ok(found)
+    }
+
+    /// No message is longer than was agreed, whatever carries it (SPEC 2.3).
+    #[inline]
+    fn check_length(&self, record: &RecordHeader) -> Result<(), Fault> {
+        let (len, max) = (u64::from(record.len), self.wall.limits.message);
+        if len <= max {
+            return Ok(());
+        }
+        Err(self.wall.violated(Violation::MessageLength { len, max }))
     }
 
     /// Some records have no body (SPEC 4.3).
@@ -492,6 +507,7 @@ const fn may_interrupt(kind: Kind) -> bool {
             | Kind::FragmentAbort
             | Kind::Segment
             | Kind::SegmentRetire
+            // Ends an unfinished message as an abort would: there is always room for this record.
             | Kind::CloseWrite
     )
 }

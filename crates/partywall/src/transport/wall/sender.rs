@@ -85,7 +85,8 @@ impl WallSender {
             owes_abort: false,
             counters,
             // Longer ones go where lengths are checked.
-            inline_max: config.inline_max.min(peer_message),
+            // At least one byte, because a message in fragments has at least two.
+            inline_max: config.inline_max.min(peer_message).max(1),
             is_filling: false,
             spare: Vec::new(),
             reclaimer: Reclaimer::new(parts.release_ring, neighbour.clone(), word(RELEASED)),
@@ -122,7 +123,7 @@ impl WallSender {
         self.append_owed()?;
         match self.producer.has_room(len) {
             Ok(true) => Ok(true),
-            Ok(false) => Err(Unsent::Full),
+            Ok(false) => Err(self.no_room()),
             Err(violation) => Err(self.violated(violation)),
         }
     }
@@ -139,7 +140,7 @@ impl WallSender {
         let added = self.producer.append_with(Kind::Data, 0, len, fill);
         self.is_filling = false;
         let added = added.map_err(|error| match error {
-            AppendError::Full => Unsent::Full,
+            AppendError::Full => self.no_room(),
             AppendError::Violation(violation) => self.violated(violation),
         });
         self.finish(added, len)
@@ -329,7 +330,6 @@ impl WallSender {
             length: U64::new(place.length),
         };
         self.batch_blocks.push(place.id);
-        self.counters.add(sending::BLOBS, 1);
         // There is room: asked above.
         let _ = self.append(Kind::Blob, &[body.as_bytes()]);
         Ok(())
@@ -382,7 +382,10 @@ impl WallSender {
             // Blocks of the open batch cannot come home: the neighbour has not seen them.
             let out = self.slab.out() - self.batch_blocks.len() as u64;
             match self.reclaimer.next(out) {
-                Ok(None) => return Ok(()),
+                Ok(None) => {
+                    self.counters.set(sending::BLOCKS_OUT, self.slab.out());
+                    return Ok(());
+                }
                 Ok(Some(id)) => {
                     if let Err(violation) = self.slab.reclaim(id) {
                         return Err(self.violated(violation));
@@ -396,11 +399,15 @@ impl WallSender {
     /// No room; from a neighbour that has left, none will come.
     #[cold]
     pub(super) fn no_room(&mut self) -> Unsent {
-        if !self.records_waker.is_gone() {
-            return Unsent::Full;
+        if self.records_waker.is_gone() {
+            self.end = Some(Closed::Finished);
+            return Unsent::Closed(Closed::Finished);
         }
-        self.end = Some(Closed::Finished);
-        Unsent::Closed(Closed::Finished)
+        // One who only tries never waits, and would never learn of a death.
+        match self.ask_in_time() {
+            Ok(()) => Unsent::Full,
+            Err(unsent) => unsent,
+        }
     }
 
     pub(super) fn violated(&self, violation: Violation) -> Unsent {

@@ -32,8 +32,13 @@ impl WallSender {
             self.ring();
         }
         self.producer.publish();
-        self.batch_blocks.clear();
-        self.growth.told();
+        if !self.batch_blocks.is_empty() {
+            self.counters.add(sending::BLOBS, self.batch_blocks.len() as u64);
+            self.counters.set(sending::BLOCKS_OUT, self.slab.out());
+            self.batch_blocks.clear();
+        }
+        self.counters.set(sending::TAIL, self.producer.published().0);
+        self.growth.told(self.producer.published());
         let woken = match self.records_waker.look() {
             Wake::No => {
                 self.unheard += 1;
@@ -58,20 +63,25 @@ impl WallSender {
     fn wake(&mut self, wake: Wake) -> Result<(), Unsent> {
         match wake {
             Wake::Ring => self.ring(),
-            Wake::Rung => {
-                // It was rung and has not come for the next message yet: busy, stopped or dead.
-                if self.rung_at.is_none_or(|then| then.elapsed() >= RUNG_TIME_MAX) {
-                    self.rung_at = Some(Instant::now());
-                    return self.listen_for_life();
-                }
-            }
+            // It was rung and has not come for the next message yet, or asked not to be rung: it may be
+            // busy, stopped or dead.
+            Wake::Rung | Wake::Quiet => return self.ask_in_time(),
             Wake::Gone => {
                 self.end = Some(Closed::Finished);
                 return Err(Unsent::Closed(Closed::Finished));
             }
-            Wake::No | Wake::Quiet => {}
+            Wake::No => {}
         }
         Ok(())
+    }
+
+    /// Asks whether the neighbour lives, unless it was asked, or rung, a moment ago.
+    pub(super) fn ask_in_time(&mut self) -> Result<(), Unsent> {
+        if self.rung_at.is_some_and(|then| then.elapsed() < RUNG_TIME_MAX) {
+            return Ok(());
+        }
+        self.rung_at = Some(Instant::now());
+        self.listen_for_life()
     }
 
     /// Whether the neighbour has consumed anything lately, or at least lives.
@@ -84,8 +94,8 @@ impl WallSender {
         }
         self.unheard %= UNHEARD_MAX;
         if self.wall.is_neighbour_gone() {
-            self.end = Some(Wall::disconnected());
-            return Err(Unsent::Closed(Wall::disconnected()));
+            self.note_hang_up();
+            return self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)));
         }
         Ok(())
     }
@@ -103,6 +113,7 @@ impl WallSender {
 
     /// Takes rings that nobody waited for: a foreign event loop would find them again and again.
     pub(crate) fn drain(&mut self) -> Result<(), Fault> {
+        self.wall.check()?;
         let is_gone = self.wall.sleep_for_room(Some(Instant::now()));
         if is_gone.map_err(waiting_failed)? {
             self.note_hang_up();
