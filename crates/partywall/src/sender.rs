@@ -9,7 +9,7 @@ use crate::error::{Fault, SendError, TrySendError};
 use crate::receiver::Armed;
 use crate::shared::SharedSender;
 use crate::stats::SenderStats;
-use crate::transport::{Memory, Progress, Room, SendWire, Unsent, Waited, wait_for_room};
+use crate::transport::{Glance, Memory, Progress, Room, SendWire, Unsent, Waited, wait_for_room};
 use crate::wait::{Spinner, Wait};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -23,6 +23,8 @@ use std::time::Instant;
 pub struct Sender {
     wire: Option<SendWire>,
     room: Room,
+    /// What the last attempt saw that found no room.
+    seen: Glance,
     wait: Wait,
     spinner: Spinner,
     policy: BackPressure,
@@ -30,8 +32,10 @@ pub struct Sender {
 
 impl Sender {
     pub(crate) fn new(wire: SendWire, config: &Config) -> Self {
+        let room = wire.room();
         Self {
-            room: wire.room(),
+            seen: room.glance(),
+            room,
             wire: Some(wire),
             wait: config.wait,
             spinner: Spinner::new(config.spin_budget),
@@ -77,7 +81,7 @@ impl Sender {
     /// [`TrySendError::Full`] if there is no room now, and as [`send`](Self::send).
     #[inline]
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
-        Ok(self.wire()?.try_send(payload)?)
+        Ok(self.attempt(|wire| wire.try_send(payload))?)
     }
 
     /// Memory for a message of `len` bytes, to be filled in place and committed. A large one is the
@@ -119,7 +123,7 @@ impl Sender {
     /// # Errors
     /// As [`try_send`](Self::try_send).
     pub fn try_reserve(&mut self, len: usize) -> Result<Reservation<'_>, TrySendError> {
-        let memory = self.wire()?.reserve(len)?;
+        let memory = self.attempt(|wire| wire.reserve(len))?;
         let holder = Holder::Exclusive(self);
         Ok(Reservation { holder, memory: Some(memory), deadline: None })
     }
@@ -169,10 +173,12 @@ impl Sender {
     /// # Errors
     /// [`Fault`] if the channel is broken.
     pub fn arm(&mut self) -> Result<Armed, Fault> {
-        let seen = self.room.glance();
         let Some(wire) = &mut self.wire else { return Ok(Armed::Ready) };
         wire.arm(false)?;
-        if self.room.glance() == seen { Ok(Armed::Armed) } else { Ok(Armed::Ready) }
+        // Room that came after the attempt and before the declaration was rung for by nobody.
+        let now = self.room.glance();
+        let is_ready = now != self.seen || now.is_gone();
+        Ok(if is_ready { Armed::Ready } else { Armed::Armed })
     }
 
     /// A sender that any number of threads may use at a time.
@@ -193,6 +199,23 @@ impl Sender {
     #[inline]
     fn wire(&mut self) -> Result<&mut SendWire, Unsent> {
         self.wire.as_mut().ok_or(Unsent::Full)
+    }
+
+    /// One attempt; if there is no room a second, of which is known what it saw at the most:
+    /// [`arm`](Self::arm) compares.
+    #[inline]
+    fn attempt<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut SendWire) -> Result<T, Unsent>,
+    ) -> Result<T, Unsent> {
+        let Some(wire) = &mut self.wire else { return Err(Unsent::Full) };
+        match attempt(wire) {
+            Err(Unsent::Full) => {
+                self.seen = self.room.glance();
+                attempt(wire)
+            }
+            other => other,
+        }
     }
 
     #[inline]
@@ -243,6 +266,7 @@ impl Sender {
         loop {
             let Some(wire) = &mut self.wire else { return Err(SendError::Full) };
             let seen = self.room.glance();
+            self.seen = seen;
             match attempt(wire) {
                 Err(Unsent::Full) if waits => {}
                 other => return other.map_err(SendError::from),
@@ -325,7 +349,7 @@ impl Reservation<'_> {
         let memory = &mut self.memory;
         let sent = match &mut self.holder {
             Holder::Exclusive(sender) => {
-                sender.wire().and_then(|wire| attempt(wire, memory)).map_err(TrySendError::from)
+                sender.attempt(|wire| attempt(wire, memory)).map_err(TrySendError::from)
             }
             Holder::Shared(sender) => sender.attempt(|wire| attempt(wire, memory)),
         };

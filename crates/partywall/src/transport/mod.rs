@@ -124,6 +124,13 @@ impl Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glance(pub [u64; 3]);
 
+impl Glance {
+    /// Whether nobody receives any more.
+    pub(crate) const fn is_gone(&self) -> bool {
+        self.0[2] != 0
+    }
+}
+
 /// The sending end of a transport.
 #[derive(Debug)]
 pub(crate) enum SendWire {
@@ -145,7 +152,8 @@ impl SendWire {
     /// Sends a whole message at once or not at all.
     #[inline]
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        on!(self, end => end.try_send(payload))
+        let sent = on!(self, end => end.try_send(payload));
+        self.unless_over(sent)
     }
 
     /// Sends a message, in pieces if need be; to be called again with the same `progress` after
@@ -155,7 +163,8 @@ impl SendWire {
         payload: &[u8],
         progress: &mut Progress,
     ) -> Result<(), Unsent> {
-        on!(self, end => end.send_on(payload, progress))
+        let sent = on!(self, end => end.send_on(payload, progress));
+        self.unless_over(sent)
     }
 
     /// Gives up on a message of which pieces went; `Ok` if it counts as sent all the same.
@@ -165,7 +174,8 @@ impl SendWire {
 
     /// Memory for a message of `len` bytes.
     pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
-        on!(self, end => end.reserve(len))
+        let sent = on!(self, end => end.reserve(len));
+        self.unless_over(sent)
     }
 
     /// Sends what was written to reserved memory; takes the memory when it succeeds, or when the
@@ -175,7 +185,8 @@ impl SendWire {
         memory: &mut Option<Memory>,
         progress: &mut Progress,
     ) -> Result<(), Unsent> {
-        on!(self, end => end.commit(memory, progress))
+        let sent = on!(self, end => end.commit(memory, progress));
+        self.unless_over(sent)
     }
 
     /// Takes reserved memory back.
@@ -186,12 +197,14 @@ impl SendWire {
     /// Adds a message to the open batch, invisible to the receiver until
     /// [`commit_batch`](Self::commit_batch).
     pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        on!(self, end => end.add_to_batch(payload))
+        let sent = on!(self, end => end.add_to_batch(payload));
+        self.unless_over(sent)
     }
 
     /// Sends the open batch, all at once.
     pub(crate) fn commit_batch(&mut self) -> Result<(), Unsent> {
-        on!(self, end => end.commit_batch())
+        let sent = on!(self, end => end.commit_batch());
+        self.unless_over(sent)
     }
 
     /// Forgets the open batch.
@@ -202,6 +215,15 @@ impl SendWire {
     /// Gives memory back that was not used for a while; all idle memory with `all`.
     pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
         on!(self, end => end.trim(all))
+    }
+
+    /// There is no room; if nobody will ever make any, that is the end.
+    #[inline]
+    fn unless_over<T>(&mut self, attempted: Result<T, Unsent>) -> Result<T, Unsent> {
+        match (self, attempted) {
+            (Self::Wall(end), Err(Unsent::Full)) => Err(end.full()),
+            (_, attempted) => attempted,
+        }
     }
 
     /// Sends what an earlier call left to be sent.

@@ -268,7 +268,10 @@ impl WallSender {
         if self.records_waker.look_insistently() == Wake::Ring {
             self.wall.ring(Sleeping::ForRecords);
         }
-        self.wall.room.drain().map_err(crate::transport::waiting_failed)?;
+        let woken = self.wall.room.drain().map_err(crate::transport::waiting_failed)?;
+        if self.wall.heed(woken, &self.wall.records) {
+            self.note_hang_up();
+        }
         self.counters.add(sending::SLEEPS, 1);
         self.sleeper.arm(quiet);
         Ok(())
@@ -449,6 +452,18 @@ impl WallSender {
             return Err(Unsent::Closed(Wall::disconnected()));
         }
         Ok(())
+    }
+
+    /// There is no room: for now, or because nobody makes any.
+    ///
+    /// What is published tells of the end by itself; one who finds no room publishes nothing.
+    #[cold]
+    pub(crate) fn full(&mut self) -> Unsent {
+        if self.wall.glance().is_gone() {
+            self.end = Some(Closed::Finished);
+            return Unsent::Closed(Closed::Finished);
+        }
+        Unsent::Full
     }
 
     /// Forgets what was appended but not published.
