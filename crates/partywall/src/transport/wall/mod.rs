@@ -19,6 +19,7 @@ mod counters;
 mod door;
 mod fragments;
 mod growth;
+mod life;
 mod receiver;
 mod segments;
 mod sender;

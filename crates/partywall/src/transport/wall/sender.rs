@@ -12,6 +12,7 @@
 
 use super::counters::Counters;
 use super::growth::Growth;
+use super::life::UNHEARD_MAX;
 use super::{Sleeping, Wall, word};
 use crate::config::{BackPressure, Config};
 use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
@@ -46,11 +47,11 @@ pub(crate) struct WallSender {
     records_waker: Waker,
     /// Ids of blocks that the open batch refers to.
     batch_blocks: Vec<u64>,
-    end: Option<Closed>,
+    pub(super) end: Option<Closed>,
     /// Commits since the last sign of life of the neighbour.
-    unheard: u32,
+    pub(super) unheard: u32,
     /// What it had consumed at the last sign of life.
-    heard_at: u64,
+    pub(super) heard_at: u64,
 }
 
 /// What a sending end is made of.
@@ -62,9 +63,6 @@ pub(super) struct Parts {
     pub slab: OwnMem,
     pub release_ring: PeerMem,
 }
-
-/// After so many commits without a sign of life from an awake neighbour, ask the system.
-const UNHEARD_MAX: u32 = 256;
 
 impl WallSender {
     pub(super) fn new(wall: Arc<Wall>, parts: Parts, config: &Config) -> Self {
@@ -436,34 +434,6 @@ impl WallSender {
             Wake::No | Wake::Quiet => {}
         }
         Ok(())
-    }
-
-    /// Whether the neighbour has consumed anything lately, or at least lives.
-    #[cold]
-    fn listen_for_life(&mut self) -> Result<(), Unsent> {
-        let consumed = self.wall.glance().0[0];
-        if consumed != self.heard_at {
-            (self.heard_at, self.unheard) = (consumed, 0);
-            return Ok(());
-        }
-        self.unheard %= UNHEARD_MAX;
-        if self.wall.is_neighbour_gone() {
-            self.end = Some(Wall::disconnected());
-            return Err(Unsent::Closed(Wall::disconnected()));
-        }
-        Ok(())
-    }
-
-    /// There is no room: for now, or because nobody makes any.
-    ///
-    /// What is published tells of the end by itself; one who finds no room publishes nothing.
-    #[cold]
-    pub(crate) fn full(&mut self) -> Unsent {
-        if self.wall.glance().is_gone() {
-            self.end = Some(Closed::Finished);
-            return Unsent::Closed(Closed::Finished);
-        }
-        Unsent::Full
     }
 
     /// Forgets what was appended but not published.
