@@ -13,6 +13,7 @@ mod names;
 mod references;
 pub mod source;
 mod text;
+mod threads;
 
 use std::fmt;
 
@@ -73,11 +74,12 @@ fn check(tree: &Tree) -> Vec<Finding> {
 /// One rule, or a few that read the same thing.
 type Rule = fn(&Tree, &mut Vec<Finding>);
 
-const RULES: [Rule; 8] = [
+const RULES: [Rule; 9] = [
     length::check,
     lints::check,
     atomics::check,
     names::check,
+    threads::check,
     manifest::check,
     text::check,
     references::check,

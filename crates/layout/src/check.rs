@@ -95,9 +95,16 @@ pub enum Violation {
         /// The most it may be.
         max: u64,
     },
-    /// More memory, or more segments, than was agreed (SPEC 5.4).
+    /// More memory than was agreed (SPEC 5.4).
     Memory {
         /// How much the neighbour wants mapped in all, in bytes.
+        wanted: u64,
+        /// The most that was agreed.
+        max: u64,
+    },
+    /// More segments than was agreed, mapped or under way (SPEC 5.4).
+    Segments {
+        /// How many the neighbour wants there to be.
         wanted: u64,
         /// The most that was agreed.
         max: u64,
@@ -139,7 +146,7 @@ impl Violation {
             Self::Released { .. } => 9,
             Self::Block { .. } => 10,
             Self::MessageLength { .. } => 11,
-            Self::Memory { .. } => 12,
+            Self::Memory { .. } | Self::Segments { .. } => 12,
             Self::SegmentMissing { .. } => 13,
             Self::Fragment { .. } => 14,
             Self::Frame { .. } => 15,
@@ -187,6 +194,9 @@ impl fmt::Display for Violation {
             }
             Self::Memory { wanted, max } => {
                 write!(f, "{wanted} bytes are to be mapped, {max} were agreed (SPEC 5.4)")
+            }
+            Self::Segments { wanted, max } => {
+                write!(f, "there would be {wanted} segments, {max} were agreed (SPEC 5.4)")
             }
             Self::SegmentMissing { number } => write!(
                 f,

@@ -67,7 +67,7 @@ impl fmt::Display for NoWall {
         f.write_str(match self {
             Self::Policy => "the configuration asks for the socket",
             Self::Remote => "the address is TCP, where memory cannot be shared",
-            Self::Memfd => "sealed memfds are not to be had (kernel older than 5.3, or a sandbox)",
+            Self::Memfd => "sealed memfds are not to be had (kernel older than 5.1, or a sandbox)",
             Self::Memory => "the memory for a half could not be had",
             Self::Descriptors => "descriptors did not get through (limit, or a security module)",
             Self::Limits => "the half is larger than the other side maps",

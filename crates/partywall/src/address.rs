@@ -90,6 +90,9 @@ impl Address {
             }
             None => host,
         };
+        if host.contains(['[', ']']) {
+            return Err(AddressError::syntax(text, "brackets stand around an IPv6 address only"));
+        }
         if host.is_empty() {
             return Err(AddressError::syntax(
                 text,
@@ -253,6 +256,7 @@ mod tests {
             ("tcp::80", "host is missing"),
             ("tcp:::1:80", "brackets"),
             ("tcp:[::1:80", "not closed"),
+            ("tcp:[[]:80", "around an IPv6 address"),
         ] {
             let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");

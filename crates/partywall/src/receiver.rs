@@ -68,8 +68,8 @@ impl Receiver {
     /// [`TryRecvError::Empty`] if none is there now, and as [`recv`](Self::recv).
     #[inline]
     pub fn try_recv(&mut self) -> Result<Message, TryRecvError> {
-        match self.wire.try_recv(false)? {
-            Found::Some(message) => Ok(message),
+        match self.wire.find(false)? {
+            Found::Message => Ok(self.wire.take()),
             Found::Nothing => self.look_at_the_end(),
             Found::End(closed) => Err(closed.into()),
         }
@@ -101,7 +101,7 @@ impl Receiver {
     #[inline]
     pub fn try_recv_ref(&mut self) -> Result<MessageRef<'_>, TryRecvError> {
         match self.wire.find(false)? {
-            Found::Some(owned) => Ok(MessageRef { receiver: self, owned }),
+            Found::Message => Ok(MessageRef { receiver: self }),
             Found::Nothing => {
                 self.wire.notice_end()?;
                 Err(TryRecvError::Empty)
@@ -129,8 +129,8 @@ impl Receiver {
     #[inline]
     fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Message, RecvError> {
         loop {
-            match self.wire.try_recv(true)? {
-                Found::Some(message) => return Ok(message),
+            match self.wire.find(true)? {
+                Found::Message => return Ok(self.wire.take()),
                 Found::Nothing => self.wait_until(deadline)?,
                 Found::End(closed) => return Err(closed.into()),
             }
@@ -141,7 +141,7 @@ impl Receiver {
     fn recv_ref_until(&mut self, deadline: Option<Instant>) -> Result<MessageRef<'_>, RecvError> {
         loop {
             match self.wire.find(true)? {
-                Found::Some(owned) => return Ok(MessageRef { receiver: self, owned }),
+                Found::Message => return Ok(MessageRef { receiver: self }),
                 Found::Nothing => self.wait_until(deadline)?,
                 Found::End(closed) => return Err(closed.into()),
             }
@@ -161,8 +161,8 @@ impl Receiver {
         if !self.wire.notice_end()? {
             return Err(TryRecvError::Empty);
         }
-        match self.wire.try_recv(false)? {
-            Found::Some(message) => Ok(message),
+        match self.wire.find(false)? {
+            Found::Message => Ok(self.wire.take()),
             Found::Nothing => Err(TryRecvError::Empty),
             Found::End(closed) => Err(closed.into()),
         }
@@ -186,15 +186,13 @@ impl Drop for Receiver {
 /// A message where it lies. Dropping it goes on to the next.
 pub struct MessageRef<'a> {
     receiver: &'a mut Receiver,
-    /// A message that does not lie inline.
-    owned: Option<Message>,
 }
 
 impl MessageRef<'_> {
     /// The message as a value of its own: copied if it is short, without a copy if it is long.
     #[must_use]
-    pub fn into_message(mut self) -> Message {
-        self.owned.take().unwrap_or_else(|| Message::copied(self.receiver.wire.current()))
+    pub fn into_message(self) -> Message {
+        self.receiver.wire.take()
     }
 }
 
@@ -203,7 +201,7 @@ impl Deref for MessageRef<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.owned.as_ref().map_or_else(|| self.receiver.wire.current(), Message::as_slice)
+        self.receiver.wire.current()
     }
 }
 

@@ -9,7 +9,9 @@ use crate::error::{Fault, SendError, TrySendError};
 use crate::receiver::Armed;
 use crate::shared::SharedSender;
 use crate::stats::SenderStats;
-use crate::transport::{Glance, Memory, Progress, Room, SendWire, Unsent, Waited, wait_for_room};
+use crate::transport::{
+    Glance, Memory, Progress, Room, SendWire, Unsent, Waited, wait_for_room, waiting_failed,
+};
 use crate::wait::{Spinner, Wait};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -23,7 +25,7 @@ use std::time::Instant;
 pub struct Sender {
     wire: Option<SendWire>,
     room: Room,
-    /// What the last attempt saw that found no room.
+    /// The glance before the last attempt that found no room: what `arm` compares with.
     seen: Glance,
     wait: Wait,
     spinner: Spinner,
@@ -32,10 +34,9 @@ pub struct Sender {
 
 impl Sender {
     pub(crate) fn new(wire: SendWire, config: &Config) -> Self {
-        let room = wire.room();
         Self {
-            seen: room.glance(),
-            room,
+            seen: wire.room().glance(),
+            room: wire.room(),
             wire: Some(wire),
             wait: config.wait,
             spinner: Spinner::new(config.spin_budget),
@@ -81,7 +82,35 @@ impl Sender {
     /// [`TrySendError::Full`] if there is no room now, and as [`send`](Self::send).
     #[inline]
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
-        Ok(self.attempt(|wire| wire.try_send(payload))?)
+        match self.wire()?.try_send(payload) {
+            Err(Unsent::Full) => self.try_again(|wire| wire.try_send(payload)),
+            other => Ok(other?),
+        }
+    }
+
+    /// Sends a message of `len` bytes that `fill` writes where the receiver will read it: in the ring
+    /// if it is short, in shared memory if it is long. `fill` must write every byte: what it finds is
+    /// unspecified, though never anything of another process.
+    ///
+    /// The fastest way to send. If `fill` panics, nothing is sent.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); `fill` may then not have been called.
+    #[inline]
+    pub fn send_with(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
+        let waits = self.policy != BackPressure::Error;
+        let is_inline = match self.wire()?.prepare_inline(len) {
+            Err(Unsent::Full) if waits => {
+                self.drive(None, waits, |wire| wire.prepare_inline(len))?
+            }
+            other => other?,
+        };
+        if is_inline {
+            return Ok(self.wire()?.send_inline(len, fill)?);
+        }
+        let mut reserved = self.reserve(len)?;
+        fill(&mut reserved);
+        reserved.commit()
     }
 
     /// Memory for a message of `len` bytes, to be filled in place and committed. A large one is the
@@ -123,7 +152,10 @@ impl Sender {
     /// # Errors
     /// As [`try_send`](Self::try_send).
     pub fn try_reserve(&mut self, len: usize) -> Result<Reservation<'_>, TrySendError> {
-        let memory = self.attempt(|wire| wire.reserve(len))?;
+        let memory = match self.wire()?.reserve(len) {
+            Err(Unsent::Full) => self.try_again(|wire| wire.reserve(len))?,
+            other => other?,
+        };
         let holder = Holder::Exclusive(self);
         Ok(Reservation { holder, memory: Some(memory), deadline: None })
     }
@@ -174,11 +206,16 @@ impl Sender {
     /// [`Fault`] if the channel is broken.
     pub fn arm(&mut self) -> Result<Armed, Fault> {
         let Some(wire) = &mut self.wire else { return Ok(Armed::Ready) };
+        wire.drain()?;
         wire.arm(false)?;
-        // Room that came after the attempt and before the declaration was rung for by nobody.
-        let now = self.room.glance();
-        let is_ready = now != self.seen || now.is_gone();
-        Ok(if is_ready { Armed::Ready } else { Armed::Armed })
+        // Takes from the descriptor what is not meant for us and would keep it readable; hears of a
+        // hang-up, which the next attempt then reports.
+        if self.room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
+            wire.note_hang_up();
+            return Ok(Armed::Ready);
+        }
+        // Compared with the glance *before* the attempt that failed: room that came since counts.
+        if self.room.glance() == self.seen { Ok(Armed::Armed) } else { Ok(Armed::Ready) }
     }
 
     /// A sender that any number of threads may use at a time.
@@ -201,21 +238,14 @@ impl Sender {
         self.wire.as_mut().ok_or(Unsent::Full)
     }
 
-    /// One attempt; if there is no room a second, of which is known what it saw at the most:
-    /// [`arm`](Self::arm) compares.
-    #[inline]
-    fn attempt<T>(
+    /// The attempt after which a foreign event loop arms: a glance goes before it.
+    #[cold]
+    fn try_again<T>(
         &mut self,
-        mut attempt: impl FnMut(&mut SendWire) -> Result<T, Unsent>,
-    ) -> Result<T, Unsent> {
-        let Some(wire) = &mut self.wire else { return Err(Unsent::Full) };
-        match attempt(wire) {
-            Err(Unsent::Full) => {
-                self.seen = self.room.glance();
-                attempt(wire)
-            }
-            other => other,
-        }
+        attempt: impl FnOnce(&mut SendWire) -> Result<T, Unsent>,
+    ) -> Result<T, TrySendError> {
+        self.seen = self.room.glance();
+        Ok(attempt(self.wire()?)?)
     }
 
     #[inline]
@@ -303,9 +333,24 @@ pub(crate) enum Holder<'a> {
     Shared(&'a SharedSender),
 }
 
+impl Holder<'_> {
+    /// A reservation of shared memory cannot be looked at in a forked child: it is not mapped there.
+    #[inline]
+    fn assert_owner(&self) {
+        let is_inherited = match self {
+            Self::Exclusive(sender) => sender.room.is_inherited(),
+            Self::Shared(sender) => sender.is_inherited(),
+        };
+        assert!(!is_inherited, "this reservation belongs to the parent process");
+    }
+}
+
 /// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit).
 ///
 /// Dropping it, or [`abort`](Self::abort), gives it back; the receiver never learns of it.
+///
+/// # Panics
+/// Looking at it, or writing to it, panics in a forked child.
 pub struct Reservation<'a> {
     pub(crate) holder: Holder<'a>,
     pub(crate) memory: Option<Memory>,
@@ -336,6 +381,7 @@ impl Reservation<'_> {
     ///
     /// # Errors
     /// The reservation, and why: see [`TrySendError`].
+    #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn try_commit(mut self) -> Result<(), (Self, TrySendError)> {
         // Private memory goes like any copy: whole or not at all.
         let attempt = |wire: &mut SendWire, memory: &mut Option<Memory>| match memory {
@@ -349,7 +395,10 @@ impl Reservation<'_> {
         let memory = &mut self.memory;
         let sent = match &mut self.holder {
             Holder::Exclusive(sender) => {
-                sender.attempt(|wire| attempt(wire, memory)).map_err(TrySendError::from)
+                match sender.wire().and_then(|wire| attempt(wire, memory)) {
+                    Err(Unsent::Full) => sender.try_again(|wire| attempt(wire, memory)),
+                    other => other.map_err(TrySendError::from),
+                }
             }
             Holder::Shared(sender) => sender.attempt(|wire| attempt(wire, memory)),
         };
@@ -374,6 +423,7 @@ impl Deref for Reservation<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
+        self.holder.assert_owner();
         self.memory.as_ref().map_or(&[], Memory::as_slice)
     }
 }
@@ -381,6 +431,7 @@ impl Deref for Reservation<'_> {
 impl DerefMut for Reservation<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
+        self.holder.assert_owner();
         self.memory.as_mut().map_or(&mut [], Memory::as_mut_slice)
     }
 }

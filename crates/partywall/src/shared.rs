@@ -154,6 +154,10 @@ impl SharedSender {
         self.core.lock().wire.as_ref().map(SendWire::stats).unwrap_or_default()
     }
 
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.core.room.is_inherited()
+    }
+
     /// One attempt, unless another thread is at it.
     pub(crate) fn attempt<T>(
         &self,

@@ -15,8 +15,11 @@
 
 use crate::mem::{OwnMem, PeerMem};
 use partywall_layout::record::{HEADER_BYTES, Kind};
-use partywall_layout::ring::{Position, RingSize};
+use partywall_layout::ring::{Position, RingSize, SLOT_BYTES};
 use partywall_layout::{RecordHeader, Violation};
+
+/// How far ahead [`Consumer::prefetch`] fetches.
+const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
 
 /// The one reader of a record ring.
 #[derive(Debug)]
@@ -113,6 +116,28 @@ impl Consumer {
     pub fn advance(&mut self, header: &RecordHeader) {
         assert!(header.position == self.position, "records are consumed in order");
         self.position = self.position.plus(header.footprint());
+    }
+
+    /// Lets the processor fetch the first two lines of the next record.
+    #[inline]
+    pub fn prefetch_next(&self) {
+        let offset = self.offset();
+        self.ring.prefetch(offset);
+        #[expect(clippy::cast_possible_truncation, reason = "64")]
+        self.ring.prefetch(offset + SLOT_BYTES as usize);
+    }
+
+    /// Lets the processor fetch what lies a few records ahead. Only for a reader that is behind: in
+    /// step with the producer it would take away the lines that are being written.
+    #[inline]
+    pub fn prefetch(&self, bytes: u64) {
+        let ahead = self.position.plus(AHEAD_BYTES);
+        let mut fetched = 0;
+        while fetched < bytes {
+            #[expect(clippy::cast_possible_truncation, reason = "an offset in mapped memory")]
+            self.ring.prefetch(self.size.offset(ahead.plus(fetched)) as usize);
+            fetched += SLOT_BYTES;
+        }
     }
 
     /// Whether enough was consumed that the producer must be told now (SPEC 4.6).

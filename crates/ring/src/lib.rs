@@ -17,6 +17,7 @@
 //! [`PeerMem`](mem::PeerMem) cannot be written. The neighbour is hostile: every word of its half is
 //! loaded once, checked and only then used, and a bad one is a
 //! [`Violation`](partywall_layout::Violation), never a panic.
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![cfg_attr(not(any(test, loom)), no_std)]
 #![deny(unsafe_code)]
 

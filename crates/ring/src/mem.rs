@@ -292,6 +292,23 @@ impl PeerMem {
         u64::from_le(word.load(Ordering::Relaxed))
     }
 
+    /// Lets the processor fetch the line at byte `offset`, if there is one: a hint, nothing more.
+    #[inline]
+    pub fn prefetch(&self, offset: usize) {
+        if offset >= self.len {
+            return;
+        }
+        // SAFETY: `offset` is within the memory, as checked above.
+        let line = unsafe { self.base.add(offset) };
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a prefetch reads nothing that the program can see, and cannot fault.
+        unsafe {
+            core::arch::x86_64::_mm_prefetch(line.as_ptr().cast(), core::arch::x86_64::_MM_HINT_T0);
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = line;
+    }
+
     /// Copies from `offset` into `into`.
     ///
     /// The neighbour may be changing the bytes at this moment if it breaks the rules: what arrives

@@ -136,6 +136,9 @@ impl PeerMem {
         self.words[(self.start + offset) / 8].load(Ordering::Relaxed)
     }
 
+    /// A hint that changes nothing.
+    pub fn prefetch(&self, _offset: usize) {}
+
     /// Copies whole words.
     pub fn copy(&self, offset: usize, into: &mut [u8]) {
         for (index, chunk) in into.chunks_mut(8).enumerate() {

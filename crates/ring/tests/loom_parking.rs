@@ -111,6 +111,8 @@ struct Writer {
     producer: Producer,
     room: Waiting,
     records: Waking,
+    /// Looks before publishing too, as senders do.
+    rings_early: bool,
 }
 
 struct Reader {
@@ -124,7 +126,7 @@ fn sides(ring_bytes: u64) -> (Writer, Reader) {
     let (reader_sleeps, writer_wakes) = sleeper();
     let (writer_sleeps, reader_wakes) = sleeper();
     (
-        Writer { producer, room: writer_sleeps, records: writer_wakes },
+        Writer { producer, room: writer_sleeps, records: writer_wakes, rings_early: false },
         Reader { consumer, records: reader_sleeps, room: reader_wakes },
     )
 }
@@ -141,6 +143,9 @@ impl Writer {
                 Err(AppendError::Full) => self.wait_for_room(words),
                 Err(AppendError::Violation(violation)) => panic!("{violation}"),
             }
+        }
+        if self.rings_early && self.records.waker.look_early() {
+            self.records.bell.ring();
         }
         self.producer.publish();
         self.records.wake();
@@ -192,6 +197,25 @@ fn writer_and_reader_wake_each_other() {
             }
         });
         for number in 0..4 {
+            reader.receive(number, 1, false);
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A ring that comes before its record wakes the reader in vain, or just in time; never is it the only
+/// one that was due.
+#[test]
+fn ringing_early_loses_nothing() {
+    explore("ringing_early_loses_nothing", 3, || {
+        let (mut writer, mut reader) = sides(256);
+        writer.rings_early = true;
+        let sender = thread::spawn(move || {
+            for number in 0..3 {
+                assert!(writer.send(number, 1));
+            }
+        });
+        for number in 0..3 {
             reader.receive(number, 1, false);
         }
         sender.join().unwrap();

@@ -26,11 +26,27 @@ fn each_sleep_is_rung_once() {
     for _ in 0..100 {
         sleeper.arm(false);
         assert_eq!(waker.look(), Wake::Ring);
-        assert_eq!(waker.look(), Wake::No);
-        assert_eq!(waker.look_insistently(), Wake::No);
+        assert_eq!(waker.look(), Wake::Rung);
+        assert_eq!(waker.look_insistently(), Wake::Rung);
+        assert!(!waker.look_early());
         sleeper.disarm();
         assert_eq!(waker.look(), Wake::No);
     }
+}
+
+/// A ring before publishing counts: the look that must follow does not ring again, unless the sleeper
+/// woke and lay down again in between.
+#[test]
+fn an_early_ring_is_the_ring_of_its_epoch() {
+    let (mut sleeper, waker) = sides();
+    assert!(!waker.look_early());
+    sleeper.arm(false);
+    assert!(waker.look_early());
+    assert_eq!(waker.look(), Wake::Rung);
+    sleeper.arm(false);
+    assert_eq!(waker.look(), Wake::Ring);
+    sleeper.leave();
+    assert!(!waker.look_early());
 }
 
 /// Two sleeps with no look in between are two sleeps, even without waking up.
@@ -50,8 +66,9 @@ fn a_quiet_sleeper_is_rung_by_who_insists() {
         sleeper.arm(true);
         assert_eq!(waker.look(), Wake::Quiet);
         assert_eq!(waker.look(), Wake::Quiet);
+        assert!(!waker.look_early());
         assert_eq!(waker.look_insistently(), Wake::Ring);
-        assert_eq!(waker.look_insistently(), Wake::No);
+        assert_eq!(waker.look_insistently(), Wake::Rung);
         assert_eq!(waker.look(), Wake::Quiet);
         // What it would be told if it now slept in earnest.
         sleeper.arm(false);
@@ -84,6 +101,7 @@ fn any_word_can_be_looked_at() {
         let is_gone = value == segment::GONE;
         assert_eq!(first == Wake::Gone, is_gone);
         assert_eq!(waker.is_gone(), is_gone);
-        assert!(matches!(waker.look_insistently(), Wake::No | Wake::Gone) || first == Wake::Quiet);
+        let again = waker.look_insistently();
+        assert!(matches!(again, Wake::No | Wake::Rung | Wake::Gone) || first == Wake::Quiet);
     }
 }

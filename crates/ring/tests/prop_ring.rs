@@ -88,6 +88,9 @@ impl Run {
             Step::Append(share) => self.append(*share),
             Step::Publish => {
                 self.producer.publish();
+                if self.model.tail % 128 == 0 {
+                    self.producer.zero_ahead();
+                }
                 self.model.published = self.model.tail;
                 self.model.queue.extend(self.model.open.drain(..));
             }

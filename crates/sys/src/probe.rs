@@ -26,7 +26,8 @@ pub enum Feature {
     FutureWriteSeal,
     /// A whole half, made as a session makes it. Needed.
     Half,
-    /// Descriptors of processes, which tell of their death. Linux 5.3; needed.
+    /// Descriptors of processes, which tell of their death. Linux 5.3; without them a forked child can
+    /// hide it, and nobody is trusted by default.
     PidFd,
     /// Bells. Needed, except for isolated peers.
     EventFd,
@@ -61,7 +62,7 @@ impl Feature {
 
     /// True if the wall cannot do without.
     pub fn is_required(self) -> bool {
-        self != Feature::NoExecSeal
+        !matches!(self, Feature::NoExecSeal | Feature::PidFd)
     }
 }
 

@@ -167,7 +167,15 @@ const TABLE: &[Row] = &[
     },
     Row {
         directory: "crates/partywall",
-        normal: &["partywall-layout", "partywall-ring", "partywall-sys", "bytes", "thiserror"],
+        // zerocopy: to turn the layouts of partywall-layout, which derive its traits, into bytes and back.
+        normal: &[
+            "partywall-layout",
+            "partywall-ring",
+            "partywall-sys",
+            "bytes",
+            "thiserror",
+            "zerocopy",
+        ],
         loom_only: &[],
         dev: &["proptest", "tempfile", "anyhow"],
     },
@@ -201,6 +209,7 @@ const TABLE: &[Row] = &[
             "partywall-layout",
             "partywall-ring",
             "partywall-sys",
+            "zerocopy",
         ],
         loom_only: &[],
         dev: &[],

@@ -2,7 +2,7 @@
 //! Our own transport: a channel over shared memory, without a copy on either side.
 //!
 //! ```text
-//! send      reserve(size) ─► fill in place ─► commit
+//! send      send_with(size): filled in place, where the receiver will read it
 //! receive   recv_ref ─► read in place ─► dropped: its place is free again
 //! ```
 //! The only file of the benchmark that touches the library. The policy is `Wall`: where memory cannot be shared the
@@ -68,9 +68,7 @@ impl WallLane {
 impl Lane for WallLane {
     #[inline]
     fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
-        let mut message = self.sender.reserve(size).context("reserving a message")?;
-        fill(&mut message);
-        message.commit().context("committing a message")
+        self.sender.send_with(size, fill).context("sending a message")
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   Pending::progress   reads what is there ─▶ machine.rs: which frame? ─▶ act: check, make, answer
+//!                                                         terms.rs: limits · offer.rs: the peer's half
 //!                       ─▶ not yet │ Established │ why not
 //! ```
 //!
@@ -10,12 +11,13 @@
 //! allocated for a peer before its credentials were admitted, and nothing it sends is believed.
 
 mod machine;
+mod offer;
 mod terms;
 
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::HandshakeError;
-use crate::half::{OwnHalf, PeerHalf, PeerHalfError};
+use crate::half::{OwnHalf, PeerHalf};
 use crate::peer::{Peer, Trust, decide_trust};
 use crate::transport::wall::{self, Bells, Limits};
 use crate::transport::{RecvWire, SendWire, Transport, socket};
@@ -26,9 +28,7 @@ use partywall_layout::hello::{
 };
 use partywall_layout::{Geometry, NoWall, Refusal, Violation};
 use partywall_sys::socket::Family;
-use partywall_sys::{
-    Bell, BellError, Credentials, ForkGuard, MemfdError, PidFd, PidFdError, Socket,
-};
+use partywall_sys::{Bell, Credentials, ForkGuard, MemfdError, PidFd, PidFdError, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use zerocopy::IntoBytes;
@@ -261,93 +261,6 @@ impl Pending {
         let transport = if reason.is_some() { TRANSPORT_SOCKET } else { TRANSPORT_WALL };
         let ready = Ready::new(transport, reason.map_or(0, NoWall::number));
         self.send(ready.as_bytes(), &[], false)
-    }
-
-    /// Looks at what the peer offers; a reason if there will be no wall.
-    fn judge_offer(
-        &self,
-        offer: &Offer,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<Result<(PeerHalf, Bells), NoWall>, HandshakeError> {
-        let is_wall = offer.transport.get() == TRANSPORT_WALL;
-        let has_bells = offer.flags.get() & OFFER_BELLS != 0;
-        let expected = match (is_wall, has_bells) {
-            (false, _) => 0,
-            (true, false) => 1,
-            (true, true) => 3,
-        };
-        if descriptors.len() > expected {
-            let found = descriptors.len() as u64;
-            let what = "number of descriptors with OFFER";
-            return Err(self.violation(Violation::Frame { what, found }));
-        }
-        let Some(known) = &self.known else {
-            return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
-        };
-        let offered = match &known.offered {
-            Err(reason) => return Ok(Err(*reason)),
-            Ok(_) if !is_wall => {
-                return Ok(Err(NoWall::from_number(offer.reason.get()).unwrap_or(NoWall::Policy)));
-            }
-            Ok(offered) => offered,
-        };
-        if descriptors.len() < expected {
-            if self.is_truncated {
-                return Ok(Err(NoWall::Descriptors));
-            }
-            let found = descriptors.len() as u64;
-            let what = "number of descriptors with OFFER";
-            return Err(self.violation(Violation::Frame { what, found }));
-        }
-        let mut descriptors = descriptors.into_iter();
-        let (half, records, room) = (descriptors.next(), descriptors.next(), descriptors.next());
-        let Some(half) = half else { return Ok(Err(NoWall::Descriptors)) };
-        let neighbour = match self.accept_half(known, offer, half.as_fd())? {
-            Ok(neighbour) => neighbour,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        let bells = match (records, room) {
-            (Some(records), Some(room)) if offered.bells_attached => {
-                Bells::Eventfd { records: self.bell(records)?, room: self.bell(room)? }
-            }
-            // One of us does not trust the other: bells go over the socket.
-            _ => Bells::Byte,
-        };
-        Ok(Ok((neighbour, bells)))
-    }
-
-    fn accept_half(
-        &self,
-        known: &Known,
-        offer: &Offer,
-        descriptor: BorrowedFd<'_>,
-    ) -> Result<Result<PeerHalf, NoWall>, HandshakeError> {
-        let role = if self.is_acceptor { ROLE_CONNECTOR } else { ROLE_ACCEPTOR };
-        let size = offer.half_size.get();
-        let limit = self.config.map_max_effective();
-        match PeerHalf::accept(descriptor, size, limit, &known.session_id, role) {
-            Ok(half) => {
-                let (found, said) =
-                    (half.geometry.release_entries, known.hello.release_entries.get());
-                if found >= said {
-                    return Ok(Ok(half));
-                }
-                let field = "release entries";
-                Err(self.violation(Violation::HalfHeader { field, found }))
-            }
-            Err(PeerHalfError::Violation(violation)) => Err(self.violation(violation)),
-            Err(PeerHalfError::Map(error)) if error.is_violation() => {
-                Err(self.bad_descriptor(error.to_string()))
-            }
-            Err(PeerHalfError::Map(_)) => Ok(Err(NoWall::Map)),
-        }
-    }
-
-    fn bell(&self, descriptor: OwnedFd) -> Result<Bell, HandshakeError> {
-        Bell::from_peer(descriptor).map_err(|error| match error {
-            BellError::Unverifiable { source } => self.system("checking a bell", source),
-            other => self.bad_descriptor(other.to_string()),
-        })
     }
 
     fn on_ready(

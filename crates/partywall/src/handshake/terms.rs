@@ -80,11 +80,11 @@ pub(super) fn socket_suits(own: &Hello, theirs: &Hello) -> bool {
 /// What limits each side from now on.
 pub(super) fn limits(config: &Config, theirs: &Hello, half_bytes: u64) -> Limits {
     let own = config.memory_max.min(BYTES_MAX);
-    let mapped = theirs.map_max.get().min(BYTES_MAX).saturating_sub(half_bytes);
+    let mapped = if theirs.segments_max.get() == 0 { 0 } else { theirs.map_max.get() };
+    let mapped = mapped.min(BYTES_MAX).saturating_sub(half_bytes);
     let whole_grains = |bytes: u64| bytes / GRAIN_BYTES * GRAIN_BYTES;
     // Our own limit may be odd; what it allows is rounded up, so that a message as long as it fits.
     let own_memory = own.next_multiple_of(GRAIN_BYTES).min(whole_grains(mapped));
-    #[expect(clippy::cast_possible_truncation, reason = "at most 65,536")]
     let peer_releases = theirs.release_entries.get().min(BLOCKS_MAX) as u32;
     Limits {
         own_memory,

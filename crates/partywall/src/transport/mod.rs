@@ -124,15 +124,9 @@ impl Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glance(pub [u64; 3]);
 
-impl Glance {
-    /// Whether nobody receives any more.
-    pub(crate) const fn is_gone(&self) -> bool {
-        self.0[2] != 0
-    }
-}
-
 /// The sending end of a transport.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one per channel; a box would cost every send")]
 pub(crate) enum SendWire {
     Wall(WallSender),
     Socket(SocketSender),
@@ -152,8 +146,7 @@ impl SendWire {
     /// Sends a whole message at once or not at all.
     #[inline]
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        let sent = on!(self, end => end.try_send(payload));
-        self.unless_over(sent)
+        on!(self, end => end.try_send(payload))
     }
 
     /// Sends a message, in pieces if need be; to be called again with the same `progress` after
@@ -163,8 +156,7 @@ impl SendWire {
         payload: &[u8],
         progress: &mut Progress,
     ) -> Result<(), Unsent> {
-        let sent = on!(self, end => end.send_on(payload, progress));
-        self.unless_over(sent)
+        on!(self, end => end.send_on(payload, progress))
     }
 
     /// Gives up on a message of which pieces went; `Ok` if it counts as sent all the same.
@@ -172,10 +164,33 @@ impl SendWire {
         on!(self, end => end.give_up(payload, progress))
     }
 
+    /// Whether a message of `len` bytes can now be sent with [`send_inline`](Self::send_inline), or
+    /// goes another way.
+    #[inline]
+    pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, Unsent> {
+        match self {
+            Self::Wall(end) => end.prepare_inline(len),
+            Self::Socket(_) => Ok(false),
+        }
+    }
+
+    /// Sends an inline message that `fill` writes in place.
+    #[inline]
+    pub(crate) fn send_inline(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Unsent> {
+        match self {
+            Self::Wall(end) => end.send_inline(len, fill),
+            // Not reached: nothing goes inline on a socket.
+            Self::Socket(_) => Err(Unsent::Full),
+        }
+    }
+
     /// Memory for a message of `len` bytes.
     pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
-        let sent = on!(self, end => end.reserve(len));
-        self.unless_over(sent)
+        on!(self, end => end.reserve(len))
     }
 
     /// Sends what was written to reserved memory; takes the memory when it succeeds, or when the
@@ -185,8 +200,7 @@ impl SendWire {
         memory: &mut Option<Memory>,
         progress: &mut Progress,
     ) -> Result<(), Unsent> {
-        let sent = on!(self, end => end.commit(memory, progress));
-        self.unless_over(sent)
+        on!(self, end => end.commit(memory, progress))
     }
 
     /// Takes reserved memory back.
@@ -197,14 +211,12 @@ impl SendWire {
     /// Adds a message to the open batch, invisible to the receiver until
     /// [`commit_batch`](Self::commit_batch).
     pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        let sent = on!(self, end => end.add_to_batch(payload));
-        self.unless_over(sent)
+        on!(self, end => end.add_to_batch(payload))
     }
 
     /// Sends the open batch, all at once.
     pub(crate) fn commit_batch(&mut self) -> Result<(), Unsent> {
-        let sent = on!(self, end => end.commit_batch());
-        self.unless_over(sent)
+        on!(self, end => end.commit_batch())
     }
 
     /// Forgets the open batch.
@@ -215,15 +227,6 @@ impl SendWire {
     /// Gives memory back that was not used for a while; all idle memory with `all`.
     pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
         on!(self, end => end.trim(all))
-    }
-
-    /// There is no room; if nobody will ever make any, that is the end.
-    #[inline]
-    fn unless_over<T>(&mut self, attempted: Result<T, Unsent>) -> Result<T, Unsent> {
-        match (self, attempted) {
-            (Self::Wall(end), Err(Unsent::Full)) => Err(end.full()),
-            (_, attempted) => attempted,
-        }
     }
 
     /// Sends what an earlier call left to be sent.
@@ -237,6 +240,14 @@ impl SendWire {
     /// Declares that we are about to sleep until room comes.
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
         on!(self, end => end.arm(quiet))
+    }
+
+    /// Takes wake-ups that nobody waited for, before somebody polls the descriptor.
+    pub(crate) fn drain(&mut self) -> Result<(), Fault> {
+        match self {
+            Self::Wall(end) => end.drain(),
+            Self::Socket(_) => Ok(()),
+        }
     }
 
     /// Declares that we are awake.
@@ -276,6 +287,14 @@ pub(crate) enum Room {
 }
 
 impl Room {
+    /// Whether this is a forked child, where the shared memory is not mapped.
+    pub(crate) fn is_inherited(&self) -> bool {
+        match self {
+            Self::Wall(wall) => wall.is_inherited(),
+            Self::Socket(_) => false,
+        }
+    }
+
     #[inline]
     pub(crate) fn glance(&self) -> Glance {
         match self {
@@ -383,10 +402,10 @@ pub(crate) fn until(wait: Wait, deadline: Option<Instant>) -> Option<Instant> {
 }
 
 /// What an attempt to receive found.
-#[derive(Debug)]
-pub(crate) enum Found<T> {
-    /// This.
-    Some(T),
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// A message, which is now the current one.
+    Message,
     /// Nothing yet.
     Nothing,
     /// Nothing any more.
@@ -401,32 +420,29 @@ pub(crate) enum RecvWire {
 }
 
 impl RecvWire {
-    /// Takes the next message. A `patient` caller waits if there is nothing.
+    /// Finds the next message and makes it the current one. A `patient` caller waits if there is
+    /// nothing.
     #[inline]
-    pub(crate) fn try_recv(&mut self, patient: bool) -> Result<Found<Message>, Fault> {
-        match self {
-            Self::Wall(end) => end.try_recv(),
-            Self::Socket(end) => end.try_recv(patient),
-        }
-    }
-
-    /// Finds the next message: if it lies inline, without taking it. [`current`](Self::current) then
-    /// shows its bytes and [`done`](Self::done) goes on.
-    #[inline]
-    pub(crate) fn find(&mut self, patient: bool) -> Result<Found<Option<Message>>, Fault> {
+    pub(crate) fn find(&mut self, patient: bool) -> Result<Found, Fault> {
         match self {
             Self::Wall(end) => end.find(),
             Self::Socket(end) => end.find(patient),
         }
     }
 
-    /// The bytes of the inline message that [`find`](Self::find) found.
+    /// The bytes of the current message.
     #[inline]
     pub(crate) fn current(&self) -> &[u8] {
         on!(self, end => end.current())
     }
 
-    /// Goes on behind it.
+    /// Takes the current message: one that lies inline is copied.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Message {
+        on!(self, end => end.take())
+    }
+
+    /// Goes on behind the current message, if it was not taken.
     #[inline]
     pub(crate) fn done(&mut self) {
         on!(self, end => end.done());

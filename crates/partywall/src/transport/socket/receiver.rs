@@ -32,6 +32,8 @@ pub(crate) struct SocketReceiver {
     large: Option<Large>,
     /// The length of the inline message that `find` found; it lies at `start`.
     current: Option<usize>,
+    /// The large message that `find` found.
+    held: Option<Message>,
     /// The last read took all there was: the next look may wait at once.
     is_drained: bool,
     /// The other process died: what it sent before is delivered, then it is the end.
@@ -77,6 +79,7 @@ impl SocketReceiver {
             end: 0,
             large: None,
             current: None,
+            held: None,
             is_drained: false,
             died: false,
             ended: None,
@@ -89,25 +92,12 @@ impl SocketReceiver {
         &self.line
     }
 
-    /// Takes the next message. A `patient` caller waits if there is nothing.
-    pub(crate) fn try_recv(&mut self, patient: bool) -> Result<Found<Message>, Fault> {
-        match self.find(patient)? {
-            Found::Some(Some(message)) => Ok(Found::Some(message)),
-            Found::Some(None) => {
-                let message = Message::copied(self.current());
-                self.done();
-                Ok(Found::Some(message))
-            }
-            Found::Nothing => Ok(Found::Nothing),
-            Found::End(closed) => Ok(Found::End(closed)),
-        }
-    }
-
-    /// Finds the next message; one that lies whole in the buffer stays there until `done`.
-    pub(crate) fn find(&mut self, patient: bool) -> Result<Found<Option<Message>>, Fault> {
+    /// Finds the next message and makes it the current one. A `patient` caller waits if there is
+    /// nothing.
+    pub(crate) fn find(&mut self, patient: bool) -> Result<Found, Fault> {
         self.line.check()?;
-        if self.current.is_some() {
-            return Ok(Found::Some(None));
+        if self.current.is_some() || self.held.is_some() {
+            return Ok(Found::Message);
         }
         for _ in 0..READS_MAX {
             if let Some(closed) = self.ended {
@@ -130,10 +120,24 @@ impl SocketReceiver {
     }
 
     pub(crate) fn current(&self) -> &[u8] {
-        self.current.map_or(&[], |len| &self.buffer[self.start..self.start + len])
+        match (&self.held, self.current) {
+            (Some(message), _) => message,
+            (None, Some(len)) => &self.buffer[self.start..self.start + len],
+            (None, None) => &[],
+        }
     }
 
-    pub(crate) const fn done(&mut self) {
+    pub(crate) fn take(&mut self) -> Message {
+        if let Some(message) = self.held.take() {
+            return message;
+        }
+        let message = Message::copied(self.current());
+        self.done();
+        message
+    }
+
+    pub(crate) fn done(&mut self) {
+        self.held = None;
         if let Some(len) = self.current.take() {
             self.start += len;
             self.count(len);
@@ -193,7 +197,7 @@ impl SocketReceiver {
     /// Whether there is something, or may be; a descriptor tells of what comes later.
     pub(crate) fn arm(&mut self) -> Result<bool, Fault> {
         self.line.check()?;
-        if self.ended.is_some() || self.died || self.current.is_some() {
+        if self.ended.is_some() || self.died || self.current.is_some() || self.held.is_some() {
             return Ok(true);
         }
         if self.is_ready() {
@@ -279,7 +283,7 @@ impl SocketReceiver {
     }
 
     /// Looks for a whole record in the buffer.
-    fn parse(&mut self) -> Result<Option<Found<Option<Message>>>, Violation> {
+    fn parse(&mut self) -> Result<Option<Found>, Violation> {
         if let Some(large) = &mut self.large {
             // The buffer may hold the beginning of a large message.
             let taken = (self.end - self.start).min(large.len - large.bytes.len());
@@ -290,7 +294,8 @@ impl SocketReceiver {
             }
             let bytes = self.large.take().map(|large| large.bytes).unwrap_or_default();
             self.count(bytes.len());
-            return Ok(Some(Found::Some(Some(Message::from_vec(bytes)))));
+            self.held = Some(Message::from_vec(bytes));
+            return Ok(Some(Found::Message));
         }
         let unread = &self.buffer[self.start..self.end];
         let Ok((wire, after)) = WireHeader::read_from_prefix(unread) else { return Ok(None) };
@@ -313,7 +318,7 @@ impl SocketReceiver {
                 self.start += HEADER;
                 self.position = self.position.plus(record.footprint());
                 self.current = Some(record.len as usize);
-                Ok(Some(Found::Some(None)))
+                Ok(Some(Found::Message))
             }
             Kind::Blob => self.begin_large(&record),
             Kind::CloseWrite if record.len > 0 => {
@@ -332,10 +337,7 @@ impl SocketReceiver {
         }
     }
 
-    fn begin_large(
-        &mut self,
-        record: &RecordHeader,
-    ) -> Result<Option<Found<Option<Message>>>, Violation> {
+    fn begin_large(&mut self, record: &RecordHeader) -> Result<Option<Found>, Violation> {
         let bad = |what, found| Violation::Body { position: record.position.0, what, found };
         if record.len as usize != BODY {
             return Err(bad("blob length", record.len.into()));

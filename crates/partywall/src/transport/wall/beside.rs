@@ -125,8 +125,8 @@ impl Beside {
         let number = u32::from_le_bytes(number);
         let descriptor = self.unclaimed.pop_front().ok_or(Violation::SegmentMissing { number })?;
         if self.segments.len() >= self.segments_max {
-            let found = self.segments.len() as u64;
-            return Err(Violation::Frame { what: "number of segments under way", found });
+            let max = self.segments_max as u64;
+            return Err(Violation::Segments { wanted: max + 1, max });
         }
         self.segments.push((number, descriptor));
         Ok(())

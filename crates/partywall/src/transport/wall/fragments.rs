@@ -11,6 +11,7 @@
 //! memory is zero-copy again.
 
 use super::sender::WallSender;
+use crate::error::{Limit, TooLarge};
 use crate::transport::{Progress, Unsent};
 use partywall_layout::record::{FRAGMENT_PREFIX_BYTES, HEADER_BYTES, Kind};
 use partywall_layout::ring::footprint;
@@ -47,11 +48,23 @@ impl WallSender {
     /// Adds all pieces of a message to the open batch.
     pub(super) fn add_fragments(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         self.check_overflow(payload.len())?;
-        let per_piece = footprint(self.piece_max() as u64);
+        let owed = self.growth.owed_bytes_max();
         let pieces = (payload.len() / self.piece_max() + 2) as u64;
-        let room = self.producer.size().batch_max() - self.growth.owed_bytes_max();
-        if self.producer.open_bytes() + pieces * per_piece > room {
-            return Err(Unsent::Full);
+        let per_piece = footprint(self.piece_max() as u64);
+        let needed = pieces * per_piece + owed;
+        // The ring's end may come in between: padding counts, and is less than a piece. And less than
+        // half the ring, so that even then it fits an empty one.
+        let room = self.producer.size().batch_max() - owed - per_piece;
+        if self.producer.open_bytes() + needed > room {
+            return Err(self.too_long_for_a_batch(payload.len() as u64, needed <= room));
+        }
+        // All of them or none: pieces of a message that is not finished cannot stay in a batch.
+        #[expect(clippy::cast_possible_truncation, reason = "less than the ring")]
+        let needed = needed as usize;
+        match self.producer.has_room(needed) {
+            Ok(true) => {}
+            Ok(false) => return Err(self.no_room()),
+            Err(violation) => return Err(self.violated(violation)),
         }
         self.append_owed()?;
         let mut sent = 0;
@@ -62,6 +75,19 @@ impl WallSender {
         }
         self.counters.add(sending::OVERFLOWS, 1);
         Ok(())
+    }
+
+    /// Memory may come home for a message that fits neither batch nor ring; if it never can, waiting
+    /// would be for ever.
+    fn too_long_for_a_batch(&self, len: u64, fits_another: bool) -> Unsent {
+        let max = self.largest();
+        if len <= max {
+            return Unsent::Full;
+        }
+        let own =
+            if self.wall.limits.own_memory_is_peers { Limit::PeerMap } else { Limit::OwnMemory };
+        let limit = if fits_another { Limit::Batch } else { own };
+        Unsent::TooLarge(TooLarge { len, max, limit })
     }
 
     /// The longest piece: an eighth of the ring, so that sender and receiver work at the same time.

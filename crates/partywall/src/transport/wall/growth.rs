@@ -118,13 +118,20 @@ impl WallSender {
 
     /// A block for a message of `len` bytes.
     pub(super) fn allocate(&mut self, len: usize) -> Result<Block, Unsent> {
+        match self.try_allocate(len) {
+            Err(Unsent::Full) => Err(self.no_room()),
+            other => other,
+        }
+    }
+
+    fn try_allocate(&mut self, len: usize) -> Result<Block, Unsent> {
         self.check_length(len as u64)?;
         self.reclaim()?;
         if let Some(block) = self.slab.allocate(len) {
             self.note_idle();
             return Ok(block);
         }
-        if self.slab.is_at_block_limit() || self.growth.owed.len() + 2 > OWED_MAX {
+        if self.slab.is_at_block_limit() {
             return Err(Unsent::Full);
         }
         self.grow(len as u64)?;
@@ -138,15 +145,19 @@ impl WallSender {
         if len > limits.peer_message {
             return too_large(limits.peer_message, Limit::PeerMessage);
         }
-        let largest = self.growth.first_bytes.max(limits.own_memory);
-        if len <= largest {
+        if len <= self.largest() {
             return Ok(());
         }
         if self.policy == BackPressure::Overflow {
             return Err(Unsent::Full);
         }
         let is_peers = limits.own_memory_is_peers;
-        too_large(largest, if is_peers { Limit::PeerMap } else { Limit::OwnMemory })
+        too_large(self.largest(), if is_peers { Limit::PeerMap } else { Limit::OwnMemory })
+    }
+
+    /// The longest message that can ever go by memory.
+    pub(super) fn largest(&self) -> u64 {
+        self.growth.first_bytes.max(self.wall.limits.own_memory)
     }
 
     /// Whether a message of this length can go through the ring in fragments.
@@ -168,13 +179,33 @@ impl WallSender {
         while self.growth.bytes() + needed > limits.own_memory
             || self.growth.segments.len() >= limits.own_segments as usize
         {
-            if self.growth.owed.len() + 2 > OWED_MAX || !self.retire_one() {
+            self.tell_if_crowded(len)?;
+            if !self.retire_one() {
                 return Err(Unsent::Full);
             }
         }
+        self.tell_if_crowded(len)?;
         let doubled = self.growth.bytes().max(SEGMENT_BYTES_MIN).next_multiple_of(GRAIN_BYTES);
         let bytes = needed.max(doubled.min(limits.own_memory - self.growth.bytes()));
         self.add_segment(bytes, needed)
+    }
+
+    /// Tells at once what is owed if no more may be: nobody else would before the next message goes,
+    /// and that may be the one that asks.
+    fn tell_if_crowded(&mut self, len: u64) -> Result<(), Unsent> {
+        if self.growth.owed.len() + 2 <= OWED_MAX {
+            return Ok(());
+        }
+        if self.producer.open_bytes() > 0 {
+            // What is owed stands in the batch, or behind it: the batch has to go first.
+            return Err(Unsent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }));
+        }
+        let told = self.append_owed();
+        if told.is_err() {
+            self.roll_back();
+            return told;
+        }
+        self.publish()
     }
 
     fn add_segment(&mut self, wanted: u64, needed: u64) -> Result<(), Unsent> {

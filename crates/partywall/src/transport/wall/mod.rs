@@ -14,15 +14,17 @@
 //! thread write to, behind a lock that is private to this process. The socket carries bells, segment
 //! descriptors and the news of the end, never payload, so nothing can overtake the ring.
 
+mod batch;
 mod beside;
 mod counters;
 mod door;
 mod fragments;
 mod growth;
-mod life;
+mod lag;
 mod receiver;
 mod segments;
 mod sender;
+mod waking;
 
 pub(crate) use receiver::WallReceiver;
 pub(crate) use segments::View;
@@ -181,6 +183,12 @@ impl Wall {
         self.room.as_fd()
     }
 
+    /// Whether this is a forked child: our half is not mapped here.
+    #[inline]
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.guard.is_child()
+    }
+
     /// Our own process, not a forked child of it, and nothing untrue was heard from the neighbour.
     #[inline]
     fn check(&self) -> Result<(), Fault> {
@@ -258,6 +266,8 @@ impl Wall {
 
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let woken = self.records.sleep(deadline)?;
+        // Whoever is woken by a message is likely to answer, and then looks whether the neighbour sleeps.
+        self.neighbour.prefetch(word(ASLEEP_RECORDS));
         Ok(self.heed(woken, &self.room))
     }
 

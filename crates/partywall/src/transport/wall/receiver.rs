@@ -13,6 +13,7 @@
 //! the end.
 
 use super::counters::Counters;
+use super::lag::Lag;
 use super::segments::{SegmentError, Segments};
 use super::{Sleeping, Wall};
 use crate::error::{Closed, Fault};
@@ -38,13 +39,28 @@ pub(crate) struct WallReceiver {
     assembly: Option<Assembly>,
     /// The inline message that `find` found and `done` has not yet left behind.
     current: Option<RecordHeader>,
-    /// A copy of it, if the neighbour is isolated.
+    /// A message that does not lie inline, found and not yet taken.
+    held: Option<Message>,
+    /// A copy of the current one, if the neighbour is isolated.
     copy: Vec<u8>,
     /// The neighbour hung up or died: one more look, then the end.
     hung_up: bool,
     end: Option<Closed>,
     /// How often `try_recv` found nothing.
     looks_in_vain: u32,
+    lag: Lag,
+    declared: Declared,
+}
+
+/// What our word `asleep_records` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Declared {
+    /// 0.
+    Awake,
+    /// An epoch.
+    Asleep,
+    /// The same epoch still, but the first message after that sleep was found.
+    Woken,
 }
 
 /// A message that comes in fragments.
@@ -67,6 +83,8 @@ pub(super) struct Parts {
 
 /// Bodies of records that are not messages fit here.
 const BODY_MAX: usize = 32;
+/// Of long records the processor fetches the rest by itself.
+const PREFETCH_BYTES_MAX: u64 = 256;
 /// One who only tries learns of the end after so many looks at the latest.
 const LOOKS_IN_VAIN_MAX: u32 = 256;
 /// The first allocation for a message in fragments: what was announced is not believed at once.
@@ -82,10 +100,13 @@ impl WallReceiver {
             counters: Counters::new(parts.counters),
             assembly: None,
             current: None,
+            held: None,
             copy: Vec::new(),
             hung_up: false,
             end: None,
             looks_in_vain: 0,
+            lag: Lag::default(),
+            declared: Declared::Awake,
         }
     }
 
@@ -93,27 +114,18 @@ impl WallReceiver {
         &self.wall
     }
 
-    /// Takes the next message.
+    /// Finds the next message and makes it the current one; an inline one stays in place.
     #[inline]
-    pub(crate) fn try_recv(&mut self) -> Result<Found<Message>, Fault> {
-        match self.find()? {
-            Found::Some(Some(message)) => Ok(Found::Some(message)),
-            Found::Some(None) => {
-                let message = Message::copied(self.current());
-                self.done();
-                Ok(Found::Some(message))
-            }
-            Found::Nothing => Ok(Found::Nothing),
-            Found::End(closed) => Ok(Found::End(closed)),
-        }
-    }
-
-    /// Finds the next message; an inline one stays in place until `done`.
-    #[inline]
-    pub(crate) fn find(&mut self) -> Result<Found<Option<Message>>, Fault> {
+    pub(crate) fn find(&mut self) -> Result<Found, Fault> {
         self.wall.check()?;
         if let Some(closed) = self.end {
             return Ok(Found::End(closed));
+        }
+        if self.held.is_some() {
+            return Ok(Found::Message);
+        }
+        if self.declared == Declared::Woken {
+            self.declare_awake();
         }
         // Noted before the look: what was committed before the hang-up is then seen by it.
         let hung_up = self.hung_up;
@@ -126,30 +138,52 @@ impl WallReceiver {
                 self.end = Some(Wall::disconnected());
                 return Ok(Found::End(Wall::disconnected()));
             };
-            if record.kind == Kind::Data {
-                self.show(record);
-                return Ok(Found::Some(None));
+            if self.declared == Declared::Asleep {
+                self.declared = Declared::Woken;
             }
-            if let Some(found) = self.take(record)? {
+            if record.kind == Kind::Data && self.assembly.is_none() {
+                self.show(record);
+                return Ok(Found::Message);
+            }
+            if let Some(found) = self.act_on(record)? {
                 return Ok(found);
             }
         }
     }
 
-    /// The bytes of the inline message found last.
+    /// The bytes of the current message.
     #[inline]
     pub(crate) fn current(&self) -> &[u8] {
-        match &self.current {
-            Some(_) if self.wall.is_isolated() => &self.copy,
-            Some(record) => self.consumer.payload(record),
-            None => &[],
+        match (&self.current, &self.held) {
+            (Some(_), _) if self.wall.is_isolated() => &self.copy,
+            (Some(record), _) => self.consumer.payload(record),
+            (None, Some(message)) => message,
+            (None, None) => &[],
         }
     }
 
-    /// Goes on behind the inline message found last.
+    /// Takes the current message.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Message {
+        if let Some(message) = self.held.take() {
+            return message;
+        }
+        let message = Message::copied(self.current());
+        self.done();
+        message
+    }
+
+    /// Goes on behind the current message, if it was not taken.
     #[inline]
     pub(crate) fn done(&mut self) {
+        if self.held.is_some() {
+            self.held = None;
+        }
+        if self.wall.is_inherited() {
+            return;
+        }
         if let Some(record) = self.current.take() {
+            self.lag.received();
             self.count(u64::from(record.len));
             self.advance(&record);
         }
@@ -162,9 +196,10 @@ impl WallReceiver {
         spinner: &mut Spinner,
         deadline: Option<Instant>,
     ) -> Result<Waited, Fault> {
+        self.lag.before_wait(wait);
         loop {
-            let consumer = &self.consumer;
-            match spinner.spin(wait, || consumer.is_ready()) {
+            let (consumer, lag) = (&self.consumer, &mut self.lag);
+            match spinner.spin(wait, || lag.look(consumer.is_ready())) {
                 Spun::Ready => {
                     self.counters.add(receiving::SPINS_PAID, 1);
                     return Ok(Waited::Again);
@@ -186,16 +221,26 @@ impl WallReceiver {
             return Ok(Waited::TimedOut);
         }
         self.report();
-        self.wall.records.drain().map_err(waiting_failed)?;
+        // An edge that came while we were awake is not drained: it wakes us once in vain, which is
+        // rarer than a system call per wait is dear.
         self.sleeper.arm(matches!(wait, Wait::Timed(_)));
-        let slept = if self.consumer.is_ready() {
-            Ok(())
-        } else {
-            self.counters.add(receiving::SLEEPS, 1);
-            self.check_neighbour(until(wait, deadline))
-        };
+        if self.consumer.is_ready() {
+            self.declare_awake();
+            return Ok(Waited::Again);
+        }
+        self.declared = Declared::Asleep;
+        self.counters.add(receiving::SLEEPS, 1);
+        self.check_neighbour(until(wait, deadline))?;
+        self.consumer.prefetch_next();
+        Ok(Waited::Again)
+    }
+
+    /// Declares that we are awake, when the first message after a sleep has been dealt with: until
+    /// then the neighbour knows that it has rung, and the answer to that message is not held up by a
+    /// line that both sides look at.
+    fn declare_awake(&mut self) {
+        self.declared = Declared::Awake;
         self.sleeper.disarm();
-        slept.map(|()| Waited::Again)
     }
 
     /// Declares that somebody will poll the descriptor; `true` if there is something already.
@@ -208,9 +253,10 @@ impl WallReceiver {
         self.check_neighbour(Some(Instant::now()))?;
         self.sleeper.arm(false);
         if self.hung_up || self.consumer.is_ready() {
-            self.sleeper.disarm();
+            self.declare_awake();
             return Ok(true);
         }
+        self.declared = Declared::Asleep;
         Ok(false)
     }
 
@@ -237,6 +283,9 @@ impl WallReceiver {
     }
 
     pub(crate) fn stats(&self) -> ReceiverStats {
+        if self.wall.is_inherited() {
+            return ReceiverStats::default();
+        }
         ReceiverStats {
             messages: self.counters.get(receiving::MESSAGES),
             bytes: self.counters.get(receiving::BYTES),
@@ -260,7 +309,11 @@ impl WallReceiver {
 
     /// Acts on a record that is not an inline message; `None` to go on with the next.
     #[cold]
-    fn take(&mut self, record: RecordHeader) -> Result<Option<Found<Option<Message>>>, Fault> {
+    fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
+        if self.assembly.is_some() && !may_interrupt(record.kind) {
+            let (position, what) = (record.position.0, "is missing: another record came");
+            return Err(self.wall.violated(Violation::Fragment { position, what }));
+        }
         let found = match record.kind {
             Kind::Blob => {
                 let mut body = [0; BODY_MAX];
@@ -269,7 +322,8 @@ impl WallReceiver {
                 let message = message.map_err(|violation| self.wall.violated(violation))?;
                 self.counters.add(receiving::BLOBS, 1);
                 self.count(message.len() as u64);
-                Some(Found::Some(Some(message)))
+                self.held = Some(message);
+                Some(Found::Message)
             }
             Kind::Segment => {
                 let mut body = [0; BODY_MAX];
@@ -293,7 +347,8 @@ impl WallReceiver {
                 }
                 let message = self.assemble(&record);
                 let message = message.map_err(|violation| self.wall.violated(violation))?;
-                message.map(|message| Found::Some(Some(message)))
+                self.held = message;
+                self.held.is_some().then_some(Found::Message)
             }
             Kind::CloseWrite => {
                 self.check_empty(&record)?;
@@ -347,7 +402,8 @@ impl WallReceiver {
                 return Err(bad("begins a message within another"));
             }
             if record.len < 8 {
-                return Err(bad("has no total length"));
+                let (position, found) = (record.position.0, record.len.into());
+                return Err(Violation::Body { position, what: "length of a first part", found });
             }
             let mut total = [0; 8];
             self.consumer.copy(record, 0, &mut total);
@@ -356,7 +412,6 @@ impl WallReceiver {
             if total > max {
                 return Err(Violation::MessageLength { len: total, max });
             }
-            #[expect(clippy::cast_possible_truncation, reason = "at most 1 MiB")]
             let first = total.min(ASSEMBLY_BYTES_FIRST) as usize;
             self.assembly = Some(Assembly { total, bytes: Vec::with_capacity(first) });
             (from, len) = (8, len - 8);
@@ -391,6 +446,9 @@ impl WallReceiver {
     #[inline]
     fn advance(&mut self, record: &RecordHeader) {
         self.consumer.advance(record);
+        if self.lag.is_behind() {
+            self.consumer.prefetch(record.footprint().min(PREFETCH_BYTES_MAX));
+        }
         if self.consumer.is_report_due() {
             self.report();
         }
@@ -411,4 +469,19 @@ impl WallReceiver {
         }
         Ok(())
     }
+}
+
+/// Whether a record may come while the parts of a message do (SPEC 5.5): a part, or what concerns
+/// memory. The end may too: an honest sender that gave up has room for nothing else if the ring is full.
+const fn may_interrupt(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::FragmentFirst
+            | Kind::FragmentMid
+            | Kind::FragmentLast
+            | Kind::FragmentAbort
+            | Kind::Segment
+            | Kind::SegmentRetire
+            | Kind::CloseWrite
+    )
 }

@@ -73,7 +73,8 @@ impl Segments {
         }
         // The half's own slab is not counted among the segments.
         if self.mapped.len() > wall.limits.segments as usize {
-            return Err(bad("number of segments", self.mapped.len() as u64).into());
+            let (wanted, max) = (self.mapped.len() as u64, wall.limits.segments.into());
+            return Err(Violation::Segments { wanted, max }.into());
         }
         let wanted = self.bytes.saturating_add(size);
         if wanted > wall.limits.map {
@@ -95,16 +96,16 @@ impl Segments {
 
     /// Forgets the segment that a SEGMENT_RETIRE record tells of; views of it keep it mapped.
     pub(super) fn retire(&mut self, record: &RecordHeader, body: &[u8]) -> Result<(), Violation> {
-        let number = segment_body(record, body)?.number.get();
+        let body = segment_body(record, body)?;
+        let (number, size) = (body.number.get(), body.size.get());
+        let bad = |what, found| Violation::Body { position: record.position.0, what, found };
         let known = self.mapped.iter().position(|segment| segment.number == number);
         let Some(index) = known.filter(|_| number != 0) else {
-            let what = "segment number";
-            return Err(Violation::Body {
-                position: record.position.0,
-                what,
-                found: number.into(),
-            });
+            return Err(bad("segment number", number.into()));
         };
+        if self.mapped[index].memory.len() as u64 != size {
+            return Err(bad("segment size", size));
+        }
         self.bytes -= self.mapped.swap_remove(index).memory.len() as u64;
         Ok(())
     }

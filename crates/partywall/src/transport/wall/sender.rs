@@ -7,24 +7,24 @@
 //!   none, and the policy is Overflow ─▶ FRAGMENT… copied through the ring (fragments.rs)
 //! ```
 //!
-//! It never waits. What is told to the receiver about memory (a segment came, a segment goes) is owed
+//! It never waits; how it wakes the receiver, and learns of its end, is in waking.rs. What is told to the receiver about memory (a segment came, a segment goes) is owed
 //! until it stands in the ring, before anything that refers to it (growth.rs).
 
 use super::counters::Counters;
 use super::growth::Growth;
-use super::life::UNHEARD_MAX;
-use super::{Sleeping, Wall, word};
+use super::{Wall, word};
 use crate::config::{BackPressure, Config};
-use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
+use crate::error::{Closed, SendError};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, Progress, Unsent};
 use partywall_layout::record::{BlobBody, Kind};
 use partywall_layout::segment::{ASLEEP_RECORDS, RELEASED, sending};
 use partywall_layout::{RingSize, Violation};
 use partywall_ring::{
-    AppendError, Block, OwnMem, PeerMem, Producer, Reclaimer, Slab, Sleeper, Wake, Waker,
+    AppendError, Block, OwnMem, PeerMem, Producer, Reclaimer, Slab, Sleeper, Waker,
 };
 use std::sync::Arc;
+use std::time::Instant;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -39,19 +39,23 @@ pub(crate) struct WallSender {
     /// Fragments of a message went whose rest never will: the receiver must be told.
     pub(super) owes_abort: bool,
     pub(super) counters: Counters,
-    inline_max: usize,
+    pub(super) inline_max: usize,
+    /// The caller's code is writing a message in place.
+    is_filling: bool,
     /// The memory of the last small reservation.
     spare: Vec<u8>,
     reclaimer: Reclaimer,
-    sleeper: Sleeper,
-    records_waker: Waker,
+    pub(super) sleeper: Sleeper,
+    pub(super) records_waker: Waker,
     /// Ids of blocks that the open batch refers to.
-    batch_blocks: Vec<u64>,
+    pub(super) batch_blocks: Vec<u64>,
     pub(super) end: Option<Closed>,
     /// Commits since the last sign of life of the neighbour.
     pub(super) unheard: u32,
     /// What it had consumed at the last sign of life.
     pub(super) heard_at: u64,
+    /// When it was rung last.
+    pub(super) rung_at: Option<Instant>,
 }
 
 /// What a sending end is made of.
@@ -70,6 +74,7 @@ impl WallSender {
         let mut slab = Slab::new(wall.limits.peer_releases);
         let first_bytes = parts.slab.len() as u64;
         slab.add_segment(0, parts.slab);
+        let peer_message = usize::try_from(wall.limits.peer_message).unwrap_or(usize::MAX);
         let mut counters = Counters::new(parts.counters);
         counters.set(sending::MEMORY, slab.bytes());
         Self {
@@ -79,7 +84,9 @@ impl WallSender {
             policy: config.back_pressure,
             owes_abort: false,
             counters,
-            inline_max: config.inline_max,
+            // Longer ones go where lengths are checked.
+            inline_max: config.inline_max.min(peer_message),
+            is_filling: false,
             spare: Vec::new(),
             reclaimer: Reclaimer::new(parts.release_ring, neighbour.clone(), word(RELEASED)),
             sleeper: Sleeper::new(parts.asleep),
@@ -88,6 +95,7 @@ impl WallSender {
             end: None,
             unheard: 0,
             heard_at: 0,
+            rung_at: None,
             wall,
         }
     }
@@ -102,6 +110,39 @@ impl WallSender {
         self.check()?;
         let sent = self.add(payload);
         self.finish(sent, payload.len())
+    }
+
+    /// Whether a message of `len` bytes goes inline, once there is room for it.
+    #[inline]
+    pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, Unsent> {
+        self.check()?;
+        if len > self.inline_max {
+            return Ok(false);
+        }
+        self.append_owed()?;
+        match self.producer.has_room(len) {
+            Ok(true) => Ok(true),
+            Ok(false) => Err(Unsent::Full),
+            Err(violation) => Err(self.violated(violation)),
+        }
+    }
+
+    /// Sends an inline message that `fill` writes in place, after
+    /// [`prepare_inline`](Self::prepare_inline).
+    #[inline]
+    pub(crate) fn send_inline(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Unsent> {
+        self.is_filling = true;
+        let added = self.producer.append_with(Kind::Data, 0, len, fill);
+        self.is_filling = false;
+        let added = added.map_err(|error| match error {
+            AppendError::Full => Unsent::Full,
+            AppendError::Violation(violation) => self.violated(violation),
+        });
+        self.finish(added, len)
     }
 
     /// Sends a message; under `Overflow` in pieces if no memory is left.
@@ -204,103 +245,26 @@ impl WallSender {
         }
     }
 
-    /// Adds a message to the open batch.
-    pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        self.check()?;
-        // The batch may also have to carry what we owe.
-        let room = self.producer.size().batch_max().saturating_sub(self.growth.owed_bytes_max());
-        let needed = partywall_layout::ring::footprint(if payload.len() <= self.inline_max {
-            payload.len() as u64
-        } else {
-            size_of::<BlobBody>() as u64
-        });
-        if self.producer.open_bytes() + needed > room {
-            let (len, max) =
-                (payload.len() as u64, room.saturating_sub(self.producer.open_bytes()));
-            return Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
-        }
-        match self.add(payload) {
-            // All memory is held by this very batch: nothing will ever come home for it.
-            Err(Unsent::Full)
-                if payload.len() > self.inline_max
-                    && !self.batch_blocks.is_empty()
-                    && self.slab.out() == self.batch_blocks.len() as u64 =>
-            {
-                let len = payload.len() as u64;
-                Err(Unsent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }))
-            }
-            Err(unsent) => Err(unsent),
-            Ok(()) => {
-                self.count(payload.len());
-                Ok(())
-            }
-        }
-    }
-
-    /// Sends the open batch.
-    pub(crate) fn commit_batch(&mut self) -> Result<(), Unsent> {
-        self.check()?;
-        self.publish()
-    }
-
-    /// Forgets the open batch.
-    pub(crate) fn abort_batch(&mut self) {
-        if self.wall.guard.is_owner() {
-            self.roll_back();
-        }
-    }
-
     /// Gives idle memory back.
     pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
         self.check()?;
         self.reclaim()?;
-        self.retire_idle(all);
-        let owed = self.append_owed();
-        self.publish()?;
-        owed
-    }
-
-    pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
-        self.wall.check()?;
-        // Whoever is about to wait for the neighbour wakes it even if it asked not to be.
-        if self.records_waker.look_insistently() == Wake::Ring {
-            self.wall.ring(Sleeping::ForRecords);
-        }
-        let woken = self.wall.room.drain().map_err(crate::transport::waiting_failed)?;
-        if self.wall.heed(woken, &self.wall.records) {
-            self.note_hang_up();
-        }
-        self.counters.add(sending::SLEEPS, 1);
-        self.sleeper.arm(quiet);
-        Ok(())
-    }
-
-    pub(crate) fn disarm(&mut self) {
-        if self.wall.guard.is_owner() {
-            self.sleeper.disarm();
-        }
-    }
-
-    pub(crate) const fn note_hang_up(&mut self) {
-        self.end = Some(Wall::disconnected());
-    }
-
-    /// Tells the receiver that no more will come. Done once, by whoever drops the end.
-    pub(crate) fn close(&mut self) {
-        if self.wall.guard.is_child() {
-            return;
-        }
-        if self.wall.violation.get().is_none() {
-            self.roll_back();
-            self.producer.close(Kind::CloseWrite, 0);
-            if self.records_waker.look_insistently() == Wake::Ring {
-                self.wall.ring(Sleeping::ForRecords);
+        // Only so many retirements can be owed at a time.
+        loop {
+            self.retire_idle(all);
+            let owed = self.append_owed();
+            self.publish()?;
+            owed?;
+            if !all || !self.slab.has_idle_segment() {
+                return Ok(());
             }
         }
-        self.wall.depart();
     }
 
     pub(crate) fn stats(&self) -> SenderStats {
+        if self.wall.is_inherited() {
+            return SenderStats::default();
+        }
         SenderStats {
             messages: self.counters.get(sending::MESSAGES),
             bytes: self.counters.get(sending::BYTES),
@@ -316,14 +280,19 @@ impl WallSender {
 
     /// Whether sending makes sense at all.
     #[inline]
-    fn check(&self) -> Result<(), Unsent> {
+    pub(super) fn check(&mut self) -> Result<(), Unsent> {
         self.wall.check().map_err(Unsent::Fault)?;
+        if self.is_filling {
+            // The caller's code panicked half-way through a message: it never was.
+            self.is_filling = false;
+            self.roll_back();
+        }
         self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)))
     }
 
     /// Appends a message to the open batch, in the way its length asks for.
     #[inline]
-    fn add(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    pub(super) fn add(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         if payload.len() <= self.inline_max {
             self.append_owed()?;
             return self.append(Kind::Data, &[payload]);
@@ -348,7 +317,7 @@ impl WallSender {
         }
         match self.producer.has_room(size_of::<BlobBody>()) {
             Ok(true) => {}
-            Ok(false) => return Err((Unsent::Full, block)),
+            Ok(false) => return Err((self.no_room(), block)),
             Err(violation) => return Err((self.violated(violation), block)),
         }
         let place = self.slab.commit(block);
@@ -371,7 +340,7 @@ impl WallSender {
     pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), Unsent> {
         match self.producer.append_parts(kind, 0, parts) {
             Ok(()) => Ok(()),
-            Err(AppendError::Full) => Err(Unsent::Full),
+            Err(AppendError::Full) => Err(self.no_room()),
             Err(AppendError::Violation(violation)) => Err(self.violated(violation)),
         }
     }
@@ -397,47 +366,8 @@ impl WallSender {
         self.counters.add(sending::BYTES, len as u64);
     }
 
-    /// Makes the open batch visible and wakes the receiver if it sleeps.
-    #[inline]
-    pub(super) fn publish(&mut self) -> Result<(), Unsent> {
-        self.producer.publish();
-        self.batch_blocks.clear();
-        self.growth.told();
-        match self.records_waker.look() {
-            Wake::No => {
-                self.unheard += 1;
-                if self.unheard >= UNHEARD_MAX { self.listen_for_life() } else { Ok(()) }
-            }
-            other => self.wake(other),
-        }
-    }
-
-    #[cold]
-    fn wake(&mut self, wake: Wake) -> Result<(), Unsent> {
-        match wake {
-            Wake::Ring => {
-                self.unheard = 0;
-                self.counters.add(sending::BELLS, 1);
-                self.wall.ring(Sleeping::ForRecords);
-            }
-            Wake::Rung => {
-                // It was rung and has not looked yet: it may be busy, stopped or dead.
-                self.unheard += 1;
-                if self.unheard.is_power_of_two() || self.unheard >= UNHEARD_MAX {
-                    return self.listen_for_life();
-                }
-            }
-            Wake::Gone => {
-                self.end = Some(Closed::Finished);
-                return Err(Unsent::Closed(Closed::Finished));
-            }
-            Wake::No | Wake::Quiet => {}
-        }
-        Ok(())
-    }
-
     /// Forgets what was appended but not published.
-    fn roll_back(&mut self) {
+    pub(super) fn roll_back(&mut self) {
         self.producer.abort();
         self.growth.untold();
         for id in std::mem::take(&mut self.batch_blocks) {
@@ -461,6 +391,16 @@ impl WallSender {
                 Err(violation) => return Err(self.violated(violation)),
             }
         }
+    }
+
+    /// No room; from a neighbour that has left, none will come.
+    #[cold]
+    pub(super) fn no_room(&mut self) -> Unsent {
+        if !self.records_waker.is_gone() {
+            return Unsent::Full;
+        }
+        self.end = Some(Closed::Finished);
+        Unsent::Closed(Closed::Finished)
     }
 
     pub(super) fn violated(&self, violation: Violation) -> Unsent {

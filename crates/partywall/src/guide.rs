@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The examples of README.md and of the guide, compiled and run as documentation tests; in no build.
+#![allow(dead_code, reason = "only the documentation of these items is used")]
+
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+#[doc = include_str!("../../../docs/guide/src/getting-started.md")]
+struct GettingStarted;
+#[doc = include_str!("../../../docs/guide/src/channels.md")]
+struct Channels;
+#[doc = include_str!("../../../docs/guide/src/waiting.md")]
+struct Waiting;
+#[doc = include_str!("../../../docs/guide/src/memory.md")]
+struct Memory;
+#[doc = include_str!("../../../docs/guide/src/addresses.md")]
+struct Addresses;
+#[doc = include_str!("../../../docs/guide/src/trust.md")]
+struct Trust;
+#[doc = include_str!("../../../docs/guide/src/threads.md")]
+struct Threads;
+#[doc = include_str!("../../../docs/guide/src/errors.md")]
+struct Errors;
+#[doc = include_str!("../../../docs/guide/src/command-line.md")]
+struct CommandLine;
+#[doc = include_str!("../../../docs/guide/src/measuring.md")]
+struct Measuring;

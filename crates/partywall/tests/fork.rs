@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A forked child cannot use, and cannot harm, what it inherited; and it does not hide that its parent
+//! died.
+//!
+//! The only tests with `unsafe`: there is no safe way to fork.
+
+mod support_two;
+
+use partywall::{Closed, Fault, Listener, RecvError, SendError};
+use std::time::{Duration, Instant};
+use support_two::{Kind, Second, pattern, soon, variable};
+
+unsafe extern "C" {
+    safe fn fork() -> i32;
+    safe fn _exit(code: i32) -> !;
+    safe fn waitpid(pid: i32, status: Option<&mut i32>, options: i32) -> i32;
+}
+
+/// Runs `child` in a forked child; whether it returned `true`.
+fn in_a_fork(child: impl FnOnce() -> bool) -> bool {
+    let pid = fork();
+    assert!(pid >= 0, "fork failed");
+    if pid == 0 {
+        let is_right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        _exit(if matches!(is_right, Ok(true)) { 0 } else { 1 });
+    }
+    let mut status = -1;
+    assert_eq!(waitpid(pid, Some(&mut status), 0), pid);
+    status == 0
+}
+
+#[test]
+fn a_child_gets_a_clear_error_and_harms_nobody() {
+    for kind in Kind::ALL {
+        let (mut client, mut server) = kind.pair(|config| config);
+        client.send(&pattern(50_000, 1)).unwrap();
+        let held = server.recv().unwrap();
+        client.send(b"unread").unwrap();
+        let mut ends = Some((client, server, held));
+        assert!(
+            in_a_fork(|| {
+                let (mut client, mut server, held) = ends.take().unwrap();
+                let refused = matches!(client.send(b"x"), Err(SendError::Fault(Fault::Forked)))
+                    && matches!(client.send(&[0; 9000]), Err(SendError::Fault(Fault::Forked)))
+                    && matches!(server.recv(), Err(RecvError::Fault(Fault::Forked)))
+                    && client.sender().arm().is_err()
+                    && server.receiver().arm().is_err();
+                let stats = (client.sender().stats(), server.receiver().stats());
+                // A view can still be read, and all can be dropped.
+                let readable = *held == pattern(50_000, 1)[..];
+                drop((client, server, held, stats));
+                refused && readable
+            }),
+            "{}",
+            kind.name()
+        );
+        let (mut client, mut server, held) = ends.take().unwrap();
+        assert_eq!(held, pattern(50_000, 1));
+        drop(held);
+        assert_eq!(server.recv().unwrap(), b"unread");
+        for seed in 0..20 {
+            server.send(&pattern(70_000, seed)).unwrap();
+            assert_eq!(client.recv().unwrap(), pattern(70_000, seed));
+        }
+    }
+}
+
+#[test]
+fn open_reservations_batches_and_looks_do_no_harm_either() {
+    let (mut client, server) = Kind::Wall.pair(|config| config);
+    client.send(b"looked at").unwrap();
+    let (mut sender, _receiver) = client.split();
+    let (_sender, mut receiver) = server.split();
+    {
+        let look = receiver.recv_ref().unwrap();
+        let mut both = Some((sender.reserve(9000).unwrap(), look));
+        assert!(in_a_fork(|| {
+            let (mut reserved, look) = both.take().unwrap();
+            drop(look);
+            std::panic::set_hook(Box::new(|_| {}));
+            let write = std::panic::AssertUnwindSafe(|| reserved.fill(1));
+            let panicked = std::panic::catch_unwind(write).is_err();
+            drop(reserved);
+            panicked
+        }));
+        let (mut reserved, look) = both.take().unwrap();
+        assert_eq!(*look, *b"looked at");
+        drop(look);
+        reserved.fill(2);
+        reserved.commit().unwrap();
+    }
+    assert_eq!(receiver.recv().unwrap(), [2; 9000]);
+    {
+        let mut open = Some(sender.batch());
+        open.as_mut().unwrap().send(b"in a batch").unwrap();
+        assert!(in_a_fork(|| {
+            drop(open.take());
+            true
+        }));
+        open.take().unwrap().commit().unwrap();
+    }
+    assert_eq!(receiver.recv().unwrap(), b"in a batch");
+}
+
+const ADDRESS: &str = "PARTYWALL_FORK_ADDRESS";
+const KIND: &str = "PARTYWALL_FORK_KIND";
+
+/// Connects, and leaves a child behind that holds everything open for a while.
+#[test]
+fn parent_of_a_survivor() {
+    let Some(address) = variable(ADDRESS) else { return };
+    let config = Kind::from_name(&variable(KIND).unwrap()).config();
+    let mut channel = partywall::connect_with(&address, &config).unwrap();
+    if fork() == 0 {
+        std::thread::sleep(Duration::from_secs(4));
+        _exit(0);
+    }
+    channel.send(b"forked").unwrap();
+    std::thread::sleep(support_two::PATIENCE);
+}
+
+#[test]
+fn a_surviving_child_does_not_hide_the_death_of_its_parent() {
+    if variable(ADDRESS).is_some() {
+        return;
+    }
+    for kind in [Kind::Wall, Kind::Isolated, Kind::Unix] {
+        let mut listener = Listener::bind_with(kind.address(), &kind.config()).unwrap();
+        let address = listener.local_address().to_string();
+        let variables = [(ADDRESS, &address[..]), (KIND, kind.name())];
+        let second = Second::start("parent_of_a_survivor", &variables);
+        let mut channel = listener.accept_deadline(soon()).unwrap();
+        assert_eq!(channel.recv_deadline(soon()).unwrap(), b"forked");
+        drop(second);
+        let end = channel.recv_deadline(Instant::now() + Duration::from_secs(1));
+        let is_end = matches!(end, Err(RecvError::Closed(Closed::Disconnected)));
+        assert!(is_end, "{}: {end:?}", kind.name());
+    }
+}

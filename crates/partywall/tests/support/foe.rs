@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A neighbour that keeps no rule: it does the handshake by hand, frame by frame, and then writes where
+//! and what it likes in its own half and on the socket.
+
+use super::within;
+use partywall::{Channel, Listener};
+use partywall_layout::hello::{
+    FEATURE_SOCKET, FEATURE_WALL, Hello, OFFER_BELLS, Offer, PREAMBLE_BYTES, ROLE_ACCEPTOR,
+    ROLE_CONNECTOR, Ready, TRANSPORT_SOCKET, TRANSPORT_WALL, frame_length,
+};
+use partywall_layout::record::{self, BlobBody, Kind, SegmentBody};
+use partywall_layout::segment::CONTROL_OFFSET;
+use partywall_layout::{Geometry, HalfHeader, Position};
+use partywall_ring::{PeerMem, Readable};
+use partywall_sys::{Bell, OwnMap, PeerMap, PidFd, Socket, connect_unix_path};
+use std::cell::UnsafeCell;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What it says of itself in HELLO.
+pub fn hello(features: u64) -> Hello {
+    Hello {
+        features: U64::new(features),
+        why_no_wall: U32::new(u32::from(features & FEATURE_WALL == 0)),
+        map_max: U64::new(64 << 20),
+        message_max: U64::new(64 << 20),
+        release_entries: U64::new(1024),
+        segments_max: U32::new(32),
+        nonce: [7; 16],
+        ..Hello::new()
+    }
+}
+
+pub const BOTH: u64 = FEATURE_WALL | FEATURE_SOCKET;
+
+/// A small half: every word of it can be tried.
+pub fn small_geometry() -> Geometry {
+    Geometry::new(4096, 1024, 16 << 10).unwrap()
+}
+
+/// The wire, with frames.
+pub struct Wire {
+    pub socket: Socket,
+}
+
+impl Wire {
+    pub fn connect(path: &Path) -> Self {
+        let socket = connect_unix_path(path, Some(within(Duration::from_secs(10)))).unwrap();
+        Self { socket }
+    }
+
+    /// Sends bytes with descriptors beside them; an error only tells that the other side hung up.
+    pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
+        let sent = self.socket.send(&[IoSlice::new(bytes)], descriptors, false, false);
+        sent.is_ok_and(|count| count == bytes.len())
+    }
+
+    pub fn send_hello(&self, hello: &Hello) -> bool {
+        let process = PidFd::of_self().unwrap();
+        self.send(hello.as_bytes(), &[process.as_fd()])
+    }
+
+    /// The next frame and what came beside it; empty when the other side hung up.
+    pub fn receive(&self) -> (Vec<u8>, Vec<OwnedFd>) {
+        let (mut frame, mut descriptors) = (Vec::new(), Vec::new());
+        let mut wanted = PREAMBLE_BYTES;
+        while frame.len() < wanted {
+            let mut buffer = [0; 1024];
+            let read = self.socket.receive(&mut buffer[..wanted - frame.len()], false);
+            let Ok(received) = read else { return (Vec::new(), descriptors) };
+            if received.bytes == 0 {
+                return (Vec::new(), descriptors);
+            }
+            frame.extend_from_slice(&buffer[..received.bytes]);
+            descriptors.extend(received.fds);
+            if frame.len() == PREAMBLE_BYTES {
+                wanted = frame_length(frame.first_chunk().unwrap()).unwrap();
+            }
+        }
+        (frame, descriptors)
+    }
+}
+
+/// A neighbour after its handshake.
+pub struct Foe {
+    pub wire: Wire,
+    pub half: OwnMap,
+    pub geometry: Geometry,
+    /// Our side's bells as it got them, if it did: for records, for room.
+    pub bells: Vec<Bell>,
+    /// Our side's half.
+    pub theirs: Option<PeerMem>,
+    /// Where its next record goes.
+    pub position: u64,
+    next_segment: u32,
+}
+
+struct Pages(PeerMap);
+
+impl Readable for Pages {
+    fn cells(&self) -> &[UnsafeCell<u8>] {
+        self.0.cells()
+    }
+}
+
+/// Lets our side go on as far as it can without waiting.
+pub fn drive(listener: &mut Listener) {
+    assert!(listener.try_accept().is_err(), "not yet");
+}
+
+impl Foe {
+    /// Connects to `listener` and comes to terms with it like anybody; the channel is our side's.
+    pub fn meet(listener: &mut Listener, path: &Path, hello: &Hello) -> (Self, Channel) {
+        Self::meet_with(listener, path, hello, small_geometry())
+    }
+
+    pub fn meet_with(
+        listener: &mut Listener,
+        path: &Path,
+        hello: &Hello,
+        geometry: Geometry,
+    ) -> (Self, Channel) {
+        let wire = Wire::connect(path);
+        assert!(wire.send_hello(hello));
+        drive(listener);
+        let (theirs, _pidfd) = wire.receive();
+        let session_id = Hello::read_from_bytes(&theirs).unwrap().nonce;
+        let (offer, mut descriptors) = wire.receive();
+        let offer = Offer::read_from_bytes(&offer).unwrap();
+        let bells = descriptors.split_off(descriptors.len().min(1)).into_iter();
+        let bells = bells.map(|bell| Bell::from_peer(bell).unwrap()).collect();
+        let theirs = descriptors.first().map(|descriptor| {
+            let size = offer.half_size.get();
+            let map = PeerMap::map(descriptor.as_fd(), size, u64::MAX).unwrap();
+            PeerMem::new(Arc::new(Pages(map)))
+        });
+        let half = half(&geometry, session_id, ROLE_CONNECTOR);
+        let own_bells = [Bell::new().unwrap(), Bell::new().unwrap()];
+        let is_wall = hello.features.get() & FEATURE_WALL != 0;
+        let transport = if is_wall { TRANSPORT_WALL } else { TRANSPORT_SOCKET };
+        if is_wall {
+            let offer = Offer::new(TRANSPORT_WALL, 0, OFFER_BELLS, geometry.half_bytes);
+            let beside = [half.as_fd(), own_bells[0].as_fd(), own_bells[1].as_fd()];
+            assert!(wire.send(offer.as_bytes(), &beside));
+        } else {
+            assert!(wire.send(Offer::new(transport, 1, 0, 0).as_bytes(), &[]));
+        }
+        assert!(wire.send(Ready::new(transport, u32::from(!is_wall)).as_bytes(), &[]));
+        let channel = listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
+        wire.receive();
+        (Self { wire, half, geometry, bells, theirs, position: 0, next_segment: 1 }, channel)
+    }
+
+    /// The id of the block that our side sent first.
+    pub fn first_block(&self) -> u64 {
+        let theirs = self.theirs.as_ref().unwrap();
+        let at = theirs.load(32) + record::HEADER_BYTES;
+        theirs.load(at as usize)
+    }
+
+    /// Writes a word anywhere in its half.
+    pub fn write_word(&mut self, offset: u64, word: u64) {
+        let at = offset as usize;
+        self.half.as_mut_slice()[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+
+    pub fn write_control(&mut self, offset: u64, word: u64) {
+        self.write_word(CONTROL_OFFSET + offset, word);
+    }
+
+    /// Where a position lies in its half.
+    pub fn place(&self, position: u64) -> u64 {
+        self.geometry.ring_offset + self.geometry.ring.offset(Position(position))
+    }
+
+    /// Publishes one record as an honest sender does, whatever it says.
+    pub fn publish(&mut self, kind: Kind, body: &[u8]) {
+        self.publish_as(kind, body.len() as u32, body);
+    }
+
+    /// As `publish`, with a length of its own choice.
+    pub fn publish_as(&mut self, kind: Kind, len: u32, body: &[u8]) {
+        let at = self.place(self.position);
+        let from = (at + record::HEADER_BYTES) as usize;
+        let end = (self.geometry.ring_offset + self.geometry.ring.bytes()) as usize;
+        let fits = body.len().min(end - from);
+        self.half.as_mut_slice()[from..from + fits].copy_from_slice(&body[..fits]);
+        self.write_word(at + 8, record::word1(len, 0));
+        let next = self.position + partywall_layout::ring::footprint(len.into());
+        self.write_word(self.place(next), 0);
+        self.write_word(at, record::word0(Position(self.position), kind));
+        self.position = next;
+    }
+
+    pub fn publish_blob(&mut self, block: u64, segment: u32, offset: u64, length: u64) {
+        let body = blob(block, segment, offset, length);
+        self.publish(Kind::Blob, body.as_bytes());
+    }
+
+    /// Tells of a segment, in the ring only.
+    pub fn publish_segment(&mut self, kind: Kind, number: u32, size: u64) {
+        let (number, zero) = (U32::new(number), U32::new(0));
+        let body = SegmentBody { number, zero, size: U64::new(size) };
+        self.publish(kind, body.as_bytes());
+    }
+
+    /// Sends the frame of a segment with whatever descriptor.
+    pub fn send_segment(&self, number: u32, descriptor: BorrowedFd<'_>) -> bool {
+        let mut frame = [partywall_layout::hello::BESIDE_SEGMENT; 5];
+        frame[1..].copy_from_slice(&number.to_le_bytes());
+        self.wire.send(&frame, &[descriptor])
+    }
+
+    /// An honest segment of `size` bytes; its number.
+    pub fn add_segment(&mut self, size: u64) -> u32 {
+        let number = self.next_segment;
+        self.next_segment += 1;
+        let memory = OwnMap::create("foe-segment", size as usize).unwrap();
+        assert!(self.send_segment(number, memory.as_fd()));
+        self.publish_segment(Kind::Segment, number, size);
+        number
+    }
+}
+
+pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> BlobBody {
+    BlobBody {
+        block: U64::new(block),
+        segment: U32::new(segment),
+        zero: U32::new(0),
+        offset: U64::new(offset),
+        length: U64::new(length),
+    }
+}
+
+/// A half as it must be.
+pub fn half(geometry: &Geometry, session_id: [u8; 16], role: u32) -> OwnMap {
+    assert!(role == ROLE_ACCEPTOR || role == ROLE_CONNECTOR);
+    let header = geometry.header(session_id, std::process::id(), role);
+    half_with(geometry.half_bytes, &header)
+}
+
+/// A half with any header.
+pub fn half_with(bytes: u64, header: &HalfHeader) -> OwnMap {
+    let mut half = OwnMap::create("foe-half", bytes as usize).unwrap();
+    half.as_mut_slice()[..size_of::<HalfHeader>()].copy_from_slice(header.as_bytes());
+    half
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Any bytes in any pieces in place of a handshake, to a listener and to a connecting side: a channel
+//! or an error, in time (SPEC 2).
+//!
+//! ```text
+//!  input:  role and mode | patches of good frames, or raw bytes | lengths of the pieces
+//! ```
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use partywall::{Channel, HandshakeError, Listener};
+use partywall_fuzz::{address, config, hello};
+use partywall_layout::hello::{Offer, Ready};
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+
+/// Beyond the handshake's own time nothing may keep us.
+const TIME_MAX: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(200);
+
+fuzz_target!(|input: &[u8]| {
+    let Some((choice, input)) = input.split_first() else { return };
+    let pieces = pieces(*choice, input);
+    let start = Instant::now();
+    if choice & 1 == 0 {
+        accept(&pieces, choice & 8 != 0)
+    } else {
+        connect(pieces)
+    }
+    assert!(start.elapsed() < TIME_MAX, "it took {:?}", start.elapsed());
+});
+
+/// What is sent, write by write.
+fn pieces(choice: u8, input: &[u8]) -> Vec<Vec<u8>> {
+    let (bytes, lengths) = if choice & 2 == 0 {
+        input.split_at(input.len() - input.len() / 8)
+    } else {
+        input.split_at(input.len() / 2)
+    };
+    let stream = if choice & 2 == 0 { bytes.to_vec() } else { patched(choice, bytes) };
+    let mut rest = &stream[..];
+    let mut pieces = Vec::new();
+    for length in lengths.iter().take(64) {
+        let (piece, after) = rest.split_at(rest.len().min(1 + usize::from(*length)));
+        pieces.push(piece.to_vec());
+        rest = after;
+    }
+    pieces.push(rest.to_vec());
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
+}
+
+/// Good frames of which a few bytes were changed: a place, two bytes of it and a value each.
+fn patched(choice: u8, patches: &[u8]) -> Vec<u8> {
+    let transport = 1 + u32::from(choice >> 2 & 1);
+    let features = u64::from(choice >> 4 & 3);
+    let mut stream = hello(features).as_bytes().to_vec();
+    stream.extend_from_slice(Offer::new(transport, 3 * (transport - 1), 0, 1 << 16).as_bytes());
+    stream.extend_from_slice(Ready::new(transport, 3 * (transport - 1)).as_bytes());
+    for patch in patches.chunks_exact(3) {
+        let place = usize::from(u16::from_le_bytes([patch[0], patch[1]]));
+        if place < stream.len() {
+            stream[place] = patch[2];
+        } else if place >= 0x8000 {
+            stream.push(patch[2]);
+        }
+    }
+    stream
+}
+
+/// A real listener, and a client that is nothing but bytes.
+fn accept(pieces: &[Vec<u8>], hangs_up: bool) {
+    thread_local! {
+        static LISTENER: RefCell<Listener> = RefCell::new(
+            Listener::bind_with(address("accept"), &config().handshake_timeout(HANDSHAKE_TIMEOUT)).expect("nobody else has this name"),
+        );
+    }
+    LISTENER.with_borrow_mut(|listener| {
+        let mut client = UnixStream::connect_addr(&name("accept")).expect("it listens");
+        client.set_nonblocking(true).expect("a socket");
+        let mut channel = None;
+        for piece in pieces {
+            // A listener that refused has hung up.
+            let gone = client.write_all(piece).is_err();
+            channel = channel.or(listener.try_accept().ok());
+            if gone {
+                break;
+            }
+        }
+        if hangs_up {
+            client.shutdown(Shutdown::Write).ok();
+        } else {
+            drop(client);
+        }
+        if let Some(channel) = channel.or(listener.try_accept().ok()) {
+            use_it(channel);
+        }
+    });
+}
+
+/// A real connecting side, and a server that is nothing but bytes.
+fn connect(pieces: Vec<Vec<u8>>) {
+    thread_local! {
+        static SERVER: SyncSender<Vec<Vec<u8>>> = serve();
+    }
+    SERVER.with(|server| server.send(pieces).expect("the server lives"));
+    match partywall::connect_with(
+        address("connect"),
+        &config().handshake_timeout(HANDSHAKE_TIMEOUT),
+    ) {
+        Ok(channel) => use_it(channel),
+        Err(partywall::ConnectError::Handshake(error)) => {
+            assert!(!matches!(error, HandshakeError::System { .. }), "{error}");
+            assert!(!error.to_string().is_empty());
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// What came through a handshake made of bytes has nobody on the other side who could answer.
+fn use_it(mut channel: Channel) {
+    let _ = channel.try_send(b"hello?");
+    for _ in 0..300 {
+        match channel.try_recv() {
+            Ok(message) => assert!(message.len() < 1 << 20),
+            Err(partywall::TryRecvError::Empty) => {}
+            Err(_) => break,
+        }
+    }
+}
+
+fn serve() -> SyncSender<Vec<Vec<u8>>> {
+    let listener = UnixListener::bind_addr(&name("connect")).expect("nobody else has this name");
+    let (server, orders) = sync_channel::<Vec<Vec<u8>>>(1);
+    std::thread::spawn(move || {
+        for pieces in orders {
+            let Ok((mut client, _)) = listener.accept() else { return };
+            for piece in pieces {
+                if client.write_all(&piece).is_err() {
+                    break;
+                }
+            }
+            client.shutdown(Shutdown::Write).ok();
+            // Until the client hangs up too: a reset would hide what was sent.
+            client.read_to_end(&mut Vec::new()).ok();
+        }
+    });
+    server
+}
+
+fn name(end: &str) -> SocketAddr {
+    let address = address(end);
+    let name = address.strip_prefix("unix:@").expect("made so");
+    SocketAddr::from_abstract_name(name).expect("short enough")
+}

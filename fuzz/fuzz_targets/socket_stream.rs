@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A neighbour on a socket that sends anything behind an honest handshake: messages, a violation, or
+//! the end (SPEC 8).
+//!
+//! ```text
+//!  steps:  0 raw bytes · 1 DATA · 2 BLOB · 3 any kind · 4 receive · 5 send · 6 the end
+//!          step | length (2) | its bytes
+//! ```
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use partywall::{Channel, Listener, TransportPolicy, TrustPolicy, TryRecvError};
+use partywall_fuzz::{BYTES_MAX, ByHand, connect_socket, listen};
+use partywall_layout::Position;
+use partywall_layout::record::{BlobBody, Kind, WireHeader, word0};
+use partywall_layout::ring::footprint;
+use std::cell::RefCell;
+use std::io::IoSlice;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+const NAME: &str = "stream";
+
+struct World {
+    channel: Channel,
+    hand: ByHand,
+    position: Position,
+    is_over: bool,
+}
+
+fuzz_target!(|input: &[u8]| {
+    thread_local! {
+        static LISTENER: RefCell<Listener> =
+            RefCell::new(listen(NAME, TrustPolicy::Auto, TransportPolicy::Socket));
+    }
+    let (channel, hand) = LISTENER.with_borrow_mut(|listener| connect_socket(listener, NAME));
+    let mut world = World { channel, hand, position: Position(0), is_over: false };
+    let mut rest = input;
+    while let [what, low, high, after @ ..] = rest {
+        let length = usize::from(u16::from_le_bytes([*low, *high]));
+        let (bytes, after) = after.split_at(after.len().min(length % 512));
+        world.step(*what, length, bytes);
+        rest = after;
+    }
+    world.hand.socket.shutdown_write().ok();
+    world.receive();
+    // Everything was read, and nothing more comes: that is an end or a fault.
+    assert!(world.is_over, "still waiting after the neighbour hung up");
+});
+
+impl World {
+    fn step(&mut self, what: u8, length: usize, bytes: &[u8]) {
+        match what % 7 {
+            0 => self.write(bytes),
+            1 => self.record(Kind::Data, bytes.len(), bytes),
+            2 => self.blob(length, bytes),
+            3 => {
+                let kind = Kind::from_number(what >> 3).unwrap_or(Kind::Pad);
+                self.record(kind, length % 600, bytes);
+            }
+            4 => self.receive(),
+            5 => {
+                let _ = self.channel.try_send(bytes);
+            }
+            _ => self.record(Kind::CloseWrite, 0, &[]),
+        }
+    }
+
+    fn record(&mut self, kind: Kind, len: usize, payload: &[u8]) {
+        let header = WireHeader {
+            word0: U64::new(word0(self.position, kind)),
+            len: U32::new(len as u32),
+            stream: U32::new(0),
+        };
+        self.write(header.as_bytes());
+        self.write(&payload[..payload.len().min(len)]);
+        self.position = self.position.plus(footprint(len as u64));
+    }
+
+    fn blob(&mut self, length: usize, bytes: &[u8]) {
+        let body = BlobBody {
+            block: U64::new(0),
+            segment: U32::new(0),
+            zero: U32::new(0),
+            offset: U64::new(0),
+            // Sometimes as announced, sometimes more than ever comes, sometimes too much.
+            length: U64::new(if length >= 512 { (length as u64) << 3 } else { bytes.len() as u64 }),
+        };
+        self.record(Kind::Blob, size_of::<BlobBody>(), body.as_bytes());
+        self.write(bytes);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // The honest side may have hung up.
+        let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
+    }
+
+    /// Receives all that is there.
+    fn receive(&mut self) {
+        let mut empty = 0;
+        while !self.is_over && empty < 3 {
+            match self.channel.receiver().try_recv_ref() {
+                Ok(message) => assert!(message.len() as u64 <= BYTES_MAX),
+                Err(TryRecvError::Empty) => empty += 1,
+                Err(_) => self.is_over = true,
+            }
+            match self.channel.try_recv() {
+                Ok(message) => assert!(message.len() as u64 <= BYTES_MAX),
+                Err(TryRecvError::Empty) => empty += 1,
+                Err(_) => self.is_over = true,
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A neighbour made by hand: it speaks the handshake frame by frame, and nothing behind it.
+//!
+//! ```text
+//!   Listener (honest)                         ByHand (the fuzzer's)
+//!    ◀── HELLO ── OFFER ── READY ──            connect: all that needs no answer at once
+//!    ──▶ channel                               socket, and its half where memory is shared
+//! ```
+//!
+//! One thread drives both sides, so that a finding can be repeated.
+#![forbid(unsafe_code)]
+
+use partywall::{Channel, Config, Listener, TransportPolicy, TrustPolicy};
+use partywall_layout::hello::{
+    FEATURE_SOCKET, FEATURE_WALL, HELLO_BYTES, Hello, OFFER_BELLS, OFFER_BYTES, Offer, READY_BYTES,
+    ROLE_CONNECTOR, Ready, TRANSPORT_SOCKET, TRANSPORT_WALL,
+};
+use partywall_layout::{Geometry, NoWall};
+use partywall_sys::{Bell, OwnMap, PidFd, Socket};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The longest message, and the most memory, of both sides.
+pub const BYTES_MAX: u64 = 256 << 10;
+/// How many large messages either side holds at a time.
+pub const RELEASE_ENTRIES: u64 = 8;
+/// How many segments either side maps at a time.
+pub const SEGMENTS_MAX: u32 = 2;
+/// The ring of either side.
+pub const RING_BYTES: u64 = 4096;
+
+/// What the honest side chooses: little of everything.
+#[must_use]
+pub fn config() -> Config {
+    Config::default()
+        .ring_bytes(RING_BYTES)
+        .release_entries(RELEASE_ENTRIES)
+        .memory_max(BYTES_MAX)
+        .segments_max(SEGMENTS_MAX)
+        .inline_max(256)
+        .handshake_timeout(Duration::from_secs(60))
+}
+
+/// An abstract address that nobody else uses.
+#[must_use]
+pub fn address(name: &str) -> String {
+    format!("unix:@partywall-fuzz-{}-{name}", std::process::id())
+}
+
+/// A neighbour whose socket is in the fuzzer's hands.
+pub struct ByHand {
+    /// Beside the wall, or the stream itself.
+    pub socket: Socket,
+    /// What we write and the honest side maps; `None` on a socket.
+    pub half: Option<(OwnMap, Geometry)>,
+}
+
+/// A listener for [`connect_wall`] or [`connect_socket`].
+#[must_use]
+pub fn listen(name: &str, trust: TrustPolicy, policy: TransportPolicy) -> Listener {
+    let config = config().trust(trust).transport(policy);
+    Listener::bind_with(address(name), &config).expect("nobody else uses this name")
+}
+
+/// Connects by hand to `listener` and agrees on the socket.
+#[must_use]
+pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) {
+    let socket = reach(name);
+    send_hello(&socket, FEATURE_SOCKET);
+    let reason = NoWall::Policy.number();
+    send(&socket, Offer::new(TRANSPORT_SOCKET, reason, 0, 0).as_bytes(), &[]);
+    send(&socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);
+    let channel = accept(listener);
+    receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
+    (channel, ByHand { socket, half: None })
+}
+
+/// Connects by hand to `listener` and agrees on a wall.
+#[must_use]
+pub fn connect_wall(listener: &mut Listener, name: &str, with_bells: bool) -> (Channel, ByHand) {
+    let socket = reach(name);
+    send_hello(&socket, FEATURE_WALL);
+    // Not ready yet, but this drives the handshake on.
+    assert!(listener.try_accept().is_err());
+    let heard = receive(&socket, HELLO_BYTES + OFFER_BYTES);
+    let theirs = Hello::read_from_bytes(&heard[..HELLO_BYTES]).expect("as long as a HELLO");
+    let geometry = Geometry::new(RING_BYTES, RELEASE_ENTRIES, 4096).expect("possible sizes");
+    let size = usize::try_from(geometry.half_bytes).expect("small");
+    let mut half = OwnMap::create("by-hand", size).expect("memory");
+    let header = geometry.header(theirs.nonce, std::process::id(), ROLE_CONNECTOR);
+    half.as_mut_slice()[..size_of_val(&header)].copy_from_slice(header.as_bytes());
+    let bells = (Bell::new().expect("a bell"), Bell::new().expect("a bell"));
+    let flags = if with_bells { OFFER_BELLS } else { 0 };
+    let offer = Offer::new(TRANSPORT_WALL, 0, flags, geometry.half_bytes);
+    let descriptors = [half.fd(), bells.0.as_fd(), bells.1.as_fd()];
+    let count = if with_bells { 3 } else { 1 };
+    send(&socket, offer.as_bytes(), &descriptors[..count]);
+    send(&socket, Ready::new(TRANSPORT_WALL, 0).as_bytes(), &[]);
+    let channel = accept(listener);
+    receive(&socket, READY_BYTES);
+    (channel, ByHand { socket, half: Some((half, geometry)) })
+}
+
+/// The HELLO of a neighbour made by hand.
+#[must_use]
+pub fn hello(features: u64) -> Hello {
+    Hello {
+        features: U64::new(features),
+        map_max: U64::new(BYTES_MAX + (1 << 20)),
+        message_max: U64::new(BYTES_MAX),
+        release_entries: U64::new(RELEASE_ENTRIES),
+        segments_max: U32::new(SEGMENTS_MAX),
+        nonce: *b"made by hand....",
+        ..Hello::new()
+    }
+}
+
+fn reach(name: &str) -> Socket {
+    let address = address(name);
+    let name = address.strip_prefix("unix:@").expect("made above");
+    partywall_sys::connect_unix_abstract(name, None).expect("the listener listens")
+}
+
+fn send_hello(socket: &Socket, features: u64) {
+    let process = PidFd::of_self().expect("a pidfd");
+    let frame = hello(features);
+    let sent = socket.send(&[IoSlice::new(frame.as_bytes())], &[process.as_fd()], true, true);
+    assert_eq!(sent.expect("room in the socket"), HELLO_BYTES);
+}
+
+fn send(socket: &Socket, frame: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    let sent = socket.send(&[IoSlice::new(frame)], descriptors, false, true);
+    assert_eq!(sent.expect("room in the socket"), frame.len());
+}
+
+/// Exactly `count` bytes, which are there already; what came beside them is closed.
+fn receive(socket: &Socket, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    let mut had = 0;
+    while had < count {
+        let received =
+            socket.receive(&mut bytes[had..], true).expect("the other side has answered");
+        assert_ne!(received.bytes, 0, "the other side hung up");
+        had += received.bytes;
+    }
+    bytes
+}
+
+fn accept(listener: &mut Listener) -> Channel {
+    listener.try_accept().expect("an honest handshake")
+}
