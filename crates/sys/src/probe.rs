@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use crate::eventfd::Bell;
-use crate::memfd::{OwnMap, SIZE_GRANULE};
+use crate::memfd::{OwnMap, SIZE_GRANULE, check_file_size};
 use crate::peer::{Credentials, PidFd};
 use crate::socket::Socket;
 
@@ -93,6 +93,7 @@ pub fn probe(feature: Feature) -> io::Result<()> {
 
 fn memfd(flags: MemfdFlags) -> io::Result<OwnedFd> {
     let fd = memfd_create(PROBE_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags)?;
+    check_file_size(SIZE_GRANULE)?;
     ftruncate(&fd, SIZE_GRANULE as u64)?;
     Ok(fd)
 }

@@ -234,7 +234,7 @@ impl Pending {
         let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
         let half =
             OwnHalf::create(self.geometry, session_id, role).map_err(|error| match error {
-                MemfdError::OutOfMemory { .. } => NoWall::Memory,
+                MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => NoWall::Memory,
                 MemfdError::DescriptorLimit { .. } => NoWall::Descriptors,
                 _ => NoWall::Memfd,
             })?;

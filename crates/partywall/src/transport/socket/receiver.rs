@@ -222,7 +222,23 @@ impl SocketReceiver {
     pub(crate) fn close(&mut self) {
         if self.line.guard.is_owner() {
             let _ = self.line.socket.shutdown_read();
+            self.make_room();
             self.line.depart();
+        }
+    }
+
+    /// Takes what is still there. A sender that waits for room is not told of the shutdown, but it is
+    /// told of room, and then learns by its next write.
+    fn make_room(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.buffer.resize(BUFFER_BYTES, 0);
+        for _ in 0..READS_MAX {
+            // Nothing more can come over a Unix socket; over TCP the kernel does not tell the sender.
+            if !matches!(self.line.socket.read(&mut self.buffer, true), Ok(1..)) {
+                break;
+            }
         }
     }
 
