@@ -30,6 +30,8 @@ pub struct Sender {
     wait: Wait,
     spinner: Spinner,
     policy: BackPressure,
+    /// A batch has messages that were neither committed nor aborted.
+    batch_open: bool,
 }
 
 impl Sender {
@@ -41,6 +43,7 @@ impl Sender {
             wait: config.wait,
             spinner: Spinner::new(config.spin_budget),
             policy: config.back_pressure,
+            batch_open: false,
         }
     }
 
@@ -173,21 +176,14 @@ impl Sender {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn batch(&mut self) -> Batch<'_> {
-        self.forget_batch();
-        Batch { sender: self, deadline: None, is_done: false }
+        let _ = self.wire();
+        Batch { sender: self, deadline: None }
     }
 
     /// As [`batch`](Self::batch), where waiting for room ends at `deadline`.
     pub fn batch_deadline(&mut self, deadline: Instant) -> Batch<'_> {
-        self.forget_batch();
-        Batch { sender: self, deadline: Some(deadline), is_done: false }
-    }
-
-    /// A batch that was leaked, neither committed nor dropped, never was.
-    fn forget_batch(&mut self) {
-        if let Ok(wire) = self.wire() {
-            wire.abort_batch();
-        }
+        let _ = self.wire();
+        Batch { sender: self, deadline: Some(deadline) }
     }
 
     /// Waits until the kernel has taken what was sent over a socket without waiting. On a wall there
@@ -244,7 +240,13 @@ impl Sender {
     /// The wire; it is away only in a sender that became shared, which nobody can hold.
     #[inline]
     fn wire(&mut self) -> Result<&mut SendWire, Unsent> {
-        self.wire.as_mut().ok_or(Unsent::Full)
+        let wire = self.wire.as_mut().ok_or(Unsent::Full)?;
+        if self.batch_open {
+            // The batch was dropped, or leaked: it never was.
+            self.batch_open = false;
+            wire.abort_batch();
+        }
+        Ok(wire)
     }
 
     /// The attempt after which a foreign event loop arms: a glance goes before it.
@@ -291,6 +293,7 @@ impl Sender {
         deadline: Option<Instant>,
     ) -> Result<Reservation<'_>, SendError> {
         let waits = self.policy != BackPressure::Error;
+        self.wire()?;
         let memory = self.drive(deadline, waits, |wire| wire.reserve(len))?;
         Ok(Reservation { holder: Holder::Exclusive(self), memory: Some(memory), deadline })
     }
@@ -472,7 +475,6 @@ impl fmt::Debug for Reservation<'_> {
 pub struct Batch<'a> {
     sender: &'a mut Sender,
     deadline: Option<Instant>,
-    is_done: bool,
 }
 
 impl Batch<'_> {
@@ -483,6 +485,7 @@ impl Batch<'_> {
     /// it has so far can be committed. And as [`Sender::send`].
     pub fn send(&mut self, payload: &[u8]) -> Result<(), SendError> {
         let waits = self.sender.policy != BackPressure::Error;
+        self.sender.batch_open = true;
         self.sender.drive(self.deadline, waits, |wire| wire.add_to_batch(payload))
     }
 
@@ -490,10 +493,10 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// As [`Sender::send`]; none of them is then sent.
-    pub fn commit(mut self) -> Result<(), SendError> {
+    pub fn commit(self) -> Result<(), SendError> {
         let waits = self.sender.policy != BackPressure::Error;
         self.sender.drive(self.deadline, waits, SendWire::commit_batch)?;
-        self.is_done = true;
+        self.sender.batch_open = false;
         if !waits {
             return Ok(());
         }
@@ -513,11 +516,7 @@ impl Batch<'_> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        if self.is_done {
-            return;
-        }
-        if let Ok(wire) = self.sender.wire() {
-            wire.abort_batch();
-        }
+        // Forgets what is open.
+        let _ = self.sender.wire();
     }
 }

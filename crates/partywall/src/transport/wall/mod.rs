@@ -14,6 +14,7 @@
 //! thread write to, behind a lock that is private to this process. The socket carries bells, segment
 //! descriptors and the news of the end, never payload, so nothing can overtake the ring.
 
+mod assembly;
 mod batch;
 mod beside;
 mod counters;
