@@ -279,6 +279,13 @@ impl Room {
         }
     }
 
+    /// Wakes whoever sleeps here. On a socket, room comes from the other side only.
+    pub(crate) fn nudge(&self) {
+        if let Self::Wall(wall) = self {
+            wall.nudge();
+        }
+    }
+
     /// The descriptor that becomes readable when there may be room.
     pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         match self {
@@ -307,22 +314,19 @@ pub(crate) fn wait_for_room(
     deadline: Option<Instant>,
     mut with: impl FnMut(&mut dyn FnMut(&mut SendWire) -> Result<(), Fault>) -> Result<(), Fault>,
 ) -> Result<Waited, Fault> {
-    loop {
-        match room.spin(spinner, wait, seen) {
-            Spun::Ready => return Ok(Waited::Again),
-            Spun::Exhausted => break,
-            Spun::Pause => {
-                if room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
-                    with(&mut |wire| {
-                        wire.note_hang_up();
-                        Ok(())
-                    })?;
-                    return Ok(Waited::Again);
-                }
-                if has_passed(deadline) {
-                    return Ok(Waited::TimedOut);
-                }
+    match room.spin(spinner, wait, seen) {
+        Spun::Ready => return Ok(Waited::Again),
+        Spun::Exhausted => {}
+        Spun::Pause => {
+            if room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
+                with(&mut |wire| {
+                    wire.note_hang_up();
+                    Ok(())
+                })?;
+                return Ok(Waited::Again);
             }
+            // Room may also have come from this side, which no glance tells.
+            return Ok(if has_passed(deadline) { Waited::TimedOut } else { Waited::Again });
         }
     }
     if has_passed(deadline) {

@@ -38,6 +38,7 @@ use partywall_layout::Violation;
 use partywall_layout::hello::BESIDE_BELL;
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
 use partywall_ring::{PeerMem, Releaser, Wake, Waker};
+use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Bell, ForkGuard, PidFd, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -53,7 +54,7 @@ pub(crate) struct Wall {
     socket: Socket,
     /// Watched by the doors. `None` where the kernel or the namespaces have none: then the socket tells
     /// alone.
-    _process: Option<PidFd>,
+    process: Option<PidFd>,
     bells: Bells,
     /// Where we sleep until records come.
     records: Door,
@@ -138,7 +139,7 @@ pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(WallSender,
         guard,
         peer,
         socket,
-        _process: process,
+        process,
         bells,
         records,
         room,
@@ -260,9 +261,19 @@ impl Wall {
         Ok(self.heed(woken, &self.room))
     }
 
-    /// Whether the neighbour has hung up or died, without waiting.
+    /// Whether the neighbour has hung up or died, without waiting. It asks past the doors: a look
+    /// through one would take the bell from whichever thread sleeps there.
     fn is_neighbour_gone(&self) -> bool {
-        self.room.drain().is_ok_and(|woken| self.heed(woken, &self.records))
+        let process = self.process.as_ref().map(|process| PollFd::new(process, PollFlags::IN));
+        let mut asked = [Some(PollFd::new(&self.socket, PollFlags::RDHUP)), process];
+        asked.iter_mut().flatten().any(|one| {
+            poll::wait(std::slice::from_mut(one), Some(Instant::now())).is_ok_and(|ready| ready > 0)
+        })
+    }
+
+    /// Wakes whoever of ours sleeps for room: something changed on this side.
+    pub(crate) fn nudge(&self) {
+        self.room.ring_ourselves();
     }
 
     /// Acts on what woke us; whether the neighbour is gone.
