@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whoever waits for a message, or for room, sleeps until it comes: an idle channel wakes nobody.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
 mod support_two;
 
 use partywall::Wait;

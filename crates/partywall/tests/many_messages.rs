@@ -4,6 +4,8 @@
 //!
 //! Sizes are log-uniform from 0 B to 8 MiB: each order of magnitude as often as any other.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
 mod support_two;
 
 use partywall::{

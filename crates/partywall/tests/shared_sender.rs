@@ -2,6 +2,8 @@
 //! One sender, many threads: nothing is lost, doubled or out of its thread's order, and nobody is left
 //! waiting.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
 mod support_two;
 
 use partywall::{
