@@ -193,12 +193,16 @@ impl Direction {
             self.receive(false);
             assert!(Instant::now() < until, "{} messages do not come", self.queue.len());
         }
-        self.sender = None;
-        let end = self.receiver.recv_deadline(soon());
-        assert!(matches!(end, Err(RecvError::Closed(Closed::Finished))), "{end:?}");
         for (message, seed) in self.held.drain(..) {
             assert!(is_pattern(&message, seed), "a held message changed");
         }
+        if let Some(mut sender) = self.sender.take() {
+            sender.trim().unwrap();
+            let left = sender.stats();
+            assert_eq!((left.blocks_out, left.memory_used_bytes), (0, 0), "memory is lost");
+        }
+        let end = self.receiver.recv_deadline(soon());
+        assert!(matches!(end, Err(RecvError::Closed(Closed::Finished))), "{end:?}");
     }
 }
 
