@@ -43,6 +43,8 @@ struct State {
     spinner: Option<Spinner>,
     /// A message goes in pieces: nobody else may send.
     in_pieces: bool,
+    /// How often reserved memory came back unsent.
+    returned: u64,
 }
 
 impl SharedSender {
@@ -53,7 +55,7 @@ impl SharedSender {
         spinner: Spinner,
         policy: BackPressure,
     ) -> Self {
-        let state = State { wire, wait, spinner: Some(spinner), in_pieces: false };
+        let state = State { wire, wait, spinner: Some(spinner), in_pieces: false, returned: 0 };
         let core = Core { state: Mutex::new(state), changed: Condvar::new(), room, policy };
         Self { core: Arc::new(core) }
     }
@@ -184,14 +186,15 @@ impl SharedSender {
 
     /// Takes reserved memory back.
     pub(crate) fn release(&self, memory: Memory) {
-        if let Some(wire) = &mut self.core.lock().wire {
+        let mut state = self.core.lock();
+        if let Some(wire) = &mut state.wire {
             wire.release(memory);
         }
-        // Another thread may wait for this very memory.
-        if !self.is_inherited() {
-            self.core.room.wake();
+        state.returned += 1;
+        if state.spinner.is_none() {
+            // Somebody waits for room, and the receiver will not ring for this.
+            self.core.room.nudge();
         }
-        self.core.changed.notify_all();
     }
 
     pub(crate) fn commit_until(
@@ -275,10 +278,16 @@ impl SharedSender {
                 state = core.queue(state, deadline)?;
                 continue;
             };
-            let wait = state.wait;
+            let (wait, returned) = (state.wait, state.returned);
             drop(state);
             let waited = wait_for_room(&core.room, seen, wait, &mut spinner, deadline, |with| {
-                core.lock().wire.as_mut().map_or(Ok(()), with)
+                let mut state = core.lock();
+                let done = state.wire.as_mut().map_or(Ok(()), with);
+                if state.returned != returned {
+                    // It came back between the attempt and now: arming took the ring for it.
+                    core.room.nudge();
+                }
+                done
             });
             state = core.lock();
             state.spinner = Some(spinner);

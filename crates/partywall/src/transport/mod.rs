@@ -320,12 +320,11 @@ impl Room {
         }
     }
 
-    /// Wakes whoever sleeps here, because something became free on our own side.
-    pub(crate) fn wake(&self) {
-        match self {
-            Self::Wall(wall) => wall.wake_own_room(),
-            // A socket has no memory that could become free.
-            Self::Socket(_) => {}
+    /// Wakes whoever sleeps here, because something became free on our own side. On a socket, room
+    /// comes from the other side only.
+    pub(crate) fn nudge(&self) {
+        if let Self::Wall(wall) = self {
+            wall.wake_own_room();
         }
     }
 
