@@ -123,9 +123,7 @@ impl Pending {
             }
             self.descriptors.extend(received.fds);
             self.is_truncated |= received.truncated;
-            if self.machine.awaiting() == Awaiting::Hello {
-                self.credentials = received.credentials;
-            }
+            self.note_sender(received.credentials)?;
             let heard = match self.machine.feed(&buffer[..received.bytes]) {
                 Ok(None) => continue,
                 Ok(Some(heard)) => heard,
@@ -139,6 +137,19 @@ impl Pending {
                 return Ok(Some(channel));
             }
         }
+    }
+
+    /// The first piece of HELLO says who speaks; somebody else cannot finish the sentence (SPEC 2.2).
+    fn note_sender(&mut self, who: Option<Credentials>) -> Result<(), HandshakeError> {
+        if self.machine.is_untouched() {
+            self.credentials = who;
+        } else if self.machine.awaiting() == Awaiting::Hello && self.credentials != who {
+            #[expect(clippy::cast_sign_loss, reason = "process ids are positive")]
+            let found = who.map_or(0, |who| who.pid as u64);
+            let what = "credentials of HELLO";
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        Ok(())
     }
 
     fn act(&mut self, heard: Heard) -> Result<Option<Channel>, HandshakeError> {
