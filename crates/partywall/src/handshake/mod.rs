@@ -48,6 +48,8 @@ pub(crate) struct Pending {
     /// Descriptors were lost on the way.
     is_truncated: bool,
     credentials: Option<Credentials>,
+    /// We have sent READY and owe no frame: the peer may be running.
+    is_ready_sent: bool,
     known: Option<Known>,
 }
 
@@ -60,6 +62,8 @@ struct Known {
     session_id: [u8; 16],
     /// What we offered.
     offered: Result<Offered, NoWall>,
+    /// Both offers are a wall.
+    is_wall_offered: bool,
     /// What came of the peer's offer.
     accepted: Result<(PeerHalf, Bells), NoWall>,
 }
@@ -91,6 +95,7 @@ impl Pending {
             descriptors: Vec::new(),
             is_truncated: false,
             credentials: None,
+            is_ready_sent: false,
             known: None,
             socket,
         };
@@ -204,6 +209,7 @@ impl Pending {
             trust,
             session_id,
             offered,
+            is_wall_offered: false,
             accepted: Err(NoWall::Policy),
         });
         Ok(())
@@ -268,7 +274,10 @@ impl Pending {
         }
         if let Some(known) = &mut self.known {
             known.accepted = accepted;
+            known.is_wall_offered =
+                known.offered.is_ok() && offer.transport.get() == TRANSPORT_WALL;
         }
+        self.is_ready_sent = true;
         let transport = if reason.is_some() { TRANSPORT_SOCKET } else { TRANSPORT_WALL };
         let ready = Ready::new(transport, reason.map_or(0, NoWall::number));
         self.send(ready.as_bytes(), &[], false)
@@ -287,7 +296,12 @@ impl Pending {
         let Some(known) = self.known.take() else {
             return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
         };
-        let theirs = (ready.transport.get() != TRANSPORT_WALL)
+        let is_wall = ready.transport.get() == TRANSPORT_WALL;
+        if is_wall && !known.is_wall_offered {
+            let (what, found) = ("transport of READY", TRANSPORT_WALL.into());
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        let theirs = (!is_wall)
             .then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
         let peer =
             Peer { credentials: self.credentials, trust: known.trust, label: self.label.clone() };
@@ -378,8 +392,13 @@ impl Pending {
         }
     }
 
-    /// Tells the peer why not; it may be gone, which is no matter.
+    /// Tells the peer why not, unless it may be running already: then we hang up (SPEC 2.2). It may be
+    /// gone, which is no matter.
     pub(crate) fn reject(&self, refusal: Refusal, text: &str) {
+        if self.is_ready_sent {
+            let _ = self.socket.shutdown_both();
+            return;
+        }
         let mut end = text.len().min(REJECT_TEXT_MAX);
         while !text.is_char_boundary(end) {
             end -= 1;
