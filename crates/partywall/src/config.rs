@@ -143,7 +143,8 @@ impl Config {
     }
 
     /// Who may be on the other side. Default: whoever the address lets through; on an abstract
-    /// address, which has no permissions, only our own user.
+    /// address, which has no permissions, only our own user. That holds for who listens there, too:
+    /// anybody could have taken the name.
     ///
     /// TCP carries no credentials: with an admission rule, TCP peers are refused.
     #[must_use]

@@ -6,6 +6,7 @@ use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::{ConnectError, HandshakeError};
 use crate::handshake::Pending;
+use crate::peer::Admission;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Socket, connect_tcp, connect_unix_abstract, connect_unix_path};
 use std::os::fd::AsFd;
@@ -43,9 +44,14 @@ where
 {
     let address = address.try_into().map_err(AddressError::from)?;
     let geometry = config.geometry()?;
+    let mut config = config.clone();
+    if let Address::Abstract(_) = address {
+        // An abstract name has no permissions: anybody could have taken it.
+        config.admission.get_or_insert_with(Admission::own_user);
+    }
     let deadline = Instant::now() + config.handshake_timeout;
     let socket = reach(&address, deadline)?;
-    let mut pending = Pending::begin(socket, config, geometry, false)?;
+    let mut pending = Pending::begin(socket, &config, geometry, false)?;
     loop {
         if let Some(channel) = pending.progress()? {
             return Ok(channel);
