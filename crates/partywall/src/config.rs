@@ -168,7 +168,7 @@ impl Config {
         self
     }
 
-    /// How long a handshake may take in all. Default: 5 s.
+    /// How long a handshake may take in all, at most a year. Default: 5 s.
     #[must_use]
     pub const fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;

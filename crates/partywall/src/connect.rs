@@ -5,7 +5,7 @@ use crate::address::{Address, AddressError};
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::{ConnectError, HandshakeError};
-use crate::handshake::Pending;
+use crate::handshake::{Pending, deadline_after};
 use crate::peer::Admission;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Socket, connect_tcp, connect_unix_abstract, connect_unix_path};
@@ -49,7 +49,7 @@ where
         // An abstract name has no permissions: anybody could have taken it.
         config.admission.get_or_insert_with(Admission::own_user);
     }
-    let deadline = Instant::now() + config.handshake_timeout;
+    let deadline = deadline_after(config.handshake_timeout);
     let socket = reach(&address, deadline)?;
     let mut pending = Pending::begin(socket, &config, geometry, false)?;
     loop {

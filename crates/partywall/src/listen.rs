@@ -14,7 +14,7 @@ use crate::address::{Address, AddressError};
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::{AcceptError, BindError, HandshakeError};
-use crate::handshake::Pending;
+use crate::handshake::{Pending, deadline_after};
 use crate::peer::Admission;
 use partywall_layout::{Geometry, Refusal};
 use partywall_sys::epoll::EventFlags;
@@ -213,7 +213,7 @@ impl Listener {
     fn admit(&mut self) -> Result<(), AcceptError> {
         while self.under_way < self.config.handshakes_max {
             let Some(socket) = self.socket.accept()? else { break };
-            let deadline = Instant::now() + self.config.handshake_timeout;
+            let deadline = deadline_after(self.config.handshake_timeout);
             let begun = Pending::begin(socket, &self.config, self.geometry, true);
             let pending = match begun {
                 Ok(pending) => pending,

@@ -14,6 +14,8 @@ mod machine;
 mod offer;
 mod terms;
 
+pub(crate) use terms::deadline_after;
+
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::HandshakeError;

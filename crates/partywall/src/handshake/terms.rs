@@ -7,12 +7,15 @@ use partywall_layout::hello::{FEATURE_SOCKET, FEATURE_WALL, Hello};
 use partywall_layout::segment::{GRAIN_BYTES, RELEASE_ENTRIES_MAX, RELEASE_ENTRIES_MIN};
 use partywall_layout::{NoWall, Violation};
 use partywall_sys::socket::Family;
+use std::time::{Duration, Instant};
 use zerocopy::little_endian::{U32, U64};
 
 /// Slab books are private memory: however many blocks a neighbour offers to hold, ours are bounded.
 const BLOCKS_MAX: u64 = 1 << 16;
 /// However much a neighbour offers to map, a bound that fits any arithmetic.
 const BYTES_MAX: u64 = 1 << 46;
+/// A year: nobody waits longer for a handshake.
+const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 const _: () = assert!(BLOCKS_MAX <= RELEASE_ENTRIES_MAX);
 
@@ -98,6 +101,11 @@ pub(super) fn limits(config: &Config, theirs: &Hello, half_bytes: u64) -> Limits
     }
 }
 
+/// When a handshake must be done. However long that may take, a time that fits any arithmetic.
+pub(crate) fn deadline_after(timeout: Duration) -> Instant {
+    Instant::now() + timeout.min(TIMEOUT_MAX)
+}
+
 /// Sixteen bytes that no two connections share.
 fn nonce() -> [u8; 16] {
     use std::hash::{BuildHasher, RandomState};
@@ -144,6 +152,13 @@ mod tests {
         assert_eq!(u64::from(agreed.peer_releases), BLOCKS_MAX);
         theirs.map_max = U64::new(0);
         assert_eq!(limits(&config, &theirs, 192 << 10).own_memory, 0);
+    }
+
+    #[test]
+    fn no_timeout_is_too_long() {
+        let in_a_century = Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600);
+        assert!(deadline_after(Duration::MAX) < in_a_century);
+        assert!(deadline_after(Duration::ZERO) <= Instant::now());
     }
 
     #[test]
