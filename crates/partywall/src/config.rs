@@ -200,6 +200,10 @@ impl Config {
 
     /// How many large messages of the other side we can hold at a time, unread ones included: a
     /// power of two from 8 to 1,048,576. Default: 1,024.
+    ///
+    /// It also bounds the bookkeeping for our own messages: however many the other side would hold, it
+    /// is given at most as many as this at a time, or 1,024 if that is more, and never more than
+    /// 65,536. To have more large messages on the way than 1,024, raise this on both sides.
     #[must_use]
     pub const fn release_entries(mut self, entries: u64) -> Self {
         self.release_entries = entries;

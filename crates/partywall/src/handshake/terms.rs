@@ -10,7 +10,10 @@ use partywall_sys::socket::Family;
 use std::time::{Duration, Instant};
 use zerocopy::little_endian::{U32, U64};
 
-/// Slab books are private memory: however many blocks a neighbour offers to hold, ours are bounded.
+/// Slab books are private memory, made at once: however many blocks a neighbour offers to hold, ours
+/// are as many as these, or as we offer to hold ourselves.
+const BLOCKS: u64 = 1024;
+/// However much both offer.
 const BLOCKS_MAX: u64 = 1 << 16;
 /// However much a neighbour offers to map, a bound that fits any arithmetic.
 const BYTES_MAX: u64 = 1 << 46;
@@ -88,7 +91,8 @@ pub(super) fn limits(config: &Config, theirs: &Hello, half_bytes: u64) -> Limits
     let whole_grains = |bytes: u64| bytes / GRAIN_BYTES * GRAIN_BYTES;
     // Our own limit may be odd; what it allows is rounded up, so that a message as long as it fits.
     let own_memory = own.next_multiple_of(GRAIN_BYTES).min(whole_grains(mapped));
-    let peer_releases = theirs.release_entries.get().min(BLOCKS_MAX) as u32;
+    let blocks_max = config.release_entries.clamp(BLOCKS, BLOCKS_MAX);
+    let peer_releases = theirs.release_entries.get().min(blocks_max) as u32;
     Limits {
         own_memory,
         own_memory_is_peers: mapped < own,
@@ -149,6 +153,9 @@ mod tests {
         theirs.release_entries = U64::new(u64::MAX);
         let agreed = limits(&config, &theirs, 192 << 10);
         assert_eq!(agreed.own_memory, 100 << 20);
+        assert_eq!(u64::from(agreed.peer_releases), BLOCKS);
+        let generous = config.clone().release_entries(1 << 20);
+        let agreed = limits(&generous, &theirs, 192 << 10);
         assert_eq!(u64::from(agreed.peer_releases), BLOCKS_MAX);
         theirs.map_max = U64::new(0);
         assert_eq!(limits(&config, &theirs, 192 << 10).own_memory, 0);
