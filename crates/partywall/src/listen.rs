@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::error::{AcceptError, BindError, HandshakeError};
 use crate::handshake::{Pending, deadline_after};
 use crate::peer::Admission;
+use crate::transport::has_passed;
 use partywall_layout::{Geometry, Refusal};
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{EpollSet, ForkGuard, Ready, Timer};
@@ -188,7 +189,8 @@ impl Listener {
             let was_empty = events.is_empty();
             self.events = events;
             served?;
-            if was_empty && self.ready.is_empty() {
+            // Others may keep us busy without end: the deadline holds all the same.
+            if self.ready.is_empty() && (was_empty || has_passed(deadline)) {
                 return Err(AcceptError::TimedOut);
             }
         }
