@@ -303,8 +303,8 @@ impl Pending {
             let (what, found) = ("transport of READY", TRANSPORT_WALL.into());
             return Err(self.violation(Violation::Frame { what, found }));
         }
-        let theirs = (!is_wall)
-            .then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
+        let theirs =
+            (!is_wall).then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
         let peer =
             Peer { credentials: self.credentials, trust: known.trust, label: self.label.clone() };
         let no_wall = match (known.offered, known.accepted, theirs) {

@@ -92,6 +92,7 @@ pub(super) fn limits(config: &Config, theirs: &Hello, half_bytes: u64) -> Limits
     // Our own limit may be odd; what it allows is rounded up, so that a message as long as it fits.
     let own_memory = own.next_multiple_of(GRAIN_BYTES).min(whole_grains(mapped));
     let blocks_max = config.release_entries.clamp(BLOCKS, BLOCKS_MAX);
+    #[expect(clippy::cast_possible_truncation, reason = "at most BLOCKS_MAX")]
     let peer_releases = theirs.release_entries.get().min(blocks_max) as u32;
     Limits {
         own_memory,
