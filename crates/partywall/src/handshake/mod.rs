@@ -14,6 +14,8 @@ mod machine;
 mod offer;
 mod terms;
 
+pub(crate) use terms::deadline_after;
+
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::HandshakeError;
@@ -48,6 +50,8 @@ pub(crate) struct Pending {
     /// Descriptors were lost on the way.
     is_truncated: bool,
     credentials: Option<Credentials>,
+    /// We have sent READY and owe no frame: the peer may be running.
+    is_ready_sent: bool,
     known: Option<Known>,
 }
 
@@ -60,6 +64,8 @@ struct Known {
     session_id: [u8; 16],
     /// What we offered.
     offered: Result<Offered, NoWall>,
+    /// Both offers are a wall.
+    is_wall_offered: bool,
     /// What came of the peer's offer.
     accepted: Result<(PeerHalf, Bells), NoWall>,
 }
@@ -91,6 +97,7 @@ impl Pending {
             descriptors: Vec::new(),
             is_truncated: false,
             credentials: None,
+            is_ready_sent: false,
             known: None,
             socket,
         };
@@ -123,9 +130,7 @@ impl Pending {
             }
             self.descriptors.extend(received.fds);
             self.is_truncated |= received.truncated;
-            if self.machine.awaiting() == Awaiting::Hello {
-                self.credentials = received.credentials;
-            }
+            self.note_sender(received.credentials)?;
             let heard = match self.machine.feed(&buffer[..received.bytes]) {
                 Ok(None) => continue,
                 Ok(Some(heard)) => heard,
@@ -139,6 +144,19 @@ impl Pending {
                 return Ok(Some(channel));
             }
         }
+    }
+
+    /// The first piece of HELLO says who speaks; somebody else cannot finish the sentence (SPEC 2.2).
+    fn note_sender(&mut self, who: Option<Credentials>) -> Result<(), HandshakeError> {
+        if self.machine.is_untouched() {
+            self.credentials = who;
+        } else if self.machine.awaiting() == Awaiting::Hello && self.credentials != who {
+            #[expect(clippy::cast_sign_loss, reason = "process ids are positive")]
+            let found = who.map_or(0, |who| who.pid as u64);
+            let what = "credentials of HELLO";
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        Ok(())
     }
 
     fn act(&mut self, heard: Heard) -> Result<Option<Channel>, HandshakeError> {
@@ -193,6 +211,7 @@ impl Pending {
             trust,
             session_id,
             offered,
+            is_wall_offered: false,
             accepted: Err(NoWall::Policy),
         });
         Ok(())
@@ -257,7 +276,10 @@ impl Pending {
         }
         if let Some(known) = &mut self.known {
             known.accepted = accepted;
+            known.is_wall_offered =
+                known.offered.is_ok() && offer.transport.get() == TRANSPORT_WALL;
         }
+        self.is_ready_sent = true;
         let transport = if reason.is_some() { TRANSPORT_SOCKET } else { TRANSPORT_WALL };
         let ready = Ready::new(transport, reason.map_or(0, NoWall::number));
         self.send(ready.as_bytes(), &[], false)
@@ -276,8 +298,13 @@ impl Pending {
         let Some(known) = self.known.take() else {
             return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
         };
-        let theirs = (ready.transport.get() != TRANSPORT_WALL)
-            .then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
+        let is_wall = ready.transport.get() == TRANSPORT_WALL;
+        if is_wall && !known.is_wall_offered {
+            let (what, found) = ("transport of READY", TRANSPORT_WALL.into());
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        let theirs =
+            (!is_wall).then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
         let peer =
             Peer { credentials: self.credentials, trust: known.trust, label: self.label.clone() };
         let no_wall = match (known.offered, known.accepted, theirs) {
@@ -367,8 +394,13 @@ impl Pending {
         }
     }
 
-    /// Tells the peer why not; it may be gone, which is no matter.
+    /// Tells the peer why not, unless it may be running already: then we hang up (SPEC 2.2). It may be
+    /// gone, which is no matter.
     pub(crate) fn reject(&self, refusal: Refusal, text: &str) {
+        if self.is_ready_sent {
+            let _ = self.socket.shutdown_both();
+            return;
+        }
         let mut end = text.len().min(REJECT_TEXT_MAX);
         while !text.is_char_boundary(end) {
             end -= 1;
