@@ -60,6 +60,8 @@ struct Known {
     session_id: [u8; 16],
     /// What we offered.
     offered: Result<Offered, NoWall>,
+    /// Whether the peer offered the wall.
+    offers_wall: bool,
     /// What came of the peer's offer.
     accepted: Result<(PeerHalf, Bells), NoWall>,
 }
@@ -193,6 +195,7 @@ impl Pending {
             trust,
             session_id,
             offered,
+            offers_wall: false,
             accepted: Err(NoWall::Policy),
         });
         Ok(())
@@ -257,6 +260,7 @@ impl Pending {
         }
         if let Some(known) = &mut self.known {
             known.accepted = accepted;
+            known.offers_wall = offer.transport.get() == TRANSPORT_WALL;
         }
         let transport = if reason.is_some() { TRANSPORT_SOCKET } else { TRANSPORT_WALL };
         let ready = Ready::new(transport, reason.map_or(0, NoWall::number));
@@ -363,7 +367,12 @@ impl Pending {
         let Some(known) = self.known.take() else {
             return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
         };
-        let theirs = (ready.transport.get() != TRANSPORT_WALL)
+        let is_wall = ready.transport.get() == TRANSPORT_WALL;
+        if is_wall && (known.offered.is_err() || !known.offers_wall) {
+            let what = "READY for a wall that was not offered";
+            return Err(self.violation(Violation::Frame { what, found: TRANSPORT_WALL.into() }));
+        }
+        let theirs = (!is_wall)
             .then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
         let peer =
             Peer { credentials: self.credentials, trust: known.trust, label: self.label.clone() };
