@@ -49,6 +49,8 @@ pub(crate) struct Pending {
     is_truncated: bool,
     credentials: Option<Credentials>,
     known: Option<Known>,
+    /// Our READY went: the peer may be past the handshake.
+    is_ready: bool,
 }
 
 /// What is known of the peer after its HELLO.
@@ -94,6 +96,7 @@ impl Pending {
             is_truncated: false,
             credentials: None,
             known: None,
+            is_ready: false,
             socket,
         };
         if !is_acceptor {
@@ -264,6 +267,7 @@ impl Pending {
         }
         let transport = if reason.is_some() { TRANSPORT_SOCKET } else { TRANSPORT_WALL };
         let ready = Ready::new(transport, reason.map_or(0, NoWall::number));
+        self.is_ready = true;
         self.send(ready.as_bytes(), &[], false)
     }
 
@@ -463,8 +467,12 @@ impl Pending {
         }
     }
 
-    /// Tells the peer why not; it may be gone, which is no matter.
+    /// Tells the peer why not; it may be gone, which is no matter. After READY it would take a frame for
+    /// bytes of the transport: then only the hang-up tells (SPEC 2.2).
     pub(crate) fn reject(&self, refusal: Refusal, text: &str) {
+        if self.is_ready {
+            return;
+        }
         let mut end = text.len().min(REJECT_TEXT_MAX);
         while !text.is_char_boundary(end) {
             end -= 1;
