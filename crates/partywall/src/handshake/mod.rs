@@ -137,7 +137,7 @@ impl Pending {
             }
             self.is_truncated |= received.truncated;
             if self.machine.awaiting() == Awaiting::Hello {
-                self.credentials = received.credentials;
+                self.note_credentials(received.credentials)?;
             }
             let heard = match self.machine.feed(&buffer[..received.bytes]) {
                 Ok(None) => continue,
@@ -152,6 +152,20 @@ impl Pending {
                 return Ok(Some(channel));
             }
         }
+    }
+
+    /// All of HELLO must come from one process. Otherwise a peer could begin it, and have a process with
+    /// more rights end it that takes the socket for its standard error.
+    fn note_credentials(&mut self, found: Option<Credentials>) -> Result<(), HandshakeError> {
+        if self.machine.is_untouched() {
+            self.credentials = found;
+        }
+        if self.credentials == found {
+            return Ok(());
+        }
+        let found = found.map_or(0, |who| u64::from(who.pid.unsigned_abs()));
+        let what = "second process within HELLO";
+        Err(self.violation(Violation::Frame { what, found }))
     }
 
     fn act(&mut self, heard: Heard) -> Result<Option<Channel>, HandshakeError> {
