@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::error::{AcceptError, BindError, HandshakeError};
 use crate::handshake::Pending;
 use crate::peer::Admission;
+use crate::transport::has_passed;
 use partywall_layout::{Geometry, Refusal};
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{EpollSet, ForkGuard, Ready, Timer};
@@ -188,7 +189,8 @@ impl Listener {
             let was_empty = events.is_empty();
             self.events = events;
             served?;
-            if was_empty && self.ready.is_empty() {
+            // Also when there is always something to do, but never a channel.
+            if self.ready.is_empty() && (was_empty || has_passed(deadline)) {
                 return Err(AcceptError::TimedOut);
             }
         }
@@ -211,7 +213,8 @@ impl Listener {
 
     /// Takes new connections, as many as may be under way.
     fn admit(&mut self) -> Result<(), AcceptError> {
-        while self.under_way < self.config.handshakes_max {
+        // So many in one go at most: those who leave at once make room for others without end.
+        for _ in self.under_way..self.config.handshakes_max {
             let Some(socket) = self.socket.accept()? else { break };
             let deadline = Instant::now() + self.config.handshake_timeout;
             let begun = Pending::begin(socket, &self.config, self.geometry, true);

@@ -398,8 +398,8 @@ impl Pending {
             let what = "READY for a wall that was not offered";
             return Err(self.violation(Violation::Frame { what, found: TRANSPORT_WALL.into() }));
         }
-        let theirs = (!is_wall)
-            .then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
+        let theirs =
+            (!is_wall).then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
         let peer =
             Peer { credentials: self.credentials, trust: known.trust, label: self.label.clone() };
         let no_wall = match (known.offered, known.accepted, theirs) {
