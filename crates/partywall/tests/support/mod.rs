@@ -9,6 +9,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 pub mod foe;
+pub mod home;
 
 use partywall::{Channel, Config, Listener};
 use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
@@ -101,7 +102,8 @@ impl Random {
 /// A payload that tells which message it is: its number, then bytes that follow from number and place.
 pub fn payload(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
-    bytes.extend((8..len).map(|index| (index as u64 * 31 + number * 7 + (index as u64 >> 8)) as u8));
+    bytes
+        .extend((8..len).map(|index| (index as u64 * 31 + number * 7 + (index as u64 >> 8)) as u8));
     bytes
 }
 
