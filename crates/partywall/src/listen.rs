@@ -213,7 +213,8 @@ impl Listener {
 
     /// Takes new connections, as many as may be under way.
     fn admit(&mut self) -> Result<(), AcceptError> {
-        while self.under_way < self.config.handshakes_max {
+        // So many in one go at most: those who leave at once make room for others without end.
+        for _ in self.under_way..self.config.handshakes_max {
             let Some(socket) = self.socket.accept()? else { break };
             let deadline = deadline_after(self.config.handshake_timeout);
             let begun = Pending::begin(socket, &self.config, self.geometry, true);

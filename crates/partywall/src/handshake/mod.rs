@@ -77,6 +77,9 @@ struct Offered {
     bells_attached: bool,
 }
 
+/// No frame brings more descriptors: a half and two bells (SPEC 2.2).
+const DESCRIPTORS_MAX: usize = 3;
+
 impl Pending {
     /// Begins on a fresh connection. The connecting side speaks first.
     pub(crate) fn begin(
@@ -129,6 +132,11 @@ impl Pending {
                 return Err(HandshakeError::HungUp { peer: self.label.clone() });
             }
             self.descriptors.extend(received.fds);
+            if self.descriptors.len() > DESCRIPTORS_MAX {
+                // Each byte of a frame could bring some.
+                let (what, found) = ("number of descriptors", self.descriptors.len() as u64);
+                return Err(self.violation(Violation::Frame { what, found }));
+            }
             self.is_truncated |= received.truncated;
             self.note_sender(received.credentials)?;
             let heard = match self.machine.feed(&buffer[..received.bytes]) {

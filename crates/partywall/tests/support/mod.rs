@@ -9,6 +9,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 pub mod foe;
+pub mod home;
 
 use partywall::{Channel, Config, Listener};
 use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
