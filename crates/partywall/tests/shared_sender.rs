@@ -186,11 +186,13 @@ fn room_for_one_wakes_the_next() {
             let (sender, told) = (sender.clone(), told.clone());
             scope.spawn(move || told.send(sender.send(&message(thread, 0, 500))));
         }
+        // One goes, one comes: each time another thread gets the room.
+        let mut came = 1;
+        while came < THREADS {
+            came += u64::from(check(&receiver.recv_deadline(soon()).unwrap()).0 != 0);
+        }
         for _ in 1..THREADS {
-            // One goes, one comes: each time another thread gets the room.
-            while sent.try_recv().is_err() {
-                drop(receiver.recv_deadline(soon()).unwrap());
-            }
+            sent.recv_timeout(Duration::from_secs(10)).expect("stranded").unwrap();
         }
     });
 }
