@@ -10,10 +10,10 @@ use partywall_layout::hello::{
     FEATURE_SOCKET, FEATURE_WALL, Offer, Ready, TRANSPORT_SOCKET, TRANSPORT_WALL,
 };
 use std::io::{Seek, Write};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support_two::{Kind, PATIENCE, soon, variable};
@@ -134,29 +134,35 @@ fn a_handshake_may_take_for_ever() {
     }
 }
 
+/// Whoever is refused comes again at once: there is something to do at any time.
 #[test]
 fn a_flood_of_callers_does_not_hold_up_a_deadline() {
-    let mut home = Home::new(Config::default());
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    drop(std::os::unix::net::UnixStream::connect(&home.path));
-                }
-            });
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("home");
+    let until = within(Duration::from_secs(8));
+    let call = {
+        let path = path.clone();
+        move || {
+            if Instant::now() < until {
+                let mut socket = UnixStream::connect(&path).unwrap();
+                socket.write_all(b"?").unwrap();
+            }
         }
-        std::thread::sleep(Duration::from_millis(20));
-        let mut longest = Duration::ZERO;
-        for _ in 0..20 {
-            let began = Instant::now();
-            let accepted = home.listener.accept_deadline(within(Duration::from_millis(10)));
-            longest = longest.max(began.elapsed());
-            assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
-        }
-        is_over.store(true, Ordering::Relaxed);
-        assert!(longest < Duration::from_secs(2), "{longest:?}");
-    });
+    };
+    let calls_again = call.clone();
+    let config = Config::default().on_refused(move |_| calls_again());
+    let address = format!("unix:{}", path.display());
+    let mut listener = Listener::bind_with(address, &config).unwrap();
+    call();
+    let began = Instant::now();
+    for _ in 0..20 {
+        let accepted = listener.accept_deadline(within(Duration::from_millis(10)));
+        assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
+        let accepted = listener.try_accept();
+        assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(listener.refused() > 20, "{} callers are no flood", listener.refused());
 }
 
 const NAME: &str = "PARTYWALL_STRANGERS_NAME";
