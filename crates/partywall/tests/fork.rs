@@ -77,8 +77,8 @@ fn misuse(channel: &mut Channel) -> Option<u8> {
 
 #[test]
 fn every_use_in_a_child_is_an_error_and_the_parent_goes_on() {
-    let _watchdog = Watchdog::new("use in a child", Duration::from_secs(60));
     let _alone = support::alone();
+    let _watchdog = Watchdog::new("use in a child", Duration::from_secs(60));
     each_pair(|name, mut client, mut server| {
         client.send(b"before").unwrap();
         client.send(&payload(1, 50_000)).unwrap();
@@ -107,8 +107,8 @@ fn counters_can_be_asked_for_in_a_child() {
 
 #[test]
 fn dropping_everything_in_a_child_disturbs_nobody() {
-    let _watchdog = Watchdog::new("drop in a child", Duration::from_secs(60));
     let _alone = support::alone();
+    let _watchdog = Watchdog::new("drop in a child", Duration::from_secs(60));
     each_pair(|name, client, mut server| {
         server.send(&payload(1, 50_000)).unwrap();
         server.send(b"short").unwrap();
@@ -192,8 +192,8 @@ fn child() {
 
 #[test]
 fn a_child_that_lives_on_does_not_hide_the_death_of_its_parent() {
-    let _watchdog = Watchdog::new("a surviving child", Duration::from_secs(60));
     let _alone = support::alone();
+    let _watchdog = Watchdog::new("a surviving child", Duration::from_secs(60));
     for transport in ["Wall", "Socket"] {
         for sends in [false, true] {
             let place = Place::new();

@@ -93,6 +93,8 @@ pub struct Foe {
     pub geometry: Geometry,
     /// Our side's bells as it got them, if it did: for records, for room.
     pub bells: Vec<Bell>,
+    /// Its own bells, which it handed to our side.
+    pub own_bells: [Bell; 2],
     /// Our side's half.
     pub theirs: Option<PeerMem>,
     /// Where its next record goes.
@@ -153,7 +155,10 @@ impl Foe {
         assert!(wire.send(Ready::new(transport, u32::from(!is_wall)).as_bytes(), &[]));
         let channel = listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
         wire.receive();
-        (Self { wire, half, geometry, bells, theirs, position: 0, next_segment: 1 }, channel)
+        (
+            Self { wire, half, geometry, bells, own_bells, theirs, position: 0, next_segment: 1 },
+            channel,
+        )
     }
 
     /// The id of the block that our side sent first.
