@@ -290,9 +290,24 @@ fn somebody_who_speaks_something_else() {
     says(&error, &["220 smtp", "is this the right address"]);
     let error = speaks(b"HTTP/1.1 400 Bad Request\r\n\r\n", false, "http");
     says(&error, &["HTTP/1.1", "is this the right address"]);
-    // One that sends back what it gets looks like us for a moment, but never comes to terms.
+    // One that sends back what it gets looks like us, and would come to terms over a socket.
     let error = speaks(b"", true, "echo");
-    assert!(matches!(error, ConnectError::Handshake(_)), "{error:?}");
+    let is_stranger = matches!(error, ConnectError::Handshake(HandshakeError::NotPartywall { .. }));
+    assert!(is_stranger, "{error:?}");
+    says(&error, &["our own words", "is this the right address"]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp:{}", listener.local_addr().unwrap());
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut input, mut output) = {
+                let stream = listener.accept().unwrap().0;
+                (stream.try_clone().unwrap(), stream)
+            };
+            let _ = std::io::copy(&mut input, &mut output);
+        });
+        connect_error(&address)
+    });
+    says(&error, &["our own words"]);
     // One that says nothing.
     let error = speaks(b"", false, "silent");
     let is_late = matches!(error, ConnectError::Handshake(HandshakeError::TimedOut { .. }));

@@ -188,6 +188,10 @@ impl Pending {
     }
 
     fn on_hello(&mut self, hello: Hello, descriptors: Vec<OwnedFd>) -> Result<(), HandshakeError> {
+        if hello.nonce == self.own_hello.nonce {
+            let (peer, found) = (self.label.clone(), "our own words, sent back".to_owned());
+            return Err(HandshakeError::NotPartywall { peer, found });
+        }
         let (asked, offered) = (hello.service.get(), self.own_hello.service.get());
         if asked != offered {
             self.reject(Refusal::Service, "this listener offers channels");
