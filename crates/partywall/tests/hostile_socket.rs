@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::foe::{BOTH, Foe, blob, hello};
+use support::foe::{BOTH, Foe, blob, hello, small_geometry};
 use support::home::pipe;
 use support::{Holdings, Place, Random, Watchdog, millis, within};
 use zerocopy::IntoBytes;
@@ -164,6 +164,14 @@ fn holders(bell: &Bell) -> usize {
     all.unwrap().into_iter().filter(|(number, _)| id(*number) == wanted).count()
 }
 
+/// Fills a bell and clears its O_NONBLOCK, which belongs to the open file, whoever holds it.
+fn fill_and_block(bell: &Bell) {
+    let file = bell.as_fd().try_clone_to_owned().unwrap();
+    std::fs::File::from(file).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
+    let file = bell.as_fd().try_clone_to_owned().unwrap();
+    UnixStream::from(file).set_nonblocking(false).unwrap();
+}
+
 #[test]
 fn full_blocking_bells_of_an_isolated_neighbour_never_block_us() {
     let _alone = support::alone();
@@ -173,11 +181,7 @@ fn full_blocking_bells_of_an_isolated_neighbour_never_block_us() {
     assert!(foe.bells.is_empty(), "it has no bell of ours");
     for bell in &foe.own_bells {
         assert_eq!(holders(bell), 1, "only itself holds its bells");
-        // O_NONBLOCK belongs to the open file, whoever holds it; this is the same as fcntl.
-        let file = bell.as_fd().try_clone_to_owned().unwrap();
-        std::fs::File::from(file).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
-        let file = bell.as_fd().try_clone_to_owned().unwrap();
-        UnixStream::from(file).set_nonblocking(false).unwrap();
+        fill_and_block(bell);
     }
     // It sleeps anew before each message, for both reasons, and reads no bell: the socket fills up.
     for epoch in 1..20_000_u64 {
@@ -187,6 +191,29 @@ fn full_blocking_bells_of_an_isolated_neighbour_never_block_us() {
         foe.write_control(CONSUMED, epoch * 64);
         foe.publish(Kind::Data, &[2; 40]);
         assert_eq!(channel.recv_deadline(within(Duration::from_secs(5))).unwrap(), [2; 40]);
+    }
+}
+
+#[test]
+fn bells_that_were_handed_out_in_vain_are_not_used() {
+    let _alone = support::alone();
+    let _watchdog = Watchdog::new("bells handed out", Duration::from_secs(30));
+    let place = Place::new();
+    let config = Config::default().trust(TrustPolicy::Peer).wait(Wait::Park);
+    let mut listener = Listener::bind_with(place.address("home"), &config).unwrap();
+    // Our side trusts and sends its bells; the neighbour sends none, so bells are bytes.
+    let (path, hello, geometry) = (place.path("home"), hello(BOTH), small_geometry());
+    let (mut foe, mut channel) = Foe::meet_as(&mut listener, &path, &hello, geometry, 0);
+    assert_eq!(foe.bells.len(), 2);
+    for bell in &foe.bells {
+        fill_and_block(bell);
+    }
+    for number in 0..10_u64 {
+        foe.wire.send(&[1], &[]);
+        let result = channel.recv_deadline(within(millis(5)));
+        assert!(matches!(result, Err(RecvError::TimedOut)), "{result:?}");
+        foe.publish(Kind::Data, &number.to_le_bytes());
+        assert_eq!(channel.recv().unwrap(), number.to_le_bytes());
     }
 }
 

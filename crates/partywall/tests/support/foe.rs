@@ -127,6 +127,17 @@ impl Foe {
         hello: &Hello,
         geometry: Geometry,
     ) -> (Self, Channel) {
+        Self::meet_as(listener, path, hello, geometry, OFFER_BELLS)
+    }
+
+    /// With these flags in OFFER: bells, or none.
+    pub fn meet_as(
+        listener: &mut Listener,
+        path: &Path,
+        hello: &Hello,
+        geometry: Geometry,
+        flags: u32,
+    ) -> (Self, Channel) {
         let wire = Wire::connect(path);
         assert!(wire.send_hello(hello));
         drive(listener);
@@ -146,9 +157,10 @@ impl Foe {
         let is_wall = hello.features.get() & FEATURE_WALL != 0;
         let transport = if is_wall { TRANSPORT_WALL } else { TRANSPORT_SOCKET };
         if is_wall {
-            let offer = Offer::new(TRANSPORT_WALL, 0, OFFER_BELLS, geometry.half_bytes);
+            let offer = Offer::new(TRANSPORT_WALL, 0, flags, geometry.half_bytes);
             let beside = [half.as_fd(), own_bells[0].as_fd(), own_bells[1].as_fd()];
-            assert!(wire.send(offer.as_bytes(), &beside));
+            let count = if flags & OFFER_BELLS == 0 { 1 } else { 3 };
+            assert!(wire.send(offer.as_bytes(), &beside[..count]));
         } else {
             assert!(wire.send(Offer::new(transport, 1, 0, 0).as_bytes(), &[]));
         }
