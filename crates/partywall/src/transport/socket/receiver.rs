@@ -47,7 +47,10 @@ pub(crate) struct SocketReceiver {
 /// A large message on its way.
 #[derive(Debug)]
 struct Large {
+    /// The message as far as it came, and zeros where the next of it goes.
     bytes: Vec<u8>,
+    /// How many bytes of it came.
+    had: usize,
     len: usize,
 }
 
@@ -234,7 +237,7 @@ impl SocketReceiver {
     fn is_ready(&self) -> bool {
         let unread = &self.buffer[self.start..self.end];
         if let Some(large) = &self.large {
-            return large.bytes.len() + unread.len() >= large.len;
+            return large.had + unread.len() >= large.len;
         }
         let Ok((wire, after)) = WireHeader::read_from_prefix(unread) else { return false };
         let second = u64::from(wire.len.get());
@@ -270,10 +273,14 @@ impl SocketReceiver {
     fn parse(&mut self) -> Result<Option<Found>, Violation> {
         if let Some(large) = &mut self.large {
             // The buffer may hold the beginning of a large message.
-            let taken = (self.end - self.start).min(large.len - large.bytes.len());
-            large.bytes.extend_from_slice(&self.buffer[self.start..self.start + taken]);
-            self.start += taken;
-            if large.bytes.len() < large.len {
+            let taken = (self.end - self.start).min(large.len - large.had);
+            if taken > 0 {
+                large.bytes.truncate(large.had);
+                large.bytes.extend_from_slice(&self.buffer[self.start..self.start + taken]);
+                large.had += taken;
+                self.start += taken;
+            }
+            if large.had < large.len {
                 return Ok(None);
             }
             let bytes = self.large.take().map(|large| large.bytes).unwrap_or_default();
@@ -342,7 +349,7 @@ impl SocketReceiver {
         };
         self.start += HEADER + BODY;
         self.position = self.position.plus(record.footprint());
-        self.large = Some(Large { bytes: Vec::new(), len });
+        self.large = Some(Large { bytes: Vec::new(), had: 0, len });
         // With what the buffer holds of it, it may be whole already.
         self.parse()
     }
@@ -351,13 +358,17 @@ impl SocketReceiver {
     fn read(&mut self, nonblocking: bool) -> Result<Read, Fault> {
         let room = match &mut self.large {
             Some(large) if self.start == self.end => {
-                let had = large.bytes.len();
-                let step = had.max(LARGE_STEP).min(large.len - had);
-                // Zeroed, because safe code reads into initialised memory only.
-                large.bytes.resize(had + step, 0);
+                let had = large.had;
+                if had == large.bytes.len() {
+                    // Zeroed, because safe code reads into initialised memory only: once, not for each
+                    // of the many reads that bring a little.
+                    let step = had.max(LARGE_STEP).min(large.len - had);
+                    large.bytes.resize(had + step, 0);
+                }
+                let room = large.bytes.len() - had;
                 let read = self.line.socket.read(&mut large.bytes[had..], nonblocking);
-                large.bytes.truncate(had + read.as_ref().map_or(0, |count| *count));
-                return self.judge(read, step);
+                large.had += read.as_ref().map_or(0, |count| *count);
+                return self.judge(read, room);
             }
             _ => {
                 if self.buffer.is_empty() {
