@@ -65,6 +65,7 @@ fn text_that_is_no_address() {
     says(&error, &["choose a shorter one"]);
     let error = connect_error("tcp:no-such-host.invalid:1");
     assert!(matches!(error, ConnectError::Address(AddressError::Unresolved { .. })), "{error:?}");
+    says(&error, &["cannot be looked up", "check the name"]);
     assert!("unix:/run/app.sock".parse::<Address>().is_ok());
 }
 
@@ -382,7 +383,10 @@ fn transports_that_do_not_agree() {
         );
         assert!(is_named, "{theirs:?}");
         says(&theirs, &["no transport", "the configuration asks for the socket"]);
-        says(&ours, &["no transport", "the configuration asks for the socket"]);
+        says(
+            &ours,
+            &["no transport", "the configuration asks for the socket", "TransportPolicy::Auto"],
+        );
     }
     let error = {
         let listener = Listener::bind("tcp:127.0.0.1:0").unwrap();
