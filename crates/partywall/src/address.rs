@@ -222,7 +222,7 @@ pub enum AddressError {
         max: usize,
     },
     /// The host name leads nowhere.
-    #[error("`{address}` cannot be looked up: {reason}")]
+    #[error("`{address}` cannot be looked up: {reason}; check the name, or write the IP address")]
     Unresolved {
         /// The text.
         address: String,

@@ -316,7 +316,8 @@ pub enum HandshakeError {
     },
     /// Shared memory is asked for but cannot be had, or no transport suits both.
     #[error(
-        "no transport suits both sides: no shared memory because {reason}, and one side does not allow the socket"
+        "no transport suits both sides: no shared memory because {reason}, and one side does not allow \
+         the socket: give both TransportPolicy::Auto, or remove the obstacle"
     )]
     NoTransport {
         /// Why there is no shared memory.

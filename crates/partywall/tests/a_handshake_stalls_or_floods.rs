@@ -33,6 +33,7 @@ const NOT_ADMITTED: u32 = 206;
 
 #[test]
 fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("stalls", Duration::from_secs(120));
     let mut home = Home::new(Config::default().handshake_timeout(millis(300)));
     let hello = hello(BOTH);
@@ -64,6 +65,7 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
 
 #[test]
 fn connecting_to_one_that_stalls_ends_in_time() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("stalling listener", Duration::from_secs(60));
     let place = support::Place::new();
     let silent = UnixListener::bind(place.path("silent")).unwrap();
@@ -89,8 +91,8 @@ fn connecting_to_one_that_stalls_ends_in_time() {
 
 #[test]
 fn a_flood_of_connections_does_not_outlast_the_deadline_of_an_accept() {
-    let _watchdog = Watchdog::new("flood of connections", Duration::from_secs(60));
     let _alone = support::alone();
+    let _watchdog = Watchdog::new("flood of connections", Duration::from_secs(60));
     let mut home = Home::new(Config::default());
     let path = home.place.path("home");
     let over = AtomicBool::new(false);
@@ -139,6 +141,7 @@ fn descriptors_with_every_byte_are_not_collected() {
 
 #[test]
 fn too_many_too_few_and_wrong_descriptors_are_named() {
+    let _alone = support::alone();
     let mut home = Home::new(Config::default());
     let geometry = small_geometry();
     let bell = Bell::new().unwrap();
@@ -177,6 +180,7 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
 
 #[test]
 fn nobody_is_admitted_for_whoever_ends_its_hello() {
+    let _alone = support::alone();
     // The rule admits the shell only: whoever is not this very process.
     let own_pid = std::process::id() as i32;
     let rule = move |who: &partywall::Credentials| {
@@ -200,6 +204,7 @@ fn nobody_is_admitted_for_whoever_ends_its_hello() {
 
 #[test]
 fn odd_limits_in_hello_lead_to_small_channels_not_to_trouble() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("odd limits", Duration::from_secs(60));
     let mut home = Home::new(Config::default());
     let path = home.place.path("home");
@@ -256,6 +261,7 @@ fn odd_limits_in_hello_lead_to_small_channels_not_to_trouble() {
 
 #[test]
 fn one_that_gives_up_after_its_ready_only_hangs_up() {
+    let _alone = support::alone();
     let mut home = Home::new(Config::default().handshake_timeout(millis(50)));
     let (wire, _) = home.greeted(&hello(FEATURE_SOCKET));
     wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]);
@@ -271,6 +277,7 @@ fn one_that_gives_up_after_its_ready_only_hangs_up() {
 
 #[test]
 fn a_wall_that_one_side_demands_is_not_replaced() {
+    let _alone = support::alone();
     let mut home = Home::new(Config::default().transport(TransportPolicy::Wall));
     let wire = home.wire();
     wire.send_hello(&hello(FEATURE_SOCKET));

@@ -39,6 +39,7 @@ fn besieged(mut foe: Foe, mut act: impl FnMut(&mut Foe) + Send, test: impl FnOnc
 
 #[test]
 fn records_without_a_message_in_them_never_keep_try_recv() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("records without a message", Duration::from_secs(30));
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
         let (foe, mut channel) = meet(&Config::default().wait(wait));
@@ -63,6 +64,7 @@ fn records_without_a_message_in_them_never_keep_try_recv() {
 
 #[test]
 fn one_look_follows_a_bounded_number_of_records() {
+    let _alone = support::alone();
     let place = Place::new();
     let mut listener = Listener::bind(place.address("home")).unwrap();
     let geometry = Geometry::new(1 << 20, 1024, 0).unwrap();
@@ -81,6 +83,7 @@ fn one_look_follows_a_bounded_number_of_records() {
 
 #[test]
 fn words_that_never_rest_do_not_outlast_the_deadline_of_a_send() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("restless words", Duration::from_secs(30));
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
         let (foe, mut channel) = meet(&Config::default().wait(wait).memory_max(1 << 20));
@@ -106,6 +109,7 @@ fn words_that_never_rest_do_not_outlast_the_deadline_of_a_send() {
 
 #[test]
 fn a_record_that_turns_into_another_under_a_forgotten_look_is_no_panic() {
+    let _alone = support::alone();
     let (mut foe, mut channel) = meet(&Config::default());
     foe.publish(Kind::Data, &[1; 40]);
     std::mem::forget(channel.recv_ref().unwrap());
@@ -122,6 +126,7 @@ fn a_record_that_turns_into_another_under_a_forgotten_look_is_no_panic() {
 
 #[test]
 fn a_retired_segment_counts_as_long_as_we_look_at_it() {
+    let _alone = support::alone();
     let limits = Config::default().map_max(2 << 20).segments_max(2);
     let (mut foe, mut channel) = meet(&limits);
     let mut held = None;

@@ -31,6 +31,7 @@ fn with(change: impl FnOnce(&mut Hello)) -> Vec<u8> {
 
 #[test]
 fn a_hello_that_cannot_be_is_named() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("bad hello", Duration::from_secs(60));
     let mut home = Home::new(Config::default());
     let reject = RejectHead::new(99, 0).as_bytes().to_vec();
@@ -89,6 +90,7 @@ fn a_hello_that_cannot_be_is_named() {
 
 #[test]
 fn frames_out_of_order_short_huge_and_repeated_are_named() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("order of frames", Duration::from_secs(60));
     let mut home = Home::new(Config::default());
     let ready = Ready::new(TRANSPORT_SOCKET, 1);
@@ -166,8 +168,8 @@ fn offered(home: &mut Home, half: BorrowedFd<'_>, size: u64) -> (u32, String) {
 
 #[test]
 fn memory_that_is_not_as_it_must_be_is_named() {
-    let _watchdog = Watchdog::new("bad memory", Duration::from_secs(60));
     let _alone = support::alone();
+    let _watchdog = Watchdog::new("bad memory", Duration::from_secs(60));
     let grain = SIZE_GRANULE as u64;
     let mut home = Home::new(Config::default().map_max(4 * grain));
     let sealed = OwnMap::create("foe", SIZE_GRANULE).unwrap();
@@ -237,6 +239,7 @@ type Tamper = fn(&mut HalfHeader);
 
 #[test]
 fn each_wrong_field_of_a_header_is_named() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("bad header", Duration::from_secs(60));
     let cases: &[(&str, Tamper)] = &[
         ("magic", |h| h.magic[7] = 2),
@@ -279,6 +282,7 @@ fn each_wrong_field_of_a_header_is_named() {
 
 #[test]
 fn random_headers_never_panic() {
+    let _alone = support::alone();
     let _watchdog = Watchdog::new("random headers", Duration::from_secs(60));
     let mut home = Home::new(Config::default());
     let geometry = small_geometry();

@@ -187,6 +187,10 @@ impl Pending {
     }
 
     fn on_hello(&mut self, hello: Hello, descriptors: Vec<OwnedFd>) -> Result<(), HandshakeError> {
+        if hello.nonce == self.own_hello.nonce {
+            let (peer, found) = (self.label.clone(), "our own words, sent back".to_owned());
+            return Err(HandshakeError::NotPartywall { peer, found });
+        }
         let (asked, offered) = (hello.service.get(), self.own_hello.service.get());
         if asked != offered {
             self.reject(Refusal::Service, "this listener offers channels");
@@ -316,7 +320,12 @@ impl Pending {
         let peer =
             Peer { credentials: self.credentials, trust: known.trust, label: self.label.clone() };
         let no_wall = match (known.offered, known.accepted, theirs) {
-            (Ok(offered), Ok((neighbour, bells)), None) => {
+            (Ok(mut offered), Ok((neighbour, bells)), None) => {
+                if offered.bells_attached && matches!(bells, Bells::Byte) {
+                    // Ours went out in vain: whoever holds them could make ringing them block.
+                    let bell = || Bell::new().map_err(|error| self.system("making a bell", error));
+                    offered.bells = (bell()?, bell()?);
+                }
                 let parts = wall::Parts {
                     socket: self.take_socket()?,
                     peer: peer.clone(),

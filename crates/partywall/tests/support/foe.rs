@@ -93,6 +93,8 @@ pub struct Foe {
     pub geometry: Geometry,
     /// Our side's bells as it got them, if it did: for records, for room.
     pub bells: Vec<Bell>,
+    /// Its own bells, which it handed to our side.
+    pub own_bells: [Bell; 2],
     /// Our side's half.
     pub theirs: Option<PeerMem>,
     /// Where its next record goes.
@@ -125,6 +127,17 @@ impl Foe {
         hello: &Hello,
         geometry: Geometry,
     ) -> (Self, Channel) {
+        Self::meet_as(listener, path, hello, geometry, OFFER_BELLS)
+    }
+
+    /// With these flags in OFFER: bells, or none.
+    pub fn meet_as(
+        listener: &mut Listener,
+        path: &Path,
+        hello: &Hello,
+        geometry: Geometry,
+        flags: u32,
+    ) -> (Self, Channel) {
         let wire = Wire::connect(path);
         assert!(wire.send_hello(hello));
         drive(listener);
@@ -144,16 +157,20 @@ impl Foe {
         let is_wall = hello.features.get() & FEATURE_WALL != 0;
         let transport = if is_wall { TRANSPORT_WALL } else { TRANSPORT_SOCKET };
         if is_wall {
-            let offer = Offer::new(TRANSPORT_WALL, 0, OFFER_BELLS, geometry.half_bytes);
+            let offer = Offer::new(TRANSPORT_WALL, 0, flags, geometry.half_bytes);
             let beside = [half.as_fd(), own_bells[0].as_fd(), own_bells[1].as_fd()];
-            assert!(wire.send(offer.as_bytes(), &beside));
+            let count = if flags & OFFER_BELLS == 0 { 1 } else { 3 };
+            assert!(wire.send(offer.as_bytes(), &beside[..count]));
         } else {
             assert!(wire.send(Offer::new(transport, 1, 0, 0).as_bytes(), &[]));
         }
         assert!(wire.send(Ready::new(transport, u32::from(!is_wall)).as_bytes(), &[]));
         let channel = listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
         wire.receive();
-        (Self { wire, half, geometry, bells, theirs, position: 0, next_segment: 1 }, channel)
+        (
+            Self { wire, half, geometry, bells, own_bells, theirs, position: 0, next_segment: 1 },
+            channel,
+        )
     }
 
     /// The id of the block that our side sent first.
