@@ -10,6 +10,7 @@
 //!
 //! It has no dependencies, so that it compiles in a moment and its verdict depends on nothing but the
 //! tree and the toolchain. It installs nothing and downloads nothing by itself.
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
 mod command;

@@ -7,6 +7,7 @@
 //!   doctor           doctor/                           quantity.rs          64k, 5s, 0600
 //!   bench            bench/                            manual.rs            completions, man pages
 //! ```
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
 mod bench;

@@ -16,6 +16,7 @@
 //!
 //! All integers are little-endian. Every word in shared memory has exactly one writing process; the
 //! documentation of the word names it.
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -40,24 +40,39 @@ pub enum Address {
 }
 
 impl Address {
-    /// The address as the standard library knows it; names are looked up.
+    /// The address as the standard library knows it; names are looked up. If a name has several
+    /// addresses, it is the first: a listener binds that one, whoever connects tries them all.
+    ///
+    /// Names are looked up by the system's resolver, which has time limits of its own: no deadline
+    /// cuts it short.
     ///
     /// # Errors
     /// [`AddressError::Unresolved`] if it is not a TCP address or the name is not known.
     pub fn resolve(&self) -> Result<SocketAddr, AddressError> {
+        Ok(self.resolve_all()?[0])
+    }
+
+    /// All addresses that the name has, at least one.
+    pub(crate) fn resolve_all(&self) -> Result<Vec<SocketAddr>, AddressError> {
         let unresolved =
             |reason: String| AddressError::Unresolved { address: self.to_string(), reason };
         let Self::Tcp { host, port } = self else {
             return Err(unresolved("it is not a TCP address".into()));
         };
-        let mut found = (host.as_str(), *port)
+        let found: Vec<_> = (host.as_str(), *port)
             .to_socket_addrs()
-            .map_err(|error| unresolved(error.to_string()))?;
-        found.next().ok_or_else(|| unresolved("the name has no address".into()))
+            .map_err(|error| unresolved(error.to_string()))?
+            .collect();
+        if found.is_empty() {
+            return Err(unresolved("the name has no address".into()));
+        }
+        Ok(found)
     }
 
     fn parse_unix(text: &str, rest: &str) -> Result<Self, AddressError> {
         let name = rest.strip_prefix('@');
+        // The other way to write a relative path that begins with an @.
+        let rest = rest.strip_prefix("./").filter(|path| path.starts_with('@')).unwrap_or(rest);
         let bytes = name.unwrap_or(rest).len();
         if bytes == 0 {
             return Err(AddressError::syntax(text, "the path or name after unix: is missing"));
@@ -120,7 +135,12 @@ impl FromStr for Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Path(path) => write!(f, "unix:{}", path.display()),
+            Self::Path(path) => {
+                // An @ at the beginning would make it an abstract name.
+                let begins_like_a_name = path.as_os_str().as_encoded_bytes().starts_with(b"@");
+                let dot = if begins_like_a_name { "./" } else { "" };
+                write!(f, "unix:{dot}{}", path.display())
+            }
             Self::Abstract(name) => write!(f, "unix:@{name}"),
             Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
             Self::Tcp { host, port } => write!(f, "tcp:{host}:{port}"),
@@ -233,12 +253,22 @@ mod tests {
             "unix:/run/app.sock",
             "unix:relative.sock",
             "unix:@name",
+            "unix:./@file",
+            "unix:./file",
             "tcp:127.0.0.1:80",
             "tcp:[::1]:80",
             "tcp:localhost:0",
         ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_path_that_begins_like_a_name_remains_a_path() {
+        let address = Address::try_from(Path::new("@file")).unwrap();
+        assert_eq!(address, Address::Path("@file".into()));
+        assert_eq!(address.to_string(), "unix:./@file");
+        assert_eq!(address.to_string().parse(), Ok(address));
     }
 
     #[test]

@@ -143,7 +143,8 @@ impl Config {
     }
 
     /// Who may be on the other side. Default: whoever the address lets through; on an abstract
-    /// address, which has no permissions, only our own user.
+    /// address, which has no permissions, only our own user. That holds for who listens there, too:
+    /// anybody could have taken the name.
     ///
     /// TCP carries no credentials: with an admission rule, TCP peers are refused.
     #[must_use]
@@ -167,7 +168,7 @@ impl Config {
         self
     }
 
-    /// How long a handshake may take in all. Default: 5 s.
+    /// How long a handshake may take in all, at most a year. Default: 5 s.
     #[must_use]
     pub const fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
@@ -199,6 +200,10 @@ impl Config {
 
     /// How many large messages of the other side we can hold at a time, unread ones included: a
     /// power of two from 8 to 1,048,576. Default: 1,024.
+    ///
+    /// It also bounds the bookkeeping for our own messages: however many the other side would hold, it
+    /// is given at most as many as this at a time, or 1,024 if that is more, and never more than
+    /// 65,536. To have more large messages on the way than 1,024, raise this on both sides.
     #[must_use]
     pub const fn release_entries(mut self, entries: u64) -> Self {
         self.release_entries = entries;

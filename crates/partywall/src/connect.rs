@@ -5,9 +5,11 @@ use crate::address::{Address, AddressError};
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::{ConnectError, HandshakeError};
-use crate::handshake::Pending;
+use crate::handshake::{Pending, deadline_after};
+use crate::peer::Admission;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Socket, connect_tcp, connect_unix_abstract, connect_unix_path};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
@@ -34,6 +36,9 @@ where
 
 /// Connects to the listener at `address`.
 ///
+/// The handshake timeout covers everything but looking up a host name: the system's resolver has time
+/// limits of its own. If the name has several addresses, all are tried.
+///
 /// # Errors
 /// See [`ConnectError`].
 pub fn connect_with<A>(address: A, config: &Config) -> Result<Channel, ConnectError>
@@ -43,9 +48,14 @@ where
 {
     let address = address.try_into().map_err(AddressError::from)?;
     let geometry = config.geometry()?;
-    let deadline = Instant::now() + config.handshake_timeout;
+    let mut config = config.clone();
+    if let Address::Abstract(_) = address {
+        // An abstract name has no permissions: anybody could have taken it.
+        config.admission.get_or_insert_with(Admission::own_user);
+    }
+    let deadline = deadline_after(config.handshake_timeout);
     let socket = reach(&address, deadline)?;
-    let mut pending = Pending::begin(socket, config, geometry, false)?;
+    let mut pending = Pending::begin(socket, &config, geometry, false)?;
     loop {
         if let Some(channel) = pending.progress()? {
             return Ok(channel);
@@ -65,6 +75,47 @@ fn reach(address: &Address, deadline: Instant) -> Result<Socket, ConnectError> {
     Ok(match address {
         Address::Path(path) => connect_unix_path(path, Some(deadline))?,
         Address::Abstract(name) => connect_unix_abstract(name, Some(deadline))?,
-        Address::Tcp { .. } => connect_tcp(address.resolve()?, Some(deadline))?,
+        Address::Tcp { .. } => reach_one_of(&address.resolve_all()?, deadline)?,
     })
+}
+
+/// Tries the addresses of a name one by one; each has its share of the time that is left. The error is
+/// that of the last.
+fn reach_one_of(
+    addresses: &[SocketAddr],
+    deadline: Instant,
+) -> Result<Socket, partywall_sys::ConnectError> {
+    let mut left = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    let mut addresses = addresses.iter();
+    loop {
+        let Some(address) = addresses.next() else {
+            let to = "no address".to_owned();
+            return Err(partywall_sys::ConnectError::NotFound { to });
+        };
+        let now = Instant::now();
+        let share = deadline.saturating_duration_since(now) / left;
+        match connect_tcp(*address, Some(now + share)) {
+            Err(_) if left > 1 => left -= 1,
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    #[test]
+    fn every_address_of_a_name_is_tried() {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = listener.local_addr().unwrap();
+        let soon = || Instant::now() + Duration::from_secs(10);
+        assert!(reach_one_of(&[gone, gone, here], soon()).is_ok());
+        assert!(reach_one_of(&[here, gone], soon()).is_ok());
+        let error = reach_one_of(&[gone, gone], soon()).unwrap_err();
+        assert!(matches!(error, partywall_sys::ConnectError::Refused { .. }), "{error}");
+    }
 }

@@ -35,6 +35,7 @@
 //! ```
 //!
 //! The crate starts no thread, installs no signal handler, and contains no `unsafe`.
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 

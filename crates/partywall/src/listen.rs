@@ -14,7 +14,7 @@ use crate::address::{Address, AddressError};
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::{AcceptError, BindError, HandshakeError};
-use crate::handshake::Pending;
+use crate::handshake::{Pending, deadline_after};
 use crate::peer::Admission;
 use crate::transport::has_passed;
 use partywall_layout::{Geometry, Refusal};
@@ -189,7 +189,7 @@ impl Listener {
             let was_empty = events.is_empty();
             self.events = events;
             served?;
-            // Also when there is always something to do, but never a channel.
+            // Others may keep us busy without end: the deadline holds all the same.
             if self.ready.is_empty() && (was_empty || has_passed(deadline)) {
                 return Err(AcceptError::TimedOut);
             }
@@ -216,7 +216,7 @@ impl Listener {
         // So many in one go at most: those who leave at once make room for others without end.
         for _ in self.under_way..self.config.handshakes_max {
             let Some(socket) = self.socket.accept()? else { break };
-            let deadline = Instant::now() + self.config.handshake_timeout;
+            let deadline = deadline_after(self.config.handshake_timeout);
             let begun = Pending::begin(socket, &self.config, self.geometry, true);
             let pending = match begun {
                 Ok(pending) => pending,

@@ -30,6 +30,8 @@ pub struct Sender {
     wait: Wait,
     spinner: Spinner,
     policy: BackPressure,
+    /// A batch has messages that were neither committed nor aborted.
+    batch_open: bool,
 }
 
 impl Sender {
@@ -41,6 +43,7 @@ impl Sender {
             wait: config.wait,
             spinner: Spinner::new(config.spin_budget),
             policy: config.back_pressure,
+            batch_open: false,
         }
     }
 
@@ -172,13 +175,15 @@ impl Sender {
     /// batch.commit()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub const fn batch(&mut self) -> Batch<'_> {
-        Batch { sender: self, deadline: None, is_done: false }
+    pub fn batch(&mut self) -> Batch<'_> {
+        let _ = self.wire();
+        Batch { sender: self, deadline: None }
     }
 
     /// As [`batch`](Self::batch), where waiting for room ends at `deadline`.
-    pub const fn batch_deadline(&mut self, deadline: Instant) -> Batch<'_> {
-        Batch { sender: self, deadline: Some(deadline), is_done: false }
+    pub fn batch_deadline(&mut self, deadline: Instant) -> Batch<'_> {
+        let _ = self.wire();
+        Batch { sender: self, deadline: Some(deadline) }
     }
 
     /// Waits until the kernel has taken what was sent over a socket without waiting. On a wall there
@@ -235,7 +240,13 @@ impl Sender {
     /// The wire; it is away only in a sender that became shared, which nobody can hold.
     #[inline]
     fn wire(&mut self) -> Result<&mut SendWire, Unsent> {
-        self.wire.as_mut().ok_or(Unsent::Full)
+        let wire = self.wire.as_mut().ok_or(Unsent::Full)?;
+        if self.batch_open {
+            // The batch was dropped, or leaked: it never was.
+            self.batch_open = false;
+            wire.abort_batch();
+        }
+        Ok(wire)
     }
 
     /// The attempt after which a foreign event loop arms: a glance goes before it.
@@ -282,6 +293,7 @@ impl Sender {
         deadline: Option<Instant>,
     ) -> Result<Reservation<'_>, SendError> {
         let waits = self.policy != BackPressure::Error;
+        self.wire()?;
         let memory = self.drive(deadline, waits, |wire| wire.reserve(len))?;
         Ok(Reservation { holder: Holder::Exclusive(self), memory: Some(memory), deadline })
     }
@@ -333,9 +345,24 @@ pub(crate) enum Holder<'a> {
     Shared(&'a SharedSender),
 }
 
+impl Holder<'_> {
+    /// A reservation of shared memory cannot be looked at in a forked child: it is not mapped there.
+    #[inline]
+    fn assert_owner(&self) {
+        let is_inherited = match self {
+            Self::Exclusive(sender) => sender.room.is_inherited(),
+            Self::Shared(sender) => sender.is_inherited(),
+        };
+        assert!(!is_inherited, "this reservation belongs to the parent process");
+    }
+}
+
 /// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit).
 ///
 /// Dropping it, or [`abort`](Self::abort), gives it back; the receiver never learns of it.
+///
+/// # Panics
+/// Looking at it, or writing to it, panics in a forked child.
 pub struct Reservation<'a> {
     pub(crate) holder: Holder<'a>,
     pub(crate) memory: Option<Memory>,
@@ -366,6 +393,7 @@ impl Reservation<'_> {
     ///
     /// # Errors
     /// The reservation, and why: see [`TrySendError`].
+    #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn try_commit(mut self) -> Result<(), (Self, TrySendError)> {
         // Private memory goes like any copy: whole or not at all.
         let attempt = |wire: &mut SendWire, memory: &mut Option<Memory>| match memory {
@@ -407,6 +435,7 @@ impl Deref for Reservation<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
+        self.holder.assert_owner();
         self.memory.as_ref().map_or(&[], Memory::as_slice)
     }
 }
@@ -414,6 +443,7 @@ impl Deref for Reservation<'_> {
 impl DerefMut for Reservation<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
+        self.holder.assert_owner();
         self.memory.as_mut().map_or(&mut [], Memory::as_mut_slice)
     }
 }
@@ -445,7 +475,6 @@ impl fmt::Debug for Reservation<'_> {
 pub struct Batch<'a> {
     sender: &'a mut Sender,
     deadline: Option<Instant>,
-    is_done: bool,
 }
 
 impl Batch<'_> {
@@ -456,6 +485,7 @@ impl Batch<'_> {
     /// it has so far can be committed. And as [`Sender::send`].
     pub fn send(&mut self, payload: &[u8]) -> Result<(), SendError> {
         let waits = self.sender.policy != BackPressure::Error;
+        self.sender.batch_open = true;
         self.sender.drive(self.deadline, waits, |wire| wire.add_to_batch(payload))
     }
 
@@ -463,11 +493,19 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// As [`Sender::send`]; none of them is then sent.
-    pub fn commit(mut self) -> Result<(), SendError> {
+    pub fn commit(self) -> Result<(), SendError> {
         let waits = self.sender.policy != BackPressure::Error;
-        let sent = self.sender.drive(self.deadline, waits, SendWire::commit_batch);
-        self.is_done = sent.is_ok();
-        sent
+        self.sender.drive(self.deadline, waits, SendWire::commit_batch)?;
+        self.sender.batch_open = false;
+        if !waits {
+            return Ok(());
+        }
+        // Over a socket the kernel may not have taken it all; at the deadline the batch counts as sent,
+        // and the rest goes with the next call.
+        match self.sender.flush(self.deadline) {
+            Err(SendError::TimedOut) => Ok(()),
+            other => other,
+        }
     }
 
     /// Sends none of them.
@@ -478,11 +516,7 @@ impl Batch<'_> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        if self.is_done {
-            return;
-        }
-        if let Ok(wire) = self.sender.wire() {
-            wire.abort_batch();
-        }
+        // Forgets what is open.
+        let _ = self.sender.wire();
     }
 }

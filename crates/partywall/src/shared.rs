@@ -11,7 +11,7 @@
 //! others from sending until its last piece went.
 
 use crate::config::BackPressure;
-use crate::error::{SendError, TrySendError};
+use crate::error::{Fault, SendError, TrySendError};
 use crate::sender::{Holder, Reservation};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, Progress, Room, SendWire, Unsent, Waited, wait_for_room};
@@ -43,6 +43,8 @@ struct State {
     spinner: Option<Spinner>,
     /// A message goes in pieces: nobody else may send.
     in_pieces: bool,
+    /// How often reserved memory came back unsent.
+    returned: u64,
 }
 
 impl SharedSender {
@@ -53,7 +55,7 @@ impl SharedSender {
         spinner: Spinner,
         policy: BackPressure,
     ) -> Self {
-        let state = State { wire, wait, spinner: Some(spinner), in_pieces: false };
+        let state = State { wire, wait, spinner: Some(spinner), in_pieces: false, returned: 0 };
         let core = Core { state: Mutex::new(state), changed: Condvar::new(), room, policy };
         Self { core: Arc::new(core) }
     }
@@ -92,15 +94,22 @@ impl SharedSender {
     /// # Errors
     /// As [`Batch::send`](crate::Batch::send) and [`Batch::commit`](crate::Batch::commit).
     pub fn send_batch<P: AsRef<[u8]>>(&self, payloads: &[P]) -> Result<(), SendError> {
+        // Before the lock is taken: this is the caller's code.
+        let payloads: Vec<&[u8]> = payloads.iter().map(AsRef::as_ref).collect();
         self.drive(None, &mut Progress::default(), |wire, _| {
-            let added = payloads.iter().try_for_each(|payload| wire.add_to_batch(payload.as_ref()));
+            let added = payloads.iter().try_for_each(|payload| wire.add_to_batch(payload));
             let sent = added.and_then(|()| wire.commit_batch());
             if sent.is_err() {
                 // Nothing of it stays while others send.
                 wire.abort_batch();
             }
             sent
-        })
+        })?;
+        // Over a socket the kernel may not have taken it all.
+        match self.core.policy {
+            BackPressure::Error => Ok(()),
+            _ => self.flush(None),
+        }
     }
 
     /// See [`Sender::reserve`](crate::Sender::reserve).
@@ -154,6 +163,10 @@ impl SharedSender {
         self.core.lock().wire.as_ref().map(SendWire::stats).unwrap_or_default()
     }
 
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.core.room.is_inherited()
+    }
+
     /// One attempt, unless another thread is at it.
     pub(crate) fn attempt<T>(
         &self,
@@ -173,8 +186,14 @@ impl SharedSender {
 
     /// Takes reserved memory back.
     pub(crate) fn release(&self, memory: Memory) {
-        if let Some(wire) = &mut self.core.lock().wire {
+        let mut state = self.core.lock();
+        if let Some(wire) = &mut state.wire {
             wire.release(memory);
+        }
+        state.returned += 1;
+        if state.spinner.is_none() {
+            // Somebody waits for room, and the receiver will not ring for this.
+            self.core.room.nudge();
         }
     }
 
@@ -237,6 +256,9 @@ impl SharedSender {
         mut attempt: impl FnMut(&mut SendWire, &mut Progress) -> Result<T, Unsent>,
     ) -> Result<T, SendError> {
         let core = &*self.core;
+        if core.room.is_inherited() {
+            return Err(SendError::Fault(Fault::Forked));
+        }
         let mut state = core.lock();
         loop {
             if state.in_pieces && !progress.started {
@@ -256,10 +278,16 @@ impl SharedSender {
                 state = core.queue(state, deadline)?;
                 continue;
             };
-            let wait = state.wait;
+            let (wait, returned) = (state.wait, state.returned);
             drop(state);
             let waited = wait_for_room(&core.room, seen, wait, &mut spinner, deadline, |with| {
-                core.lock().wire.as_mut().map_or(Ok(()), with)
+                let mut state = core.lock();
+                let done = state.wire.as_mut().map_or(Ok(()), with);
+                if state.returned != returned {
+                    // It came back between the attempt and now: arming took the ring for it.
+                    core.room.nudge();
+                }
+                done
             });
             state = core.lock();
             state.spinner = Some(spinner);

@@ -101,7 +101,7 @@ impl Spinner {
         }
         if look_for(self.budget, ready) {
             self.skipped = 0;
-            self.budget = self.budget_max.min(self.budget * 2);
+            self.budget = self.budget_max.min(self.budget.saturating_mul(2));
             return Spun::Ready;
         }
         self.budget /= 2;

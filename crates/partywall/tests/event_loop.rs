@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A foreign event loop, which polls a descriptor and never calls anything that waits, misses nothing.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
 mod support_two;
 
 use partywall::{Armed, Channel, Config, Listener, Receiver, Sender, TryRecvError, TrySendError};

@@ -397,7 +397,7 @@ fn no_single_word_of_a_half_does_harm() {
                 received(channel.recv_deadline(Instant::now()))
             })();
             // Nothing reads the header again, nor the counters, nor what is no part of the half.
-            let is_read = at >= CONTROL_OFFSET && at < CONTROL_OFFSET + 4 * 128;
+            let is_read = (CONTROL_OFFSET..CONTROL_OFFSET + 4 * 128).contains(&at);
             if at < CONTROL_OFFSET || (at > CONTROL_OFFSET + 4 * 128 && at < PAGE_BYTES * 2) {
                 assert!(matches!(attempt, Ok(None)), "word {at}: {attempt:?}");
             }

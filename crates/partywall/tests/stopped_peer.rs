@@ -1,104 +1,70 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that is stopped for half a minute is not dead: nobody says so, and nothing is lost. Each
-//! test mostly waits; they run at the same time.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+//! A process that is stopped for half a minute is not dead: nothing is lost, and nobody is given up.
 
-mod support;
+mod support_two;
 
-use partywall::{
-    Config, Listener, RecvError, SendError, TransportPolicy, TryRecvError, TrySendError,
-};
+use partywall::{Listener, RecvError};
 use partywall_sys::signal::{Signal, kill};
 use std::time::{Duration, Instant};
-use support::{Place, Victim, Watchdog, millis, number_of, payload, within};
+use support_two::{Kind, Second, fill, is_pattern, soon, variable};
 
-/// How long the other process is stopped.
+const ADDRESS: &str = "PARTYWALL_STOPPED_ADDRESS";
+const KIND: &str = "PARTYWALL_STOPPED_KIND";
+const MESSAGES: u64 = 30_000;
 const STOPPED: Duration = Duration::from_secs(30);
-/// More than fits into ring, memory and socket buffers, so that both sides have to wait for each other.
-const MESSAGES: u64 = 4000;
 
-fn len_of(number: u64) -> usize {
-    if number % 10 == 0 { 20_000 } else { 8 + number as usize % 900 }
-}
-
-fn config(transport: &str) -> Config {
-    let is_wall = transport == "wall";
-    let policy = if is_wall { TransportPolicy::Wall } else { TransportPolicy::Socket };
-    Config::default().transport(policy).memory_max(1 << 20)
-}
-
-/// The second process: sends back what it receives.
 #[test]
-fn child() {
-    if support::role().is_none() {
-        return;
+fn sender() {
+    let Some(address) = variable(ADDRESS) else { return };
+    let config = Kind::from_name(&variable(KIND).unwrap()).config();
+    let mut channel = partywall::connect_with(&address, &config).unwrap();
+    for number in 0..MESSAGES {
+        let mut bytes = vec![0; if number % 100 == 0 { 100_000 } else { 100 }];
+        fill(&mut bytes, number);
+        channel.send_deadline(&bytes, Instant::now() + 2 * STOPPED).unwrap();
     }
-    let config = config(&support::argument("transport"));
-    let channel = partywall::connect_with(support::argument("address"), &config).unwrap();
-    let (mut sender, mut receiver) = channel.split();
-    while let Ok(message) = receiver.recv() {
-        number_of(&message);
-        sender.send(&message).unwrap();
-    }
+    // The other side closes when it has them all.
+    assert!(matches!(channel.recv(), Err(RecvError::Closed(_))));
 }
 
-fn stopped_and_continued(transport: &'static str) {
-    let _watchdog = Watchdog::new("a stopped process", Duration::from_secs(150));
-    let place = Place::new();
-    let mut listener = Listener::bind_with(place.address("stage"), &config(transport)).unwrap();
-    let arguments = [("address", place.address("stage")), ("transport", transport.to_owned())];
-    let arguments = arguments.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let echo = Victim::spawn(&mut support::second_process("Echo", &arguments));
-    let channel = listener.accept_deadline(within(Duration::from_secs(20))).unwrap();
-    let (mut sender, mut receiver) = channel.split();
-    let sending = std::thread::spawn(move || {
-        let mut waited = 0;
-        for number in 1..=MESSAGES {
-            loop {
-                match sender.send_deadline(&payload(number, len_of(number)), within(millis(500))) {
-                    Ok(()) => break,
-                    Err(SendError::TimedOut) => waited += 1,
-                    Err(other) => panic!("declared dead: {other}"),
-                }
-            }
+fn survives(kind: Kind) {
+    let mut listener = Listener::bind_with(kind.address(), &kind.config()).unwrap();
+    let address = listener.local_address().to_string();
+    let mut second = Second::start("sender", &[(ADDRESS, &address), (KIND, kind.name())]);
+    let mut channel = listener.accept_deadline(soon()).unwrap();
+    let mut number = 0;
+    let mut receive = |channel: &mut partywall::Channel, until: Instant| {
+        let message = channel.recv_deadline(until)?;
+        assert!(is_pattern(&message, number), "message {number}");
+        number += 1;
+        Ok::<_, RecvError>(number)
+    };
+    while receive(&mut channel, soon()).unwrap() < MESSAGES / 3 {}
+    kill(second.pid(), Signal::STOP).unwrap();
+    let stopped_until = Instant::now() + STOPPED;
+    // What it had sent still comes; then nothing, and no news of a death.
+    let end = loop {
+        if let Err(end) = receive(&mut channel, stopped_until) {
+            break end;
         }
-        (sender, waited)
-    });
-    for number in 1..=100 {
-        assert_eq!(number_of(&receiver.recv().unwrap()), number);
-    }
-    kill(echo.pid(), Signal::STOP).unwrap();
-    let stopped = Instant::now();
-    let mut next = 101;
-    while stopped.elapsed() < STOPPED {
-        match receiver.recv_deadline(stopped + STOPPED) {
-            // On its way before.
-            Ok(message) => {
-                assert_eq!(number_of(&message), next);
-                next += 1;
-            }
-            Err(RecvError::TimedOut) => {}
-            Err(other) => panic!("declared dead: {other}"),
-        }
-    }
-    assert!(matches!(receiver.try_recv(), Err(TryRecvError::Empty)));
-    assert!(next < MESSAGES, "it was stopped before the end");
-    kill(echo.pid(), Signal::CONT).unwrap();
-    for number in next..=MESSAGES {
-        assert_eq!(number_of(&receiver.recv().unwrap()), number);
-    }
-    let (mut sender, waited) = sending.join().unwrap();
-    assert!(waited > 10, "the sender had to wait meanwhile: {waited} times");
-    assert!(matches!(sender.try_send(b"12345678"), Ok(()) | Err(TrySendError::Full)));
-    drop((sender, receiver, echo));
+    };
+    assert!(matches!(end, RecvError::TimedOut), "{}: {end:?}", kind.name());
+    kill(second.pid(), Signal::CONT).unwrap();
+    while receive(&mut channel, soon()).unwrap() < MESSAGES {}
+    drop(channel);
+    assert!(second.wait().success());
 }
 
 #[test]
-fn over_the_wall_it_loses_nothing() {
-    stopped_and_continued("wall");
+fn half_a_minute_over_the_wall() {
+    if variable(ADDRESS).is_none() {
+        survives(Kind::Wall);
+    }
 }
 
 #[test]
-fn over_the_socket_it_loses_nothing() {
-    stopped_and_continued("socket");
+fn half_a_minute_over_the_socket() {
+    if variable(ADDRESS).is_none() {
+        survives(Kind::Unix);
+    }
 }

@@ -13,10 +13,11 @@
 //! The crate has no operating system, no clock and no thread, and allocates nothing after set-up:
 //! what maps the memory, rings a bell or waits for one is its user. All `unsafe` is in `mem.rs`.
 //!
-//! The single-writer rule is in the types: an [`OwnMem`](mem::OwnMem) is written through `&mut`, a
-//! [`PeerMem`](mem::PeerMem) cannot be written. The neighbour is hostile: every word of its half is
+//! The single-writer rule is in the types: an [`OwnMem`] is written through `&mut`, a
+//! [`PeerMem`] cannot be written. The neighbour is hostile: every word of its half is
 //! loaded once, checked and only then used, and a bad one is a
 //! [`Violation`](partywall_layout::Violation), never a panic.
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![cfg_attr(not(any(test, loom)), no_std)]
 #![deny(unsafe_code)]
 

@@ -146,6 +146,29 @@ impl OwnMem {
         self.word(offset).store(value.to_le(), order);
     }
 
+    /// Lets the processor fetch the line at byte `offset` for writing, if there is one: a hint, nothing
+    /// more.
+    #[inline]
+    pub fn prefetch_for_write(&self, offset: usize) {
+        if offset >= self.len {
+            return;
+        }
+        // SAFETY: `offset` is within the memory, as checked above.
+        let line = unsafe { self.base.add(offset) };
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: the instruction changes nothing that the program can see and cannot fault; processors
+        // that do not know it do nothing. (The intrinsic needs a target feature to become it.)
+        unsafe {
+            core::arch::asm!(
+                "prefetchw [{}]",
+                in(reg) line.as_ptr(),
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = line;
+    }
+
     /// Copies `bytes` to `offset`.
     ///
     /// # Panics

@@ -84,6 +84,9 @@ impl OwnMem {
         self.word(offset).store(value, order);
     }
 
+    /// A hint that changes nothing.
+    pub fn prefetch_for_write(&self, _offset: usize) {}
+
     /// Copies whole words; models use payloads of whole words.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         for (index, chunk) in bytes.chunks(8).enumerate() {

@@ -57,14 +57,12 @@ pub struct Producer {
     tail: Position,
     /// `word0` of the open batch's first record; stored last. 0 if there is none.
     first_word: u64,
-    /// The slots from `tail` to here begin with 0 already: zeroed ahead, or never written.
-    clean: Position,
+    /// Up to here lines were fetched for writing.
+    fetched: Position,
 }
 
-/// When fewer slots than this are zeroed ahead, [`Producer::zero_ahead`] zeroes more ...
-const AHEAD_BYTES_MIN: u64 = 4 * SLOT_BYTES;
-/// ... up to this: many lines are fetched for writing in about the time of one.
-const AHEAD_BYTES_MAX: u64 = 20 * SLOT_BYTES;
+/// How far ahead [`Producer::fetch_ahead`] fetches: as many lines as a processor fetches at a time.
+const AHEAD_BYTES: u64 = 16 * SLOT_BYTES;
 
 impl Producer {
     /// Takes over a ring of zeroed memory; `neighbour` is the control page of the other half.
@@ -82,8 +80,7 @@ impl Producer {
             published: Position(0),
             tail: Position(0),
             first_word: 0,
-            // Fresh memory is zero for a whole lap.
-            clean: Position(size.bytes()),
+            fetched: Position(0),
         }
     }
 
@@ -181,10 +178,7 @@ impl Producer {
         if self.tail == self.published {
             return;
         }
-        if self.tail >= self.clean {
-            self.zero_slot(self.tail);
-            self.clean = self.tail.plus(SLOT_BYTES);
-        }
+        self.zero_next_slot();
         // ORDER (in `OwnMem::publish`): Release, so a consumer that sees this word sees every
         // record of the batch and the zero behind it.
         let start = self.offset(self.published);
@@ -193,33 +187,24 @@ impl Producer {
         self.first_word = 0;
     }
 
-    /// Zeroes the beginnings of the next few slots, so that the next small record finds them so.
+    /// Lets the processor fetch the lines that the next records will be written to, for writing: the
+    /// consumer's copies of them, from the last lap, would otherwise hold up each commit.
     ///
-    /// Purely to save time: [`publish`](Self::publish) zeroes what was not zeroed here. To be called
-    /// once the consumer was told, when the processor has nothing better to do than to fetch these
-    /// lines for writing.
+    /// A hint, nothing more; to be called once the consumer was told.
     #[inline]
-    pub fn zero_ahead(&mut self) {
-        if self.clean >= self.tail.plus(AHEAD_BYTES_MIN) || self.tail != self.published {
-            return;
-        }
-        let wanted = self.tail.plus(AHEAD_BYTES_MAX);
-        let mut slot = self.clean.max(self.tail);
+    pub fn fetch_ahead(&mut self) {
+        let wanted = self.tail.plus(AHEAD_BYTES);
+        let mut slot = self.fetched.max(self.tail);
         while slot < wanted && slot.plus(SLOT_BYTES).since(self.consumed) <= self.size.bytes() {
-            self.zero_slot(slot);
+            self.ring.prefetch_for_write(self.offset(slot));
             slot = slot.plus(SLOT_BYTES);
         }
-        self.clean = self.clean.max(slot);
+        self.fetched = slot;
     }
 
     /// Forgets the open batch: the consumer never learns of it.
     #[inline]
     pub fn abort(&mut self) {
-        if self.tail != self.published {
-            // The batch's first slot still begins with 0: its word was held back. Its other records,
-            // and payload, lie in the slots behind.
-            self.clean = self.published.plus(SLOT_BYTES);
-        }
         self.tail = self.published;
         self.first_word = 0;
     }
@@ -309,14 +294,13 @@ impl Producer {
         self.ring.store(offset + 8, record::word1(len, stream));
     }
 
-    /// The consumer will look at this slot before anything is published there; it must find nothing
-    /// (SPEC 4.5).
+    /// The consumer looks at this slot next; it must find nothing there (SPEC 4.5).
     #[inline]
-    fn zero_slot(&mut self, slot: Position) {
+    fn zero_next_slot(&mut self) {
         #[cfg(not(partywall_fault = "no_zero_next_slot"))]
         {
-            let offset = self.offset(slot);
-            self.ring.store(offset, 0);
+            let next = self.offset(self.tail);
+            self.ring.store(next, 0);
         }
     }
 

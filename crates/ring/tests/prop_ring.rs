@@ -89,7 +89,7 @@ impl Run {
             Step::Publish => {
                 self.producer.publish();
                 if self.model.tail % 128 == 0 {
-                    self.producer.zero_ahead();
+                    self.producer.fetch_ahead();
                 }
                 self.model.published = self.model.tail;
                 self.model.queue.extend(self.model.open.drain(..));

@@ -20,7 +20,7 @@
 //! # Invariants
 //!
 //! - The word is zero only in a forked child that has taken no guard yet.
-//! - Two processes of one line of descent never write the same word (see [`generation`]).
+//! - Two processes of one line of descent never write the same word (see `generation`).
 
 use std::ptr;
 use std::sync::OnceLock;

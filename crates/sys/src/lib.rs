@@ -22,6 +22,7 @@
 //! - What a peer handed over is checked before it is used; each error type says by `is_violation()`
 //!   whether the peer broke the rules or this process merely lacks something.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 

@@ -58,6 +58,7 @@ impl OwnMap {
             return Err(MemfdError::BadSize { size });
         }
         check_available(size)?;
+        check_file_size(size).map_err(|e| explain("ftruncate", size, e))?;
         let fd = create_sealable(name)?;
         allocate(&fd, size)?;
         let mapping = Mapping::writable(fd.as_fd(), size).map_err(|e| explain("mmap", size, e))?;
@@ -129,6 +130,15 @@ fn check_available(size: usize) -> Result<(), MemfdError> {
     Ok(())
 }
 
+/// Refuses what RLIMIT_FSIZE forbids: the kernel would not only refuse it, but send SIGXFSZ, which kills
+/// by default.
+pub(crate) fn check_file_size(size: usize) -> Result<(), Errno> {
+    match limits::file_size().soft {
+        Some(limit) if size as u64 > limit => Err(Errno::FBIG),
+        _ => Ok(()),
+    }
+}
+
 fn create_sealable(name: &str) -> Result<OwnedFd, MemfdError> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let created = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
@@ -159,9 +169,8 @@ fn explain(what: &'static str, size: usize, errno: Errno) -> MemfdError {
         Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::INVAL | Errno::OPNOTSUPP => {
             MemfdError::Unsupported { what, source }
         }
-        Errno::NOSPC | Errno::NOMEM | Errno::FBIG | Errno::DQUOT => {
-            MemfdError::OutOfMemory { size, source }
-        }
+        Errno::FBIG => MemfdError::FileSizeLimit { size },
+        Errno::NOSPC | Errno::NOMEM | Errno::DQUOT => MemfdError::OutOfMemory { size, source },
         Errno::MFILE | Errno::NFILE => MemfdError::DescriptorLimit { source },
         _ => MemfdError::Other { what, source },
     }
@@ -198,6 +207,14 @@ pub enum MemfdError {
         size: usize,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// To RLIMIT_FSIZE, shared memory is a file.
+    #[error(
+        "{size} bytes of shared memory exceed the limit for files: raise RLIMIT_FSIZE (ulimit -f)"
+    )]
+    FileSizeLimit {
+        /// What was asked for, in bytes.
+        size: usize,
     },
     /// No descriptor left, in this process or in the system.
     #[error(

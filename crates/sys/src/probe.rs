@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use crate::eventfd::Bell;
-use crate::memfd::{OwnMap, SIZE_GRANULE};
+use crate::memfd::{OwnMap, SIZE_GRANULE, check_file_size};
 use crate::peer::{Credentials, PidFd};
 use crate::socket::Socket;
 
@@ -26,7 +26,8 @@ pub enum Feature {
     FutureWriteSeal,
     /// A whole half, made as a session makes it. Needed.
     Half,
-    /// Descriptors of processes, which tell of their death. Linux 5.3; needed.
+    /// Descriptors of processes, which tell of their death. Linux 5.3; without them a forked child can
+    /// hide it, and nobody is trusted by default.
     PidFd,
     /// Bells. Needed, except for isolated peers.
     EventFd,
@@ -61,7 +62,7 @@ impl Feature {
 
     /// True if the wall cannot do without.
     pub fn is_required(self) -> bool {
-        self != Feature::NoExecSeal
+        !matches!(self, Feature::NoExecSeal | Feature::PidFd)
     }
 }
 
@@ -92,6 +93,7 @@ pub fn probe(feature: Feature) -> io::Result<()> {
 
 fn memfd(flags: MemfdFlags) -> io::Result<OwnedFd> {
     let fd = memfd_create(PROBE_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags)?;
+    check_file_size(SIZE_GRANULE)?;
     ftruncate(&fd, SIZE_GRANULE as u64)?;
     Ok(fd)
 }

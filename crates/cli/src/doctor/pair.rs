@@ -181,7 +181,7 @@ impl Drop for Directory {
 }
 
 /// Nothing here takes longer on a machine that works.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Descriptors that a program has besides its channels.
 const SPARE: u64 = 16;

@@ -114,16 +114,19 @@ impl Attendant {
 /// Lets clients in until the bell rings.
 fn attend(mut door: Door, bell: &Bell, desk: &Arc<Desk>) {
     while desk.wait_for_place() {
-        let mut ready = [
-            PollFd::from_borrowed_fd(door.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN),
-        ];
-        if poll::wait(&mut ready, None).is_err() || !ready[1].revents().is_empty() {
-            return;
-        }
+        // First take those who are set up already: the descriptor tells of new ones only.
         let client = match door.try_accept() {
             Ok(Some(client)) => client,
-            Ok(None) => continue,
+            Ok(None) => {
+                let mut ready = [
+                    PollFd::from_borrowed_fd(door.as_fd(), PollFlags::IN),
+                    PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN),
+                ];
+                if poll::wait(&mut ready, None).is_err() || !ready[1].revents().is_empty() {
+                    return;
+                }
+                continue;
+            }
             Err(reason) => {
                 eprintln!("partywall: {}: {reason}", door.endpoint());
                 thread::sleep(AFTER_FAILURE);

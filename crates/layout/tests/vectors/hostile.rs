@@ -274,7 +274,6 @@ fn fragments() -> Vec<Image> {
         ),
         after("fragment-data", "DATA within a message", (Kind::Data, b"x".to_vec())),
         after("fragment-blob", "BLOB within a message", (Kind::Blob, blob(1, 0, 0, 8))),
-        after("fragment-close", "CLOSE_WRITE within a message", (Kind::CloseWrite, vec![])),
         records("fragment-abort-body", 7, "an abort with a payload", &[begin.clone(), abort]),
         records(
             "fragment-after-end",

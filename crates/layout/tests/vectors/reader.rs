@@ -181,8 +181,9 @@ impl Channel {
             Kind::Segment => self.segment(header, payload)?,
             Kind::SegmentRetire => self.retire(header, payload)?,
             Kind::CloseWrite => {
-                self.not_in_fragments(header)?;
+                // Ends an unfinished message as an abort would.
                 empty(header)?;
+                self.fragments = None;
                 self.closed = true;
                 self.line(header, "");
             }

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   Pending::progress   reads what is there ─▶ machine.rs: which frame? ─▶ act: check, make, answer
+//!                                                         terms.rs: limits · offer.rs: the peer's half
 //!                       ─▶ not yet │ Established │ why not
 //! ```
 //!
@@ -10,12 +11,15 @@
 //! allocated for a peer before its credentials were admitted, and nothing it sends is believed.
 
 mod machine;
+mod offer;
 mod terms;
+
+pub(crate) use terms::deadline_after;
 
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::HandshakeError;
-use crate::half::{OwnHalf, PeerHalf, PeerHalfError};
+use crate::half::{OwnHalf, PeerHalf};
 use crate::peer::{Peer, Trust, decide_trust};
 use crate::transport::wall::{self, Bells, Limits};
 use crate::transport::{RecvWire, SendWire, Transport, socket};
@@ -26,9 +30,7 @@ use partywall_layout::hello::{
 };
 use partywall_layout::{Geometry, NoWall, Refusal, Violation};
 use partywall_sys::socket::Family;
-use partywall_sys::{
-    Bell, BellError, Credentials, ForkGuard, MemfdError, PidFd, PidFdError, Socket,
-};
+use partywall_sys::{Bell, Credentials, ForkGuard, MemfdError, PidFd, PidFdError, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use zerocopy::IntoBytes;
@@ -48,9 +50,9 @@ pub(crate) struct Pending {
     /// Descriptors were lost on the way.
     is_truncated: bool,
     credentials: Option<Credentials>,
+    /// We have sent READY and owe no frame: the peer may be running.
+    is_ready_sent: bool,
     known: Option<Known>,
-    /// Our READY went: the peer may be past the handshake.
-    is_ready: bool,
 }
 
 /// What is known of the peer after its HELLO.
@@ -62,8 +64,8 @@ struct Known {
     session_id: [u8; 16],
     /// What we offered.
     offered: Result<Offered, NoWall>,
-    /// Whether the peer offered the wall.
-    offers_wall: bool,
+    /// Both offers are a wall.
+    is_wall_offered: bool,
     /// What came of the peer's offer.
     accepted: Result<(PeerHalf, Bells), NoWall>,
 }
@@ -98,8 +100,8 @@ impl Pending {
             descriptors: Vec::new(),
             is_truncated: false,
             credentials: None,
+            is_ready_sent: false,
             known: None,
-            is_ready: false,
             socket,
         };
         if !is_acceptor {
@@ -136,9 +138,7 @@ impl Pending {
                 return Err(self.violation(Violation::Frame { what, found }));
             }
             self.is_truncated |= received.truncated;
-            if self.machine.awaiting() == Awaiting::Hello {
-                self.note_credentials(received.credentials)?;
-            }
+            self.note_sender(received.credentials)?;
             let heard = match self.machine.feed(&buffer[..received.bytes]) {
                 Ok(None) => continue,
                 Ok(Some(heard)) => heard,
@@ -154,18 +154,17 @@ impl Pending {
         }
     }
 
-    /// All of HELLO must come from one process. Otherwise a peer could begin it, and have a process with
-    /// more rights end it that takes the socket for its standard error.
-    fn note_credentials(&mut self, found: Option<Credentials>) -> Result<(), HandshakeError> {
+    /// The first piece of HELLO says who speaks; somebody else cannot finish the sentence (SPEC 2.2).
+    fn note_sender(&mut self, who: Option<Credentials>) -> Result<(), HandshakeError> {
         if self.machine.is_untouched() {
-            self.credentials = found;
+            self.credentials = who;
+        } else if self.machine.awaiting() == Awaiting::Hello && self.credentials != who {
+            #[expect(clippy::cast_sign_loss, reason = "process ids are positive")]
+            let found = who.map_or(0, |who| who.pid as u64);
+            let what = "credentials of HELLO";
+            return Err(self.violation(Violation::Frame { what, found }));
         }
-        if self.credentials == found {
-            return Ok(());
-        }
-        let found = found.map_or(0, |who| u64::from(who.pid.unsigned_abs()));
-        let what = "second process within HELLO";
-        Err(self.violation(Violation::Frame { what, found }))
+        Ok(())
     }
 
     fn act(&mut self, heard: Heard) -> Result<Option<Channel>, HandshakeError> {
@@ -224,7 +223,7 @@ impl Pending {
             trust,
             session_id,
             offered,
-            offers_wall: false,
+            is_wall_offered: false,
             accepted: Err(NoWall::Policy),
         });
         Ok(())
@@ -266,7 +265,7 @@ impl Pending {
         let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
         let half =
             OwnHalf::create(self.geometry, session_id, role).map_err(|error| match error {
-                MemfdError::OutOfMemory { .. } => NoWall::Memory,
+                MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => NoWall::Memory,
                 MemfdError::DescriptorLimit { .. } => NoWall::Descriptors,
                 _ => NoWall::Memfd,
             })?;
@@ -289,99 +288,13 @@ impl Pending {
         }
         if let Some(known) = &mut self.known {
             known.accepted = accepted;
-            known.offers_wall = offer.transport.get() == TRANSPORT_WALL;
+            known.is_wall_offered =
+                known.offered.is_ok() && offer.transport.get() == TRANSPORT_WALL;
         }
+        self.is_ready_sent = true;
         let transport = if reason.is_some() { TRANSPORT_SOCKET } else { TRANSPORT_WALL };
         let ready = Ready::new(transport, reason.map_or(0, NoWall::number));
-        self.is_ready = true;
         self.send(ready.as_bytes(), &[], false)
-    }
-
-    /// Looks at what the peer offers; a reason if there will be no wall.
-    fn judge_offer(
-        &self,
-        offer: &Offer,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<Result<(PeerHalf, Bells), NoWall>, HandshakeError> {
-        let is_wall = offer.transport.get() == TRANSPORT_WALL;
-        let has_bells = offer.flags.get() & OFFER_BELLS != 0;
-        let expected = match (is_wall, has_bells) {
-            (false, _) => 0,
-            (true, false) => 1,
-            (true, true) => 3,
-        };
-        if descriptors.len() > expected {
-            let found = descriptors.len() as u64;
-            let what = "number of descriptors with OFFER";
-            return Err(self.violation(Violation::Frame { what, found }));
-        }
-        let Some(known) = &self.known else {
-            return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
-        };
-        let offered = match &known.offered {
-            Err(reason) => return Ok(Err(*reason)),
-            Ok(_) if !is_wall => {
-                return Ok(Err(NoWall::from_number(offer.reason.get()).unwrap_or(NoWall::Policy)));
-            }
-            Ok(offered) => offered,
-        };
-        if descriptors.len() < expected {
-            if self.is_truncated {
-                return Ok(Err(NoWall::Descriptors));
-            }
-            let found = descriptors.len() as u64;
-            let what = "number of descriptors with OFFER";
-            return Err(self.violation(Violation::Frame { what, found }));
-        }
-        let mut descriptors = descriptors.into_iter();
-        let (half, records, room) = (descriptors.next(), descriptors.next(), descriptors.next());
-        let Some(half) = half else { return Ok(Err(NoWall::Descriptors)) };
-        let neighbour = match self.accept_half(known, offer, half.as_fd())? {
-            Ok(neighbour) => neighbour,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        let bells = match (records, room) {
-            (Some(records), Some(room)) if offered.bells_attached => {
-                Bells::Eventfd { records: self.bell(records)?, room: self.bell(room)? }
-            }
-            // One of us does not trust the other: bells go over the socket.
-            _ => Bells::Byte,
-        };
-        Ok(Ok((neighbour, bells)))
-    }
-
-    fn accept_half(
-        &self,
-        known: &Known,
-        offer: &Offer,
-        descriptor: BorrowedFd<'_>,
-    ) -> Result<Result<PeerHalf, NoWall>, HandshakeError> {
-        let role = if self.is_acceptor { ROLE_CONNECTOR } else { ROLE_ACCEPTOR };
-        let size = offer.half_size.get();
-        let limit = self.config.map_max_effective();
-        match PeerHalf::accept(descriptor, size, limit, &known.session_id, role) {
-            Ok(half) => {
-                let (found, said) =
-                    (half.geometry.release_entries, known.hello.release_entries.get());
-                if found >= said {
-                    return Ok(Ok(half));
-                }
-                let field = "release entries";
-                Err(self.violation(Violation::HalfHeader { field, found }))
-            }
-            Err(PeerHalfError::Violation(violation)) => Err(self.violation(violation)),
-            Err(PeerHalfError::Map(error)) if error.is_violation() => {
-                Err(self.bad_descriptor(error.to_string()))
-            }
-            Err(PeerHalfError::Map(_)) => Ok(Err(NoWall::Map)),
-        }
-    }
-
-    fn bell(&self, descriptor: OwnedFd) -> Result<Bell, HandshakeError> {
-        Bell::from_peer(descriptor).map_err(|error| match error {
-            BellError::Unverifiable { source } => self.system("checking a bell", source),
-            other => self.bad_descriptor(other.to_string()),
-        })
     }
 
     fn on_ready(
@@ -398,9 +311,9 @@ impl Pending {
             return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
         };
         let is_wall = ready.transport.get() == TRANSPORT_WALL;
-        if is_wall && (known.offered.is_err() || !known.offers_wall) {
-            let what = "READY for a wall that was not offered";
-            return Err(self.violation(Violation::Frame { what, found: TRANSPORT_WALL.into() }));
+        if is_wall && !known.is_wall_offered {
+            let (what, found) = ("transport of READY", TRANSPORT_WALL.into());
+            return Err(self.violation(Violation::Frame { what, found }));
         }
         let theirs =
             (!is_wall).then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
@@ -498,10 +411,11 @@ impl Pending {
         }
     }
 
-    /// Tells the peer why not; it may be gone, which is no matter. After READY it would take a frame for
-    /// bytes of the transport: then only the hang-up tells (SPEC 2.2).
+    /// Tells the peer why not, unless it may be running already: then we hang up (SPEC 2.2). It may be
+    /// gone, which is no matter.
     pub(crate) fn reject(&self, refusal: Refusal, text: &str) {
-        if self.is_ready {
+        if self.is_ready_sent {
+            let _ = self.socket.shutdown_both();
             return;
         }
         let mut end = text.len().min(REJECT_TEXT_MAX);

@@ -7,12 +7,18 @@ use partywall_layout::hello::{FEATURE_SOCKET, FEATURE_WALL, Hello};
 use partywall_layout::segment::{GRAIN_BYTES, RELEASE_ENTRIES_MAX, RELEASE_ENTRIES_MIN};
 use partywall_layout::{NoWall, Violation};
 use partywall_sys::socket::Family;
+use std::time::{Duration, Instant};
 use zerocopy::little_endian::{U32, U64};
 
-/// Slab books are private memory: however many blocks a neighbour offers to hold, ours are bounded.
+/// Slab books are private memory, made at once: however many blocks a neighbour offers to hold, ours
+/// are as many as these, or as we offer to hold ourselves.
+const BLOCKS: u64 = 1024;
+/// However much both offer.
 const BLOCKS_MAX: u64 = 1 << 16;
 /// However much a neighbour offers to map, a bound that fits any arithmetic.
 const BYTES_MAX: u64 = 1 << 46;
+/// A year: nobody waits longer for a handshake.
+const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 const _: () = assert!(BLOCKS_MAX <= RELEASE_ENTRIES_MAX);
 
@@ -85,8 +91,9 @@ pub(super) fn limits(config: &Config, theirs: &Hello, half_bytes: u64) -> Limits
     let whole_grains = |bytes: u64| bytes / GRAIN_BYTES * GRAIN_BYTES;
     // Our own limit may be odd; what it allows is rounded up, so that a message as long as it fits.
     let own_memory = own.next_multiple_of(GRAIN_BYTES).min(whole_grains(mapped));
-    #[expect(clippy::cast_possible_truncation, reason = "at most 65,536")]
-    let peer_releases = theirs.release_entries.get().min(BLOCKS_MAX) as u32;
+    let blocks_max = config.release_entries.clamp(BLOCKS, BLOCKS_MAX);
+    #[expect(clippy::cast_possible_truncation, reason = "at most BLOCKS_MAX")]
+    let peer_releases = theirs.release_entries.get().min(blocks_max) as u32;
     Limits {
         own_memory,
         own_memory_is_peers: mapped < own,
@@ -97,6 +104,11 @@ pub(super) fn limits(config: &Config, theirs: &Hello, half_bytes: u64) -> Limits
         map: config.map_max_effective(),
         segments: config.segments_max,
     }
+}
+
+/// When a handshake must be done. However long that may take, a time that fits any arithmetic.
+pub(crate) fn deadline_after(timeout: Duration) -> Instant {
+    Instant::now() + timeout.min(TIMEOUT_MAX)
 }
 
 /// Sixteen bytes that no two connections share.
@@ -142,9 +154,19 @@ mod tests {
         theirs.release_entries = U64::new(u64::MAX);
         let agreed = limits(&config, &theirs, 192 << 10);
         assert_eq!(agreed.own_memory, 100 << 20);
+        assert_eq!(u64::from(agreed.peer_releases), BLOCKS);
+        let generous = config.clone().release_entries(1 << 20);
+        let agreed = limits(&generous, &theirs, 192 << 10);
         assert_eq!(u64::from(agreed.peer_releases), BLOCKS_MAX);
         theirs.map_max = U64::new(0);
         assert_eq!(limits(&config, &theirs, 192 << 10).own_memory, 0);
+    }
+
+    #[test]
+    fn no_timeout_is_too_long() {
+        let in_a_century = Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600);
+        assert!(deadline_after(Duration::MAX) < in_a_century);
+        assert!(deadline_after(Duration::ZERO) <= Instant::now());
     }
 
     #[test]

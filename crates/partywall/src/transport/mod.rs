@@ -126,6 +126,7 @@ pub(crate) struct Glance(pub [u64; 3]);
 
 /// The sending end of a transport.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one per channel; a box would cost every send")]
 pub(crate) enum SendWire {
     Wall(WallSender),
     Socket(SocketSender),
@@ -286,6 +287,14 @@ pub(crate) enum Room {
 }
 
 impl Room {
+    /// Whether this is a forked child, where the shared memory is not mapped.
+    pub(crate) fn is_inherited(&self) -> bool {
+        match self {
+            Self::Wall(wall) => wall.is_inherited(),
+            Self::Socket(_) => false,
+        }
+    }
+
     #[inline]
     pub(crate) fn glance(&self) -> Glance {
         match self {
@@ -308,6 +317,14 @@ impl Room {
         match self {
             Self::Wall(wall) => wall.sleep_for_room(deadline),
             Self::Socket(line) => line.sleep_for_room(deadline),
+        }
+    }
+
+    /// Wakes whoever sleeps here, because something became free on our own side. On a socket, room
+    /// comes from the other side only.
+    pub(crate) fn nudge(&self) {
+        if let Self::Wall(wall) = self {
+            wall.wake_own_room();
         }
     }
 
@@ -343,22 +360,18 @@ pub(crate) fn wait_for_room(
         // Also when the glance differs every time, but there never is room.
         return Ok(Waited::TimedOut);
     }
-    loop {
-        match room.spin(spinner, wait, seen) {
-            Spun::Ready => return Ok(Waited::Again),
-            Spun::Exhausted => break,
-            Spun::Pause => {
-                if room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
-                    with(&mut |wire| {
-                        wire.note_hang_up();
-                        Ok(())
-                    })?;
-                    return Ok(Waited::Again);
-                }
-                if has_passed(deadline) {
-                    return Ok(Waited::TimedOut);
-                }
+    match room.spin(spinner, wait, seen) {
+        Spun::Ready => return Ok(Waited::Again),
+        Spun::Exhausted => {}
+        Spun::Pause => {
+            if room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
+                with(&mut |wire| {
+                    wire.note_hang_up();
+                    Ok(())
+                })?;
             }
+            // Something may have become free on our own side, which no glance shows.
+            return Ok(Waited::Again);
         }
     }
     if has_passed(deadline) {
@@ -392,7 +405,7 @@ pub(crate) fn has_passed(deadline: Option<Instant>) -> bool {
 /// When to wake at the latest: at the deadline, or after the period of `Wait::Timed`.
 pub(crate) fn until(wait: Wait, deadline: Option<Instant>) -> Option<Instant> {
     let Wait::Timed(period) = wait else { return deadline };
-    let next = Instant::now() + period;
+    let Some(next) = Instant::now().checked_add(period) else { return deadline };
     Some(deadline.map_or(next, |deadline| deadline.min(next)))
 }
 

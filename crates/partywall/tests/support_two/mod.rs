@@ -169,9 +169,14 @@ impl Second {
         Self(command.spawn().unwrap())
     }
 
+    /// Its process id, as signals take it.
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).unwrap()
+    }
+
     /// Waits until it has ended.
     pub fn wait(&mut self) -> ExitStatus {
-        let process = partywall_sys::PidFd::of_pid(self.0.id().cast_signed()).unwrap();
+        let process = partywall_sys::PidFd::of_pid(self.pid()).unwrap();
         let flags = partywall_sys::poll::PollFlags::IN;
         let mut descriptors = [partywall_sys::poll::PollFd::new(&process, flags)];
         let ready = partywall_sys::poll::wait(&mut descriptors, Some(soon())).unwrap();

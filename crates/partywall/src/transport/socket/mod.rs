@@ -20,18 +20,24 @@ pub(crate) use sender::SocketSender;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::peer::Peer;
+use crate::transport::has_passed;
 use partywall_layout::Violation;
 use partywall_sys::epoll::EventFlags;
+use partywall_sys::socket::Family;
 use partywall_sys::{EpollSet, ForkGuard, PidFd, Socket};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Payloads up to this many bytes SHOULD be sent as DATA (SPEC 8.2).
 const DATA_BYTES_SHOULD: usize = 16 * 1024 - 16;
 /// Payloads of DATA are never longer than this (SPEC 8.2).
 const DATA_BYTES_MAX: u32 = 64 * 1024;
+
+/// How long the last end waits, when it is dropped: for room, if bytes of sent messages are still
+/// unwritten; then on TCP, if bytes came that nobody read, for the other side to close as well.
+const LINGER: Duration = Duration::from_secs(1);
 
 const SOCKET: u64 = 0;
 const PROCESS: u64 = 1;
@@ -135,12 +141,50 @@ impl Line {
         Ok(self.records.wait_tokens(deadline)? & 1 << PROCESS != 0)
     }
 
+    /// Whether the other process is known to be dead.
+    fn has_died(&self) -> bool {
+        self.process.as_ref().is_some_and(PidFd::is_dead)
+    }
+
+    /// We receive no more. A TCP peer is not told; and with that direction shut down, what it sends
+    /// would make the kernel drop what we have sent.
+    fn stop_receiving(&self) {
+        if self.socket.family() == Family::Unix {
+            let _ = self.socket.shutdown_read();
+        }
+    }
+
     /// One of our ends closes; the socket goes with the last, for every holder of it.
     fn depart(&self) {
         let mut open = self.ends_open.lock().unwrap_or_else(PoisonError::into_inner);
         *open -= 1;
         if *open == 0 {
+            if self.socket.family() == Family::Tcp {
+                self.read_to_the_end();
+            }
             let _ = self.socket.shutdown_both();
+        }
+    }
+}
+
+impl Line {
+    /// A TCP socket that is closed with unread bytes resets the connection, and what we sent last may
+    /// never arrive. So these are read and dropped until the other side closes, or for as long as
+    /// `LINGER`. Where nothing is unread, nothing is waited for.
+    fn read_to_the_end(&self) {
+        let mut scrap = [0; 16 * 1024];
+        let mut deadline = None;
+        while !has_passed(deadline) {
+            match self.socket.read(&mut scrap, true) {
+                Ok(0) => return,
+                Ok(_) => deadline = deadline.or_else(|| Some(Instant::now() + LINGER)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && deadline.is_some() => {
+                    if self.records.wait_tokens(deadline).is_err() {
+                        return;
+                    }
+                }
+                Err(_) => return,
+            }
         }
     }
 }

@@ -47,11 +47,32 @@ pub(crate) struct SocketReceiver {
 /// A large message on its way.
 #[derive(Debug)]
 struct Large {
-    /// The message as far as it came, and zeros where the next of it goes.
+    /// What came, and behind it zeroed memory to read into.
     bytes: Vec<u8>,
-    /// How many bytes of it came.
-    had: usize,
+    filled: usize,
     len: usize,
+}
+
+impl Large {
+    /// Adds bytes that came with something else.
+    fn put(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.bytes.truncate(self.filled);
+            self.bytes.extend_from_slice(bytes);
+            self.filled = self.bytes.len();
+        }
+    }
+
+    /// The memory to read into, empty if nothing is missing, and what to count there.
+    fn room(&mut self) -> (&mut [u8], &mut usize) {
+        if self.filled == self.bytes.len() {
+            let step = self.filled.max(LARGE_STEP).min(self.len - self.filled);
+            self.bytes.reserve_exact(step);
+            // Zeroed, because safe code reads into initialised memory only; each byte once.
+            self.bytes.resize(self.filled + step, 0);
+        }
+        (&mut self.bytes[self.filled..], &mut self.filled)
+    }
 }
 
 const HEADER: usize = size_of::<WireHeader>();
@@ -154,6 +175,9 @@ impl SocketReceiver {
         spinner: &mut Spinner,
         deadline: Option<Instant>,
     ) -> Result<Waited, Fault> {
+        if self.is_ready() {
+            return Ok(Waited::Again);
+        }
         let mut failed = None;
         loop {
             let spun = spinner.spin(wait, || match self.read(true) {
@@ -224,8 +248,24 @@ impl SocketReceiver {
     /// The other side learns of it by its next write, as far as the kernel tells it.
     pub(crate) fn close(&mut self) {
         if self.line.guard.is_owner() {
-            let _ = self.line.socket.shutdown_read();
+            self.line.stop_receiving();
+            self.make_room();
             self.line.depart();
+        }
+    }
+
+    /// Takes what is still there. A sender that waits for room is not told of the shutdown, but it is
+    /// told of room, and then learns by its next write.
+    fn make_room(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.buffer.resize(BUFFER_BYTES, 0);
+        for _ in 0..READS_MAX {
+            // Nothing more can come over a Unix socket; over TCP the kernel does not tell the sender.
+            if !matches!(self.line.socket.read(&mut self.buffer, true), Ok(1..)) {
+                break;
+            }
         }
     }
 
@@ -237,7 +277,7 @@ impl SocketReceiver {
     fn is_ready(&self) -> bool {
         let unread = &self.buffer[self.start..self.end];
         if let Some(large) = &self.large {
-            return large.had + unread.len() >= large.len;
+            return large.filled + unread.len() >= large.len;
         }
         let Ok((wire, after)) = WireHeader::read_from_prefix(unread) else { return false };
         let second = u64::from(wire.len.get());
@@ -273,14 +313,10 @@ impl SocketReceiver {
     fn parse(&mut self) -> Result<Option<Found>, Violation> {
         if let Some(large) = &mut self.large {
             // The buffer may hold the beginning of a large message.
-            let taken = (self.end - self.start).min(large.len - large.had);
-            if taken > 0 {
-                large.bytes.truncate(large.had);
-                large.bytes.extend_from_slice(&self.buffer[self.start..self.start + taken]);
-                large.had += taken;
-                self.start += taken;
-            }
-            if large.had < large.len {
+            let taken = (self.end - self.start).min(large.len - large.filled);
+            large.put(&self.buffer[self.start..self.start + taken]);
+            self.start += taken;
+            if large.filled < large.len {
                 return Ok(None);
             }
             let bytes = self.large.take().map(|large| large.bytes).unwrap_or_default();
@@ -317,6 +353,11 @@ impl SocketReceiver {
                 let what = "body where none may be";
                 Err(Violation::Body { position, what, found })
             }
+            Kind::CloseWrite if !after.is_empty() => {
+                // Whatever it is, it may not be there.
+                let (position, kind) = (self.position.plus(record.footprint()).0, after[0] >> 1);
+                Err(Violation::Unexpected { position, kind: kind & 31 })
+            }
             Kind::CloseWrite => {
                 self.ended = Some(Closed::Finished);
                 Ok(Some(Found::End(Closed::Finished)))
@@ -349,27 +390,16 @@ impl SocketReceiver {
         };
         self.start += HEADER + BODY;
         self.position = self.position.plus(record.footprint());
-        self.large = Some(Large { bytes: Vec::new(), had: 0, len });
+        self.large = Some(Large { bytes: Vec::new(), filled: 0, len });
         // With what the buffer holds of it, it may be whole already.
         self.parse()
     }
 
-    /// Reads once: into the large message if one is on its way, else into the buffer.
+    /// Reads once: into the large message if one is on its way, else into the buffer. Where there is no
+    /// room, something is there already: reading nothing would look like the end.
     fn read(&mut self, nonblocking: bool) -> Result<Read, Fault> {
-        let room = match &mut self.large {
-            Some(large) if self.start == self.end => {
-                let had = large.had;
-                if had == large.bytes.len() {
-                    // Zeroed, because safe code reads into initialised memory only: once, not for each
-                    // of the many reads that bring a little.
-                    let step = had.max(LARGE_STEP).min(large.len - had);
-                    large.bytes.resize(had + step, 0);
-                }
-                let room = large.bytes.len() - had;
-                let read = self.line.socket.read(&mut large.bytes[had..], nonblocking);
-                large.had += read.as_ref().map_or(0, |count| *count);
-                return self.judge(read, room);
-            }
+        let (place, filled) = match &mut self.large {
+            Some(large) if self.start == self.end => large.room(),
             _ => {
                 if self.buffer.is_empty() {
                     self.buffer.resize(BUFFER_BYTES, 0);
@@ -378,11 +408,15 @@ impl SocketReceiver {
                     self.buffer.copy_within(self.start..self.end, 0);
                     (self.start, self.end) = (0, self.end - self.start);
                 }
-                self.buffer.len() - self.end
+                (&mut self.buffer[self.end..], &mut self.end)
             }
         };
-        let read = self.line.socket.read(&mut self.buffer[self.end..], nonblocking);
-        self.end += read.as_ref().map_or(0, |count| *count);
+        let room = place.len();
+        if room == 0 {
+            return Ok(Read::Some);
+        }
+        let read = self.line.socket.read(place, nonblocking);
+        *filled += read.as_ref().map_or(0, |count| *count);
         self.judge(read, room)
     }
 

@@ -5,7 +5,7 @@
 //! either written on by the waiting caller or, where nobody waits, kept (`rest`) and written before
 //! anything else.
 
-use super::{DATA_BYTES_SHOULD, Line, is_gone};
+use super::{DATA_BYTES_SHOULD, LINGER, Line, is_gone};
 use crate::config::Config;
 use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
 use crate::stats::SenderStats;
@@ -38,6 +38,10 @@ pub(crate) struct SocketSender {
     batch_bytes_max: u64,
     /// The framing of the message that goes in pieces at this moment.
     framing: Framing,
+    /// Bytes of that message went, but neither went all nor were the others kept.
+    in_pieces: bool,
+    /// When somebody who found no room last asked whether the other process lives.
+    death_checked: Option<Instant>,
     stats: SenderStats,
     end: Option<Closed>,
 }
@@ -53,8 +57,8 @@ struct Framing {
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const FRAMING_MAX: usize = HEADER_BYTES as usize + size_of::<BlobBody>();
 
-/// When an end is dropped with bytes of sent messages still unwritten, it waits this long for room.
-const LINGER: Duration = Duration::from_secs(1);
+/// One who finds no room asks no more often than this whether the other process lives.
+const DEATH_CHECK_EVERY: Duration = Duration::from_millis(5);
 
 impl SocketSender {
     pub(super) fn new(line: Arc<Line>, config: &Config) -> Self {
@@ -70,6 +74,8 @@ impl SocketSender {
             batch_footprint_max: config.ring_bytes / 2,
             batch_bytes_max: config.memory_max,
             framing: Framing { bytes: [0; FRAMING_MAX], len: 0, footprint: 0 },
+            in_pieces: false,
+            death_checked: None,
             stats: SenderStats::default(),
             end: None,
         }
@@ -100,7 +106,7 @@ impl SocketSender {
         self.check()?;
         if !progress.started {
             self.check_length(payload.len() as u64)?;
-            self.flush()?;
+            self.write_rest()?;
             self.framing = framing(self.position, payload.len());
         }
         let total = self.framing.len + payload.len();
@@ -113,10 +119,12 @@ impl SocketSender {
             let written = self.judge(written)?;
             if !progress.started {
                 progress.started = true;
+                self.in_pieces = true;
                 self.position = self.position.plus(self.framing.footprint);
             }
             progress.sent += written;
         }
+        self.in_pieces = false;
         self.count(payload.len());
         Ok(())
     }
@@ -177,7 +185,7 @@ impl SocketSender {
 
     pub(crate) fn commit_batch(&mut self) -> Result<(), Unsent> {
         self.check()?;
-        self.flush()?;
+        self.write_rest()?;
         if self.batch.is_empty() {
             return Ok(());
         }
@@ -188,7 +196,7 @@ impl SocketSender {
         self.position = self.batch_end;
         self.stats.messages += std::mem::take(&mut self.batch_messages);
         self.stats.bytes += std::mem::take(&mut self.batch_bytes);
-        match self.flush() {
+        match self.write_rest() {
             Err(Unsent::Full) => Ok(()),
             other => other,
         }
@@ -212,6 +220,15 @@ impl SocketSender {
 
     /// Writes what is left over.
     pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
+        self.check()?;
+        self.write_rest()
+    }
+
+    fn write_rest(&mut self) -> Result<(), Unsent> {
+        if self.in_pieces {
+            // Whoever sent it failed in between. What is written now would be taken for the rest of it.
+            return Err(self.break_off());
+        }
         while self.rest_sent < self.rest.len() {
             let bytes = IoSlice::new(&self.rest[self.rest_sent..]);
             let written = self.line.socket.write(&[bytes], true);
@@ -234,17 +251,18 @@ impl SocketSender {
         self.end = Some(Closed::Disconnected);
     }
 
-    /// Writes what is left, then CLOSE_WRITE, and shuts the direction down.
+    /// Writes what is left, then CLOSE_WRITE, and shuts the direction down. A message that broke off is
+    /// not ended by anything but the end of the stream.
     pub(crate) fn close(&mut self) {
         if self.line.guard.is_child() {
             return;
         }
-        if self.end.is_none() && self.line.violation.get().is_none() {
+        if self.end.is_none() && !self.in_pieces && self.line.violation.get().is_none() {
             let header =
                 RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };
             self.rest.extend_from_slice(header.to_wire().as_bytes());
             let deadline = Instant::now() + LINGER;
-            while matches!(self.flush(), Err(Unsent::Full)) && Instant::now() < deadline {
+            while matches!(self.write_rest(), Err(Unsent::Full)) && Instant::now() < deadline {
                 if self.line.sleep_for_room(Some(deadline)).unwrap_or(true) {
                     break;
                 }
@@ -278,6 +296,7 @@ impl SocketSender {
 
     /// Keeps what was not taken of a message, to be written first.
     fn keep(&mut self, payload: &[u8], progress: &Progress) {
+        self.in_pieces = false;
         let framing = &self.framing.bytes[progress.sent.min(self.framing.len)..self.framing.len];
         self.rest.extend_from_slice(framing);
         self.rest.extend_from_slice(&payload[progress.sent.saturating_sub(self.framing.len)..]);
@@ -293,13 +312,39 @@ impl SocketSender {
     fn judge(&mut self, written: io::Result<usize>) -> Result<usize, Unsent> {
         match written {
             Ok(count) => Ok(count),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Unsent::Full),
-            Err(error) if is_gone(&error) => {
-                self.end = Some(Closed::Disconnected);
-                Err(Unsent::Closed(Closed::Disconnected))
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if self.finds_death() {
+                    return Err(self.break_off());
+                }
+                Err(Unsent::Full)
             }
-            Err(error) => Err(Unsent::Fault(Fault::system("writing to the socket", error))),
+            Err(error) if is_gone(&error) => Err(self.break_off()),
+            Err(error) => {
+                self.break_off();
+                Err(Unsent::Fault(Fault::system("writing to the socket", error)))
+            }
         }
+    }
+
+    /// Nothing more can be sent; the other side learns of it at once.
+    fn break_off(&mut self) -> Unsent {
+        self.end = Some(Closed::Disconnected);
+        let _ = self.line.socket.shutdown_write();
+        Unsent::Closed(Closed::Disconnected)
+    }
+
+    /// Now and then asks whether the other process died: a forked child may keep its socket open, and
+    /// one who only tries would find it full for ever.
+    fn finds_death(&mut self) -> bool {
+        if self.line.process.is_none() {
+            return false;
+        }
+        let now = Instant::now();
+        if self.death_checked.is_some_and(|last| now - last < DEATH_CHECK_EVERY) {
+            return false;
+        }
+        self.death_checked = Some(now);
+        self.line.has_died()
     }
 }
 

@@ -79,18 +79,20 @@ impl Beside {
         Ok(news)
     }
 
-    /// The descriptor of segment `number`, which must have been sent before its record.
+    /// The descriptor of segment `number`, which must have been sent before its record; and what else
+    /// was read on the way, which may be meant for another sleeper.
     pub(crate) fn take_segment(
         &mut self,
         socket: &Socket,
         number: u32,
-    ) -> Result<OwnedFd, Violation> {
+    ) -> Result<(OwnedFd, News), Violation> {
+        let mut news = News::default();
         if !self.segments.iter().any(|(known, _)| *known == number) {
-            self.read(socket)?;
+            news = self.read(socket)?;
         }
         let found = self.segments.iter().position(|(known, _)| *known == number);
         let index = found.ok_or(Violation::SegmentMissing { number })?;
-        Ok(self.segments.swap_remove(index).1)
+        Ok((self.segments.swap_remove(index).1, news))
     }
 
     fn take(&mut self, bytes: &[u8]) -> Result<(), Violation> {

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The bell is edge-triggered, so a wait is one system call and the counter of the eventfd is never
-//! read: each ring is an edge, and edges that nobody waited for are taken by
-//! [`drain`](Door::drain) before the sleeper is declared (SPEC 6.2).
+//! read: each ring is an edge. An edge that nobody waited for wakes the next sleep in vain, once; before
+//! a foreign event loop polls, it is taken by a sleep of no time (SPEC 6.2).
 
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{Bell, EpollSet, PidFd, Socket};
@@ -61,11 +61,6 @@ impl Door {
     pub(crate) fn sleep(&self, deadline: Option<Instant>) -> io::Result<Woken> {
         let tokens = self.set.wait_tokens(deadline)?;
         Ok(Woken { socket: tokens & 1 << SOCKET != 0, died: tokens & 1 << PROCESS != 0 })
-    }
-
-    /// Takes what rang before now, without sleeping.
-    pub(crate) fn drain(&self) -> io::Result<Woken> {
-        self.sleep(Some(Instant::now()))
     }
 
     /// Wakes the sleeper from within this process.

@@ -49,9 +49,8 @@ impl WallSender {
     pub(super) fn add_fragments(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         self.check_overflow(payload.len())?;
         let owed = self.growth.owed_bytes_max();
-        let pieces = (payload.len() / self.piece_max() + 2) as u64;
         let per_piece = footprint(self.piece_max() as u64);
-        let needed = pieces * per_piece + owed;
+        let needed = self.fragments_footprint(payload.len()) + owed;
         // The ring's end may come in between: padding counts, and is less than a piece. And less than
         // half the ring, so that even then it fits an empty one.
         let room = self.producer.size().batch_max() - owed - per_piece;
@@ -88,6 +87,16 @@ impl WallSender {
             if self.wall.limits.own_memory_is_peers { Limit::PeerMap } else { Limit::OwnMemory };
         let limit = if fits_another { Limit::Batch } else { own };
         Unsent::TooLarge(TooLarge { len, max, limit })
+    }
+
+    /// How much ring all pieces of a message of `len` bytes take.
+    fn fragments_footprint(&self, len: usize) -> u64 {
+        let max = self.piece_max();
+        let first = max.min(len - 1);
+        let rest = len - first;
+        let whole = (rest / max) as u64 * footprint(max as u64);
+        let last = if rest % max == 0 { 0 } else { footprint((rest % max) as u64) };
+        footprint(first as u64 + FRAGMENT_PREFIX_BYTES) + whole + last
     }
 
     /// The longest piece: an eighth of the ring, so that sender and receiver work at the same time.

@@ -16,7 +16,7 @@ use crate::error::{Fault, Limit, TooLarge};
 use crate::half::create_memory;
 use crate::transport::Unsent;
 use partywall_layout::record::{Kind, SegmentBody};
-use partywall_layout::ring::footprint;
+use partywall_layout::ring::{Position, footprint};
 use partywall_layout::segment::{GRAIN_BYTES, sending};
 use partywall_ring::Block;
 use std::collections::VecDeque;
@@ -39,6 +39,8 @@ pub(super) struct Growth {
     /// Number and size of each segment.
     segments: Vec<(u32, u64)>,
     owed: VecDeque<(Kind, SegmentBody)>,
+    /// Where the records of the last segments end.
+    under_way: VecDeque<Position>,
     /// How many of those owed stand in the open batch.
     in_batch: usize,
     idle_after: Duration,
@@ -53,6 +55,7 @@ impl Growth {
             next_number: 1,
             segments: Vec::new(),
             owed: VecDeque::new(),
+            under_way: VecDeque::new(),
             in_batch: 0,
             idle_after,
             idle_since: None,
@@ -61,11 +64,23 @@ impl Growth {
 
     /// The open batch was published.
     #[inline]
-    pub(super) fn told(&mut self) {
+    pub(super) fn told(&mut self, published: Position) {
         if self.in_batch > 0 {
-            self.owed.drain(..self.in_batch);
+            let told = self.owed.drain(..self.in_batch);
+            let segments = told.filter(|(kind, _)| *kind == Kind::Segment);
+            self.under_way.extend(segments.map(|_| published));
             self.in_batch = 0;
         }
+    }
+
+    /// How many descriptors were sent whose record the neighbour, who has consumed up to here, may not
+    /// have seen.
+    fn descriptors_under_way(&mut self, consumed: u64) -> usize {
+        while self.under_way.front().is_some_and(|told| told.0 <= consumed) {
+            self.under_way.pop_front();
+        }
+        let owed = self.owed.iter().filter(|(kind, _)| *kind == Kind::Segment).count();
+        self.under_way.len() + owed
     }
 
     /// The open batch was forgotten.
@@ -209,13 +224,22 @@ impl WallSender {
     }
 
     fn add_segment(&mut self, wanted: u64, needed: u64) -> Result<(), Unsent> {
+        let consumed = self.wall.glance().0[0];
+        let under_way = self.growth.descriptors_under_way(consumed);
+        if under_way >= self.wall.limits.own_segments as usize {
+            // The neighbour keeps no more of them; it wakes us as it reads.
+            return Err(Unsent::Full);
+        }
         let created = create_memory("partywall-segment", wanted)
             .map(|made| (wanted, made))
             .or_else(|_| create_memory("partywall-segment", needed).map(|made| (needed, made)));
         let (bytes, (memory, descriptor)) = match created {
             Ok(made) => made,
             // If blocks are out, their coming home helps; if not, waiting would be for ever.
-            Err(_) if self.slab.out() > 0 || self.policy == BackPressure::Overflow => {
+            Err(_)
+                if self.slab.out() > self.batch_blocks.len() as u64
+                    || self.policy == BackPressure::Overflow =>
+            {
                 return Err(Unsent::Full);
             }
             Err(error) => {
@@ -229,8 +253,15 @@ impl WallSender {
             self.wall.socket.send(&[IoSlice::new(&frame)], &[descriptor.as_fd()], false, true);
         match sent {
             Ok(count) if count == frame.len() => {}
-            // Nothing went, or the neighbour is gone, which waiting will tell.
-            _ => return Err(Unsent::Full),
+            // The neighbour is gone, which the caller finds out; or it reads nothing of the socket. Only
+            // if blocks are out will anything wake us.
+            _ if self.wall.is_neighbour_gone()
+                || self.slab.out() > self.batch_blocks.len() as u64 =>
+            {
+                return Err(Unsent::Full);
+            }
+            Ok(_) => return Err(Unsent::Full),
+            Err(source) => return Err(Unsent::Fault(Fault::system("passing memory", source))),
         }
         self.growth.next_number += 1;
         self.growth.segments.push((number, bytes));

@@ -48,7 +48,7 @@ impl Lag {
     /// A record was received.
     #[inline]
     pub(super) const fn received(&mut self) {
-        self.received += 1;
+        self.received = self.received.saturating_add(1);
     }
 
     /// Whether so much came without a wait that more is likely to lie ahead.
@@ -60,7 +60,7 @@ impl Lag {
     /// A look was made.
     #[inline]
     pub(super) const fn look(&mut self, is_ready: bool) -> bool {
-        self.looks += 1;
+        self.looks = self.looks.saturating_add(1);
         is_ready
     }
 

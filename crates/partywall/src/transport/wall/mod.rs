@@ -14,6 +14,8 @@
 //! thread write to, behind a lock that is private to this process. The socket carries bells, segment
 //! descriptors and the news of the end, never payload, so nothing can overtake the ring.
 
+mod assembly;
+mod batch;
 mod beside;
 mod counters;
 mod door;
@@ -23,6 +25,7 @@ mod lag;
 mod receiver;
 mod segments;
 mod sender;
+mod waking;
 
 pub(crate) use receiver::WallReceiver;
 pub(crate) use segments::View;
@@ -39,6 +42,7 @@ use partywall_layout::Violation;
 use partywall_layout::hello::BESIDE_BELL;
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
 use partywall_ring::{PeerMem, Releaser, Wake, Waker};
+use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Bell, ForkGuard, PidFd, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -52,9 +56,8 @@ pub(crate) struct Wall {
     peer: Peer,
     limits: Limits,
     socket: Socket,
-    /// Watched by the doors. `None` where the kernel or the namespaces have none: then the socket tells
-    /// alone.
-    _process: Option<PidFd>,
+    /// `None` where the kernel or the namespaces have none: then the socket tells alone.
+    process: Option<PidFd>,
     bells: Bells,
     /// Where we sleep until records come.
     records: Door,
@@ -139,7 +142,7 @@ pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(WallSender,
         guard,
         peer,
         socket,
-        _process: process,
+        process,
         bells,
         records,
         room,
@@ -179,6 +182,12 @@ impl Wall {
 
     pub(crate) fn room_descriptor(&self) -> BorrowedFd<'_> {
         self.room.as_fd()
+    }
+
+    /// Whether this is a forked child: our half is not mapped here.
+    #[inline]
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.guard.is_child()
     }
 
     /// Our own process, not a forked child of it, and nothing untrue was heard from the neighbour.
@@ -263,9 +272,18 @@ impl Wall {
         Ok(self.heed(woken, &self.room))
     }
 
-    /// Whether the neighbour has hung up or died, without waiting.
+    /// Whether the neighbour has hung up or died. Takes nothing: a wake-up that somebody sleeps for must
+    /// not be lost to a question.
     fn is_neighbour_gone(&self) -> bool {
-        self.room.drain().is_ok_and(|woken| self.heed(woken, &self.records))
+        let hang_up = PollFd::new(&self.socket, PollFlags::RDHUP);
+        let has_hung_up =
+            poll::wait(&mut [hang_up], Some(Instant::now())).is_ok_and(|count| count > 0);
+        has_hung_up || self.process.as_ref().is_some_and(PidFd::is_dead)
+    }
+
+    /// Wakes our own thread that sleeps for room, because something became free on this side.
+    pub(crate) fn wake_own_room(&self) {
+        self.room.ring_ourselves();
     }
 
     /// Acts on what woke us; whether the neighbour is gone.

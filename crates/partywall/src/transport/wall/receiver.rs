@@ -12,6 +12,7 @@
 //! After a hang-up it looks once more, because everything that was committed is delivered; then it is
 //! the end.
 
+use super::assembly::{Assembly, may_interrupt};
 use super::counters::Counters;
 use super::lag::Lag;
 use super::segments::{SegmentError, Segments};
@@ -21,7 +22,7 @@ use crate::message::Message;
 use crate::stats::ReceiverStats;
 use crate::transport::{Found, Waited, has_passed, until, waiting_failed};
 use crate::wait::{Spinner, Spun, Wait};
-use partywall_layout::record::{FRAGMENT_PREFIX_BYTES, Kind};
+use partywall_layout::record::Kind;
 use partywall_layout::segment::receiving;
 use partywall_layout::{RecordHeader, RingSize, Violation};
 use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper, Wake};
@@ -31,12 +32,12 @@ use std::time::Instant;
 /// The receiving end.
 #[derive(Debug)]
 pub(crate) struct WallReceiver {
-    wall: Arc<Wall>,
-    consumer: Consumer,
+    pub(super) wall: Arc<Wall>,
+    pub(super) consumer: Consumer,
     segments: Segments,
     sleeper: Sleeper,
     counters: Counters,
-    assembly: Option<Assembly>,
+    pub(super) assembly: Option<Assembly>,
     /// The inline message that `find` found and `done` has not yet left behind.
     current: Option<RecordHeader>,
     /// A message that does not lie inline, found and not yet taken.
@@ -63,13 +64,6 @@ enum Declared {
     Woken,
 }
 
-/// A message that comes in fragments.
-#[derive(Debug)]
-struct Assembly {
-    total: u64,
-    bytes: Vec<u8>,
-}
-
 /// What a receiving end is made of.
 pub(super) struct Parts {
     pub ring: PeerMem,
@@ -89,8 +83,6 @@ const PREFETCH_BYTES_MAX: u64 = 256;
 const RECORDS_MAX: usize = 256;
 /// One who only tries learns of the end after so many looks at the latest.
 const LOOKS_IN_VAIN_MAX: u32 = 256;
-/// The first allocation for a message in fragments: what was announced is not believed at once.
-const ASSEMBLY_BYTES_FIRST: u64 = 1 << 20;
 
 impl WallReceiver {
     pub(super) fn new(wall: Arc<Wall>, parts: Parts) -> Self {
@@ -144,6 +136,7 @@ impl WallReceiver {
                 self.declared = Declared::Woken;
             }
             if record.kind == Kind::Data && self.assembly.is_none() {
+                self.check_length(&record)?;
                 self.show(record);
                 return Ok(Found::Message);
             }
@@ -183,10 +176,10 @@ impl WallReceiver {
         if self.held.is_some() {
             self.held = None;
         }
+        if self.wall.is_inherited() {
+            return;
+        }
         if let Some(record) = self.current.take() {
-            if self.wall.guard.is_child() {
-                return;
-            }
             self.lag.received();
             self.count(u64::from(record.len));
             self.advance(&record);
@@ -291,8 +284,7 @@ impl WallReceiver {
     }
 
     pub(crate) fn stats(&self) -> ReceiverStats {
-        if self.wall.guard.is_child() {
-            // The counters lie in memory that a child does not have.
+        if self.wall.is_inherited() {
             return ReceiverStats::default();
         }
         ReceiverStats {
@@ -341,7 +333,11 @@ impl WallReceiver {
                 let body = self.body(&record, &mut body)?;
                 self.segments.add(&self.wall, &record, body).map_err(|error| match error {
                     SegmentError::Violation(violation) => self.wall.violated(violation),
-                    SegmentError::System(source) => Fault::system("mapping a segment", source),
+                    SegmentError::System(source) => {
+                        // Its descriptor is gone, so what refers to it can never be read.
+                        self.end = Some(Wall::disconnected());
+                        Fault::system("mapping a segment", source)
+                    }
                 })?;
                 None
             }
@@ -375,6 +371,16 @@ impl WallReceiver {
         Ok(found)
     }
 
+    /// No message is longer than was agreed, whatever carries it (SPEC 2.3).
+    #[inline]
+    fn check_length(&self, record: &RecordHeader) -> Result<(), Fault> {
+        let (len, max) = (u64::from(record.len), self.wall.limits.message);
+        if len <= max {
+            return Ok(());
+        }
+        Err(self.wall.violated(Violation::MessageLength { len, max }))
+    }
+
     /// Some records have no body (SPEC 4.3).
     fn check_empty(&self, record: &RecordHeader) -> Result<(), Fault> {
         if record.len == 0 {
@@ -400,56 +406,8 @@ impl WallReceiver {
         Ok(body)
     }
 
-    /// Adds a fragment; the message, if it was the last.
-    fn assemble(&mut self, record: &RecordHeader) -> Result<Option<Message>, Violation> {
-        let bad = |what| Violation::Fragment { position: record.position.0, what };
-        let mut len = record.len as usize;
-        let mut from = 0;
-        if record.kind == Kind::FragmentAbort {
-            return self.assembly.take().map(|_| None).ok_or_else(|| bad("ends no message"));
-        }
-        if record.kind == Kind::FragmentFirst {
-            if self.assembly.is_some() {
-                return Err(bad("begins a message within another"));
-            }
-            if record.len < 8 {
-                let (position, found) = (record.position.0, record.len.into());
-                return Err(Violation::Body { position, what: "length of a first part", found });
-            }
-            let mut total = [0; 8];
-            self.consumer.copy(record, 0, &mut total);
-            let total = u64::from_le_bytes(total);
-            let max = self.wall.limits.message;
-            if total > max {
-                return Err(Violation::MessageLength { len: total, max });
-            }
-            #[expect(clippy::cast_possible_truncation, reason = "at most 1 MiB")]
-            let first = total.min(ASSEMBLY_BYTES_FIRST) as usize;
-            self.assembly = Some(Assembly { total, bytes: Vec::with_capacity(first) });
-            (from, len) = (8, len - 8);
-        }
-        const _: () = assert!(FRAGMENT_PREFIX_BYTES == 8);
-        let assembly = self.assembly.as_mut().ok_or_else(|| bad("continues no message"))?;
-        let had = assembly.bytes.len();
-        if (had + len) as u64 > assembly.total {
-            return Err(bad("exceeds the announced length"));
-        }
-        assembly.bytes.resize(had + len, 0);
-        self.consumer.copy(record, from, &mut assembly.bytes[had..]);
-        let is_whole = assembly.bytes.len() as u64 == assembly.total;
-        if record.kind != Kind::FragmentLast {
-            return Ok(None);
-        }
-        if !is_whole {
-            return Err(bad("ends before the announced length"));
-        }
-        let bytes = self.assembly.take().map(|whole| whole.bytes).unwrap_or_default();
-        self.count(bytes.len() as u64);
-        Ok(Some(Message::from_vec(bytes)))
-    }
-
     #[inline]
-    fn count(&mut self, len: u64) {
+    pub(super) fn count(&mut self, len: u64) {
         self.counters.add(receiving::MESSAGES, 1);
         self.counters.add(receiving::BYTES, len);
     }
@@ -481,19 +439,4 @@ impl WallReceiver {
         }
         Ok(())
     }
-}
-
-/// Whether a record may come while the parts of a message do (SPEC 5.5): a part, or what concerns
-/// memory. The end may too: an honest sender that gave up has room for nothing else if the ring is full.
-const fn may_interrupt(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::FragmentFirst
-            | Kind::FragmentMid
-            | Kind::FragmentLast
-            | Kind::FragmentAbort
-            | Kind::Segment
-            | Kind::SegmentRetire
-            | Kind::CloseWrite
-    )
 }

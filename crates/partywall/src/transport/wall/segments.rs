@@ -93,7 +93,10 @@ impl Segments {
         if wanted > wall.limits.map {
             return Err(Violation::Memory { wanted, max: wall.limits.map }.into());
         }
-        let descriptor = lock(&wall.beside).take_segment(&wall.socket, number)?;
+        let (descriptor, news) = lock(&wall.beside).take_segment(&wall.socket, number)?;
+        if news.bell {
+            wall.wake_own_room();
+        }
         let mapped = map_memory(descriptor.as_fd(), size, wall.limits.map);
         let (memory, alive) = mapped.map_err(|error| {
             if error.is_violation() {

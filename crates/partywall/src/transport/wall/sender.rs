@@ -7,24 +7,24 @@
 //!   none, and the policy is Overflow ─▶ FRAGMENT… copied through the ring (fragments.rs)
 //! ```
 //!
-//! It never waits. What is told to the receiver about memory (a segment came, a segment goes) is owed
+//! It never waits; how it wakes the receiver, and learns of its end, is in waking.rs. What is told to the receiver about memory (a segment came, a segment goes) is owed
 //! until it stands in the ring, before anything that refers to it (growth.rs).
 
 use super::counters::Counters;
 use super::growth::Growth;
-use super::{Sleeping, Wall, word};
+use super::{Wall, word};
 use crate::config::{BackPressure, Config};
-use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
+use crate::error::{Closed, SendError};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, Progress, Unsent};
 use partywall_layout::record::{BlobBody, Kind};
 use partywall_layout::segment::{ASLEEP_RECORDS, RELEASED, sending};
 use partywall_layout::{RingSize, Violation};
 use partywall_ring::{
-    AppendError, Block, OwnMem, PeerMem, Producer, Reclaimer, Slab, Sleeper, Wake, Waker,
+    AppendError, Block, OwnMem, PeerMem, Producer, Reclaimer, Slab, Sleeper, Waker,
 };
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -39,23 +39,23 @@ pub(crate) struct WallSender {
     /// Fragments of a message went whose rest never will: the receiver must be told.
     pub(super) owes_abort: bool,
     pub(super) counters: Counters,
-    inline_max: usize,
+    pub(super) inline_max: usize,
     /// The caller's code is writing a message in place.
     is_filling: bool,
     /// The memory of the last small reservation.
     spare: Vec<u8>,
     reclaimer: Reclaimer,
-    sleeper: Sleeper,
-    records_waker: Waker,
+    pub(super) sleeper: Sleeper,
+    pub(super) records_waker: Waker,
     /// Ids of blocks that the open batch refers to.
-    batch_blocks: Vec<u64>,
-    end: Option<Closed>,
+    pub(super) batch_blocks: Vec<u64>,
+    pub(super) end: Option<Closed>,
     /// Commits since the last sign of life of the neighbour.
-    unheard: u32,
+    pub(super) unheard: u32,
     /// What it had consumed at the last sign of life.
-    heard_at: u64,
+    pub(super) heard_at: u64,
     /// When it was rung last.
-    rung_at: Option<Instant>,
+    pub(super) rung_at: Option<Instant>,
 }
 
 /// What a sending end is made of.
@@ -67,11 +67,6 @@ pub(super) struct Parts {
     pub slab: OwnMem,
     pub release_ring: PeerMem,
 }
-
-/// After so many commits without a sign of life from an awake neighbour, ask the system.
-const UNHEARD_MAX: u32 = 256;
-/// After so long without an answer to a ring, ask the system; not more often.
-const RUNG_TIME_MAX: Duration = Duration::from_millis(5);
 
 impl WallSender {
     pub(super) fn new(wall: Arc<Wall>, parts: Parts, config: &Config) -> Self {
@@ -90,7 +85,8 @@ impl WallSender {
             owes_abort: false,
             counters,
             // Longer ones go where lengths are checked.
-            inline_max: config.inline_max.min(peer_message),
+            // At least one byte, because a message in fragments has at least two.
+            inline_max: config.inline_max.min(peer_message).max(1),
             is_filling: false,
             spare: Vec::new(),
             reclaimer: Reclaimer::new(parts.release_ring, neighbour.clone(), word(RELEASED)),
@@ -127,7 +123,7 @@ impl WallSender {
         self.append_owed()?;
         match self.producer.has_room(len) {
             Ok(true) => Ok(true),
-            Ok(false) => Err(Unsent::Full),
+            Ok(false) => Err(self.no_room()),
             Err(violation) => Err(self.violated(violation)),
         }
     }
@@ -144,7 +140,7 @@ impl WallSender {
         let added = self.producer.append_with(Kind::Data, 0, len, fill);
         self.is_filling = false;
         let added = added.map_err(|error| match error {
-            AppendError::Full => Unsent::Full,
+            AppendError::Full => self.no_room(),
             AppendError::Violation(violation) => self.violated(violation),
         });
         self.finish(added, len)
@@ -250,52 +246,6 @@ impl WallSender {
         }
     }
 
-    /// Adds a message to the open batch.
-    pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        self.check()?;
-        // The batch may also have to carry what we owe.
-        let room = self.producer.size().batch_max().saturating_sub(self.growth.owed_bytes_max());
-        let needed = partywall_layout::ring::footprint(if payload.len() <= self.inline_max {
-            payload.len() as u64
-        } else {
-            size_of::<BlobBody>() as u64
-        });
-        if self.producer.open_bytes() + needed > room {
-            let (len, max) =
-                (payload.len() as u64, room.saturating_sub(self.producer.open_bytes()));
-            return Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
-        }
-        match self.add(payload) {
-            // All memory is held by this very batch: nothing will ever come home for it.
-            Err(Unsent::Full)
-                if payload.len() > self.inline_max
-                    && !self.batch_blocks.is_empty()
-                    && self.slab.out() == self.batch_blocks.len() as u64 =>
-            {
-                let len = payload.len() as u64;
-                Err(Unsent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }))
-            }
-            Err(unsent) => Err(unsent),
-            Ok(()) => {
-                self.count(payload.len());
-                Ok(())
-            }
-        }
-    }
-
-    /// Sends the open batch.
-    pub(crate) fn commit_batch(&mut self) -> Result<(), Unsent> {
-        self.check()?;
-        self.publish()
-    }
-
-    /// Forgets the open batch.
-    pub(crate) fn abort_batch(&mut self) {
-        if self.wall.guard.is_owner() {
-            self.roll_back();
-        }
-    }
-
     /// Gives idle memory back.
     pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
         self.check()?;
@@ -312,58 +262,8 @@ impl WallSender {
         }
     }
 
-    pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
-        self.wall.check()?;
-        // Whoever is about to wait for the neighbour wakes it even if it asked not to be.
-        if self.records_waker.look_insistently() == Wake::Ring {
-            self.wall.ring(Sleeping::ForRecords);
-        }
-        self.counters.add(sending::SLEEPS, 1);
-        self.sleeper.arm(quiet);
-        Ok(())
-    }
-
-    /// Takes rings that nobody waited for: a foreign event loop would find them again and again.
-    pub(crate) fn drain(&mut self) -> Result<(), Fault> {
-        let is_gone = self.wall.sleep_for_room(Some(Instant::now()));
-        if is_gone.map_err(crate::transport::waiting_failed)? {
-            self.note_hang_up();
-        }
-        Ok(())
-    }
-
-    pub(crate) fn disarm(&mut self) {
-        if self.wall.guard.is_owner() {
-            self.sleeper.disarm();
-        }
-    }
-
-    pub(crate) fn note_hang_up(&mut self) {
-        let has_left = self.records_waker.is_gone();
-        self.end = Some(if has_left { Closed::Finished } else { Wall::disconnected() });
-    }
-
-    /// Tells the receiver that no more will come. Done once, by whoever drops the end.
-    pub(crate) fn close(&mut self) {
-        if self.wall.guard.is_child() {
-            return;
-        }
-        if self.wall.violation.get().is_none() {
-            self.roll_back();
-            if self.owes_abort && self.append(Kind::FragmentAbort, &[]).is_ok() {
-                self.producer.publish();
-            }
-            self.producer.close(Kind::CloseWrite, 0);
-            if self.records_waker.look_insistently() == Wake::Ring {
-                self.wall.ring(Sleeping::ForRecords);
-            }
-        }
-        self.wall.depart();
-    }
-
     pub(crate) fn stats(&self) -> SenderStats {
-        if self.wall.guard.is_child() {
-            // The counters lie in memory that a child does not have.
+        if self.wall.is_inherited() {
             return SenderStats::default();
         }
         SenderStats {
@@ -381,7 +281,7 @@ impl WallSender {
 
     /// Whether sending makes sense at all.
     #[inline]
-    fn check(&mut self) -> Result<(), Unsent> {
+    pub(super) fn check(&mut self) -> Result<(), Unsent> {
         self.wall.check().map_err(Unsent::Fault)?;
         if self.is_filling {
             // The caller's code panicked half-way through a message: it never was.
@@ -393,7 +293,7 @@ impl WallSender {
 
     /// Appends a message to the open batch, in the way its length asks for.
     #[inline]
-    fn add(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    pub(super) fn add(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         if payload.len() <= self.inline_max {
             self.append_owed()?;
             return self.append(Kind::Data, &[payload]);
@@ -430,7 +330,6 @@ impl WallSender {
             length: U64::new(place.length),
         };
         self.batch_blocks.push(place.id);
-        self.counters.add(sending::BLOBS, 1);
         // There is room: asked above.
         let _ = self.append(Kind::Blob, &[body.as_bytes()]);
         Ok(())
@@ -467,72 +366,6 @@ impl WallSender {
         self.counters.add(sending::BYTES, len as u64);
     }
 
-    /// Makes the open batch visible and wakes the receiver if it sleeps.
-    #[inline]
-    pub(super) fn publish(&mut self) -> Result<(), Unsent> {
-        let was_rung = self.records_waker.look_early();
-        if was_rung {
-            self.ring();
-        }
-        self.producer.publish();
-        self.batch_blocks.clear();
-        self.growth.told();
-        let woken = match self.records_waker.look() {
-            Wake::No => {
-                self.unheard += 1;
-                if self.unheard >= UNHEARD_MAX { self.listen_for_life() } else { Ok(()) }
-            }
-            Wake::Rung if was_rung => Ok(()),
-            other => self.wake(other),
-        };
-        self.producer.zero_ahead();
-        woken
-    }
-
-    #[cold]
-    fn ring(&mut self) {
-        self.wall.ring(Sleeping::ForRecords);
-        self.unheard = 0;
-        self.counters.add(sending::BELLS, 1);
-        self.rung_at = Some(Instant::now());
-    }
-
-    #[cold]
-    fn wake(&mut self, wake: Wake) -> Result<(), Unsent> {
-        match wake {
-            Wake::Ring => self.ring(),
-            Wake::Rung => {
-                // It was rung and has not come for the next message yet: busy, stopped or dead.
-                if self.rung_at.is_none_or(|then| then.elapsed() >= RUNG_TIME_MAX) {
-                    self.rung_at = Some(Instant::now());
-                    return self.listen_for_life();
-                }
-            }
-            Wake::Gone => {
-                self.end = Some(Closed::Finished);
-                return Err(Unsent::Closed(Closed::Finished));
-            }
-            Wake::No | Wake::Quiet => {}
-        }
-        Ok(())
-    }
-
-    /// Whether the neighbour has consumed anything lately, or at least lives.
-    #[cold]
-    fn listen_for_life(&mut self) -> Result<(), Unsent> {
-        let consumed = self.wall.glance().0[0];
-        if consumed != self.heard_at {
-            (self.heard_at, self.unheard) = (consumed, 0);
-            return Ok(());
-        }
-        self.unheard %= UNHEARD_MAX;
-        if self.wall.is_neighbour_gone() {
-            self.end = Some(Wall::disconnected());
-            return Err(Unsent::Closed(Wall::disconnected()));
-        }
-        Ok(())
-    }
-
     /// Forgets what was appended but not published.
     pub(super) fn roll_back(&mut self) {
         self.producer.abort();
@@ -549,7 +382,10 @@ impl WallSender {
             // Blocks of the open batch cannot come home: the neighbour has not seen them.
             let out = self.slab.out() - self.batch_blocks.len() as u64;
             match self.reclaimer.next(out) {
-                Ok(None) => return Ok(()),
+                Ok(None) => {
+                    self.counters.set(sending::BLOCKS_OUT, self.slab.out());
+                    return Ok(());
+                }
                 Ok(Some(id)) => {
                     if let Err(violation) = self.slab.reclaim(id) {
                         return Err(self.violated(violation));
@@ -563,11 +399,15 @@ impl WallSender {
     /// No room; from a neighbour that has left, none will come.
     #[cold]
     pub(super) fn no_room(&mut self) -> Unsent {
-        if !self.records_waker.is_gone() {
-            return Unsent::Full;
+        if self.records_waker.is_gone() {
+            self.end = Some(Closed::Finished);
+            return Unsent::Closed(Closed::Finished);
         }
-        self.end = Some(Closed::Finished);
-        Unsent::Closed(Closed::Finished)
+        // One who only tries never waits, and would never learn of a death.
+        match self.ask_in_time() {
+            Ok(()) => Unsent::Full,
+            Err(unsent) => unsent,
+        }
     }
 
     pub(super) fn violated(&self, violation: Violation) -> Unsent {

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The program under test: started, talked to, and ended whatever happens.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The program, to be given arguments.
+pub fn partywall(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_partywall"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs the program to its end.
+pub fn run(arguments: &[&str]) -> Output {
+    let child = partywall(arguments).spawn().expect("the program starts");
+    Running(child).finish()
+}
+
+/// A process that does not outlive the test.
+pub struct Running(pub Child);
+
+impl Running {
+    pub fn start(command: &mut Command) -> Self {
+        Self(command.spawn().expect("the program starts"))
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.0.try_wait().expect("a child of ours") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the program does not end");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The exit code.
+    pub fn code(&mut self) -> i32 {
+        self.wait().code().expect("no signal")
+    }
+
+    /// Waits for its end, with all that it printed.
+    pub fn finish(mut self) -> Output {
+        let stdout = self.0.stdout.take().map(drain);
+        let stderr = self.0.stderr.take().map(drain);
+        let status = self.wait();
+        let text = |thread: Option<thread::JoinHandle<Vec<u8>>>| {
+            thread.map_or_else(Vec::new, |thread| thread.join().expect("readable"))
+        };
+        Output { status, stdout: text(stdout), stderr: text(stderr) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A listening `partywall listen`, and where to connect to.
+pub struct Listening {
+    pub process: Running,
+    pub address: String,
+    /// What comes after the address on stderr.
+    pub stderr: BufReader<ChildStderr>,
+}
+
+impl Listening {
+    /// Starts `partywall listen`; stdin is as `stdin` says.
+    pub fn start(arguments: &[&str], stdin: Stdio) -> Self {
+        let arguments = [&["listen"], arguments].concat();
+        let mut process = Running::start(partywall(&arguments).stdin(stdin));
+        let mut stderr = BufReader::new(process.0.stderr.take().expect("piped"));
+        let address = announced(&mut stderr);
+        Self { process, address, stderr }
+    }
+
+    pub fn stdout(&mut self) -> ChildStdout {
+        self.process.0.stdout.take().expect("piped, and taken once")
+    }
+}
+
+/// The address in the next line.
+pub fn announced(from: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    from.read_line(&mut line).expect("readable");
+    let address = line.strip_prefix("listening on ");
+    address.unwrap_or_else(|| panic!("says {line:?}")).trim_end().to_owned()
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn drain(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).expect("readable");
+        bytes
+    })
+}
+
+/// Whatever is started here ends long before.
+pub const PATIENCE: Duration = Duration::from_secs(120);
