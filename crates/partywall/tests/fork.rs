@@ -6,7 +6,9 @@
 
 mod support_two;
 
-use partywall::{Closed, Fault, Listener, RecvError, SendError};
+use partywall::{
+    AcceptError, Channel, Closed, Fault, Listener, RecvError, SendError, TryRecvError, TrySendError,
+};
 use std::time::{Duration, Instant};
 use support_two::{Kind, Second, pattern, soon, variable};
 
@@ -63,6 +65,70 @@ fn a_child_gets_a_clear_error_and_harms_nobody() {
             assert_eq!(client.recv().unwrap(), pattern(70_000, seed));
         }
     }
+}
+
+/// The uses that do not fail as they must, by number.
+fn misuses(channel: &mut Channel) -> Vec<usize> {
+    let at_once = Instant::now();
+    let is_sent = |result| matches!(result, Err(SendError::Fault(Fault::Forked)));
+    let is_received = |result: Result<_, _>| matches!(result, Err(RecvError::Fault(Fault::Forked)));
+    let is_batched = is_sent(channel.sender().batch().send(b"x"));
+    let uses = [
+        is_sent(channel.send(b"x")),
+        is_sent(channel.send_deadline(&[1; 5000], at_once)),
+        matches!(channel.try_send(b"x"), Err(TrySendError::Fault(Fault::Forked))),
+        is_sent(channel.sender().send_with(4, |_| ())),
+        is_sent(channel.reserve(10).map(drop)),
+        is_sent(channel.reserve(10_000).map(drop)),
+        is_batched,
+        matches!(channel.sender().arm(), Err(Fault::Forked)),
+        matches!(channel.sender().trim(), Err(TrySendError::Fault(Fault::Forked))),
+        is_received(channel.recv().map(drop)),
+        is_received(channel.recv_deadline(at_once).map(drop)),
+        is_received(channel.recv_ref().map(drop)),
+        matches!(channel.try_recv(), Err(TryRecvError::Fault(Fault::Forked))),
+        matches!(channel.receiver().arm(), Err(Fault::Forked)),
+    ];
+    (0..uses.len()).filter(|index| !uses[*index]).collect()
+}
+
+#[test]
+fn no_verb_works_in_a_child() {
+    for kind in Kind::ALL {
+        let (mut client, mut server) = kind.pair(|config| config);
+        client.send(b"unread").unwrap();
+        for channel in [&mut client, &mut server] {
+            assert!(in_a_fork(|| misuses(channel).is_empty()), "{}", kind.name());
+        }
+        let (sender, mut receiver) = client.split();
+        let mut shared = Some(sender.shared());
+        assert!(
+            in_a_fork(|| {
+                let shared = shared.take().unwrap();
+                matches!(shared.send(b"x"), Err(SendError::Fault(Fault::Forked)))
+                    && matches!(shared.try_send(b"x"), Err(TrySendError::Fault(Fault::Forked)))
+            }),
+            "{}",
+            kind.name()
+        );
+        shared.as_ref().unwrap().send(b"still open").unwrap();
+        server.send(b"and back").unwrap();
+        assert_eq!(server.recv().unwrap(), b"unread");
+        assert_eq!(server.recv().unwrap(), b"still open");
+        assert_eq!(receiver.recv().unwrap(), b"and back");
+    }
+}
+
+#[test]
+fn a_listener_in_a_child_says_so_and_leaves_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("app.sock");
+    let mut listener = Some(Listener::bind(format!("unix:{}", path.display())).unwrap());
+    assert!(in_a_fork(|| {
+        let mut inherited = listener.take().unwrap();
+        matches!(inherited.try_accept(), Err(AcceptError::Forked))
+    }));
+    assert!(path.exists());
 }
 
 #[test]
@@ -124,7 +190,8 @@ fn a_surviving_child_does_not_hide_the_death_of_its_parent() {
     if variable(ADDRESS).is_some() {
         return;
     }
-    for kind in [Kind::Wall, Kind::Isolated, Kind::Unix] {
+    let kinds = [Kind::Wall, Kind::Isolated, Kind::Unix];
+    for (kind, is_sending) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let mut listener = Listener::bind_with(kind.address(), &kind.config()).unwrap();
         let address = listener.local_address().to_string();
         let variables = [(ADDRESS, &address[..]), (KIND, kind.name())];
@@ -132,7 +199,14 @@ fn a_surviving_child_does_not_hide_the_death_of_its_parent() {
         let mut channel = listener.accept_deadline(soon()).unwrap();
         assert_eq!(channel.recv_deadline(soon()).unwrap(), b"forked");
         drop(second);
-        let end = channel.recv_deadline(Instant::now() + Duration::from_secs(1));
+        let in_time = Instant::now() + Duration::from_secs(1);
+        if is_sending {
+            let sent = || channel.send_deadline(&[7; 700], in_time).err();
+            let end = std::iter::repeat_with(sent).flatten().next();
+            assert!(matches!(end, Some(SendError::Closed(_))), "{}: {end:?}", kind.name());
+            continue;
+        }
+        let end = channel.recv_deadline(in_time);
         let is_end = matches!(end, Err(RecvError::Closed(Closed::Disconnected)));
         assert!(is_end, "{}: {end:?}", kind.name());
     }
