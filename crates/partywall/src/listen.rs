@@ -28,6 +28,8 @@ use std::time::Instant;
 
 const LISTENING: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
+/// So many new connections in one go at most; the others are looked at before the next.
+const ADMITTED_MAX: usize = 64;
 
 /// Where connections are accepted.
 ///
@@ -211,10 +213,12 @@ impl Listener {
         result
     }
 
-    /// Takes new connections, as many as may be under way.
+    /// Takes new connections, as many as may be under way, but not without end where each fails at once.
     fn admit(&mut self) -> Result<(), AcceptError> {
-        // So many in one go at most: those who leave at once make room for others without end.
-        for _ in self.under_way..self.config.handshakes_max {
+        for _ in 0..ADMITTED_MAX {
+            if self.under_way >= self.config.handshakes_max {
+                break;
+            }
             let Some(socket) = self.socket.accept()? else { break };
             let deadline = deadline_after(self.config.handshake_timeout);
             let begun = Pending::begin(socket, &self.config, self.geometry, true);

@@ -59,10 +59,14 @@ pub struct Producer {
     first_word: u64,
     /// Up to here lines were fetched for writing.
     fetched: Position,
+    /// The slots from `tail` to here begin with 0 already: zeroed ahead, or never written.
+    clean: Position,
 }
 
 /// How far ahead [`Producer::fetch_ahead`] fetches: as many lines as a processor fetches at a time.
 const AHEAD_BYTES: u64 = 16 * SLOT_BYTES;
+/// How far ahead slots are zeroed: two small records. Their lines were fetched long before.
+const CLEAN_BYTES: u64 = 4 * SLOT_BYTES;
 
 impl Producer {
     /// Takes over a ring of zeroed memory; `neighbour` is the control page of the other half.
@@ -81,6 +85,8 @@ impl Producer {
             tail: Position(0),
             first_word: 0,
             fetched: Position(0),
+            // Fresh memory is zero for a whole lap.
+            clean: Position(size.bytes()),
         }
     }
 
@@ -178,7 +184,10 @@ impl Producer {
         if self.tail == self.published {
             return;
         }
-        self.zero_next_slot();
+        if self.tail >= self.clean {
+            self.zero_slot(self.tail);
+            self.clean = self.tail.plus(SLOT_BYTES);
+        }
         // ORDER (in `OwnMem::publish`): Release, so a consumer that sees this word sees every
         // record of the batch and the zero behind it.
         let start = self.offset(self.published);
@@ -187,24 +196,42 @@ impl Producer {
         self.first_word = 0;
     }
 
-    /// Lets the processor fetch the lines that the next records will be written to, for writing: the
-    /// consumer's copies of them, from the last lap, would otherwise hold up each commit.
+    /// Prepares the slots that the next records will take: has the processor fetch their lines for
+    /// writing, and zeroes the beginnings of the nearest.
     ///
-    /// A hint, nothing more; to be called once the consumer was told.
+    /// Purely to save time: the consumer's copies of these lines, from the last lap, would otherwise
+    /// hold up each commit, and [`publish`](Self::publish) zeroes what was not zeroed here. To be called
+    /// once the consumer was told.
     #[inline]
-    pub fn fetch_ahead(&mut self) {
-        let wanted = self.tail.plus(AHEAD_BYTES);
+    pub fn prepare_ahead(&mut self) {
+        if self.tail != self.published {
+            return;
+        }
+        let end = self.consumed.plus(self.size.bytes());
         let mut slot = self.fetched.max(self.tail);
-        while slot < wanted && slot.plus(SLOT_BYTES).since(self.consumed) <= self.size.bytes() {
+        let wanted = self.tail.plus(AHEAD_BYTES);
+        while slot < wanted && slot < end {
             self.ring.prefetch_for_write(self.offset(slot));
             slot = slot.plus(SLOT_BYTES);
         }
         self.fetched = slot;
+        let mut slot = self.clean.max(self.tail);
+        let wanted = self.tail.plus(CLEAN_BYTES);
+        while slot < wanted && slot < end {
+            self.zero_slot(slot);
+            slot = slot.plus(SLOT_BYTES);
+        }
+        self.clean = slot;
     }
 
     /// Forgets the open batch: the consumer never learns of it.
     #[inline]
     pub fn abort(&mut self) {
+        if self.tail != self.published {
+            // The batch's first slot still begins with 0: its word was held back. Its other records,
+            // and payload, lie in the slots behind.
+            self.clean = self.published.plus(SLOT_BYTES);
+        }
         self.tail = self.published;
         self.first_word = 0;
     }
@@ -294,13 +321,14 @@ impl Producer {
         self.ring.store(offset + 8, record::word1(len, stream));
     }
 
-    /// The consumer looks at this slot next; it must find nothing there (SPEC 4.5).
+    /// The consumer will look at this slot before anything is published there; it must find nothing
+    /// (SPEC 4.5).
     #[inline]
-    fn zero_next_slot(&mut self) {
+    fn zero_slot(&mut self, slot: Position) {
         #[cfg(not(partywall_fault = "no_zero_next_slot"))]
         {
-            let next = self.offset(self.tail);
-            self.ring.store(next, 0);
+            let offset = self.offset(slot);
+            self.ring.store(offset, 0);
         }
     }
 

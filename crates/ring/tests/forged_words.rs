@@ -69,7 +69,7 @@ impl Run {
     fn publish(&mut self) {
         self.producer.publish();
         if self.sent.len() % 3 != 0 {
-            self.producer.fetch_ahead();
+            self.producer.prepare_ahead();
         }
         self.sent.extend(self.open.drain(..));
     }

@@ -45,7 +45,7 @@ fn run(ring_bytes: u64, warm_up: Batch, batches: &'static [Batch]) {
                 number += 1;
             }
             producer.publish();
-            producer.fetch_ahead();
+            producer.prepare_ahead();
         }
     });
     for (number, words) in (first..).zip(batches.iter().copied().flatten()) {

@@ -132,13 +132,14 @@ proptest! {
         // The highest claim that was possible; the producer may have believed it.
         let mut highest = 0;
         for (len, is_published, progress) in steps {
+            // Before the claim, which is judged by what was published then.
+            if producer.open_bytes() + 256 > size.batch_max() {
+                producer.publish();
+            }
             let published = producer.published().0;
             let claim = progress.of(highest, published);
             control.store(0, claim);
             let is_possible = claim <= published && claim % 64 == 0;
-            if producer.open_bytes() + 256 > size.batch_max() {
-                producer.publish();
-            }
             match producer.append(Kind::Data, 0, &vec![1; len]) {
                 Ok(()) => {}
                 Err(AppendError::Full) => prop_assert!(is_possible),

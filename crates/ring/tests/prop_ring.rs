@@ -89,7 +89,7 @@ impl Run {
             Step::Publish => {
                 self.producer.publish();
                 if self.model.tail % 128 == 0 {
-                    self.producer.fetch_ahead();
+                    self.producer.prepare_ahead();
                 }
                 self.model.published = self.model.tail;
                 self.model.queue.extend(self.model.open.drain(..));

@@ -197,3 +197,35 @@ fn is_gone(error: &io::Error) -> bool {
         BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Closed;
+    use crate::peer::Trust;
+    use crate::transport::{Progress, Unsent};
+
+    #[test]
+    fn nothing_follows_a_message_that_broke_off() {
+        let (socket, other) = Socket::pair().unwrap();
+        let peer = Peer { credentials: None, trust: Trust::Isolated, label: "other".into() };
+        let guard = ForkGuard::current();
+        let (message_max, peer_message_max) = (64 << 20, 64 << 20);
+        let parts = Parts { socket, peer, process: None, guard, message_max, peer_message_max };
+        let (mut sender, receiver) = assemble(parts, &Config::default()).unwrap();
+        let (payload, mut progress) = (vec![1; 32 << 20], Progress::default());
+        assert!(matches!(sender.send_on(&payload, &mut progress), Err(Unsent::Full)));
+        assert!(progress.started && progress.sent < payload.len());
+        // Whoever sent it gives up in disorder; its rest would be expected next.
+        let after = sender.try_send(b"another");
+        assert!(matches!(after, Err(Unsent::Closed(Closed::Disconnected))), "{after:?}");
+        assert!(matches!(sender.flush(), Err(Unsent::Closed(Closed::Disconnected))));
+        sender.close();
+        let (mut bytes, mut arrived) = (vec![0; 1 << 20], 0);
+        while let Ok(count @ 1..) = other.read(&mut bytes, false) {
+            arrived += count;
+        }
+        assert_eq!(arrived, progress.sent);
+        drop(receiver);
+    }
+}

@@ -47,7 +47,7 @@ impl WallSender {
             Wake::Rung if was_rung => Ok(()),
             other => self.wake(other),
         };
-        self.producer.fetch_ahead();
+        self.producer.prepare_ahead();
         woken
     }
 
