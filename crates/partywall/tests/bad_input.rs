@@ -190,7 +190,7 @@ fn no_permission() {
     let directory = place.path("");
     std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o755)).unwrap();
     let _listener = Listener::bind(place.address("private")).unwrap();
-    std::fs::set_permissions(place.path("private"), PermissionsExt::from_mode(0o000)).unwrap();
+    std::fs::set_permissions(place.path("private"), PermissionsExt::from_mode(0o0)).unwrap();
     let Some(text) = answer(shell, "connect", &place.address("private")) else {
         return println!("skipped: this test program cannot be run by another user");
     };
@@ -198,7 +198,7 @@ fn no_permission() {
 
     std::fs::create_dir(place.path("closed")).unwrap();
     let _inner = Listener::bind(place.address("closed/inner")).unwrap();
-    std::fs::set_permissions(place.path("closed"), PermissionsExt::from_mode(0o000)).unwrap();
+    std::fs::set_permissions(place.path("closed"), PermissionsExt::from_mode(0o0)).unwrap();
     let text = answer(shell, "connect", &place.address("closed/inner")).unwrap();
     says(&text, &["no permission to connect", "its directories must admit"]);
     let text = answer(shell, "bind", &place.address("closed/other")).unwrap();
