@@ -69,9 +69,9 @@ impl Plan {
         plan.add(Cell::new(Scenario::Ping, TransportName::FloorEventfd, EVENTFD_SIZE), ms(60));
         for size in [8, 512, 64 << 10, 4 << 20] {
             let others = [TransportName::Uds, TransportName::Tcp, TransportName::FloorSpin];
-            plan.add(ours(Scenario::Ping, size, WaitName::Adaptive), ms(40));
+            plan.add(ours(Scenario::Ping, size, WaitName::Adaptive), ms(30));
             for transport in others {
-                plan.add(Cell::new(Scenario::Ping, transport, size), ms(40));
+                plan.add(Cell::new(Scenario::Ping, transport, size), ms(30));
             }
         }
         for size in [TINY, BLOCK] {
