@@ -205,6 +205,12 @@ impl Deref for MessageRef<'_> {
     }
 }
 
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for MessageRef<'_> {
+    fn eq(&self, other: &T) -> bool {
+        **self == *other.as_ref()
+    }
+}
+
 impl Drop for MessageRef<'_> {
     #[inline]
     fn drop(&mut self) {

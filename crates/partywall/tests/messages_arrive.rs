@@ -80,7 +80,7 @@ fn by_reservation_and_by_reference() {
         });
         for (index, len) in SIZES.into_iter().enumerate() {
             let message = receiver.recv_ref().unwrap();
-            assert!(*message == payload(len, index as u64)[..], "{len} bytes");
+            assert!(message == payload(len, index as u64), "{len} bytes");
         }
         writer.join().unwrap();
         assert!(matches!(receiver.recv(), Err(RecvError::Closed(Closed::Finished))));
