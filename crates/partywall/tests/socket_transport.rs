@@ -29,20 +29,16 @@ fn within(time: Duration) -> Instant {
 const MIB: usize = 1 << 20;
 
 #[test]
-fn a_large_message_arrives_in_reasonable_time() {
+fn a_large_message_arrives_before_the_deadline() {
     for kind in [Kind::Tcp, Kind::Unix] {
         let (mut client, mut server) = kind.pair(|config| config.memory_max(200 << 20));
         let bytes = pattern(128 * MIB, 7);
-        let started = Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| client.send(&bytes).unwrap());
             let message = server.recv_deadline(soon()).unwrap();
             assert_eq!(message.len(), bytes.len());
             assert!(is_pattern(&message, 7), "{}", kind.name());
         });
-        let took = started.elapsed();
-        println!("{}: 128 MiB in {took:?}", kind.name());
-        assert!(took < Duration::from_secs(20), "{}: {took:?}", kind.name());
     }
 }
 
