@@ -11,6 +11,7 @@
 //! came. Waiting is the same for all: glance, attempt, and wait until the glance would differ.
 
 pub(crate) mod socket;
+mod standing;
 pub(crate) mod wall;
 
 use crate::error::{Closed, Fault, SendError, TooLarge, TrySendError};

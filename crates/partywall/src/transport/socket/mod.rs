@@ -21,13 +21,14 @@ use crate::config::Config;
 use crate::error::Fault;
 use crate::peer::Peer;
 use crate::transport::has_passed;
+use crate::transport::standing::Standing;
 use partywall_layout::Violation;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::socket::Family;
 use partywall_sys::{EpollSet, ForkGuard, PidFd, Socket};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Payloads up to this many bytes SHOULD be sent as DATA (SPEC 8.2).
@@ -45,8 +46,7 @@ const PROCESS: u64 = 1;
 /// What both ends of one side share.
 #[derive(Debug)]
 pub(crate) struct Line {
-    guard: ForkGuard,
-    peer: Peer,
+    standing: Standing,
     socket: Socket,
     /// Unix only: a forked child of a dead peer may keep its socket open.
     process: Option<PidFd>,
@@ -58,7 +58,6 @@ pub(crate) struct Line {
     message_max: u64,
     /// The longest message the other side receives.
     peer_message_max: u64,
-    violation: OnceLock<Violation>,
     ends_open: Mutex<u8>,
 }
 
@@ -86,15 +85,13 @@ pub(crate) fn assemble(
         room.add(process, EventFlags::IN, PROCESS)?;
     }
     let line = Arc::new(Line {
-        guard,
-        peer,
+        standing: Standing::new(guard, peer),
         socket,
         process,
         records,
         room,
         message_max,
         peer_message_max,
-        violation: OnceLock::new(),
         ends_open: Mutex::new(2),
     });
     Ok((SocketSender::new(Arc::clone(&line), config), SocketReceiver::new(line)))
@@ -111,24 +108,11 @@ impl Line {
 
     #[inline]
     fn check(&self) -> Result<(), Fault> {
-        if self.guard.is_child() {
-            return Err(Fault::Forked);
-        }
-        match self.violation.get() {
-            None => Ok(()),
-            Some(violation) => Err(self.fault(*violation)),
-        }
+        self.standing.check()
     }
 
-    #[cold]
     fn violated(&self, violation: Violation) -> Fault {
-        let first = *self.violation.get_or_init(|| violation);
-        let _ = self.socket.shutdown_both();
-        self.fault(first)
-    }
-
-    fn fault(&self, violation: Violation) -> Fault {
-        Fault::Violation { peer: self.peer.to_string(), violation }
+        self.standing.violated(violation, &self.socket)
     }
 
     /// Sleeps until there may be room; whether the other process died.

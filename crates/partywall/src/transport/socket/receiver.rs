@@ -247,7 +247,7 @@ impl SocketReceiver {
 
     /// The other side learns of it by its next write, as far as the kernel tells it.
     pub(crate) fn close(&mut self) {
-        if self.line.guard.is_owner() {
+        if self.line.standing.guard.is_owner() {
             self.line.stop_receiving();
             self.make_room();
             self.line.depart();

@@ -53,7 +53,7 @@ impl WallSender {
 
     /// Forgets the open batch.
     pub(crate) fn abort_batch(&mut self) {
-        if self.wall.guard.is_owner() {
+        if self.wall.standing.guard.is_owner() {
             self.roll_back();
         }
     }

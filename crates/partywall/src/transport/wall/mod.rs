@@ -36,6 +36,7 @@ use crate::error::{Closed, Fault};
 use crate::half::{OwnHalf, PeerHalf};
 use crate::peer::{Peer, Trust};
 use crate::transport::Glance;
+use crate::transport::standing::Standing;
 use beside::{Beside, News};
 use door::{Door, Woken};
 use partywall_layout::Violation;
@@ -46,14 +47,13 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Bell, ForkGuard, PidFd, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// What both ends of one side, and its views, share.
 #[derive(Debug)]
 pub(crate) struct Wall {
-    guard: ForkGuard,
-    peer: Peer,
+    standing: Standing,
     limits: Limits,
     socket: Socket,
     /// `None` where the kernel or the namespaces have none: then the socket tells alone.
@@ -68,7 +68,6 @@ pub(crate) struct Wall {
     beside: Mutex<Beside>,
     releaser: Mutex<Releaser>,
     room_waker: Waker,
-    violation: OnceLock<Violation>,
     /// How many of our two ends are open.
     ends_open: Mutex<u8>,
 }
@@ -139,8 +138,7 @@ pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(WallSender,
     let room = Door::new(own_bells.1, &socket, process.as_ref(), is_byte)?;
     let control = neighbour.control.clone();
     let wall = Arc::new(Wall {
-        guard,
-        peer,
+        standing: Standing::new(guard, peer),
         socket,
         process,
         bells,
@@ -150,7 +148,6 @@ pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(WallSender,
         releaser: Mutex::new(Releaser::new(own.release_ring, own.released)),
         room_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
         limits,
-        violation: OnceLock::new(),
         ends_open: Mutex::new(2),
         neighbour: control,
     });
@@ -187,36 +184,21 @@ impl Wall {
     /// Whether this is a forked child: our half is not mapped here.
     #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
-        self.guard.is_child()
+        self.standing.guard.is_child()
     }
 
     /// Our own process, not a forked child of it, and nothing untrue was heard from the neighbour.
     #[inline]
     fn check(&self) -> Result<(), Fault> {
-        if self.guard.is_child() {
-            return Err(Fault::Forked);
-        }
-        match self.violation.get() {
-            None => Ok(()),
-            Some(violation) => Err(self.fault(*violation)),
-        }
+        self.standing.check()
     }
 
-    /// Ends the connection because the neighbour broke a rule.
-    #[cold]
     fn violated(&self, violation: Violation) -> Fault {
-        let first = *self.violation.get_or_init(|| violation);
-        // The neighbour may be gone already.
-        let _ = self.socket.shutdown_both();
-        self.fault(first)
-    }
-
-    fn fault(&self, violation: Violation) -> Fault {
-        Fault::Violation { peer: self.peer.to_string(), violation }
+        self.standing.violated(violation, &self.socket)
     }
 
     fn is_isolated(&self) -> bool {
-        self.peer.trust == Trust::Isolated
+        self.standing.peer.trust == Trust::Isolated
     }
 
     /// What a waiter for room looks at.
@@ -253,7 +235,7 @@ impl Wall {
 
     /// Gives a block back to the neighbour.
     pub(crate) fn release(&self, block: u64) {
-        if self.guard.is_child() {
+        if self.standing.guard.is_child() {
             return;
         }
         lock(&self.releaser).release(block);

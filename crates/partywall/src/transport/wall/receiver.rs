@@ -273,7 +273,7 @@ impl WallReceiver {
 
     /// Tells the sender that nobody receives any more.
     pub(crate) fn close(&mut self) {
-        if self.wall.guard.is_child() {
+        if self.wall.standing.guard.is_child() {
             return;
         }
         self.sleeper.leave();

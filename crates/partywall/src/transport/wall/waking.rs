@@ -122,7 +122,7 @@ impl WallSender {
     }
 
     pub(crate) fn disarm(&mut self) {
-        if self.wall.guard.is_owner() {
+        if self.wall.standing.guard.is_owner() {
             self.sleeper.disarm();
         }
     }
@@ -134,10 +134,10 @@ impl WallSender {
 
     /// Tells the receiver that no more will come. Done once, by whoever drops the end.
     pub(crate) fn close(&mut self) {
-        if self.wall.guard.is_child() {
+        if self.wall.standing.guard.is_child() {
             return;
         }
-        if self.wall.violation.get().is_none() {
+        if !self.wall.standing.is_violated() {
             self.roll_back();
             if self.owes_abort && self.append(Kind::FragmentAbort, &[]).is_ok() {
                 self.producer.publish();
