@@ -90,3 +90,24 @@ fn room_that_came_before_it_was_asked_for_is_seen() {
     assert_eq!(sender.arm().unwrap(), Armed::Ready);
     sender.try_send(&[7; 1000]).unwrap();
 }
+
+/// What was received counts as sent, however soon after it the receiver left: only the next message is
+/// told of that.
+#[test]
+fn a_message_that_was_received_was_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}/brief.sock", directory.path().display());
+    let mut listener = partywall::Listener::bind(&address).unwrap();
+    for _ in 0..500 {
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut channel = partywall::connect(&address).unwrap();
+                channel.recv().unwrap()
+            });
+            let mut channel = listener.accept().unwrap();
+            channel.send(b"brief").unwrap();
+            assert_eq!(reader.join().unwrap(), b"brief");
+            assert!(matches!(channel.send(b"late"), Err(partywall::SendError::Closed(_))));
+        });
+    }
+}

@@ -121,14 +121,14 @@ impl Waker {
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
-    /// Before publishing: whether the neighbour sleeps and can be rung at once, so that it wakes up
-    /// while we still write. [`look`](Self::look) must follow the publishing all the same: only that
-    /// proves that no wake-up is lost.
+    /// Before publishing, or even writing: whether the neighbour sleeps and can be rung at once, so
+    /// that it wakes up while we still write. [`look`](Self::look) must follow the publishing all the
+    /// same: only that proves that no wake-up is lost.
     #[inline]
     #[must_use]
-    pub fn look_early(&self) -> bool {
+    pub fn look_early(&self) -> Wake {
         let word = self.neighbour.peek(self.offset);
-        word != 0 && word & QUIET == 0 && self.claim(word) == Wake::Ring
+        if word == 0 { Wake::No } else { self.decide(word) }
     }
 
     /// As [`look`](Self::look), but rings quiet sleepers too: for one who is about to wait for them.

@@ -144,7 +144,7 @@ impl Writer {
                 Err(AppendError::Violation(violation)) => panic!("{violation}"),
             }
         }
-        if self.rings_early && self.records.waker.look_early() {
+        if self.rings_early && self.records.waker.look_early() == Wake::Ring {
             self.records.bell.ring();
         }
         self.producer.publish();

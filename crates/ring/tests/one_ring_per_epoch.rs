@@ -28,7 +28,7 @@ fn each_sleep_is_rung_once() {
         assert_eq!(waker.look(), Wake::Ring);
         assert_eq!(waker.look(), Wake::Rung);
         assert_eq!(waker.look_insistently(), Wake::Rung);
-        assert!(!waker.look_early());
+        assert_ne!(waker.look_early(), Wake::Ring);
         sleeper.disarm();
         assert_eq!(waker.look(), Wake::No);
     }
@@ -39,14 +39,14 @@ fn each_sleep_is_rung_once() {
 #[test]
 fn an_early_ring_is_the_ring_of_its_epoch() {
     let (mut sleeper, waker) = sides();
-    assert!(!waker.look_early());
+    assert_ne!(waker.look_early(), Wake::Ring);
     sleeper.arm(false);
-    assert!(waker.look_early());
+    assert_eq!(waker.look_early(), Wake::Ring);
     assert_eq!(waker.look(), Wake::Rung);
     sleeper.arm(false);
     assert_eq!(waker.look(), Wake::Ring);
     sleeper.leave();
-    assert!(!waker.look_early());
+    assert_ne!(waker.look_early(), Wake::Ring);
 }
 
 /// Two sleeps with no look in between are two sleeps, even without waking up.
@@ -66,7 +66,7 @@ fn a_quiet_sleeper_is_rung_by_who_insists() {
         sleeper.arm(true);
         assert_eq!(waker.look(), Wake::Quiet);
         assert_eq!(waker.look(), Wake::Quiet);
-        assert!(!waker.look_early());
+        assert_ne!(waker.look_early(), Wake::Ring);
         assert_eq!(waker.look_insistently(), Wake::Ring);
         assert_eq!(waker.look_insistently(), Wake::Rung);
         assert_eq!(waker.look(), Wake::Quiet);

@@ -56,6 +56,8 @@ pub(crate) struct WallSender {
     pub(super) heard_at: u64,
     /// When it was rung last.
     pub(super) rung_at: Option<Instant>,
+    /// It was rung for what is not published yet.
+    pub(super) has_rung_early: bool,
 }
 
 /// What a sending end is made of.
@@ -97,6 +99,7 @@ impl WallSender {
             unheard: 0,
             heard_at: 0,
             rung_at: None,
+            has_rung_early: false,
             wall,
         }
     }
@@ -109,6 +112,9 @@ impl WallSender {
     #[inline]
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         self.check()?;
+        if payload.len() <= self.inline_max {
+            self.ring_early()?;
+        }
         let sent = self.add(payload);
         self.finish(sent, payload.len())
     }
@@ -136,6 +142,7 @@ impl WallSender {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), Unsent> {
+        self.ring_early()?;
         self.is_filling = true;
         let added = self.producer.append_with(Kind::Data, 0, len, fill);
         self.is_filling = false;
@@ -157,8 +164,7 @@ impl WallSender {
             return self.send_fragments(payload, progress);
         }
         if self.policy != BackPressure::Overflow || payload.len() <= self.inline_max {
-            let sent = self.add(payload);
-            return self.finish(sent, payload.len());
+            return self.try_send(payload);
         }
         match self.allocate(payload.len()) {
             Ok(mut block) => {

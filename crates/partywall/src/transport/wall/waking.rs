@@ -2,7 +2,7 @@
 //! When a sender rings, how it declares that it sleeps, and how it learns that nobody listens.
 //!
 //! ```text
-//!   look early ── asleep, not rung? ring ─▶ publish ─▶ fence ─▶ look ── asleep, not rung? ring
+//!   look early ── asleep, not rung? ring ─▶ write, publish ─▶ fence ─▶ look ── asleep, not rung? ring
 //!   no sign of life: rung and no answer for 5 ms, or 256 commits without progress ─▶ ask the system
 //! ```
 //!
@@ -24,13 +24,36 @@ const UNHEARD_MAX: u32 = 256;
 const RUNG_TIME_MAX: Duration = Duration::from_millis(5);
 
 impl WallSender {
+    /// Wakes a sleeping receiver before there is anything to see: by the time it has woken up, there is.
+    /// Where nobody will ever look again, nothing is sent.
+    #[inline]
+    pub(super) fn ring_early(&mut self) -> Result<(), Unsent> {
+        match self.records_waker.look_early() {
+            Wake::Ring => {
+                self.ring();
+                self.has_rung_early = true;
+                Ok(())
+            }
+            Wake::Gone => Err(self.left()),
+            Wake::No | Wake::Rung | Wake::Quiet => Ok(()),
+        }
+    }
+
+    /// The receiver has left.
+    #[cold]
+    fn left(&mut self) -> Unsent {
+        self.end = Some(Closed::Finished);
+        Unsent::Closed(Closed::Finished)
+    }
+
     /// Makes the open batch visible and wakes the receiver if it sleeps.
     #[inline]
     pub(super) fn publish(&mut self) -> Result<(), Unsent> {
-        let was_rung = self.records_waker.look_early();
-        if was_rung {
-            self.ring();
+        if let Err(unsent) = self.ring_early() {
+            self.roll_back();
+            return Err(unsent);
         }
+        let was_rung = std::mem::take(&mut self.has_rung_early);
         self.producer.publish();
         if !self.batch_blocks.is_empty() {
             self.counters.add(sending::BLOBS, self.batch_blocks.len() as u64);
@@ -39,16 +62,20 @@ impl WallSender {
         }
         self.counters.set(sending::TAIL, self.producer.published().0);
         self.growth.told(self.producer.published());
-        let woken = match self.records_waker.look() {
+        // What is learned from here on of the receiver's end is for the next call to tell: this message
+        // may well have been received before.
+        match self.records_waker.look() {
             Wake::No => {
                 self.unheard += 1;
-                if self.unheard >= UNHEARD_MAX { self.listen_for_life() } else { Ok(()) }
+                if self.unheard >= UNHEARD_MAX {
+                    let _ = self.listen_for_life();
+                }
             }
-            Wake::Rung if was_rung => Ok(()),
+            Wake::Rung if was_rung => {}
             other => self.wake(other),
-        };
+        }
         self.producer.prepare_ahead();
-        woken
+        Ok(())
     }
 
     #[cold]
@@ -60,19 +87,17 @@ impl WallSender {
     }
 
     #[cold]
-    fn wake(&mut self, wake: Wake) -> Result<(), Unsent> {
+    fn wake(&mut self, wake: Wake) {
         match wake {
             Wake::Ring => self.ring(),
             // It was rung and has not come for the next message yet, or asked not to be rung: it may be
             // busy, stopped or dead.
-            Wake::Rung | Wake::Quiet => return self.ask_in_time(),
-            Wake::Gone => {
-                self.end = Some(Closed::Finished);
-                return Err(Unsent::Closed(Closed::Finished));
+            Wake::Rung | Wake::Quiet => {
+                let _ = self.ask_in_time();
             }
+            Wake::Gone => self.end = Some(Closed::Finished),
             Wake::No => {}
         }
-        Ok(())
     }
 
     /// Asks whether the neighbour lives, unless it was asked, or rung, a moment ago.
