@@ -32,6 +32,8 @@ pub(crate) struct Driver {
     pub(super) own: Vec<Slot>,
     pub(super) theirs: Vec<Slot>,
     pub(super) message_max: u64,
+    /// Somebody asked for something that is no record, or room is wanted: see to it in each turn.
+    is_called: bool,
     is_over: bool,
 }
 
@@ -72,14 +74,15 @@ impl Driver {
             room,
             own: Vec::new(),
             theirs: Vec::new(),
+            is_called: true,
             is_over: false,
         };
         (core, driver)
     }
 
     /// By whom to be called for when something is to be done that is no record.
-    pub(crate) fn register(&self, waker: &Waker) {
-        self.core.register_driver(waker);
+    pub(crate) fn register(&mut self, waker: &Waker) {
+        self.is_called |= self.core.register_driver(waker);
     }
 
     /// Hands on what is there.
@@ -101,9 +104,11 @@ impl Driver {
         if let Err(error) = met {
             return self.finish(error);
         }
-        self.tend();
-        if self.core.check().is_err() || self.core.is_abandoned() {
-            return self.leave();
+        if self.is_called {
+            self.tend();
+            if self.core.check().is_err() || self.core.is_abandoned() {
+                return self.leave();
+            }
         }
         if count > 0 { Turn::Busy } else { Turn::Idle }
     }
@@ -168,11 +173,11 @@ impl Driver {
         self.finish(SessionError::from(fault))
     }
 
-    /// Somebody waits for room, and there is some.
-    #[inline]
+    /// Somebody waits for room: tells them when there is some.
     fn tend(&mut self) {
         let outbox = self.core.outbox();
-        let must_wake = outbox.wants_room() && outbox.may_have_room();
+        self.is_called = outbox.wants_room();
+        let must_wake = self.is_called && outbox.may_have_room();
         self.core.leave_outbox(outbox);
         if must_wake {
             self.found_room();
@@ -186,6 +191,7 @@ impl Driver {
         }
         self.tell_streams();
         let drained = self.core.outbox().drain();
+        self.is_called = true;
         if matches!(drained, Err(Unsent::Full)) {
             return Turn::Idle;
         }

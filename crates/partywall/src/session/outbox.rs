@@ -76,15 +76,23 @@ impl Outbox {
         })
     }
 
-    /// One attempt to send something for `stream`, behind what is owed.
+    /// One attempt to send something for `stream`, behind what is owed and, if there is any, credit of
+    /// the other direction.
     #[inline]
-    pub(crate) fn send<T>(
+    pub(crate) fn send(
         &mut self,
         stream: u32,
-        mut attempt: impl FnMut(&mut SendWire) -> Result<T, Unsent>,
-    ) -> Result<T, Unsent> {
+        credit: Option<u64>,
+        mut attempt: impl FnMut(&mut SendWire) -> Result<(), Unsent>,
+    ) -> Result<(), Unsent> {
         self.flush()?;
-        self.wire.set_stream(stream);
+        let mut attempt = |wire: &mut SendWire| {
+            if let Some(credited) = credit {
+                write_record(wire, stream, OwedRecord::Credit(credited))?;
+            }
+            wire.set_stream(stream);
+            attempt(wire)
+        };
         match attempt(&mut self.wire) {
             Err(Unsent::Full) => self.attempt(|outbox| attempt(&mut outbox.wire)),
             other => other,
@@ -93,7 +101,7 @@ impl Outbox {
 
     /// Writes a record that is not a message, behind what is owed.
     pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
-        self.send(stream, |wire| {
+        self.send(stream, None, |wire| {
             wire.control(kind, stream, body)?;
             wire.publish()
         })
