@@ -37,6 +37,8 @@ mod table;
 mod table_rows;
 mod watchdog;
 
+use std::process::ExitCode;
+
 use anyhow::{Context, Result};
 use clap::Parser;
 
@@ -46,12 +48,24 @@ use json::Line;
 use plan::Plan;
 use run::Outcome;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Some(Role::Child(child)) = &arguments.role {
-        return child::run(child);
+    let outcome = match &arguments.role {
+        Some(Role::Child(child)) => child::run(child),
+        None => bench(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench-peers: {error:#}");
+            ExitCode::FAILURE
+        }
     }
-    let plan = Plan::of(&arguments)?;
+}
+
+/// Measures what was asked for and shows it.
+fn bench(arguments: &Arguments) -> Result<()> {
+    let plan = Plan::of(arguments)?;
     let pin = arguments.pin.map_or_else(machine::default_pin, Ok)?;
     let machine = machine::summary();
     eprintln!("{machine}");

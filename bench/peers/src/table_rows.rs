@@ -54,9 +54,10 @@ pub const RATIOS: &str = "\
 ÷ rival: time over that of shmipc v3 (parallel) or iceoryx2 publish-subscribe (ping) in the same round, median
 [smallest–largest]; below 1 is faster. ÷ uds: the same over the Unix socket. CPU/op: both ends.";
 
-/// The rival's cell to compare with, if it was measured.
+/// The rival's cell to compare with, if it was measured and is not this one.
 pub fn rival_of<'a>(outcome: &Outcome, outcomes: &'a [Outcome]) -> Option<&'a Outcome> {
-    find(outcomes, Cell { transport: outcome.cell.scenario.rival(), ..outcome.cell })
+    let rival = Cell { transport: outcome.cell.scenario.rival(), ..outcome.cell };
+    find(outcomes, rival).filter(|_| rival != outcome.cell)
 }
 
 /// Cells whose messages did not all go through shared memory, in words; empty if there are none.

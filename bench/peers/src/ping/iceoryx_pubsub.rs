@@ -5,12 +5,16 @@
 //! parent   publisher  ── ask ────►  subscriber   child
 //!          subscriber ◄── answer ── publisher
 //! ```
-//! Buffer sizes as in the rival's own benchmark: one sample per subscriber, no history, safe overflow.
+//! As in the rival's own benchmark: one sample per subscriber, no history, safe overflow; and the next sample is loaned
+//! while the other process works, which takes the loan out of the measured path.
+
+use std::mem::MaybeUninit;
 
 use anyhow::{Context, Result};
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::{Node, ipc};
+use iceoryx2::sample_mut_uninit::SampleMutUninit;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
 
 use super::iceoryx::{node, service_name, word_count};
@@ -18,12 +22,15 @@ use super::lane::{Door, Lane, Transport, spin_until};
 use crate::pattern::{Pattern, inspect_words};
 use crate::setup::Setup;
 
+type Loaned = SampleMutUninit<ipc::Service, [MaybeUninit<u64>], ()>;
+
 /// The transport `iceoryx2-0.10-pubsub`.
 pub struct Pubsub;
 
 /// One end; ready as soon as it is made.
 pub struct PubsubLane {
-    // Dropped in this order: ports before the node that owns what they are made of.
+    // Dropped in this order: what was made of a port before the port, ports before the node.
+    next: Option<Loaned>,
     publisher: Publisher<ipc::Service, [u64], ()>,
     subscriber: Subscriber<ipc::Service, [u64], ()>,
     _node: Node<ipc::Service>,
@@ -67,7 +74,15 @@ impl PubsubLane {
             .subscriber_builder()
             .create()
             .context("making a subscriber")?;
-        Ok(Self { publisher, subscriber, _node: node, size })
+        let mut lane = Self { next: None, publisher, subscriber, _node: node, size };
+        lane.next = Some(lane.loan()?);
+        Ok(lane)
+    }
+
+    #[inline]
+    fn loan(&self) -> Result<Loaned> {
+        let sample = self.publisher.loan_slice_uninit(word_count(self.size));
+        sample.context("loaning a sample")
     }
 }
 
@@ -75,10 +90,10 @@ impl Lane for PubsubLane {
     #[inline]
     fn send(&mut self, sequence: u64) -> Result<()> {
         let pattern = Pattern::of(sequence);
-        let sample = self.publisher.loan_slice_uninit(word_count(self.size));
-        let sample = sample.context("loaning a sample")?;
+        let sample = self.next.take().context("no sample was loaned")?;
         let sample = sample.write_from_fn(|index| pattern.word(index));
         sample.send().context("publishing a sample")?;
+        self.next = Some(self.loan()?);
         Ok(())
     }
 

@@ -6,7 +6,10 @@
 //!                 ◄── response ──
 //! ```
 //! A request is answered once and then over: a new one each time, as a caller would. (The rival's own benchmark
-//! instead streams many responses to one request, or sends requests that nobody answers.)
+//! instead streams many responses to one request, or sends requests that nobody answers.) As there, the next request
+//! is loaned while the other process works; a response can only be loaned once its request is there.
+
+use std::mem::MaybeUninit;
 
 use anyhow::{Context, Result};
 use iceoryx2::active_request::ActiveRequest;
@@ -14,6 +17,7 @@ use iceoryx2::pending_response::PendingResponse;
 use iceoryx2::port::client::Client;
 use iceoryx2::port::server::Server;
 use iceoryx2::prelude::{Node, ipc};
+use iceoryx2::request_mut_uninit::RequestMutUninit;
 use iceoryx2::service::port_factory::request_response::PortFactory;
 
 use super::iceoryx::{node, service_name, word_count};
@@ -24,6 +28,7 @@ use crate::setup::Setup;
 /// The transport `iceoryx2-0.10-reqres`.
 pub struct Reqres;
 
+type Loaned = RequestMutUninit<ipc::Service, [MaybeUninit<u64>], (), [u64], ()>;
 type Pending = PendingResponse<ipc::Service, [u64], (), [u64], ()>;
 type Active = ActiveRequest<ipc::Service, [u64], (), [u64], ()>;
 type Services = PortFactory<ipc::Service, [u64], (), [u64], ()>;
@@ -31,6 +36,7 @@ type Services = PortFactory<ipc::Service, [u64], (), [u64], ()>;
 /// The end that asks.
 pub struct ReqresClient {
     // Dropped in this order: what was made of a port before the port, ports before the node.
+    next: Option<Loaned>,
     pending: Option<Pending>,
     client: Client<ipc::Service, [u64], (), [u64], ()>,
     _node: Node<ipc::Service>,
@@ -67,7 +73,16 @@ impl Transport for Reqres {
             .initial_max_slice_len(word_count(size))
             .create()
             .context("making a client")?;
-        Ok(ReqresClient { pending: None, client, _node: node, size })
+        let mut lane = ReqresClient { next: None, pending: None, client, _node: node, size };
+        lane.next = Some(lane.loan()?);
+        Ok(lane)
+    }
+}
+
+impl ReqresClient {
+    #[inline]
+    fn loan(&self) -> Result<Loaned> {
+        self.client.loan_slice_uninit(word_count(self.size)).context("loaning a request")
     }
 }
 
@@ -87,10 +102,10 @@ impl Lane for ReqresClient {
     #[inline]
     fn send(&mut self, sequence: u64) -> Result<()> {
         let pattern = Pattern::of(sequence);
-        let request = self.client.loan_slice_uninit(word_count(self.size));
-        let request = request.context("loaning a request")?;
+        let request = self.next.take().context("no request was loaned")?;
         let request = request.write_from_fn(|index| pattern.word(index));
         self.pending = Some(request.send().context("sending a request")?);
+        self.next = Some(self.loan()?);
         Ok(())
     }
 
