@@ -36,6 +36,8 @@ pub struct Line {
     ns_per_op: Option<Spread>,
     rounds: usize,
     processes: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failures: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     over_socket: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,6 +57,7 @@ impl Line {
     pub fn of(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
         let cell = outcome.cell;
         let round = outcome.pooled()?;
+        let rounds = || outcome.rounds.iter().flatten();
         let is_timed = !round.latency.is_empty();
         let at = |quantile| is_timed.then(|| round.latency.value_at_quantile(quantile));
         let is_shmipc =
@@ -76,9 +79,10 @@ impl Line {
             ops_per_s: rounded(1e9 * ratio(round.ops, round.elapsed_ns), 10.0),
             bytes_per_s: rounded(1e9 * ratio(round.bytes, round.elapsed_ns), 10.0),
             touched: cell.touch == Touch::All,
-            ns_per_op: Spread::of(outcome.rounds.iter().map(|r| rounded(r.ns_per_op(), 10.0))),
-            rounds: outcome.rounds.len(),
+            ns_per_op: Spread::of(rounds().map(|r| rounded(r.ns_per_op(), 10.0))),
+            rounds: rounds().count(),
             processes: cell.processes.count(),
+            failures: outcome.failures.clone(),
             over_socket: is_shmipc.then_some(round.over_socket),
             ratio_to: rival_of(outcome, outcomes).and_then(|rival| {
                 let Spread { median, min, max } = Spread::of_ratio(outcome, rival)?;

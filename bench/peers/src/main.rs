@@ -51,11 +51,11 @@ use run::Outcome;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match &arguments.role {
-        Some(Role::Child(child)) => child::run(child),
+        Some(Role::Child(child)) => child::run(child).map(|()| ExitCode::SUCCESS),
         None => bench(&arguments),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("bench-peers: {error:#}");
             ExitCode::FAILURE
@@ -64,25 +64,28 @@ fn main() -> ExitCode {
 }
 
 /// Measures what was asked for and shows it.
-fn bench(arguments: &Arguments) -> Result<()> {
+fn bench(arguments: &Arguments) -> Result<ExitCode> {
     let plan = Plan::of(arguments)?;
     let pin = arguments.pin.map_or_else(machine::default_pin, Ok)?;
     let machine = machine::summary();
     eprintln!("{machine}");
     let outcomes = run::run(&plan, pin)?;
     if arguments.json {
-        return print_json(&outcomes);
+        print_json(&outcomes)?;
+    } else {
+        print_tables(&outcomes, &machine::placement(pin));
+        println!("{machine}");
+        if cfg!(debug_assertions) {
+            println!("This is a debug build; numbers that count need cargo run --release.");
+        }
     }
-    println!();
-    print_tables(&outcomes, &machine::placement(pin));
-    println!("{machine}");
-    if cfg!(debug_assertions) {
-        println!("This is a debug build; numbers that count need cargo run --release.");
-    }
-    Ok(())
+    let is_whole = outcomes.iter().all(|outcome| outcome.failures.is_empty());
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_INCOMPLETE) })
 }
 
+/// One line per cell; what failed altogether has none, so failures are told on stderr as well.
 fn print_json(outcomes: &[Outcome]) -> Result<()> {
+    eprint!("{}", table_rows::notes(outcomes));
     for line in outcomes.iter().filter_map(|outcome| Line::of(outcome, outcomes)) {
         println!("{}", serde_json::to_string(&line).context("writing JSON")?);
     }
@@ -95,8 +98,11 @@ fn print_tables(outcomes: &[Outcome], placement: &str) {
         let Some((table, first)) = table_rows::table(scenario, outcomes).zip(first) else {
             continue;
         };
-        println!("{}", table_rows::legend(first.cell, placement));
+        println!("\n{}", table_rows::legend(first.cell, placement));
         println!("\n{}", table.to_text());
     }
     println!("{}{}\n", table_rows::notes(outcomes), table_rows::RATIOS);
 }
+
+/// The exit code when some transport failed; the others were measured.
+const EXIT_INCOMPLETE: u8 = 2;

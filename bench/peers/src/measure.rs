@@ -41,10 +41,9 @@ impl Round {
 }
 
 /// Adds up rounds of the same cell; `None` if there are none.
-pub fn pool(rounds: &[Round]) -> Option<Round> {
-    let (first, rest) = rounds.split_first()?;
-    let mut sum = first.clone();
-    for round in rest {
+pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
+    let mut sum = rounds.next()?.clone();
+    for round in rounds {
         sum.latency.add(&round.latency).ok()?; // same bounds everywhere, so nothing can fall outside
         sum.ops += round.ops;
         sum.elapsed_ns += round.elapsed_ns;

@@ -34,13 +34,16 @@ impl Spread {
 
     /// Of the headline number over the rounds of a cell, in nanoseconds.
     pub fn of_headline(outcome: &Outcome) -> Option<Self> {
-        Self::of(outcome.rounds.iter().map(|round| headline_ns(outcome.cell.scenario, round)))
+        Self::of(
+            outcome.rounds.iter().flatten().map(|round| headline_ns(outcome.cell.scenario, round)),
+        )
     }
 
-    /// Of the ratio of two cells' headline numbers, round by round.
+    /// Of the ratio of two cells' headline numbers, round by round, where both have one.
     pub fn of_ratio(above: &Outcome, below: &Outcome) -> Option<Self> {
         let rounds = above.rounds.iter().zip(&below.rounds);
-        Self::of(rounds.map(|(a, b)| {
+        let both = rounds.filter_map(|(a, b)| a.as_ref().zip(b.as_ref()));
+        Self::of(both.map(|(a, b)| {
             headline_ns(above.cell.scenario, a) / headline_ns(below.cell.scenario, b)
         }))
     }

@@ -28,14 +28,23 @@ use super::{parallel, ping};
 pub struct Outcome {
     /// What was measured.
     pub cell: Cell,
-    /// In the order they were measured.
-    pub rounds: Vec<Round>,
+    /// In the order they were measured; `None` where it failed.
+    pub rounds: Vec<Option<Round>>,
+    /// Why it failed, each time.
+    pub failures: Vec<String>,
+    /// Round trips per stream that fit the wanted duration, once that is known.
+    pub amount: Option<u64>,
 }
 
 impl Outcome {
+    /// Nothing measured yet.
+    pub const fn new(cell: Cell) -> Self {
+        Self { cell, rounds: Vec::new(), failures: Vec::new(), amount: None }
+    }
+
     /// All rounds together; `None` if there were none.
     pub fn pooled(&self) -> Option<Round> {
-        pool(&self.rounds)
+        pool(self.rounds.iter().flatten())
     }
 }
 
@@ -49,9 +58,7 @@ pub fn run(plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
         workspace,
         measurements: 0,
     };
-    let mut outcomes: Vec<Outcome> =
-        plan.cells.iter().map(|&cell| Outcome { cell, rounds: Vec::new() }).collect();
-    let mut amounts = vec![None; plan.cells.len()];
+    let mut outcomes: Vec<Outcome> = plan.cells.iter().copied().map(Outcome::new).collect();
     let progress = Progress::start(plan);
     let start = Instant::now();
     for round in 0..plan.rounds {
@@ -59,11 +66,9 @@ pub fn run(plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
             progress.cut_short(round);
             break;
         }
-        for (outcome, amount) in outcomes.iter_mut().zip(&mut amounts) {
+        for outcome in &mut outcomes {
             progress.begin(round, outcome.cell);
-            let measured = bench.measure(outcome.cell, plan.duration, *amount)?;
-            *amount = Some(scale(measured.amount, measured.round.elapsed_ns, plan.duration));
-            outcome.rounds.push(measured.round);
+            bench.add_round(outcome, plan.duration)?;
         }
     }
     progress.finish();
@@ -80,20 +85,40 @@ struct Bench {
     measurements: u32,
 }
 
-/// A round, and how many round trips per stream it took.
-struct Measured {
-    round: Round,
-    amount: u64,
-}
-
 impl Bench {
-    /// Measures `cell` for about `duration`, or finds out how many round trips that takes.
-    fn measure(&mut self, cell: Cell, duration: Duration, amount: Option<u64>) -> Result<Measured> {
+    /// Measures a cell for about `duration`. A transport that fails is noted, and the run goes on without it: what
+    /// breaks one library says nothing about the others.
+    fn add_round(&mut self, outcome: &mut Outcome, duration: Duration) -> Result<()> {
+        if outcome.failures.len() >= FAILURES_MAX {
+            outcome.rounds.push(None);
+            return Ok(());
+        }
+        match self.measure(outcome.cell, duration, outcome.amount) {
+            Ok((round, amount)) => {
+                outcome.amount = Some(scale(amount, round.elapsed_ns, duration));
+                outcome.rounds.push(Some(round));
+            }
+            Err(error) => {
+                outcome.rounds.push(None);
+                outcome.failures.push(format!("{error:#}"));
+                self.child = Child::start(self.pin.child())?; // the old one may be anywhere
+            }
+        }
+        Ok(())
+    }
+
+    /// One round, and how many round trips per stream it took; that is found out first, if it is not known.
+    fn measure(
+        &mut self,
+        cell: Cell,
+        duration: Duration,
+        amount: Option<u64>,
+    ) -> Result<(Round, u64)> {
         let amount = match amount {
             Some(amount) => amount,
             None => self.calibrate(cell, duration)?,
         };
-        Ok(Measured { round: self.batch(cell, amount, duration)?, amount })
+        Ok((self.batch(cell, amount, duration)?, amount))
     }
 
     fn calibrate(&mut self, cell: Cell, duration: Duration) -> Result<u64> {
@@ -131,12 +156,10 @@ impl Bench {
         });
         self.watchdog.disarm();
         let measured = measured.unwrap_or_else(|_| Err(anyhow!("a transport panicked")));
-        measured
-            .map_err(|error| match self.child.failure() {
-                Some(why) => anyhow!("{error:#}; the second process says: {why}"),
-                None => error,
-            })
-            .with_context(|| format!("measuring {cell}"))
+        measured.map_err(|error| match self.child.failure() {
+            Some(why) => anyhow!("{error:#}; the second process says: {why}"),
+            None => error,
+        })
     }
 }
 
@@ -151,6 +174,9 @@ fn is_time_for(rounds_done: u32, elapsed: Duration, time_max: Option<Duration>) 
     let per_round = elapsed / rounds_done.max(1);
     time_max.is_none_or(|time_max| rounds_done == 0 || elapsed + per_round <= time_max)
 }
+
+/// A transport that failed so often is left out for the rest of the run.
+const FAILURES_MAX: usize = 2;
 
 /// The first batch that takes this part of the wanted duration is good enough to scale from.
 const CALIBRATION_FRACTION: u32 = 10;

@@ -60,18 +60,24 @@ pub fn rival_of<'a>(outcome: &Outcome, outcomes: &'a [Outcome]) -> Option<&'a Ou
     find(outcomes, rival).filter(|_| rival != outcome.cell)
 }
 
-/// Cells whose messages did not all go through shared memory, in words; empty if there are none.
+/// What went wrong, in words: failures, and messages that did not go through shared memory. Empty if nothing did.
 pub fn notes(outcomes: &[Outcome]) -> String {
-    let notes = outcomes.iter().filter_map(|outcome| {
-        let over_socket = outcome.pooled()?.over_socket;
-        let note = format!("{}: {over_socket} messages went over the socket\n", outcome.cell);
-        (over_socket > 0).then_some(note)
-    });
-    notes.collect()
+    let mut notes = String::new();
+    for outcome in outcomes {
+        let over_socket = outcome.pooled().map_or(0, |round| round.over_socket);
+        if over_socket > 0 {
+            let note = format!("{}: {over_socket} messages went over the socket\n", outcome.cell);
+            notes.push_str(&note);
+        }
+        for why in &outcome.failures {
+            notes.push_str(&format!("{} FAILED: {why}\n", outcome.cell));
+        }
+    }
+    notes
 }
 
 fn parallel_row(outcome: &Outcome, outcomes: &[Outcome]) -> Vec<String> {
-    let Some(round) = outcome.pooled() else { return Vec::new() };
+    let Some(round) = outcome.pooled() else { return vec![label(outcome.cell), dash()] };
     let time = Spread::of_headline(outcome).map_or_else(dash, |Spread { median, min, max }| {
         format!("{} [{}–{}]", time_name(median), time_name(min), time_name(max))
     });
@@ -90,7 +96,7 @@ fn parallel_row(outcome: &Outcome, outcomes: &[Outcome]) -> Vec<String> {
 }
 
 fn ping_row(outcome: &Outcome, outcomes: &[Outcome]) -> Vec<String> {
-    let Some(round) = outcome.pooled() else { return Vec::new() };
+    let Some(round) = outcome.pooled() else { return vec![label(outcome.cell), dash()] };
     let at = |quantile| time_name(ratio(round.latency.value_at_quantile(quantile), 1));
     let mut row = vec![
         label(outcome.cell),
@@ -149,7 +155,7 @@ pub mod tests {
             touch: Touch::None,
             processes: Processes::One,
         };
-        Outcome { cell, rounds: vec![round; 3] }
+        Outcome { rounds: vec![Some(round); 3], ..Outcome::new(cell) }
     }
 
     #[test]
@@ -167,10 +173,20 @@ pub mod tests {
     }
 
     #[test]
+    fn a_round_that_failed_is_told_and_does_not_shift_the_others() {
+        let mut failed = outcome(TransportName::Uds, 1600);
+        failed.rounds[1] = None;
+        failed.failures.push("the reason".to_owned());
+        let outcomes = [outcome(TransportName::ShmipcV3, 800), failed];
+        assert_eq!(Spread::of_ratio(&outcomes[1], &outcomes[0]).unwrap().max, 2.0);
+        assert_eq!(notes(&outcomes), "parallel uds 64 B FAILED: the reason\n");
+    }
+
+    #[test]
     fn messages_beside_shared_memory_are_told() {
         let mut beside = outcome(TransportName::ShmipcV3, 800);
         assert_eq!(notes(std::slice::from_ref(&beside)), "");
-        beside.rounds[0].over_socket = 7;
+        beside.rounds[0].as_mut().unwrap().over_socket = 7;
         assert_eq!(
             notes(&[beside]),
             "parallel shmipc-0.2.1-v3 64 B: 7 messages went over the socket\n"

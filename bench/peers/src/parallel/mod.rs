@@ -65,15 +65,18 @@ impl Work for Measure<'_> {
         runtime.block_on(async {
             let mut serving = Serving::start::<T>(cell, setup).await?;
             let address = serving.address.clone();
-            let round = tokio::select! {
-                round = drive::<T>(cell, setup, &address, amount) => round?,
+            let driven = tokio::select! {
+                driven = drive::<T>(cell, setup, &address, amount) => driven,
                 ended = &mut serving.task => {
                     ended.context("the server panicked")??;
                     bail!("the server ended too early")
                 }
             };
-            serving.stop().await?;
-            Ok(round)
+            match (driven, serving.stop().await) {
+                (Ok(round), Ok(())) => Ok(round),
+                (Err(error), Err(why)) => Err(error.context(format!("the server says: {why:#}"))),
+                (Err(error), Ok(())) | (Ok(_), Err(error)) => Err(error),
+            }
         })
     }
 }
