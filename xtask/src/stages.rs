@@ -132,12 +132,12 @@ fn tidy_and_vectors() -> Result<Done, String> {
 }
 
 fn clippy() -> Result<Done, String> {
-    passed(&[Step::cargo("clippy --workspace --all-targets -- -D warnings")])
+    passed(&[Step::cargo("clippy --workspace --all-features --all-targets -- -D warnings")])
 }
 
 /// Every target but doctests, which the `doc` stage runs. The test profile is optimised, and keeps assertions.
 fn test() -> Result<Done, String> {
-    passed(&[Step::cargo("test --workspace --lib --bins --tests --examples")])
+    passed(&[Step::cargo("test --workspace --all-features --lib --bins --tests --examples")])
 }
 
 /// `cargo doc` with arguments, in which a warning (a broken link, say) is an error.
@@ -147,8 +147,8 @@ fn deny_warnings(arguments: &str) -> Step {
 
 fn doc() -> Result<Done, String> {
     passed(&[
-        Step::cargo("test --workspace --doc"),
-        deny_warnings("doc --no-deps --workspace --exclude partywall-cli"),
+        Step::cargo("test --workspace --all-features --doc"),
+        deny_warnings("doc --no-deps --workspace --all-features --exclude partywall-cli"),
         // The command has the library's name, so its pages would overwrite the library's.
         deny_warnings("doc --no-deps -p partywall-cli --bins --target-dir target/doc-cli"),
     ])

@@ -121,6 +121,22 @@ pub enum Violation {
         /// What is wrong.
         what: &'static str,
     },
+    /// A record of a stream that cannot come now (SPEC 11.2, 11.3, 11.5).
+    Stream {
+        /// The stream's number.
+        stream: u32,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// More than was credited, or credit for what was never sent (SPEC 11.4).
+    Credit {
+        /// The stream's number.
+        stream: u32,
+        /// The value found: a message's cost, or a total.
+        found: u64,
+        /// The most it may be.
+        max: u64,
+    },
     /// A frame of the handshake, or beside the wall, that cannot be (SPEC 2).
     Frame {
         /// Which frame or field.
@@ -150,6 +166,8 @@ impl Violation {
             Self::SegmentMissing { .. } => 13,
             Self::Fragment { .. } => 14,
             Self::Frame { .. } => 15,
+            Self::Stream { .. } => 16,
+            Self::Credit { .. } => 17,
         }
     }
 }
@@ -205,6 +223,15 @@ impl fmt::Display for Violation {
             ),
             Self::Fragment { position, what } => {
                 write!(f, "the fragment at position {position} {what} (SPEC 5.5)")
+            }
+            Self::Stream { stream, what } => {
+                write!(f, "a record of stream {stream} {what} (SPEC 11)")
+            }
+            Self::Credit { stream, found, max } => {
+                write!(
+                    f,
+                    "stream {stream} was charged or credited {found}, beyond {max} (SPEC 11.4)"
+                )
             }
             Self::Frame { what, found } => {
                 write!(f, "the socket carried an impossible {what} ({found:#x}; SPEC 2)")

@@ -77,7 +77,7 @@ pub const BESIDE_SEGMENT: u8 = 2;
 ///  0   "PARTYWAL"   8  version min  10 version max  12 length
 ///  16  features     24 service      28 why no wall  32 map max     40 message max
 ///  48  release entries              56 segments max 60 pid         64 nonce (16)
-///  80  zero (48)                                                   128
+///  80  stream window                88 streams max 92 zero (36)    128
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -111,8 +111,12 @@ pub struct Hello {
     pub pid: U32,
     /// Random; the acceptor's nonce becomes the session id.
     pub nonce: [u8; 16],
+    /// Sessions: credit of each new stream towards the sender of this frame, in bytes; else 0.
+    pub stream_window: U64,
+    /// Sessions: how many streams that the other side opened the sender bears at a time; else 0.
+    pub streams_max: U32,
     /// Always 0.
-    pub zero: [u8; 48],
+    pub zero: [u8; 36],
 }
 
 /// What I bring: the second frame of each side.
@@ -206,7 +210,9 @@ const _: () = {
     assert!(core::mem::offset_of!(Hello, segments_max) == 56);
     assert!(core::mem::offset_of!(Hello, pid) == 60);
     assert!(core::mem::offset_of!(Hello, nonce) == 64);
-    assert!(core::mem::offset_of!(Hello, zero) == 80);
+    assert!(core::mem::offset_of!(Hello, stream_window) == 80);
+    assert!(core::mem::offset_of!(Hello, streams_max) == 88);
+    assert!(core::mem::offset_of!(Hello, zero) == 92);
     assert!(size_of::<Offer>() == 64);
     assert!(core::mem::offset_of!(Offer, length) == 12);
     assert!(core::mem::offset_of!(Offer, transport) == 16);
@@ -355,7 +361,9 @@ impl Hello {
             segments_max: U32::new(0),
             pid: U32::new(0),
             nonce: [0; 16],
-            zero: [0; 48],
+            stream_window: U64::new(0),
+            streams_max: U32::new(0),
+            zero: [0; 36],
         }
     }
 }

@@ -7,6 +7,7 @@
 //!  record.rs    the 16-byte record header, the kinds, the body of a blob record
 //!  hello.rs     the frames of the handshake and of the socket beside a wall
 //!  reason.rs    why there is no wall, why a connection was refused: numbers and sentences
+//!  stream.rs    numbers of streams, and the bodies of their records
 //!  check.rs     everything a neighbour can say that is not true, as one error type
 //! ```
 //!
@@ -26,6 +27,7 @@ pub mod reason;
 pub mod record;
 pub mod ring;
 pub mod segment;
+pub mod stream;
 
 pub use check::Violation;
 pub use reason::{NoWall, Refusal};

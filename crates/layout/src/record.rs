@@ -58,6 +58,8 @@ pub enum Kind {
     GoAway = 13,
     /// Answer this (sessions).
     Ping = 14,
+    /// The answerer's last record of a stream (sessions).
+    End = 15,
     /// Nothing: fills the ring up to its end.
     Pad = 31,
 }
@@ -81,6 +83,7 @@ impl Kind {
             12 => Self::Credit,
             13 => Self::GoAway,
             14 => Self::Ping,
+            15 => Self::End,
             31 => Self::Pad,
             _ => return None,
         })
@@ -301,7 +304,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_is_refused() {
-        for number in [0u64, 15, 30] {
+        for number in [0u64, 16, 30] {
             let word = 64 | number << 1 | 1;
             assert!(matches!(
                 RecordHeader::check(Position(64), ring(), word, 0),

@@ -11,11 +11,12 @@
 
 use crate::config::Config;
 use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
+use crate::handshake::Established;
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::receiver::{MessageRef, Receiver};
 use crate::sender::{Reservation, Sender};
-use crate::transport::{RecvWire, SendWire, Transport};
+use crate::transport::Transport;
 use crate::wait::Wait;
 use std::time::Instant;
 
@@ -31,13 +32,8 @@ pub struct Channel {
 }
 
 impl Channel {
-    pub(crate) fn new(
-        sender: SendWire,
-        receiver: RecvWire,
-        peer: Peer,
-        transport: Transport,
-        config: &Config,
-    ) -> Self {
+    pub(crate) fn new(established: Established, config: &Config) -> Self {
+        let Established { sender, receiver, peer, transport, .. } = established;
         Self {
             sender: Sender::new(sender, config),
             receiver: Receiver::new(receiver, config),

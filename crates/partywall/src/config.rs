@@ -85,6 +85,8 @@ pub struct Config {
     pub(crate) segments_max: u32,
     pub(crate) inline_max: usize,
     pub(crate) idle_memory_after: Duration,
+    pub(crate) stream_window: u64,
+    pub(crate) streams_max: u32,
     pub(crate) socket_mode: u32,
     pub(crate) allow_remote: bool,
     pub(crate) on_refused: Option<OnRefused>,
@@ -110,6 +112,8 @@ impl Default for Config {
             segments_max: 32,
             inline_max: 1024,
             idle_memory_after: Duration::from_secs(5),
+            stream_window: 256 << 10,
+            streams_max: 1024,
             socket_mode: 0o600,
             allow_remote: false,
             on_refused: None,
@@ -260,6 +264,24 @@ impl Config {
         self
     }
 
+    /// Sessions: how much of a stream may lie unread on our side before its sender waits, in bytes. A
+    /// single message may be longer. Default: 256 KiB.
+    #[must_use]
+    pub const fn stream_window(mut self, bytes: u64) -> Self {
+        self.stream_window = bytes;
+        self
+    }
+
+    /// Sessions: how many streams that the other side opened there may be at a time; further ones wait
+    /// on the other side. Default: 1,024.
+    ///
+    /// What lies unread on our side is bounded by this times [`stream_window`](Self::stream_window).
+    #[must_use]
+    pub const fn streams_max(mut self, count: u32) -> Self {
+        self.streams_max = count;
+        self
+    }
+
     /// Permission bits of the socket file. Default: 0600, our own user only.
     #[must_use]
     pub const fn socket_mode(mut self, mode: u32) -> Self {
@@ -289,6 +311,10 @@ impl Config {
         self.message_max.unwrap_or(self.memory_max)
     }
 
+    pub(crate) fn streams_max_effective(&self) -> u32 {
+        self.streams_max.min(STREAMS_MAX)
+    }
+
     pub(crate) fn map_max_effective(&self) -> u64 {
         self.map_max.unwrap_or(self.memory_max.saturating_add(HALF_ALLOWANCE))
     }
@@ -315,6 +341,9 @@ impl Config {
         Ok(geometry)
     }
 }
+
+/// Books are kept of each stream that there can be; this many are room enough.
+pub(crate) const STREAMS_MAX: u32 = 1 << 20;
 
 /// The slab of a half takes what the rounding to 64 KiB leaves, and at least this much.
 const SLAB_BYTES_MIN: u64 = 64 << 10;

@@ -5,8 +5,9 @@ use crate::address::{Address, AddressError};
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::{ConnectError, HandshakeError};
-use crate::handshake::{Pending, deadline_after};
+use crate::handshake::{Established, Pending, deadline_after};
 use crate::peer::Admission;
+use partywall_layout::hello::SERVICE_CHANNEL;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Socket, connect_tcp, connect_unix_abstract, connect_unix_path};
 use std::net::SocketAddr;
@@ -47,6 +48,15 @@ where
     AddressError: From<A::Error>,
 {
     let address = address.try_into().map_err(AddressError::from)?;
+    Ok(Channel::new(establish(&address, config, SERVICE_CHANNEL)?, config))
+}
+
+/// Connects and comes to terms, for a channel or a session.
+pub(crate) fn establish(
+    address: &Address,
+    config: &Config,
+    service: u32,
+) -> Result<Established, ConnectError> {
     let geometry = config.geometry()?;
     let mut config = config.clone();
     if let Address::Abstract(_) = address {
@@ -54,11 +64,11 @@ where
         config.admission.get_or_insert_with(Admission::own_user);
     }
     let deadline = deadline_after(config.handshake_timeout);
-    let socket = reach(&address, deadline)?;
-    let mut pending = Pending::begin(socket, &config, geometry, false)?;
+    let socket = reach(address, deadline)?;
+    let mut pending = Pending::begin(socket, &config, geometry, false, service)?;
     loop {
-        if let Some(channel) = pending.progress()? {
-            return Ok(channel);
+        if let Some(established) = pending.progress()? {
+            return Ok(established);
         }
         let mut descriptors = [PollFd::from_borrowed_fd(pending.as_fd(), PollFlags::IN)];
         let ready = poll::wait(&mut descriptors, Some(deadline)).map_err(|source| {

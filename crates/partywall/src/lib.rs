@@ -56,8 +56,11 @@ mod message;
 mod peer;
 mod receiver;
 mod sender;
+mod session;
 mod shared;
 mod stats;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 mod transport;
 mod wait;
 
@@ -76,6 +79,9 @@ pub use partywall_sys::Credentials;
 pub use peer::{Admission, Peer, Trust};
 pub use receiver::{Armed, MessageRef, Receiver};
 pub use sender::{Batch, Reservation, Sender};
+pub use session::{
+    DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, SessionError, StreamRecvError, StreamSendError,
+};
 pub use shared::SharedSender;
 pub use stats::{ReceiverStats, SenderStats};
 pub use transport::Transport;

@@ -14,9 +14,10 @@ use crate::address::{Address, AddressError};
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::{AcceptError, BindError, HandshakeError};
-use crate::handshake::{Pending, deadline_after};
+use crate::handshake::{Established, Pending, deadline_after};
 use crate::peer::Admission;
 use crate::transport::has_passed;
+use partywall_layout::hello::SERVICE_CHANNEL;
 use partywall_layout::{Geometry, Refusal};
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{EpollSet, ForkGuard, Ready, Timer};
@@ -57,11 +58,12 @@ pub struct Listener {
     socket: partywall_sys::Listener,
     guard: ForkGuard,
     address: Address,
+    service: u32,
     config: Config,
     geometry: Geometry,
     pending: Vec<Option<Underway>>,
     under_way: usize,
-    ready: VecDeque<Channel>,
+    ready: VecDeque<Established>,
     is_paused: bool,
     refused: u64,
     events: Vec<Ready>,
@@ -95,7 +97,15 @@ impl Listener {
         A: TryInto<Address>,
         AddressError: From<A::Error>,
     {
-        let address = address.try_into().map_err(AddressError::from)?;
+        Self::bind_service(address.try_into().map_err(AddressError::from)?, config, SERVICE_CHANNEL)
+    }
+
+    /// Listens at `address` for those who want `service`.
+    pub(crate) fn bind_service(
+        address: Address,
+        config: &Config,
+        service: u32,
+    ) -> Result<Self, BindError> {
         let geometry = config.geometry()?;
         let mut config = config.clone();
         let socket = match &address {
@@ -126,6 +136,7 @@ impl Listener {
             socket,
             guard: ForkGuard::current(),
             address: bound.unwrap_or(address),
+            service,
             config,
             geometry,
             pending: Vec::new(),
@@ -151,7 +162,7 @@ impl Listener {
     /// # Errors
     /// See [`AcceptError`]. The listener goes on after each; at the descriptor limit, wait a little.
     pub fn accept(&mut self) -> Result<Channel, AcceptError> {
-        self.accept_until(None)
+        self.accept_channel(None)
     }
 
     /// As [`accept`](Self::accept), but only until `deadline`.
@@ -159,7 +170,7 @@ impl Listener {
     /// # Errors
     /// [`AcceptError::TimedOut`], and as `accept`.
     pub fn accept_deadline(&mut self, deadline: Instant) -> Result<Channel, AcceptError> {
-        self.accept_until(Some(deadline))
+        self.accept_channel(Some(deadline))
     }
 
     /// The next channel if there is one now; also drives the handshakes under way. Never waits.
@@ -167,7 +178,7 @@ impl Listener {
     /// # Errors
     /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
     pub fn try_accept(&mut self) -> Result<Channel, AcceptError> {
-        self.accept_until(Some(Instant::now()))
+        self.accept_channel(Some(Instant::now()))
     }
 
     /// How many connections were not let in.
@@ -176,13 +187,26 @@ impl Listener {
         self.refused
     }
 
-    fn accept_until(&mut self, deadline: Option<Instant>) -> Result<Channel, AcceptError> {
+    fn accept_channel(&mut self, deadline: Option<Instant>) -> Result<Channel, AcceptError> {
+        let established = self.accept_until(deadline)?;
+        Ok(Channel::new(established, &self.config))
+    }
+
+    /// What every connection is given.
+    pub(crate) const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn accept_until(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Established, AcceptError> {
         loop {
             if self.guard.is_child() {
                 return Err(AcceptError::Forked);
             }
-            if let Some(channel) = self.ready.pop_front() {
-                return Ok(channel);
+            if let Some(established) = self.ready.pop_front() {
+                return Ok(established);
             }
             self.set_timer().map_err(AcceptError::Wait)?;
             let mut events = std::mem::take(&mut self.events);
@@ -221,7 +245,7 @@ impl Listener {
             }
             let Some(socket) = self.socket.accept()? else { break };
             let deadline = deadline_after(self.config.handshake_timeout);
-            let begun = Pending::begin(socket, &self.config, self.geometry, true);
+            let begun = Pending::begin(socket, &self.config, self.geometry, true, self.service);
             let pending = match begun {
                 Ok(pending) => pending,
                 Err(error) => {
@@ -247,9 +271,9 @@ impl Listener {
         let Some(Some(underway)) = self.pending.get_mut(index) else { return };
         match underway.pending.progress() {
             Ok(None) => {}
-            Ok(Some(channel)) => {
+            Ok(Some(established)) => {
                 self.finish(index);
-                self.ready.push_back(channel);
+                self.ready.push_back(established);
             }
             Err(error) => {
                 let was_untouched = underway.pending.is_untouched();

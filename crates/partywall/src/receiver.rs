@@ -70,7 +70,7 @@ impl Receiver {
     pub fn try_recv(&mut self) -> Result<Message, TryRecvError> {
         match self.wire.find(false)? {
             Found::Message => Ok(self.wire.take()),
-            Found::Nothing => self.look_at_the_end(),
+            Found::Nothing | Found::Control(_) => self.look_at_the_end(),
             Found::End(closed) => Err(closed.into()),
         }
     }
@@ -102,7 +102,7 @@ impl Receiver {
     pub fn try_recv_ref(&mut self) -> Result<MessageRef<'_>, TryRecvError> {
         match self.wire.find(false)? {
             Found::Message => Ok(MessageRef { receiver: self }),
-            Found::Nothing => {
+            Found::Nothing | Found::Control(_) => {
                 self.wire.notice_end()?;
                 Err(TryRecvError::Empty)
             }
@@ -117,7 +117,7 @@ impl Receiver {
     /// # Errors
     /// [`Fault`] if the channel is broken.
     pub fn arm(&mut self) -> Result<Armed, Fault> {
-        Ok(if self.wire.arm()? { Armed::Ready } else { Armed::Armed })
+        Ok(if self.wire.arm(false)? { Armed::Ready } else { Armed::Armed })
     }
 
     /// Counters of this direction.
@@ -131,7 +131,7 @@ impl Receiver {
         loop {
             match self.wire.find(true)? {
                 Found::Message => return Ok(self.wire.take()),
-                Found::Nothing => self.wait_until(deadline)?,
+                Found::Nothing | Found::Control(_) => self.wait_until(deadline)?,
                 Found::End(closed) => return Err(closed.into()),
             }
         }
@@ -142,7 +142,7 @@ impl Receiver {
         loop {
             match self.wire.find(true)? {
                 Found::Message => return Ok(MessageRef { receiver: self }),
-                Found::Nothing => self.wait_until(deadline)?,
+                Found::Nothing | Found::Control(_) => self.wait_until(deadline)?,
                 Found::End(closed) => return Err(closed.into()),
             }
         }
@@ -163,7 +163,7 @@ impl Receiver {
         }
         match self.wire.find(false)? {
             Found::Message => Ok(self.wire.take()),
-            Found::Nothing => Err(TryRecvError::Empty),
+            Found::Nothing | Found::Control(_) => Err(TryRecvError::Empty),
             Found::End(closed) => Err(closed.into()),
         }
     }

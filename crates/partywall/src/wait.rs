@@ -46,9 +46,15 @@ pub(crate) enum Spun {
 /// Spins, and remembers whether it paid.
 #[derive(Debug)]
 pub(crate) struct Spinner {
-    budget: Duration,
-    budget_max: Duration,
-    /// How many more waits go without spinning before it is tried again.
+    budget: Budget,
+}
+
+/// How long to look before sleeping: more as long as it pays, less and then nothing when it does not.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    time: Duration,
+    time_max: Duration,
+    /// How many more waits go without looking before it is tried again.
     skip: u32,
     /// How many waits were skipped the last time; doubles with each failure.
     skipped: u32,
@@ -65,8 +71,7 @@ const SKIP_MAX: u32 = 256;
 
 impl Spinner {
     pub(crate) fn new(budget_max: Duration) -> Self {
-        let budget_max = if spinning_is_futile() { Duration::ZERO } else { budget_max };
-        Self { budget: budget_max, budget_max, skip: 0, skipped: 0 }
+        Self { budget: Budget::new(budget_max) }
     }
 
     /// Spins as the strategy says; `ready` is the look.
@@ -89,29 +94,51 @@ impl Spinner {
     }
 
     fn spin_adaptively(&mut self, ready: impl FnMut() -> bool) -> Spun {
-        if self.skip > 0 {
-            self.skip -= 1;
-            return Spun::Exhausted;
-        }
-        if self.budget < BUDGET_MIN {
-            self.budget = self.budget_max;
-            if self.budget < BUDGET_MIN {
-                return Spun::Exhausted;
-            }
-        }
-        if look_for(self.budget, ready) {
-            self.skipped = 0;
-            self.budget = self.budget_max.min(self.budget.saturating_mul(2));
+        let Some(time) = self.budget.next() else { return Spun::Exhausted };
+        if look_for(time, ready) {
+            self.budget.paid();
             return Spun::Ready;
         }
-        self.budget /= 2;
-        if self.budget < self.budget_max / 4 {
+        self.budget.failed();
+        Spun::Exhausted
+    }
+}
+
+impl Budget {
+    pub(crate) fn new(time_max: Duration) -> Self {
+        let time_max = if spinning_is_futile() { Duration::ZERO } else { time_max };
+        Self { time: time_max, time_max, skip: 0, skipped: 0 }
+    }
+
+    /// How long to look this time, if at all.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Duration> {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return None;
+        }
+        if self.time < BUDGET_MIN {
+            self.time = self.time_max;
+        }
+        (self.time >= BUDGET_MIN).then_some(self.time)
+    }
+
+    /// What was waited for came in time.
+    #[inline]
+    pub(crate) fn paid(&mut self) {
+        self.skipped = 0;
+        self.time = self.time_max.min(self.time.saturating_mul(2));
+    }
+
+    /// It did not.
+    pub(crate) fn failed(&mut self) {
+        self.time /= 2;
+        if self.time < self.time_max / 4 {
             // Three in a row did not pay: leave it for a while, longer each time.
-            self.budget = Duration::ZERO;
+            self.time = Duration::ZERO;
             self.skipped = (self.skipped * 2).clamp(4, SKIP_MAX);
             self.skip = self.skipped;
         }
-        Spun::Exhausted
     }
 }
 
@@ -154,7 +181,7 @@ mod tests {
 
     fn spinner() -> Spinner {
         let max = Duration::from_micros(20);
-        Spinner { budget: max, budget_max: max, skip: 0, skipped: 0 }
+        Spinner { budget: Budget { time: max, time_max: max, skip: 0, skipped: 0 } }
     }
 
     #[test]
@@ -195,7 +222,8 @@ mod tests {
     #[test]
     fn without_a_budget_adaptive_parks() {
         let none = Duration::ZERO;
-        let mut spinner = Spinner { budget: none, budget_max: none, skip: 0, skipped: 0 };
+        let budget = Budget { time: none, time_max: none, skip: 0, skipped: 0 };
+        let mut spinner = Spinner { budget };
         assert_eq!(spinner.spin(Wait::Adaptive, || panic!("looked")), Spun::Exhausted);
     }
 }

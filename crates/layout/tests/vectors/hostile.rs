@@ -147,7 +147,7 @@ fn words() -> Vec<Image> {
         word("word-text", 2, "payload where a record must begin", u64::from_le_bytes(*b"payload!")),
         word("word-high-bit", 2, "bit 63 set", old | 1 << 63),
         word("kind-0", 3, "kind 0", 64 | 1),
-        word("kind-15", 3, "kind 15", 64 | 15 << 1 | 1),
+        word("kind-16", 3, "kind 16", 64 | 16 << 1 | 1),
         word("kind-30", 3, "kind 30", 64 | 30 << 1 | 1),
     ]
 }

@@ -10,23 +10,23 @@
 //! The listener drives many of these at a time, a connecting side one; both add the deadline. Nothing is
 //! allocated for a peer before its credentials were admitted, and nothing it sends is believed.
 
+mod established;
 mod machine;
 mod offer;
 mod terms;
 
+pub(crate) use established::Established;
 pub(crate) use terms::deadline_after;
 
-use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::HandshakeError;
 use crate::half::{OwnHalf, PeerHalf};
 use crate::peer::{Peer, Trust, decide_trust};
-use crate::transport::wall::{self, Bells, Limits};
-use crate::transport::{RecvWire, SendWire, Transport, socket};
+use crate::transport::wall::{Bells, Limits};
 use machine::{Awaiting, Heard, Machine, Misheard};
 use partywall_layout::hello::{
     Hello, OFFER_BELLS, Offer, REJECT_TEXT_MAX, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, RejectHead,
-    SERVICE_CHANNEL, TRANSPORT_SOCKET, TRANSPORT_WALL, VERSION_MAX, VERSION_MIN,
+    SERVICE_SESSION, TRANSPORT_SOCKET, TRANSPORT_WALL, VERSION_MAX, VERSION_MIN,
 };
 use partywall_layout::{Geometry, NoWall, Refusal, Violation};
 use partywall_sys::socket::Family;
@@ -87,6 +87,7 @@ impl Pending {
         config: &Config,
         geometry: Geometry,
         is_acceptor: bool,
+        service: u32,
     ) -> Result<Self, HandshakeError> {
         let obstacle = terms::own_obstacle(config, socket.family());
         let pending = Self {
@@ -96,7 +97,7 @@ impl Pending {
             geometry,
             is_acceptor,
             machine: Machine::new(),
-            own_hello: terms::own_hello(config, SERVICE_CHANNEL, obstacle),
+            own_hello: terms::own_hello(config, service, obstacle),
             descriptors: Vec::new(),
             is_truncated: false,
             credentials: None,
@@ -115,8 +116,8 @@ impl Pending {
         self.machine.is_untouched()
     }
 
-    /// Goes on as far as the socket allows without waiting; a channel when both sides are ready.
-    pub(crate) fn progress(&mut self) -> Result<Option<Channel>, HandshakeError> {
+    /// Goes on as far as the socket allows without waiting; something when both sides are ready.
+    pub(crate) fn progress(&mut self) -> Result<Option<Established>, HandshakeError> {
         let mut buffer = [0; 256];
         loop {
             let missing = self.machine.missing().min(buffer.len());
@@ -148,8 +149,8 @@ impl Pending {
                 }
                 Err(Misheard::Violation(violation)) => return Err(self.violation(violation)),
             };
-            if let Some(channel) = self.act(heard)? {
-                return Ok(Some(channel));
+            if let Some(established) = self.act(heard)? {
+                return Ok(Some(established));
             }
         }
     }
@@ -167,7 +168,7 @@ impl Pending {
         Ok(())
     }
 
-    fn act(&mut self, heard: Heard) -> Result<Option<Channel>, HandshakeError> {
+    fn act(&mut self, heard: Heard) -> Result<Option<Established>, HandshakeError> {
         let descriptors = std::mem::take(&mut self.descriptors);
         match heard {
             Heard::Hello(hello) => self.on_hello(*hello, descriptors).map(|()| None),
@@ -193,7 +194,8 @@ impl Pending {
         }
         let (asked, offered) = (hello.service.get(), self.own_hello.service.get());
         if asked != offered {
-            self.reject(Refusal::Service, "this listener offers channels");
+            let offers = if offered == SERVICE_SESSION { "sessions" } else { "channels" };
+            self.reject(Refusal::Service, &format!("this listener offers {offers}"));
             return Err(HandshakeError::Service { peer: self.label.clone(), asked, offered });
         }
         terms::check(&hello).map_err(|violation| self.violation(violation))?;
@@ -301,7 +303,7 @@ impl Pending {
         &mut self,
         ready: &Ready,
         descriptors: &[OwnedFd],
-    ) -> Result<Channel, HandshakeError> {
+    ) -> Result<Established, HandshakeError> {
         if !descriptors.is_empty() {
             let found = descriptors.len() as u64;
             let what = "number of descriptors with READY";
@@ -319,47 +321,7 @@ impl Pending {
             (!is_wall).then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
         let peer =
             Peer { credentials: self.credentials, trust: known.trust, label: self.label.clone() };
-        let no_wall = match (known.offered, known.accepted, theirs) {
-            (Ok(mut offered), Ok((neighbour, bells)), None) => {
-                if offered.bells_attached && matches!(bells, Bells::Byte) {
-                    // Ours went out in vain: whoever holds them could make ringing them block.
-                    let bell = || Bell::new().map_err(|error| self.system("making a bell", error));
-                    offered.bells = (bell()?, bell()?);
-                }
-                let parts = wall::Parts {
-                    socket: self.take_socket()?,
-                    peer: peer.clone(),
-                    process: known.process,
-                    guard: self.guard,
-                    limits: known.limits,
-                    own: offered.half,
-                    neighbour,
-                    own_bells: offered.bells,
-                    bells,
-                };
-                let (sender, receiver) = wall::assemble(parts, &self.config)
-                    .map_err(|error| self.system("setting up the wall", error))?;
-                let (sender, receiver) = (SendWire::Wall(sender), RecvWire::Wall(receiver));
-                return Ok(Channel::new(sender, receiver, peer, Transport::Wall, &self.config));
-            }
-            (Err(reason), _, _) | (_, Err(reason), _) | (_, _, Some(reason)) => reason,
-        };
-        if !terms::socket_suits(&self.own_hello, &known.hello) {
-            self.reject(Refusal::Transport, &no_wall.to_string());
-            return Err(HandshakeError::NoTransport { reason: no_wall });
-        }
-        let parts = socket::Parts {
-            socket: self.take_socket()?,
-            peer: peer.clone(),
-            process: known.process,
-            guard: self.guard,
-            message_max: known.limits.message,
-            peer_message_max: known.limits.peer_message,
-        };
-        let (sender, receiver) = socket::assemble(parts, &self.config)
-            .map_err(|error| self.system("setting up the socket", error))?;
-        let (sender, receiver) = (SendWire::Socket(sender), RecvWire::Socket(receiver));
-        Ok(Channel::new(sender, receiver, peer, Transport::Socket(no_wall), &self.config))
+        self.assemble(known, peer, theirs)
     }
 
     /// The socket goes to the transport; a duplicate descriptor stays with us until we are dropped.

@@ -3,7 +3,7 @@
 
 use crate::config::{Config, TransportPolicy};
 use crate::transport::wall::Limits;
-use partywall_layout::hello::{FEATURE_SOCKET, FEATURE_WALL, Hello};
+use partywall_layout::hello::{FEATURE_SOCKET, FEATURE_WALL, Hello, SERVICE_SESSION};
 use partywall_layout::segment::{GRAIN_BYTES, RELEASE_ENTRIES_MAX, RELEASE_ENTRIES_MIN};
 use partywall_layout::{NoWall, Violation};
 use partywall_sys::socket::Family;
@@ -31,6 +31,7 @@ pub(super) fn own_hello(config: &Config, service: u32, why_no_wall: Option<NoWal
     if config.transport != TransportPolicy::Wall {
         features |= FEATURE_SOCKET;
     }
+    let has_streams = service == SERVICE_SESSION;
     Hello {
         features: U64::new(features),
         service: U32::new(service),
@@ -41,6 +42,8 @@ pub(super) fn own_hello(config: &Config, service: u32, why_no_wall: Option<NoWal
         segments_max: U32::new(config.segments_max),
         pid: U32::new(std::process::id()),
         nonce: nonce(),
+        stream_window: U64::new(if has_streams { config.stream_window } else { 0 }),
+        streams_max: U32::new(if has_streams { config.streams_max_effective() } else { 0 }),
         ..Hello::new()
     }
 }

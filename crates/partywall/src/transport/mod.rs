@@ -10,6 +10,8 @@
 //! [`Unsent::Full`] changed nothing that the receiver can see, or recorded in [`Progress`] how far it
 //! came. Waiting is the same for all: glance, attempt, and wait until the glance would differ.
 
+pub(crate) mod assembly;
+mod kinds;
 pub(crate) mod socket;
 mod standing;
 pub(crate) mod wall;
@@ -17,7 +19,7 @@ pub(crate) mod wall;
 use crate::error::{Closed, Fault, SendError, TooLarge, TrySendError};
 use crate::message::Message;
 use crate::wait::{Spinner, Spun, Wait};
-use partywall_layout::NoWall;
+use partywall_layout::{Kind, NoWall, RecordHeader, Violation};
 use partywall_ring::Block;
 use socket::{Line, SocketReceiver, SocketSender};
 use std::fmt;
@@ -187,6 +189,23 @@ impl SendWire {
             // Not reached: nothing goes inline on a socket.
             Self::Socket(_) => Err(Unsent::Full),
         }
+    }
+
+    /// From now on there are streams, and `stream` is the one of the messages that follow.
+    #[inline]
+    pub(crate) fn set_stream(&mut self, stream: u32) {
+        on!(self, end => end.set_stream(stream));
+    }
+
+    /// Writes a record that is not a message. It is seen at the latest when
+    /// [`publish`](Self::publish) was called.
+    pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
+        on!(self, end => end.control(kind, stream, body))
+    }
+
+    /// Makes records seen that [`control`](Self::control) wrote.
+    pub(crate) fn publish(&mut self) -> Result<(), Unsent> {
+        on!(self, end => end.publish())
     }
 
     /// Memory for a message of `len` bytes.
@@ -415,6 +434,9 @@ pub(crate) fn until(wait: Wait, deadline: Option<Instant>) -> Option<Instant> {
 pub(crate) enum Found {
     /// A message, which is now the current one.
     Message,
+    /// Never on a channel, only for a session: a record of a stream, or of the session, that is not a whole message. Read
+    /// with [`RecvWire::body`], left behind with [`RecvWire::pass`].
+    Control(RecordHeader),
     /// Nothing yet.
     Nothing,
     /// Nothing any more.
@@ -436,6 +458,43 @@ impl RecvWire {
         match self {
             Self::Wall(end) => end.find(),
             Self::Socket(end) => end.find(patient),
+        }
+    }
+
+    /// From now on there are streams: messages have one, and their other records are found too.
+    pub(crate) fn multiplex(&mut self) {
+        on!(self, end => end.multiplex());
+    }
+
+    /// The stream of the current message.
+    #[inline]
+    pub(crate) fn stream(&self) -> u32 {
+        on!(self, end => end.stream())
+    }
+
+    /// Copies bytes of the record found last, from its payload's byte `from` on.
+    pub(crate) fn body(&self, record: &RecordHeader, from: usize, into: &mut [u8]) {
+        on!(self, end => end.body(record, from, into));
+    }
+
+    /// Goes on behind the record found last, which is not a message.
+    pub(crate) fn pass(&mut self, record: &RecordHeader) {
+        on!(self, end => end.pass(record));
+    }
+
+    /// Ends the connection because the other side broke a rule that only a session knows.
+    pub(crate) fn violated(&self, violation: Violation) -> Fault {
+        match self {
+            Self::Wall(end) => end.wall().violated(violation),
+            Self::Socket(end) => end.line().violated(violation),
+        }
+    }
+
+    /// The longest message that may come.
+    pub(crate) fn message_max(&self) -> u64 {
+        match self {
+            Self::Wall(end) => end.wall().message_max(),
+            Self::Socket(end) => end.line().message_max(),
         }
     }
 
@@ -467,9 +526,13 @@ impl RecvWire {
         on!(self, end => end.wait(wait, spinner, deadline))
     }
 
-    /// Declares that somebody will poll the descriptor; `true` if there is something already.
-    pub(crate) fn arm(&mut self) -> Result<bool, Fault> {
-        on!(self, end => end.arm())
+    /// Declares that somebody will poll the descriptor; `true` if there is something already. A `quiet`
+    /// one looks again by itself, and is rung only by those who are about to wait for it.
+    pub(crate) fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
+        match self {
+            Self::Wall(end) => end.arm(quiet),
+            Self::Socket(end) => end.arm(),
+        }
     }
 
     /// The descriptor that becomes readable when there may be something.

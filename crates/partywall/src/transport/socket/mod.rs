@@ -4,6 +4,7 @@
 //! ```text
 //!   DATA        header (16) │ payload
 //!   BLOB        header (16) │ body (32) │ the message's bytes, not counted in positions
+//!   others      header (16) │ payload                                   sessions only (streams.rs)
 //!   CLOSE_WRITE header (16), then the sending direction is shut down
 //! ```
 //!
@@ -13,6 +14,7 @@
 
 mod receiver;
 mod sender;
+mod streams;
 
 pub(crate) use receiver::SocketReceiver;
 pub(crate) use sender::SocketSender;
@@ -111,8 +113,13 @@ impl Line {
         self.standing.check()
     }
 
-    fn violated(&self, violation: Violation) -> Fault {
+    pub(crate) fn violated(&self, violation: Violation) -> Fault {
         self.standing.violated(violation, &self.socket)
+    }
+
+    /// The longest message that may come.
+    pub(crate) const fn message_max(&self) -> u64 {
+        self.message_max
     }
 
     /// Sleeps until there may be room; whether the other process died.

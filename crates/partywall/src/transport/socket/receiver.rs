@@ -10,7 +10,7 @@ use super::{DATA_BYTES_MAX, Line, is_gone};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
-use crate::transport::{Found, Waited, has_passed, waiting_failed};
+use crate::transport::{Found, Waited, has_passed, kinds, waiting_failed};
 use crate::wait::{Spinner, Spun, Wait};
 use partywall_layout::record::{BlobBody, Kind, WireHeader};
 use partywall_layout::ring::Position;
@@ -34,6 +34,9 @@ pub(crate) struct SocketReceiver {
     current: Option<usize>,
     /// The large message that `find` found.
     held: Option<Message>,
+    /// There are streams (a session), and this is the one of the current message.
+    is_multiplexed: bool,
+    stream: u32,
     /// The last read took all there was: the next look may wait at once.
     is_drained: bool,
     /// The other process died: what it sent before is delivered, then it is the end.
@@ -104,6 +107,8 @@ impl SocketReceiver {
             large: None,
             current: None,
             held: None,
+            is_multiplexed: false,
+            stream: 0,
             is_drained: false,
             died: false,
             ended: None,
@@ -141,6 +146,25 @@ impl SocketReceiver {
             }
         }
         Ok(Found::Nothing)
+    }
+
+    pub(crate) const fn multiplex(&mut self) {
+        self.is_multiplexed = true;
+    }
+
+    pub(crate) const fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    /// Copies bytes of a record that `find` found; it lies at `start`.
+    pub(crate) fn body(&self, record: &RecordHeader, from: usize, into: &mut [u8]) {
+        let payload = &self.buffer[self.start..self.start + record.len as usize];
+        into.copy_from_slice(&payload[from..from + into.len()]);
+    }
+
+    /// Goes on behind a record that `find` found.
+    pub(crate) const fn pass(&mut self, record: &RecordHeader) {
+        self.start += record.len as usize;
     }
 
     pub(crate) fn current(&self) -> &[u8] {
@@ -282,7 +306,7 @@ impl SocketReceiver {
         let Ok((wire, after)) = WireHeader::read_from_prefix(unread) else { return false };
         let second = u64::from(wire.len.get());
         match RecordHeader::check_words(self.position, wire.word0.get(), second) {
-            Ok(record) if matches!(record.kind, Kind::Data | Kind::Blob) => {
+            Ok(record) if self.is_multiplexed || matches!(record.kind, Kind::Data | Kind::Blob) => {
                 after.len() >= record.len as usize
             }
             // The end, or a violation.
@@ -328,13 +352,20 @@ impl SocketReceiver {
         let Ok((wire, after)) = WireHeader::read_from_prefix(unread) else { return Ok(None) };
         let second = u64::from(wire.len.get()) | u64::from(wire.stream.get()) << 32;
         let record = RecordHeader::check_words(self.position, wire.word0.get(), second)?;
+        if record.len > DATA_BYTES_MAX {
+            let (position, len, max) = (self.position.0, record.len, DATA_BYTES_MAX.into());
+            return Err(Violation::RecordLength { position, len, max });
+        }
         match record.kind {
-            Kind::Data => {
-                if record.len > DATA_BYTES_MAX {
-                    let max = u64::from(DATA_BYTES_MAX);
-                    let (position, len) = (self.position.0, record.len);
-                    return Err(Violation::RecordLength { position, len, max });
+            _ if self.is_multiplexed && kinds::is_of_sessions(&record) => {
+                if after.len() < record.len as usize {
+                    return Ok(None);
                 }
+                self.start += HEADER;
+                self.position = self.position.plus(record.footprint());
+                Ok(Some(Found::Control(record)))
+            }
+            Kind::Data => {
                 if u64::from(record.len) > self.line.message_max {
                     let (len, max) = (record.len.into(), self.line.message_max);
                     return Err(Violation::MessageLength { len, max });
@@ -344,6 +375,7 @@ impl SocketReceiver {
                 }
                 self.start += HEADER;
                 self.position = self.position.plus(record.footprint());
+                self.stream = record.stream;
                 self.current = Some(record.len as usize);
                 Ok(Some(Found::Message))
             }
@@ -390,6 +422,7 @@ impl SocketReceiver {
         };
         self.start += HEADER + BODY;
         self.position = self.position.plus(record.footprint());
+        self.stream = record.stream;
         self.large = Some(Large { bytes: Vec::new(), filled: 0, len });
         // With what the buffer holds of it, it may be whole already.
         self.parse()

@@ -22,12 +22,14 @@ use zerocopy::little_endian::{U32, U64};
 /// The sending end.
 #[derive(Debug)]
 pub(crate) struct SocketSender {
-    line: Arc<Line>,
-    position: Position,
+    pub(super) line: Arc<Line>,
+    pub(super) position: Position,
+    /// The stream of the messages that are sent; 0 on a channel.
+    pub(super) stream: u32,
     /// Bytes of messages that count as sent but were not taken by the kernel yet.
-    rest: Vec<u8>,
+    pub(super) rest: Vec<u8>,
     /// How many bytes of `rest` went.
-    rest_sent: usize,
+    pub(super) rest_sent: usize,
     /// Framed messages of the open batch.
     batch: Vec<u8>,
     /// The position behind the open batch, and how many messages and payload bytes it has.
@@ -65,6 +67,7 @@ impl SocketSender {
         Self {
             line,
             position: Position(0),
+            stream: 0,
             rest: Vec::new(),
             rest_sent: 0,
             batch: Vec::new(),
@@ -87,6 +90,9 @@ impl SocketSender {
 
     /// Sends a whole message at once or not at all; what the kernel does not take is kept.
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        if self.stream != 0 {
+            return self.try_send_on_stream(payload);
+        }
         let mut progress = Progress::default();
         match self.send_on(payload, &mut progress) {
             Err(Unsent::Full) if progress.started => {
@@ -103,6 +109,9 @@ impl SocketSender {
         payload: &[u8],
         progress: &mut Progress,
     ) -> Result<(), Unsent> {
+        if self.stream != 0 {
+            return self.send_on_stream(payload, progress);
+        }
         self.check()?;
         if !progress.started {
             self.check_length(payload.len() as u64)?;
@@ -224,7 +233,7 @@ impl SocketSender {
         self.write_rest()
     }
 
-    fn write_rest(&mut self) -> Result<(), Unsent> {
+    pub(super) fn write_rest(&mut self) -> Result<(), Unsent> {
         if self.in_pieces {
             // Whoever sent it failed in between. What is written now would be taken for the rest of it.
             return Err(self.break_off());
@@ -281,12 +290,12 @@ impl SocketSender {
         }
     }
 
-    fn check(&self) -> Result<(), Unsent> {
+    pub(super) fn check(&self) -> Result<(), Unsent> {
         self.line.check().map_err(Unsent::Fault)?;
         self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)))
     }
 
-    fn check_length(&self, len: u64) -> Result<(), Unsent> {
+    pub(super) fn check_length(&self, len: u64) -> Result<(), Unsent> {
         let max = self.line.peer_message_max;
         if len <= max {
             return Ok(());
@@ -303,13 +312,13 @@ impl SocketSender {
         self.count(payload.len());
     }
 
-    const fn count(&mut self, len: usize) {
+    pub(super) const fn count(&mut self, len: usize) {
         self.stats.messages += 1;
         self.stats.bytes += len as u64;
     }
 
     /// What a write came to.
-    fn judge(&mut self, written: io::Result<usize>) -> Result<usize, Unsent> {
+    pub(super) fn judge(&mut self, written: io::Result<usize>) -> Result<usize, Unsent> {
         match written {
             Ok(count) => Ok(count),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Putting a message together that comes in fragments (SPEC 5.5), in private memory that grows as bytes
-//! arrive: what is announced is not believed at once.
+//! A channel's message that comes in fragments (SPEC 5.5). A session puts its own together, for each
+//! stream apart.
 
 use super::receiver::WallReceiver;
 use crate::message::Message;
+use crate::transport::assembly::Assembly;
 use partywall_layout::record::{FRAGMENT_PREFIX_BYTES, Kind};
 use partywall_layout::{RecordHeader, Violation};
-
-/// A message that comes in fragments.
-#[derive(Debug)]
-pub(super) struct Assembly {
-    total: u64,
-    bytes: Vec<u8>,
-}
-
-/// The first allocation for a message in fragments: what was announced is not believed at once.
-const ASSEMBLY_BYTES_FIRST: u64 = 1 << 20;
 
 impl WallReceiver {
     /// Adds a fragment; the message, if it was the last.
@@ -41,26 +32,18 @@ impl WallReceiver {
             if total > max {
                 return Err(Violation::MessageLength { len: total, max });
             }
-            let first = total.min(ASSEMBLY_BYTES_FIRST) as usize;
-            self.assembly = Some(Assembly { total, bytes: Vec::with_capacity(first) });
+            self.assembly = Some(Assembly::begin(total));
             (from, len) = (8, len - 8);
         }
         const _: () = assert!(FRAGMENT_PREFIX_BYTES == 8);
         let assembly = self.assembly.as_mut().ok_or_else(|| bad("continues no message"))?;
-        let had = assembly.bytes.len();
-        if (had + len) as u64 > assembly.total {
-            return Err(bad("exceeds the announced length"));
-        }
-        assembly.bytes.resize(had + len, 0);
-        self.consumer.copy(record, from, &mut assembly.bytes[had..]);
-        let is_whole = assembly.bytes.len() as u64 == assembly.total;
+        let room = assembly.room(len).ok_or_else(|| bad("exceeds the announced length"))?;
+        self.consumer.copy(record, from, room);
         if record.kind != Kind::FragmentLast {
             return Ok(None);
         }
-        if !is_whole {
-            return Err(bad("ends before the announced length"));
-        }
-        let bytes = self.assembly.take().map(|whole| whole.bytes).unwrap_or_default();
+        let whole = self.assembly.take().and_then(Assembly::finish);
+        let bytes = whole.ok_or_else(|| bad("ends before the announced length"))?;
         self.count(bytes.len() as u64);
         Ok(Some(Message::from_vec(bytes)))
     }

@@ -193,8 +193,13 @@ impl Wall {
         self.standing.check()
     }
 
-    fn violated(&self, violation: Violation) -> Fault {
+    pub(crate) fn violated(&self, violation: Violation) -> Fault {
         self.standing.violated(violation, &self.socket)
+    }
+
+    /// The longest message that may come.
+    pub(crate) const fn message_max(&self) -> u64 {
+        self.limits.message
     }
 
     fn is_isolated(&self) -> bool {

@@ -12,7 +12,7 @@
 //! After a hang-up it looks once more, because everything that was committed is delivered; then it is
 //! the end.
 
-use super::assembly::{Assembly, may_interrupt};
+use super::assembly::may_interrupt;
 use super::counters::Counters;
 use super::lag::Lag;
 use super::segments::{SegmentError, Segments};
@@ -20,7 +20,8 @@ use super::{Sleeping, Wall};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
-use crate::transport::{Found, Waited, has_passed, until, waiting_failed};
+use crate::transport::assembly::Assembly;
+use crate::transport::{Found, Waited, has_passed, kinds, until, waiting_failed};
 use crate::wait::{Spinner, Spun, Wait};
 use partywall_layout::record::Kind;
 use partywall_layout::segment::receiving;
@@ -42,6 +43,9 @@ pub(crate) struct WallReceiver {
     current: Option<RecordHeader>,
     /// A message that does not lie inline, found and not yet taken.
     held: Option<Message>,
+    /// There are streams (a session), and this is the one of the current message.
+    is_multiplexed: bool,
+    stream: u32,
     /// A copy of the current one, if the neighbour is isolated.
     copy: Vec<u8>,
     /// The neighbour hung up or died: one more look, then the end.
@@ -95,6 +99,8 @@ impl WallReceiver {
             assembly: None,
             current: None,
             held: None,
+            is_multiplexed: false,
+            stream: 0,
             copy: Vec::new(),
             hung_up: false,
             end: None,
@@ -140,12 +146,35 @@ impl WallReceiver {
                 self.show(record);
                 return Ok(Found::Message);
             }
+            if self.is_multiplexed && kinds::is_of_sessions(&record) {
+                self.current = None;
+                return Ok(Found::Control(record));
+            }
             if let Some(found) = self.act_on(record)? {
                 return Ok(found);
             }
         }
         // There may be more: whoever waits finds the ring ready.
         Ok(Found::Nothing)
+    }
+
+    pub(crate) const fn multiplex(&mut self) {
+        self.is_multiplexed = true;
+    }
+
+    #[inline]
+    pub(crate) const fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    /// Copies bytes of a record that `find` found.
+    pub(crate) fn body(&self, record: &RecordHeader, from: usize, into: &mut [u8]) {
+        self.consumer.copy(record, from, into);
+    }
+
+    /// Goes on behind a record that `find` found.
+    pub(crate) fn pass(&mut self, record: &RecordHeader) {
+        self.advance(record);
     }
 
     /// The bytes of the current message.
@@ -245,14 +274,14 @@ impl WallReceiver {
     }
 
     /// Declares that somebody will poll the descriptor; `true` if there is something already.
-    pub(crate) fn arm(&mut self) -> Result<bool, Fault> {
+    pub(crate) fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
         self.wall.check()?;
         if self.end.is_some() || self.hung_up {
             return Ok(true);
         }
         self.report();
         self.check_neighbour(Some(Instant::now()))?;
-        self.sleeper.arm(false);
+        self.sleeper.arm(quiet);
         if self.hung_up || self.consumer.is_ready() {
             self.declare_awake();
             return Ok(true);
@@ -305,6 +334,7 @@ impl WallReceiver {
             self.copy.resize(record.len as usize, 0);
             self.consumer.copy(&record, 0, &mut self.copy);
         }
+        self.stream = record.stream;
         self.current = Some(record);
     }
 
@@ -320,7 +350,8 @@ impl WallReceiver {
         let found = match record.kind {
             Kind::Blob => {
                 let mut body = [0; BODY_MAX];
-                let body = self.body(&record, &mut body)?;
+                let body = self.small_body(&record, &mut body)?;
+                self.stream = record.stream;
                 let message = self.segments.message(&self.wall, &record, body);
                 let message = message.map_err(|violation| self.wall.violated(violation))?;
                 self.counters.add(receiving::BLOBS, 1);
@@ -330,7 +361,7 @@ impl WallReceiver {
             }
             Kind::Segment => {
                 let mut body = [0; BODY_MAX];
-                let body = self.body(&record, &mut body)?;
+                let body = self.small_body(&record, &mut body)?;
                 self.segments.add(&self.wall, &record, body).map_err(|error| match error {
                     SegmentError::Violation(violation) => self.wall.violated(violation),
                     SegmentError::System(source) => {
@@ -343,7 +374,7 @@ impl WallReceiver {
             }
             Kind::SegmentRetire => {
                 let mut body = [0; BODY_MAX];
-                let body = self.body(&record, &mut body)?;
+                let body = self.small_body(&record, &mut body)?;
                 let retired = self.segments.retire(&record, body);
                 retired.map_err(|violation| self.wall.violated(violation))?;
                 None
@@ -392,7 +423,7 @@ impl WallReceiver {
     }
 
     /// A private copy of a small body.
-    fn body<'b>(
+    fn small_body<'b>(
         &self,
         record: &RecordHeader,
         into: &'b mut [u8; BODY_MAX],

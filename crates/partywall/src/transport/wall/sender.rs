@@ -40,6 +40,8 @@ pub(crate) struct WallSender {
     pub(super) owes_abort: bool,
     pub(super) counters: Counters,
     pub(super) inline_max: usize,
+    /// The stream of the messages that are sent; 0 on a channel.
+    stream: u32,
     /// The caller's code is writing a message in place.
     is_filling: bool,
     /// The memory of the last small reservation.
@@ -89,6 +91,7 @@ impl WallSender {
             // Longer ones go where lengths are checked.
             // At least one byte, because a message in fragments has at least two.
             inline_max: config.inline_max.min(peer_message).max(1),
+            stream: 0,
             is_filling: false,
             spare: Vec::new(),
             reclaimer: Reclaimer::new(parts.release_ring, neighbour.clone(), word(RELEASED)),
@@ -119,6 +122,19 @@ impl WallSender {
         self.finish(sent, payload.len())
     }
 
+    #[inline]
+    pub(crate) const fn set_stream(&mut self, stream: u32) {
+        self.stream = stream;
+    }
+
+    /// Appends a record that is not a message, to be published with others.
+    pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        self.append_owed()?;
+        self.stream = stream;
+        self.append(kind, &[body])
+    }
+
     /// Whether a message of `len` bytes goes inline, once there is room for it.
     #[inline]
     pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, Unsent> {
@@ -144,7 +160,7 @@ impl WallSender {
     ) -> Result<(), Unsent> {
         self.ring_early()?;
         self.is_filling = true;
-        let added = self.producer.append_with(Kind::Data, 0, len, fill);
+        let added = self.producer.append_with(Kind::Data, self.stream, len, fill);
         self.is_filling = false;
         let added = added.map_err(|error| match error {
             AppendError::Full => self.no_room(),
@@ -344,7 +360,7 @@ impl WallSender {
     /// Appends one record to the open batch.
     #[inline]
     pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), Unsent> {
-        match self.producer.append_parts(kind, 0, parts) {
+        match self.producer.append_parts(kind, self.stream, parts) {
             Ok(()) => Ok(()),
             Err(AppendError::Full) => Err(self.no_room()),
             Err(AppendError::Violation(violation)) => Err(self.violated(violation)),

@@ -48,7 +48,7 @@ impl WallSender {
 
     /// Makes the open batch visible and wakes the receiver if it sleeps.
     #[inline]
-    pub(super) fn publish(&mut self) -> Result<(), Unsent> {
+    pub(crate) fn publish(&mut self) -> Result<(), Unsent> {
         if let Err(unsent) = self.ring_early() {
             self.roll_back();
             return Err(unsent);

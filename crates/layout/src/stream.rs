@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Streams of a session: their numbers, what a message costs, and the bodies of their records (SPEC 11).
+//!
+//! ```text
+//!  RESET     0 code (u32)      4 directions (u32)      8
+//!  CREDIT    0 credited (u64)                          8
+//!  GO_AWAY   0 code (u32)      4 zero (u32)            8
+//!  PING      0 answer (u64)    8 token (u64)          16
+//! ```
+//!
+//! When which record may come is the business of a session's state machine, not of this file.
+
+use crate::check::Violation;
+use crate::record::RecordHeader;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Metadata of OPEN is never longer than this, in bytes: it fits the smallest ring.
+pub const METADATA_BYTES_MAX: usize = 1008;
+
+/// The number of the session itself.
+pub const SESSION: u32 = 0;
+
+/// RESET: its sender sends no more.
+pub const SENDING: u32 = 1;
+/// RESET: its sender receives no more.
+pub const RECEIVING: u32 = 1 << 1;
+
+/// The first reserved code of RESET.
+pub const RESERVED_CODES: u32 = 0xffff_ff00;
+/// Code of RESET: the stream was never shown to the application.
+pub const REFUSED: u32 = 0xffff_ff01;
+/// Code of RESET: the stream's user is gone.
+pub const DROPPED: u32 = 0xffff_ff02;
+
+/// PING: a question.
+pub const ASK: u64 = 0;
+/// PING: an answer.
+pub const ANSWER: u64 = 1;
+
+/// The number of a stream: `index` among those its side opened.
+#[inline]
+#[must_use]
+pub const fn number(index: u32, is_acceptor: bool) -> u32 {
+    2 * index + 1 + is_acceptor as u32
+}
+
+/// The index of a stream among those of its opener, and whether the acceptor opened it; `None` for the
+/// session.
+#[inline]
+#[must_use]
+pub const fn index(number: u32) -> Option<(u32, bool)> {
+    if number == SESSION {
+        return None;
+    }
+    Some(((number - 1) / 2, number % 2 == 0))
+}
+
+/// The most streams of one side: their numbers must fit.
+pub const STREAMS_MAX: u32 = (u32::MAX - 1) / 2;
+
+/// The body of a RESET record (SPEC 11.3).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ResetBody {
+    /// Why; the application's own below [`RESERVED_CODES`].
+    pub code: U32,
+    /// [`SENDING`], [`RECEIVING`] or both.
+    pub directions: U32,
+}
+
+/// The body of a CREDIT record (SPEC 11.4).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct CreditBody {
+    /// The cost of all messages taken so far.
+    pub credited: U64,
+}
+
+/// The body of a GO_AWAY record (SPEC 11.6).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct GoAwayBody {
+    /// Why: the application's own.
+    pub code: U32,
+    /// Always 0.
+    pub zero: U32,
+}
+
+/// The body of a PING record (SPEC 11.6).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct PingBody {
+    /// [`ASK`] or [`ANSWER`].
+    pub answer: U64,
+    /// What the answer repeats.
+    pub token: U64,
+}
+
+const _: () = {
+    assert!(size_of::<ResetBody>() == 8);
+    assert!(core::mem::offset_of!(ResetBody, directions) == 4);
+    assert!(size_of::<CreditBody>() == 8);
+    assert!(size_of::<GoAwayBody>() == 8);
+    assert!(core::mem::offset_of!(GoAwayBody, zero) == 4);
+    assert!(size_of::<PingBody>() == 16);
+    assert!(core::mem::offset_of!(PingBody, token) == 8);
+};
+
+/// The longest of the bodies above, in bytes.
+pub const BODY_BYTES_MAX: usize = size_of::<PingBody>();
+
+impl ResetBody {
+    /// Reads and checks the body of `record`.
+    ///
+    /// # Errors
+    /// [`Violation::Body`] if its length or its directions cannot be.
+    pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
+        let body: Self = exactly(record, bytes)?;
+        match body.directions.get() {
+            1..=3 => Ok(body),
+            other => Err(bad(record, "directions of RESET", other.into())),
+        }
+    }
+}
+
+impl CreditBody {
+    /// Reads and checks the body of `record`.
+    ///
+    /// # Errors
+    /// [`Violation::Body`] if its length cannot be.
+    pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
+        exactly(record, bytes)
+    }
+}
+
+impl GoAwayBody {
+    /// Reads and checks the body of `record`.
+    ///
+    /// # Errors
+    /// [`Violation::Body`] if its length cannot be.
+    pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
+        exactly(record, bytes)
+    }
+}
+
+impl PingBody {
+    /// Reads and checks the body of `record`.
+    ///
+    /// # Errors
+    /// [`Violation::Body`] if its length cannot be, or it neither asks nor answers.
+    pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
+        let body: Self = exactly(record, bytes)?;
+        match body.answer.get() {
+            ASK | ANSWER => Ok(body),
+            other => Err(bad(record, "answer of PING", other)),
+        }
+    }
+}
+
+fn exactly<T: FromBytes>(record: &RecordHeader, bytes: &[u8]) -> Result<T, Violation> {
+    T::read_from_bytes(bytes).map_err(|_| bad(record, "body length", record.len.into()))
+}
+
+const fn bad(record: &RecordHeader, what: &'static str, found: u64) -> Violation {
+    Violation::Body { position: record.position.0, what, found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Kind;
+    use crate::ring::Position;
+
+    fn record(kind: Kind, len: u32) -> RecordHeader {
+        RecordHeader { position: Position(0), kind, len, stream: 1 }
+    }
+
+    #[test]
+    fn numbers_and_indices_are_each_others_inverse() {
+        for (given, is_acceptor) in [(0, false), (0, true), (7, false), (STREAMS_MAX - 1, true)] {
+            assert_eq!(index(number(given, is_acceptor)), Some((given, is_acceptor)));
+        }
+        assert_eq!((number(0, false), number(0, true), number(1, false)), (1, 2, 3));
+        assert_eq!(index(SESSION), None);
+    }
+
+    #[test]
+    fn a_reset_has_a_direction() {
+        for (directions, is_fine) in [(0u32, false), (1, true), (2, true), (3, true), (4, false)] {
+            let body = ResetBody { code: U32::new(7), directions: U32::new(directions) };
+            let read = ResetBody::read(&record(Kind::Reset, 8), body.as_bytes());
+            assert_eq!(read.is_ok(), is_fine, "{directions}");
+        }
+    }
+
+    #[test]
+    fn bodies_have_their_length() {
+        assert!(CreditBody::read(&record(Kind::Credit, 7), &[0; 7]).is_err());
+        assert!(GoAwayBody::read(&record(Kind::GoAway, 9), &[0; 9]).is_err());
+        assert!(PingBody::read(&record(Kind::Ping, 16), &[2; 16]).is_err());
+        assert!(PingBody::read(&record(Kind::Ping, 16), &[0; 16]).is_ok());
+    }
+}

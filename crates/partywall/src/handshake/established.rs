@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Both sides are ready: puts together what a channel or a session is made of.
+
+use super::{Known, Pending, terms};
+use crate::error::HandshakeError;
+use crate::peer::Peer;
+use crate::transport::wall::{self, Bells};
+use crate::transport::{RecvWire, SendWire, Transport, socket};
+use partywall_layout::{NoWall, Refusal};
+use partywall_sys::Bell;
+
+/// Both sides are ready: what a channel or a session is made of.
+#[derive(Debug)]
+pub(crate) struct Established {
+    pub sender: SendWire,
+    pub receiver: RecvWire,
+    pub peer: Peer,
+    pub transport: Transport,
+    pub is_acceptor: bool,
+    /// What the other side's HELLO says of streams.
+    pub peer_streams: StreamTerms,
+}
+
+/// What a side says of streams in its HELLO (SPEC 2.2).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamTerms {
+    /// Credit of each new stream towards the other side, in bytes.
+    pub window: u64,
+    /// How many streams of the other side's it bears at a time.
+    pub streams_max: u32,
+}
+
+impl Pending {
+    /// A wall if both sides can have one, else the socket, if both are content with that.
+    pub(super) fn assemble(
+        &self,
+        known: Known,
+        peer: Peer,
+        theirs: Option<NoWall>,
+    ) -> Result<Established, HandshakeError> {
+        let is_acceptor = self.is_acceptor;
+        let peer_streams = StreamTerms {
+            window: known.hello.stream_window.get(),
+            streams_max: known.hello.streams_max.get(),
+        };
+        let no_wall = match (known.offered, known.accepted, theirs) {
+            (Ok(mut offered), Ok((neighbour, bells)), None) => {
+                if offered.bells_attached && matches!(bells, Bells::Byte) {
+                    // Ours went out in vain: whoever holds them could make ringing them block.
+                    let bell = || Bell::new().map_err(|error| self.system("making a bell", error));
+                    offered.bells = (bell()?, bell()?);
+                }
+                let parts = wall::Parts {
+                    socket: self.take_socket()?,
+                    peer: peer.clone(),
+                    process: known.process,
+                    guard: self.guard,
+                    limits: known.limits,
+                    own: offered.half,
+                    neighbour,
+                    own_bells: offered.bells,
+                    bells,
+                };
+                let (sender, receiver) = wall::assemble(parts, &self.config)
+                    .map_err(|error| self.system("setting up the wall", error))?;
+                let (sender, receiver) = (SendWire::Wall(sender), RecvWire::Wall(receiver));
+                let transport = Transport::Wall;
+                return Ok(Established {
+                    sender,
+                    receiver,
+                    peer,
+                    transport,
+                    is_acceptor,
+                    peer_streams,
+                });
+            }
+            (Err(reason), _, _) | (_, Err(reason), _) | (_, _, Some(reason)) => reason,
+        };
+        if !terms::socket_suits(&self.own_hello, &known.hello) {
+            self.reject(Refusal::Transport, &no_wall.to_string());
+            return Err(HandshakeError::NoTransport { reason: no_wall });
+        }
+        let parts = socket::Parts {
+            socket: self.take_socket()?,
+            peer: peer.clone(),
+            process: known.process,
+            guard: self.guard,
+            message_max: known.limits.message,
+            peer_message_max: known.limits.peer_message,
+        };
+        let (sender, receiver) = socket::assemble(parts, &self.config)
+            .map_err(|error| self.system("setting up the socket", error))?;
+        let (sender, receiver) = (SendWire::Socket(sender), RecvWire::Socket(receiver));
+        let transport = Transport::Socket(no_wall);
+        Ok(Established { sender, receiver, peer, transport, is_acceptor, peer_streams })
+    }
+}

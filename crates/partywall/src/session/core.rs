@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What all users of a session and its driver share.
+//!
+//! ```text
+//!   Handle, SendHalf, RecvHalf ──▶ Core ◀── Driver
+//!                                   ├─ outbox    one at a time writes
+//!                                   ├─ streams   numbers in use, new ones, those not accepted yet
+//!                                   └─ driver    its waker: called for when room is wanted
+//! ```
+//!
+//! Nothing in here waits: what cannot be done now registers a waker. Fronts turn that into futures or
+//! into blocking calls.
+
+use super::error::{OpenError, SessionError};
+use super::numbers::Numbers;
+use super::outbox::Outbox;
+use super::stream::StreamCore;
+use crate::config::{BackPressure, Config};
+use crate::error::{Closed, Fault};
+use crate::handshake::Established;
+use crate::peer::Peer;
+use crate::transport::{RecvWire, Transport, Unsent};
+use partywall_layout::Kind;
+use partywall_layout::stream::{METADATA_BYTES_MAX, REFUSED, number};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// What a session is made of, besides its driver.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(super) outbox: Mutex<Outbox>,
+    pub(super) streams: Mutex<Streams>,
+    /// The driver's waker: it is called when somebody wants room, or nobody anything any more.
+    driver: Mutex<Option<Waker>>,
+    end: OnceLock<SessionError>,
+    pub(crate) peer: Peer,
+    pub(crate) transport: Transport,
+    pub(super) policy: BackPressure,
+    pub(super) is_acceptor: bool,
+    pub(super) terms: Terms,
+}
+
+/// What both sides agreed to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// What may lie unread of a stream: on the other side, on ours.
+    pub(super) send_window: u64,
+    pub(super) recv_window: u64,
+    /// How many streams of the other side's we bear at a time.
+    pub(super) accepts_max: u32,
+}
+
+/// The streams as far as users are concerned; the driver has a table of its own.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    pub(super) numbers: Numbers,
+    /// Opened by us and not in the driver's table yet.
+    pub(super) fresh: Vec<Arc<StreamCore>>,
+    /// Opened by the other side, not accepted yet.
+    pub(super) waiting: VecDeque<Arc<StreamCore>>,
+    /// How many there are that have not ended.
+    pub(crate) live: usize,
+    /// Handles of the session: without one, nobody accepts.
+    sessions: usize,
+    /// Handles of the session and of its streams; with the last one the session closes.
+    users: usize,
+    /// The other side asked for no more.
+    pub(super) going_away: Option<u32>,
+    /// We asked for no more.
+    pub(super) has_gone_away: bool,
+    pub(super) pings: Pings,
+    openers: Waiting,
+    accepters: Waiting,
+    /// Those who wait for an answer, or for the last stream, or for the end.
+    pub(super) others: Waiting,
+    is_over: bool,
+}
+
+/// Questions and answers (SPEC 11.6).
+#[derive(Debug, Default)]
+pub(crate) struct Pings {
+    pub(super) asked: u64,
+    pub(super) answered: u64,
+}
+
+impl Streams {
+    /// Streams have ended; those to be told, if they were the last.
+    fn ended(&mut self, count: usize) -> Vec<Waker> {
+        self.live -= count;
+        if self.live == 0 { self.others.take() } else { Vec::new() }
+    }
+}
+
+/// Wakers of those who wait for one kind of thing, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting(Vec<Waker>);
+
+impl Waiting {
+    fn register(&mut self, context: &Context<'_>) {
+        if !self.0.iter().any(|waker| waker.will_wake(context.waker())) {
+            self.0.push(context.waker().clone());
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+/// Wakes all of them; no lock of ours may be held.
+pub(super) fn wake(wakers: Vec<Waker>) {
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+impl Core {
+    /// Takes a connection apart: the sending end goes behind a lock, the receiving end to the driver.
+    pub(super) fn new(established: Established, config: &Config) -> (Arc<Self>, RecvWire) {
+        let Established { sender, mut receiver, peer, transport, is_acceptor, peer_streams } =
+            established;
+        receiver.multiplex();
+        let terms = Terms {
+            send_window: peer_streams.window,
+            recv_window: config.stream_window,
+            accepts_max: config.streams_max_effective(),
+        };
+        let streams = Streams {
+            numbers: Numbers::new(peer_streams.streams_max.min(crate::config::STREAMS_MAX)),
+            fresh: Vec::new(),
+            waiting: VecDeque::new(),
+            live: 0,
+            sessions: 1,
+            users: 1,
+            going_away: None,
+            has_gone_away: false,
+            pings: Pings::default(),
+            openers: Waiting::default(),
+            accepters: Waiting::default(),
+            others: Waiting::default(),
+            is_over: false,
+        };
+        let core = Self {
+            outbox: Mutex::new(Outbox::new(sender)),
+            streams: Mutex::new(streams),
+            driver: Mutex::new(None),
+            end: OnceLock::new(),
+            peer,
+            transport,
+            policy: config.back_pressure,
+            is_acceptor,
+            terms,
+        };
+        (Arc::new(core), receiver)
+    }
+
+    pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the session is over, if it is.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), SessionError> {
+        self.end.get().map_or(Ok(()), |end| Err(end.clone()))
+    }
+
+    /// The session is over; the first reason counts. Everybody who waits is told.
+    pub(super) fn end(&self, error: SessionError) {
+        let error = self.end.get_or_init(|| error);
+        let mut streams = self.streams();
+        streams.is_over = true;
+        let fresh = std::mem::take(&mut streams.fresh);
+        let waiting = std::mem::take(&mut streams.waiting);
+        let mut wakers = streams.openers.take();
+        wakers.extend(streams.accepters.take());
+        wakers.extend(streams.others.take());
+        drop(streams);
+        wakers.extend(self.outbox().take_waiters());
+        for stream in fresh.iter().chain(&waiting) {
+            stream.end(error);
+        }
+        wake(wakers);
+        self.call_driver();
+    }
+
+    /// What an attempt to send came to, where it failed for good: the session is over.
+    pub(super) fn failed(&self, unsent: Unsent) -> SessionError {
+        match unsent {
+            Unsent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
+            // What was received before is still delivered: the driver tells when all is.
+            Unsent::Closed(closed) => {
+                self.call_driver();
+                return self.end.get().cloned().unwrap_or(SessionError::Closed(closed));
+            }
+            // Neither ends a session; not asked here.
+            Unsent::Full | Unsent::TooLarge(_) => {}
+        }
+        self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))
+    }
+
+    /// Notes the driver's waker.
+    pub(super) fn register_driver(&self, waker: &Waker) {
+        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *driver {
+            Some(known) => known.clone_from(waker),
+            None => *driver = Some(waker.clone()),
+        }
+    }
+
+    /// There is something for the driver to see to.
+    pub(super) fn call_driver(&self) {
+        let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(waker) = driver {
+            waker.wake();
+        }
+    }
+
+    /// Writes what a stream owes, now or as soon as there is room.
+    pub(super) fn owe(&self, stream: &Arc<StreamCore>) {
+        let mut state = stream.lock();
+        if state.is_listed || !state.owes() {
+            return;
+        }
+        state.is_listed = true;
+        drop(state);
+        let mut outbox = self.outbox();
+        outbox.list(Arc::clone(stream));
+        let flushed = outbox.flush();
+        self.leave_outbox(outbox);
+        self.settle(flushed);
+    }
+
+    /// What is owed goes as soon as there is room.
+    pub(super) fn settle(&self, flushed: Result<(), Unsent>) {
+        match flushed {
+            Ok(()) => {}
+            Err(Unsent::Full) => self.call_driver(),
+            Err(unsent) => {
+                let _ = self.failed(unsent);
+            }
+        }
+    }
+
+    /// A number for a new stream, and the stream in the driver's reach.
+    pub(super) fn poll_number(
+        &self,
+        context: &Context<'_>,
+    ) -> Poll<Result<Arc<StreamCore>, OpenError>> {
+        let mut streams = self.streams();
+        if streams.is_over {
+            drop(streams);
+            self.check()?;
+        } else if let Some(code) = streams.going_away {
+            return Poll::Ready(Err(OpenError::GoingAway { code }));
+        } else if let Some(index) = streams.numbers.take() {
+            let number = number(index, self.is_acceptor);
+            let stream = Arc::new(self.stream(number, true, Box::default()));
+            streams.fresh.push(Arc::clone(&stream));
+            streams.live += 1;
+            return Poll::Ready(Ok(stream));
+        } else if streams.numbers.is_nothing() {
+            return Poll::Ready(Err(OpenError::NoStreams));
+        } else {
+            streams.openers.register(context);
+        }
+        Poll::Pending
+    }
+
+    /// A number that was taken was not opened after all.
+    pub(super) fn give_number_back(&self, stream: &Arc<StreamCore>) {
+        let mut streams = self.streams();
+        streams.fresh.retain(|fresh| !Arc::ptr_eq(fresh, stream));
+        drop(streams);
+        self.forget_own(stream.number);
+    }
+
+    /// Writes OPEN.
+    pub(super) fn poll_open(
+        &self,
+        context: &Context<'_>,
+        stream: &StreamCore,
+        metadata: &[u8],
+        ticket: &mut Option<u64>,
+    ) -> Poll<Result<(), SessionError>> {
+        self.check()?;
+        let mut outbox = self.outbox();
+        match outbox.control(Kind::Open, stream.number, metadata) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(Unsent::Full) => {
+                outbox.await_room(ticket, context);
+                drop(outbox);
+                self.call_driver();
+                self.check()?;
+                Poll::Pending
+            }
+            Err(unsent) => {
+                drop(outbox);
+                Poll::Ready(Err(self.failed(unsent)))
+            }
+        }
+    }
+
+    /// The next stream that the other side opened.
+    pub(super) fn poll_accept(
+        &self,
+        context: &Context<'_>,
+    ) -> Poll<Result<Arc<StreamCore>, SessionError>> {
+        let mut streams = self.streams();
+        if let Some(stream) = streams.waiting.pop_front() {
+            return Poll::Ready(Ok(stream));
+        }
+        if streams.is_over {
+            drop(streams);
+            self.check()?;
+            return Poll::Pending;
+        }
+        streams.accepters.register(context);
+        Poll::Pending
+    }
+
+    /// Waits until `is_done` says so of the streams.
+    pub(super) fn poll_until(
+        &self,
+        context: &Context<'_>,
+        is_done: impl Fn(&Streams) -> bool,
+    ) -> Poll<Result<(), SessionError>> {
+        let mut streams = self.streams();
+        if is_done(&streams) {
+            return Poll::Ready(Ok(()));
+        }
+        if streams.is_over {
+            drop(streams);
+            self.check()?;
+            return Poll::Pending;
+        }
+        streams.others.register(context);
+        Poll::Pending
+    }
+
+    /// Asks the other side; the token that the answer will bring, or a later one.
+    pub(super) fn ask(&self) -> u64 {
+        let mut streams = self.streams();
+        streams.pings.asked += 1;
+        let token = streams.pings.asked;
+        drop(streams);
+        let mut outbox = self.outbox();
+        outbox.ping = Some(token);
+        let flushed = outbox.flush();
+        self.leave_outbox(outbox);
+        self.settle(flushed);
+        token
+    }
+
+    /// Asks the other side to open no more streams.
+    pub(crate) fn go_away(&self, code: u32) {
+        let mut streams = self.streams();
+        if std::mem::replace(&mut streams.has_gone_away, true) {
+            return;
+        }
+        drop(streams);
+        let mut outbox = self.outbox();
+        outbox.go_away = Some(code);
+        let flushed = outbox.flush();
+        self.leave_outbox(outbox);
+        self.settle(flushed);
+    }
+
+    /// A stream for our books.
+    pub(super) fn stream(&self, number: u32, is_opener: bool, metadata: Box<[u8]>) -> StreamCore {
+        let Terms { send_window, recv_window, .. } = self.terms;
+        StreamCore::new(number, is_opener, metadata, send_window, recv_window)
+    }
+
+    /// The other side opened a stream. Without anybody to accept it, it is refused.
+    pub(super) fn offer(&self, stream: &Arc<StreamCore>) {
+        let mut streams = self.streams();
+        streams.live += 1;
+        if streams.has_gone_away || streams.sessions == 0 {
+            drop(streams);
+            self.refuse(stream);
+            return;
+        }
+        streams.waiting.push_back(Arc::clone(stream));
+        let wakers = streams.accepters.take();
+        drop(streams);
+        wake(wakers);
+    }
+
+    fn refuse(&self, stream: &Arc<StreamCore>) {
+        let mut state = stream.lock();
+        state.lifecycle.reset(REFUSED);
+        state.lifecycle.stop(REFUSED);
+        state.queue.clear();
+        drop(state);
+        self.owe(stream);
+    }
+
+    /// A stream that we opened has ended: its number is free.
+    pub(super) fn forget_own(&self, number: u32) {
+        let mut streams = self.streams();
+        if let Some((index, _)) = partywall_layout::stream::index(number) {
+            streams.numbers.free(index);
+        }
+        let mut wakers = streams.openers.take();
+        wakers.extend(streams.ended(1));
+        drop(streams);
+        wake(wakers);
+    }
+
+    /// Streams of the other side's have ended: END was written for them.
+    fn forget_theirs(&self, count: usize) {
+        if count > 0 {
+            let wakers = self.streams().ended(count);
+            wake(wakers);
+        }
+    }
+
+    /// Lets go of the outbox, and sees to what was written meanwhile.
+    #[inline]
+    pub(super) fn leave_outbox(&self, mut outbox: MutexGuard<'_, Outbox>) {
+        let ended = std::mem::take(&mut outbox.ended);
+        drop(outbox);
+        self.forget_theirs(ended);
+    }
+
+    /// The other side asks for no more streams.
+    pub(super) fn heard_go_away(&self, code: u32) {
+        let mut streams = self.streams();
+        streams.going_away.get_or_insert(code);
+        let mut wakers = streams.openers.take();
+        wakers.extend(streams.others.take());
+        drop(streams);
+        wake(wakers);
+    }
+
+    /// The other side answered.
+    pub(super) fn heard_answer(&self, token: u64) {
+        let mut streams = self.streams();
+        if token <= streams.pings.asked {
+            streams.pings.answered = streams.pings.answered.max(token);
+        }
+        let wakers = streams.others.take();
+        drop(streams);
+        wake(wakers);
+    }
+
+    /// Somebody more uses the session.
+    pub(super) fn join(&self, is_session: bool) {
+        let mut streams = self.streams();
+        streams.users += 1;
+        streams.sessions += usize::from(is_session);
+    }
+
+    /// Somebody uses it no longer.
+    pub(super) fn depart(&self, is_session: bool) {
+        let mut streams = self.streams();
+        streams.users -= 1;
+        streams.sessions -= usize::from(is_session);
+        let is_abandoned = streams.users == 0;
+        let nobody_accepts = streams.sessions == 0;
+        let unaccepted = nobody_accepts.then(|| std::mem::take(&mut streams.waiting));
+        drop(streams);
+        unaccepted.iter().flatten().for_each(|stream| self.refuse(stream));
+        if is_abandoned {
+            self.call_driver();
+        }
+    }
+
+    /// Whether nobody uses it any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.streams().users == 0
+    }
+}
+
+/// Whether metadata is short enough.
+pub(super) const fn check_metadata(metadata: &[u8]) -> Result<(), OpenError> {
+    if metadata.len() > METADATA_BYTES_MAX {
+        let (len, max) = (metadata.len(), METADATA_BYTES_MAX);
+        return Err(OpenError::MetadataTooLong { len, max });
+    }
+    Ok(())
+}
+
+/// For those who see that the session has a fault.
+impl From<Fault> for SessionError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(Arc::new(fault))
+    }
+}

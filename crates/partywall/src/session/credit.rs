@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What may lie unread of a stream: the books of both ends of one direction (SPEC 11.4).
+//!
+//! ```text
+//!   sender      sent ─────────────── credited      begin c:  sent + c − credited ≤ window
+//!                                                            or sent − credited ≤ window / 2
+//!   receiver    received ── taken ── told          tell:     taken − told ≥ window / 2
+//! ```
+//!
+//! Pure arithmetic over absolute totals. Because `told` is never behind `credited`, a receiver refuses
+//! nothing that an honest sender may begin; because what is taken is told by halves, a sender whose
+//! messages were all taken may begin anything.
+
+use partywall_layout::Violation;
+use partywall_layout::ring::footprint;
+
+/// What a message of `len` bytes costs.
+#[inline]
+pub(crate) const fn cost(len: usize) -> u64 {
+    footprint(len as u64)
+}
+
+/// The sender's book.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SendCredit {
+    window: u64,
+    sent: u64,
+    credited: u64,
+}
+
+impl SendCredit {
+    pub(crate) const fn new(window: u64) -> Self {
+        Self { window, sent: 0, credited: 0 }
+    }
+
+    /// Charges a message of this cost if it may begin.
+    #[inline]
+    pub(crate) const fn charge(&mut self, cost: u64) -> bool {
+        let may_begin = fits(self.window, self.sent - self.credited, cost);
+        if may_begin {
+            self.sent += cost;
+        }
+        may_begin
+    }
+
+    /// A message that was charged never began.
+    pub(crate) const fn refund(&mut self, cost: u64) {
+        self.sent -= cost;
+    }
+
+    /// The receiver has taken this much in all.
+    pub(crate) const fn heard(&mut self, stream: u32, credited: u64) -> Result<(), Violation> {
+        if credited < self.credited || credited > self.sent {
+            return Err(Violation::Credit { stream, found: credited, max: self.sent });
+        }
+        self.credited = credited;
+        Ok(())
+    }
+}
+
+/// The receiver's book.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RecvCredit {
+    window: u64,
+    received: u64,
+    taken: u64,
+    told: u64,
+}
+
+impl RecvCredit {
+    pub(crate) const fn new(window: u64) -> Self {
+        Self { window, received: 0, taken: 0, told: 0 }
+    }
+
+    /// A message of this cost begins to arrive.
+    #[inline]
+    pub(crate) const fn arrived(&mut self, stream: u32, cost: u64) -> Result<(), Violation> {
+        if !fits(self.window, self.received - self.told, cost) {
+            let max = self.window.saturating_sub(self.received - self.told);
+            return Err(Violation::Credit { stream, found: cost, max });
+        }
+        self.received += cost;
+        Ok(())
+    }
+
+    /// The application took a message of this cost; whether the sender must be told.
+    #[inline]
+    pub(crate) const fn took(&mut self, cost: u64) -> bool {
+        self.taken += cost;
+        let untold = self.taken - self.told;
+        untold > 0 && untold >= self.window / 2
+    }
+
+    /// What to tell the sender.
+    pub(crate) const fn due(&self) -> u64 {
+        self.taken
+    }
+
+    /// The sender was told.
+    pub(crate) const fn tell(&mut self, credited: u64) {
+        self.told = credited;
+    }
+}
+
+const fn fits(window: u64, outstanding: u64, cost: u64) -> bool {
+    outstanding <= window / 2 || outstanding.saturating_add(cost) <= window
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// However messages, credits and their delays interleave: no honest sender is refused, what is
+        /// unread is bounded, and a sender whose messages were all taken is never stuck.
+        #[test]
+        fn honest_senders_are_neither_refused_nor_stuck(
+            window in 0u64..2000,
+            steps in proptest::collection::vec((0u8..4, 0usize..3000), 1..400),
+        ) {
+            let (mut sender, mut receiver) = (SendCredit::new(window), RecvCredit::new(window));
+            let (mut wire, mut unread, mut back) = (Vec::new(), Vec::new(), Vec::new());
+            let mut longest = 0;
+            for (step, len) in steps {
+                match step {
+                    0 if sender.charge(cost(len)) => {
+                        longest = longest.max(cost(len));
+                        wire.push(cost(len));
+                    }
+                    1 if !wire.is_empty() => {
+                        let cost = wire.remove(0);
+                        prop_assert!(receiver.arrived(1, cost).is_ok());
+                        unread.push(cost);
+                        let held: u64 = unread.iter().sum();
+                        prop_assert!(held <= window.max(window / 2 + longest));
+                    }
+                    2 if !unread.is_empty() && receiver.took(unread.remove(0)) => {
+                        back.push(receiver.due());
+                        receiver.tell(receiver.due());
+                    }
+                    3 if !back.is_empty() => prop_assert!(sender.heard(1, back.remove(0)).is_ok()),
+                    _ => {}
+                }
+            }
+            for cost in wire {
+                prop_assert!(receiver.arrived(1, cost).is_ok());
+                unread.push(cost);
+            }
+            for cost in unread {
+                if receiver.took(cost) {
+                    back.push(receiver.due());
+                    receiver.tell(receiver.due());
+                }
+            }
+            for credited in back {
+                prop_assert!(sender.heard(1, credited).is_ok());
+            }
+            prop_assert!(sender.charge(1 << 40));
+        }
+    }
+
+    #[test]
+    fn what_was_not_agreed_is_a_violation() {
+        let mut receiver = RecvCredit::new(128);
+        receiver.arrived(1, 128).unwrap();
+        assert!(matches!(
+            receiver.arrived(1, 64),
+            Err(Violation::Credit { found: 64, max: 0, .. })
+        ));
+        let mut sender = SendCredit::new(128);
+        assert!(sender.charge(64));
+        assert!(sender.heard(1, 128).is_err());
+        sender.heard(1, 64).unwrap();
+        assert!(sender.heard(1, 0).is_err());
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiving end of a session: takes records in order and hands them to their streams.
+//!
+//! ```text
+//!   turn ─▶ find ─┬─ a message ──────▶ its stream's queue, and whoever waits there is woken
+//!                 ├─ of a stream ────▶ routing.rs: OPEN, ends, credit, fragments
+//!                 ├─ of the session ─▶ PING, GO_AWAY
+//!                 └─ the end ────────▶ everybody is told
+//! ```
+//!
+//! It never waits for room, for a user, or for anything else (SPEC 11.7): a front calls `turn` as long
+//! as it is busy, then `arm`, and sleeps. Who drives it is the front's affair: a task, or a thread.
+
+use super::core::Core;
+use super::error::SessionError;
+use super::routing::Slot;
+use crate::config::Config;
+use crate::error::Fault;
+use crate::handshake::Established;
+use crate::transport::{Found, RecvWire, Room, Unsent};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// The one who receives for a session.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(super) core: Arc<Core>,
+    pub(super) wire: RecvWire,
+    room: Room,
+    /// Streams by index: those we opened, those the other side did.
+    pub(super) own: Vec<Slot>,
+    pub(super) theirs: Vec<Slot>,
+    pub(super) message_max: u64,
+    is_over: bool,
+}
+
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Something was there: there may be more.
+    Busy,
+    /// Nothing is there now.
+    Idle,
+    /// The session is over, and everybody was told.
+    Over,
+}
+
+/// What `arm` found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleep {
+    /// Something is there already.
+    No,
+    /// Sleep until records come.
+    ForRecords,
+    /// Sleep until records or room come.
+    ForBoth,
+}
+
+/// So many records in one turn at most: others want the thread, too.
+const TURN_RECORDS: usize = 256;
+
+impl Driver {
+    /// A session over a fresh connection.
+    pub(crate) fn new(established: Established, config: &Config) -> (Arc<Core>, Self) {
+        let room = established.sender.room();
+        let (core, wire) = Core::new(established, config);
+        let driver = Self {
+            message_max: wire.message_max(),
+            core: Arc::clone(&core),
+            wire,
+            room,
+            own: Vec::new(),
+            theirs: Vec::new(),
+            is_over: false,
+        };
+        (core, driver)
+    }
+
+    /// By whom to be called for when something is to be done that is no record.
+    pub(crate) fn register(&self, waker: &Waker) {
+        self.core.register_driver(waker);
+    }
+
+    /// Hands on what is there.
+    pub(crate) fn turn(&mut self) -> Turn {
+        if self.is_over {
+            return Turn::Over;
+        }
+        let mut count = 0;
+        let met = loop {
+            if count == TURN_RECORDS {
+                break Ok(());
+            }
+            match self.step() {
+                Ok(true) => count += 1,
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if let Err(error) = met {
+            return self.finish(error);
+        }
+        self.tend();
+        if self.core.check().is_err() || self.core.is_abandoned() {
+            return self.leave();
+        }
+        if count > 0 { Turn::Busy } else { Turn::Idle }
+    }
+
+    /// Acts on the next record; `false` if there is none.
+    #[inline]
+    fn step(&mut self) -> Result<bool, SessionError> {
+        match self.wire.find(false)? {
+            Found::Message => {
+                let number = self.wire.stream();
+                let message = self.wire.take();
+                self.deliver(number, message)?;
+                Ok(true)
+            }
+            Found::Control(record) => {
+                self.route(&record)?;
+                self.wire.pass(&record);
+                Ok(true)
+            }
+            Found::Nothing => Ok(false),
+            Found::End(closed) => Err(SessionError::Closed(closed)),
+        }
+    }
+
+    /// Declares that the driver is about to sleep; a `quiet` one looks again by itself.
+    pub(crate) fn arm(&mut self, quiet: bool) -> Result<Sleep, Fault> {
+        if self.wire.arm(quiet)? {
+            return Ok(Sleep::No);
+        }
+        let mut outbox = self.core.outbox();
+        if !outbox.wants_room() {
+            return Ok(Sleep::ForRecords);
+        }
+        Ok(if outbox.arm()? { Sleep::No } else { Sleep::ForBoth })
+    }
+
+    /// There may be room: writes what is owed, and wakes those who wait for it.
+    pub(crate) fn found_room(&mut self) {
+        let mut outbox = self.core.outbox();
+        outbox.disarm();
+        let flushed = outbox.drain();
+        let wakers = outbox.take_waiters();
+        self.core.leave_outbox(outbox);
+        super::core::wake(wakers);
+        if let Err(unsent @ (Unsent::Closed(_) | Unsent::Fault(_))) = flushed {
+            let _ = self.core.failed(unsent);
+        }
+    }
+
+    /// The descriptor that becomes readable when records come.
+    pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
+        self.wire.descriptor()
+    }
+
+    /// The descriptor that becomes readable when room comes.
+    pub(crate) fn room_descriptor(&self) -> BorrowedFd<'_> {
+        self.room.descriptor()
+    }
+
+    /// A system call failed that must not.
+    pub(crate) fn fail(&mut self, fault: Fault) -> Turn {
+        self.finish(SessionError::from(fault))
+    }
+
+    /// Somebody waits for room, and there is some.
+    #[inline]
+    fn tend(&mut self) {
+        let outbox = self.core.outbox();
+        let must_wake = outbox.wants_room() && outbox.may_have_room();
+        self.core.leave_outbox(outbox);
+        if must_wake {
+            self.found_room();
+        }
+    }
+
+    /// Closes in good order: what is owed goes first, as soon as there is room for it.
+    fn leave(&mut self) -> Turn {
+        if self.core.check().is_ok() {
+            self.core.end(SessionError::ClosedHere);
+        }
+        self.tell_streams();
+        let drained = self.core.outbox().drain();
+        if matches!(drained, Err(Unsent::Full)) {
+            return Turn::Idle;
+        }
+        self.finish(SessionError::ClosedHere)
+    }
+
+    fn finish(&mut self, error: SessionError) -> Turn {
+        self.is_over = true;
+        self.core.end(error);
+        self.tell_streams();
+        Turn::Over
+    }
+
+    /// The session is over for all streams.
+    fn tell_streams(&mut self) {
+        let Err(error) = self.core.check() else { return };
+        let slots =
+            std::mem::take(&mut self.own).into_iter().chain(std::mem::take(&mut self.theirs));
+        for slot in slots {
+            if let Slot::Open(stream) = slot {
+                stream.end(&error);
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    /// Also when the front's task was aborted, or its thread panicked: nobody waits for ever.
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.finish(SessionError::ClosedHere);
+        }
+        self.core.outbox().close();
+        self.wire.close();
+    }
+}

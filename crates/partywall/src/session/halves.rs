@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What users hold: the session, and the two directions of a stream. Fronts wrap these.
+//!
+//! ```text
+//!   Handle    open, accept, ping, go away, close          dropped: one user less
+//!   SendHalf  charge credit ─▶ outbox ─▶ wire             dropped: CLOSE_WRITE (RESET while panicking)
+//!   RecvHalf  queue ─▶ message ─▶ credit                  dropped: RESET {receiving}
+//! ```
+//!
+//! Every `poll_` may be called again after it said `Pending`, or not: what an operation holds lies in
+//! its state (`Sending`, `Opening`), which gives it back when it is dropped.
+
+use super::DROPPED;
+use super::core::{Core, check_metadata};
+use super::credit::cost;
+use super::error::{OpenError, SessionError, StreamRecvError, StreamSendError};
+use super::lifecycle;
+use super::stream::StreamCore;
+use crate::config::BackPressure;
+use crate::message::Message;
+use crate::transport::{Memory, Progress, Unsent};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+/// A session, as often cloned as there are users.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Clone for Handle {
+    fn clone(&self) -> Self {
+        self.core.join(true);
+        Self { core: Arc::clone(&self.core) }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.core.depart(true);
+    }
+}
+
+/// A stream that is being opened.
+#[derive(Debug, Default)]
+pub(crate) struct Opening {
+    stream: Option<(Arc<Core>, Arc<StreamCore>)>,
+    ticket: Option<u64>,
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some((core, stream)) = self.stream.take() {
+            if let Some(ticket) = self.ticket {
+                core.outbox().leave(ticket);
+            }
+            core.give_number_back(&stream);
+        }
+    }
+}
+
+impl Handle {
+    /// For the first handle: its user is counted already.
+    pub(crate) const fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
+    /// Opens a stream.
+    pub(crate) fn poll_open(
+        &self,
+        context: &Context<'_>,
+        metadata: &[u8],
+        opening: &mut Opening,
+    ) -> Poll<Result<(SendHalf, RecvHalf), OpenError>> {
+        check_metadata(metadata)?;
+        if opening.stream.is_none() {
+            let stream = ready!(self.core.poll_number(context))?;
+            opening.stream = Some((Arc::clone(&self.core), stream));
+        }
+        if let Some((core, stream)) = &opening.stream {
+            ready!(core.poll_open(context, stream, metadata, &mut opening.ticket))?;
+        }
+        opening
+            .stream
+            .take()
+            .map_or(Poll::Pending, |(core, stream)| Poll::Ready(Ok(halves(&core, &stream))))
+    }
+
+    /// The next stream that the other side opens.
+    pub(crate) fn poll_accept(
+        &self,
+        context: &Context<'_>,
+    ) -> Poll<Result<(SendHalf, RecvHalf), SessionError>> {
+        let stream = ready!(self.core.poll_accept(context))?;
+        Poll::Ready(Ok(halves(&self.core, &stream)))
+    }
+
+    /// The token of a question; an answer has come when `poll_answer` is ready.
+    pub(crate) fn ask(&self) -> u64 {
+        self.core.ask()
+    }
+
+    pub(crate) fn poll_answer(
+        &self,
+        context: &Context<'_>,
+        token: u64,
+    ) -> Poll<Result<(), SessionError>> {
+        self.core.poll_until(context, |streams| streams.pings.answered >= token)
+    }
+
+    /// Ready when no stream is left.
+    pub(crate) fn poll_drained(&self, context: &Context<'_>) -> Poll<Result<(), SessionError>> {
+        self.core.poll_until(context, |streams| streams.live == 0)
+    }
+
+    /// Ready when the other side asked for no more streams; the code.
+    pub(crate) fn poll_going_away(&self, context: &Context<'_>) -> Poll<Result<u32, SessionError>> {
+        ready!(self.core.poll_until(context, |streams| streams.going_away.is_some()))?;
+        let code = self.core.streams().going_away;
+        Poll::Ready(Ok(code.unwrap_or_default()))
+    }
+
+    /// Ready when the session is over; why.
+    pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<SessionError> {
+        match ready!(self.core.poll_until(context, |_| false)) {
+            Err(error) => Poll::Ready(error),
+            Ok(()) => Poll::Pending,
+        }
+    }
+
+    /// Ends the session at once, for all its streams.
+    pub(crate) fn close(&self) {
+        self.core.end(SessionError::ClosedHere);
+    }
+}
+
+fn halves(core: &Arc<Core>, stream: &Arc<StreamCore>) -> (SendHalf, RecvHalf) {
+    core.join(false);
+    core.join(false);
+    let (core, stream) = (Arc::clone(core), Arc::clone(stream));
+    let send = SendHalf { core: Arc::clone(&core), stream: Arc::clone(&stream) };
+    (send, RecvHalf { core, stream })
+}
+
+/// The sending direction of a stream.
+#[derive(Debug)]
+pub(crate) struct SendHalf {
+    pub(crate) core: Arc<Core>,
+    pub(crate) stream: Arc<StreamCore>,
+}
+
+/// A message on its way out; dropping it before it went gives back what it holds.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    core: Arc<Core>,
+    stream: Arc<StreamCore>,
+    /// The cost that was charged.
+    charged: Option<u64>,
+    progress: Progress,
+    ticket: Option<u64>,
+    memory: Option<Memory>,
+}
+
+impl SendHalf {
+    /// Begins a message.
+    pub(crate) fn begin(&self) -> Outgoing {
+        Outgoing {
+            core: Arc::clone(&self.core),
+            stream: Arc::clone(&self.stream),
+            charged: None,
+            progress: Progress::default(),
+            ticket: None,
+            memory: None,
+        }
+    }
+
+    /// No more messages.
+    pub(crate) fn close(&self) {
+        self.stream.lock().lifecycle.close();
+        self.core.owe(&self.stream);
+    }
+
+    /// Gives up sending.
+    pub(crate) fn reset(&self, code: u32) {
+        self.stream.lock().lifecycle.reset(code);
+        self.core.owe(&self.stream);
+    }
+
+    /// Ready when the other side receives no more, or the session is over.
+    pub(crate) fn poll_stopped(&self, context: &Context<'_>) -> Poll<StreamSendError> {
+        let mut state = self.stream.lock();
+        if let Some(end) = &state.end {
+            return Poll::Ready(end.clone().into());
+        }
+        if let lifecycle::Sending::Stopped(code) = state.lifecycle.sending() {
+            return Poll::Ready(StreamSendError::Stopped { code });
+        }
+        state.await_credit(context);
+        Poll::Pending
+    }
+}
+
+impl Drop for SendHalf {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.reset(DROPPED);
+        } else {
+            self.close();
+        }
+        self.core.depart(false);
+    }
+}
+
+impl Outgoing {
+    /// Sends a copy of `payload`.
+    pub(crate) fn poll_send(
+        &mut self,
+        context: &Context<'_>,
+        payload: &[u8],
+    ) -> Poll<Result<(), StreamSendError>> {
+        ready!(self.poll_charge(context, payload.len()))?;
+        let sent = ready!(
+            self.poll_wire(context, |wire, _, progress| { wire.send_on(payload, progress) })
+        );
+        self.done(sent)
+    }
+
+    /// Sends a copy of `payload` whole, or nothing of it: after `Pending` it may be another one.
+    pub(crate) fn poll_send_whole(
+        &mut self,
+        context: &Context<'_>,
+        payload: &[u8],
+    ) -> Poll<Result<(), StreamSendError>> {
+        ready!(self.poll_charge(context, payload.len()))?;
+        let polled = self.poll_wire(context, |wire, _, _| wire.try_send(payload));
+        if let Poll::Ready(sent) = polled {
+            return self.done(sent);
+        }
+        if let Some(cost) = self.charged.take() {
+            self.stream.lock().send_credit.refund(cost);
+        }
+        Poll::Pending
+    }
+
+    /// Memory for a message of `len` bytes, to be filled before `poll_commit`.
+    pub(crate) fn poll_reserve(
+        &mut self,
+        context: &Context<'_>,
+        len: usize,
+    ) -> Poll<Result<(), StreamSendError>> {
+        if self.memory.is_none() {
+            ready!(self.poll_wire(context, |wire, memory, _| {
+                *memory = Some(wire.reserve(len)?);
+                Ok(())
+            }))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends what was reserved.
+    pub(crate) fn poll_commit(
+        &mut self,
+        context: &Context<'_>,
+    ) -> Poll<Result<(), StreamSendError>> {
+        ready!(self.poll_charge(context, self.memory().len()))?;
+        let sent = ready!(
+            self.poll_wire(context, |wire, memory, progress| { wire.commit(memory, progress) })
+        );
+        self.done(sent)
+    }
+
+    /// The reserved memory.
+    pub(crate) fn memory(&self) -> &[u8] {
+        self.memory.as_ref().map_or(&[], Memory::as_slice)
+    }
+
+    /// The reserved memory, to be filled.
+    pub(crate) fn memory_mut(&mut self) -> &mut [u8] {
+        self.memory.as_mut().map_or(&mut [], Memory::as_mut_slice)
+    }
+
+    /// Shortens what was reserved.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        if let Some(memory) = &mut self.memory {
+            memory.truncate(len);
+        }
+    }
+
+    fn done(&mut self, sent: Result<(), StreamSendError>) -> Poll<Result<(), StreamSendError>> {
+        if sent.is_ok() {
+            (self.charged, self.progress) = (None, Progress::default());
+        }
+        Poll::Ready(sent)
+    }
+
+    /// Charges the message's cost, once.
+    #[inline]
+    fn poll_charge(
+        &mut self,
+        context: &Context<'_>,
+        len: usize,
+    ) -> Poll<Result<(), StreamSendError>> {
+        let mut state = self.stream.lock();
+        if let Some(end) = &state.end {
+            return Poll::Ready(Err(end.clone().into()));
+        }
+        match state.lifecycle.sending() {
+            lifecycle::Sending::Open => {}
+            lifecycle::Sending::Stopped(code) => {
+                return Poll::Ready(Err(StreamSendError::Stopped { code }));
+            }
+            _ => return Poll::Ready(Err(StreamSendError::ClosedHere)),
+        }
+        if self.charged.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        let cost = cost(len);
+        if state.send_credit.charge(cost) {
+            self.charged = Some(cost);
+            return Poll::Ready(Ok(()));
+        }
+        if self.core.policy == BackPressure::Error {
+            return Poll::Ready(Err(StreamSendError::Full));
+        }
+        state.await_credit(context);
+        Poll::Pending
+    }
+
+    /// Attempts something at the wire until there is room.
+    fn poll_wire(
+        &mut self,
+        context: &Context<'_>,
+        mut attempt: impl FnMut(
+            &mut crate::transport::SendWire,
+            &mut Option<Memory>,
+            &mut Progress,
+        ) -> Result<(), Unsent>,
+    ) -> Poll<Result<(), StreamSendError>> {
+        let core = &*self.core;
+        core.check()?;
+        let mut outbox = core.outbox();
+        let (memory, progress) = (&mut self.memory, &mut self.progress);
+        let attempted = outbox.send(self.stream.number, |wire| attempt(wire, memory, progress));
+        match attempted {
+            Ok(()) => {
+                core.leave_outbox(outbox);
+                Poll::Ready(Ok(()))
+            }
+            Err(Unsent::TooLarge(limit)) => Poll::Ready(Err(StreamSendError::TooLarge(limit))),
+            Err(Unsent::Full) if core.policy == BackPressure::Error && !progress.started => {
+                Poll::Ready(Err(StreamSendError::Full))
+            }
+            Err(Unsent::Full) => {
+                outbox.await_room(&mut self.ticket, context);
+                drop(outbox);
+                core.call_driver();
+                core.check()?;
+                Poll::Pending
+            }
+            Err(unsent) => {
+                drop(outbox);
+                Poll::Ready(Err(core.failed(unsent).into()))
+            }
+        }
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        if self.ticket.is_none() && self.charged.is_none() && self.memory.is_none() {
+            return;
+        }
+        if self.progress.started {
+            self.stream.lock().lifecycle.abort();
+            self.core.owe(&self.stream);
+        } else if let Some(cost) = self.charged {
+            self.stream.lock().send_credit.refund(cost);
+        }
+        let mut outbox = self.core.outbox();
+        if let Some(ticket) = self.ticket {
+            outbox.leave(ticket);
+        }
+        let wakers = self.memory.take().map(|memory| outbox.release(memory));
+        drop(outbox);
+        super::core::wake(wakers.unwrap_or_default());
+    }
+}
+
+/// The receiving direction of a stream.
+#[derive(Debug)]
+pub(crate) struct RecvHalf {
+    pub(crate) core: Arc<Core>,
+    pub(crate) stream: Arc<StreamCore>,
+}
+
+impl RecvHalf {
+    /// The next message.
+    #[inline]
+    pub(crate) fn poll_recv(
+        &self,
+        context: &Context<'_>,
+    ) -> Poll<Result<Message, StreamRecvError>> {
+        let mut state = self.stream.lock();
+        if let Some(message) = state.queue.pop_front() {
+            let is_due = state.recv_credit.took(cost(message.len()));
+            let must_tell = is_due && state.lifecycle.wants_credit() && state.end.is_none();
+            state.owes_credit |= must_tell;
+            drop(state);
+            if must_tell {
+                self.core.owe(&self.stream);
+            }
+            return Poll::Ready(Ok(message));
+        }
+        Poll::Ready(Err(match state.lifecycle.receiving() {
+            lifecycle::Receiving::Finished => StreamRecvError::Finished,
+            lifecycle::Receiving::Reset(code) => StreamRecvError::Reset { code },
+            lifecycle::Receiving::Stopped { .. } => StreamRecvError::StoppedHere,
+            lifecycle::Receiving::Open => match &state.end {
+                Some(end) => end.clone().into(),
+                None => {
+                    state.await_message(context);
+                    return Poll::Pending;
+                }
+            },
+        }))
+    }
+
+    /// Receives no more; what is unread goes back.
+    pub(crate) fn stop(&self, code: u32) {
+        let mut state = self.stream.lock();
+        state.lifecycle.stop(code);
+        state.assembly = None;
+        let unread = std::mem::take(&mut state.queue);
+        drop(state);
+        drop(unread);
+        self.core.owe(&self.stream);
+    }
+}
+
+impl Drop for RecvHalf {
+    fn drop(&mut self) {
+        self.stop(DROPPED);
+        self.core.depart(false);
+    }
+}

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a stream ends: its two directions, what is owed for them, and when its number is free
+//! (SPEC 11.3, 11.5).
+//!
+//! ```text
+//!   sending     Open ──close──▶ Closed            receiving   Open ──CLOSE_WRITE──▶ Finished
+//!                    ──reset──▶ Reset                              ──RESET {s}────▶ Reset(code)
+//!                    ──RESET {r}▶ Stopped(code)                    ──stop─────────▶ Stopped
+//!
+//!   both over:  the answerer owes END, writes it, and forgets the stream
+//!               the opener waits for END; then the number is free
+//! ```
+//!
+//! A pure state machine: what the application does and what is heard goes in, what is owed comes out,
+//! one record at a time and in an order that both sides can follow. The tests walk through every
+//! state that two of them, joined by two queues, can reach.
+
+use partywall_layout::Violation;
+use partywall_layout::stream::{RECEIVING, SENDING};
+
+/// Our sending direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Sending {
+    Open,
+    /// We sent all, or owe only CLOSE_WRITE.
+    Closed,
+    /// We gave up.
+    Reset,
+    /// The other side will not have it.
+    Stopped(u32),
+}
+
+/// Our receiving direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Receiving {
+    Open,
+    /// All was received.
+    Finished,
+    /// The other side gave up.
+    Reset(u32),
+    /// We will not have it; whether the other side has ended it as well.
+    Stopped {
+        is_over_there: bool,
+    },
+}
+
+/// What to do with a message that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    Keep,
+    /// It was under way when we stopped it.
+    Drop,
+}
+
+/// A record that must be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Owed {
+    /// FRAGMENT_ABORT.
+    Abort,
+    /// RESET with code and directions.
+    Reset(u32, u32),
+    CloseWrite,
+    End,
+}
+
+/// One side's view of a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lifecycle {
+    is_opener: bool,
+    sending: Sending,
+    receiving: Receiving,
+    owes_abort: bool,
+    owes_close: bool,
+    /// Codes of the directions for which RESET is owed.
+    owes_reset: Option<u32>,
+    owes_stop: Option<u32>,
+    /// END was written, or heard.
+    has_ended: bool,
+}
+
+impl Lifecycle {
+    pub(crate) const fn new(is_opener: bool) -> Self {
+        Self {
+            is_opener,
+            sending: Sending::Open,
+            receiving: Receiving::Open,
+            owes_abort: false,
+            owes_close: false,
+            owes_reset: None,
+            owes_stop: None,
+            has_ended: false,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn sending(&self) -> Sending {
+        self.sending
+    }
+
+    #[inline]
+    pub(crate) const fn receiving(&self) -> Receiving {
+        self.receiving
+    }
+
+    /// Whether nothing of this stream is to be said or heard any more.
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Whether messages may be told of as taken.
+    pub(crate) const fn wants_credit(&self) -> bool {
+        matches!(self.receiving, Receiving::Open)
+    }
+
+    /// We have sent all.
+    pub(crate) fn close(&mut self) {
+        if self.sending == Sending::Open {
+            self.sending = Sending::Closed;
+            self.owes_close = true;
+        }
+    }
+
+    /// We give up sending.
+    pub(crate) fn reset(&mut self, code: u32) {
+        if self.sending == Sending::Open {
+            self.sending = Sending::Reset;
+            self.owes_reset = Some(code);
+            self.owes_abort = false;
+        }
+    }
+
+    /// We will not receive any more.
+    pub(crate) fn stop(&mut self, code: u32) {
+        if self.receiving == Receiving::Open {
+            self.receiving = Receiving::Stopped { is_over_there: false };
+            self.owes_stop = Some(code);
+        }
+    }
+
+    /// A message of which fragments went will not be finished.
+    pub(crate) fn abort(&mut self) {
+        if self.sending == Sending::Open {
+            self.owes_abort = true;
+        }
+    }
+
+    /// Whether what is owed must go before the next message of this stream.
+    #[cfg(test)]
+    pub(crate) const fn owes_abort(&self) -> bool {
+        self.owes_abort
+    }
+
+    /// A message, or a part of one, came.
+    #[inline]
+    pub(crate) fn heard_message(&self, stream: u32) -> Result<Arrival, Violation> {
+        match self.receiving {
+            Receiving::Open => Ok(Arrival::Keep),
+            Receiving::Stopped { is_over_there: false } => Ok(Arrival::Drop),
+            _ => Err(Violation::Stream { stream, what: "came after the end of its direction" }),
+        }
+    }
+
+    /// CLOSE_WRITE came.
+    pub(crate) fn heard_close(&mut self, stream: u32) -> Result<(), Violation> {
+        self.heard_end_of_sending(stream, Receiving::Finished)
+    }
+
+    /// RESET came.
+    pub(crate) fn heard_reset(
+        &mut self,
+        stream: u32,
+        code: u32,
+        directions: u32,
+    ) -> Result<(), Violation> {
+        if directions & SENDING != 0 {
+            self.heard_end_of_sending(stream, Receiving::Reset(code))?;
+        }
+        if directions & RECEIVING != 0 {
+            if self.sending == Sending::Open {
+                self.sending = Sending::Stopped(code);
+            }
+            // Nobody would read it.
+            (self.owes_close, self.owes_abort, self.owes_reset) = (false, false, None);
+        }
+        Ok(())
+    }
+
+    fn heard_end_of_sending(&mut self, stream: u32, how: Receiving) -> Result<(), Violation> {
+        match &mut self.receiving {
+            Receiving::Open => self.receiving = how,
+            Receiving::Stopped { is_over_there: is_over @ false } => *is_over = true,
+            _ => return Err(Violation::Stream { stream, what: "ends a direction twice" }),
+        }
+        // What we will not have does not come anyway.
+        self.owes_stop = None;
+        Ok(())
+    }
+
+    /// END came; the number is free.
+    pub(crate) fn heard_end(&mut self, stream: u32) -> Result<(), Violation> {
+        if !self.is_opener {
+            return Err(Violation::Stream { stream, what: "is ended by its opener" });
+        }
+        if self.sending == Sending::Open || self.receiving == Receiving::Open {
+            return Err(Violation::Stream { stream, what: "is ended while it is open" });
+        }
+        (self.owes_abort, self.owes_close) = (false, false);
+        (self.owes_reset, self.owes_stop) = (None, None);
+        self.has_ended = true;
+        Ok(())
+    }
+
+    /// The next record that must be written, if any.
+    pub(crate) fn owed(&self) -> Option<Owed> {
+        if self.has_ended {
+            return None;
+        }
+        if self.owes_abort {
+            return Some(Owed::Abort);
+        }
+        match (self.owes_reset, self.owes_stop) {
+            (Some(code), Some(stop)) if code == stop => {
+                return Some(Owed::Reset(code, SENDING | RECEIVING));
+            }
+            (Some(code), _) => return Some(Owed::Reset(code, SENDING)),
+            (None, Some(code)) => return Some(Owed::Reset(code, RECEIVING)),
+            (None, None) => {}
+        }
+        if self.owes_close {
+            return Some(Owed::CloseWrite);
+        }
+        let is_over = self.sending != Sending::Open && self.receiving != Receiving::Open;
+        (!self.is_opener && is_over).then_some(Owed::End)
+    }
+
+    /// The record was written.
+    pub(crate) const fn wrote(&mut self, owed: Owed) {
+        match owed {
+            Owed::Abort => self.owes_abort = false,
+            Owed::Reset(_, directions) => {
+                if directions & SENDING != 0 {
+                    self.owes_reset = None;
+                }
+                if directions & RECEIVING != 0 {
+                    self.owes_stop = None;
+                }
+            }
+            Owed::CloseWrite => self.owes_close = false,
+            Owed::End => self.has_ended = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{HashSet, VecDeque};
+
+    /// Opener and answerer, and what is under way between them.
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct World {
+        sides: [Lifecycle; 2],
+        wires: [VecDeque<Said>; 2],
+        messages_left: [u8; 2],
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    enum Said {
+        Message,
+        Owed(Owed),
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self {
+                sides: [Lifecycle::new(true), Lifecycle::new(false)],
+                wires: [VecDeque::new(), VecDeque::new()],
+                messages_left: [2, 1],
+            }
+        }
+
+        /// Every world that one step leads to.
+        fn next(&self) -> Vec<Self> {
+            let mut worlds = Vec::new();
+            for side in 0..2 {
+                let acts: [fn(&mut Lifecycle); 4] = [
+                    Lifecycle::close,
+                    |side| side.reset(7),
+                    |side| side.stop(7),
+                    |side| side.stop(8),
+                ];
+                for act in acts {
+                    let mut world = self.clone();
+                    if !world.sides[side].has_ended() {
+                        act(&mut world.sides[side]);
+                    }
+                    worlds.push(world);
+                }
+                worlds.extend(self.send(side));
+                worlds.extend(self.send(side).map(|mut world| {
+                    world.sides[side].abort();
+                    world
+                }));
+                worlds.extend(self.write(side));
+                worlds.extend(self.hear(side));
+            }
+            worlds
+        }
+
+        fn send(&self, side: usize) -> Option<Self> {
+            let mut world = self.clone();
+            let state = &world.sides[side];
+            if state.sending() != Sending::Open || state.owes_abort() {
+                return None;
+            }
+            world.messages_left[side] = world.messages_left[side].checked_sub(1)?;
+            world.wires[side].push_back(Said::Message);
+            Some(world)
+        }
+
+        fn write(&self, side: usize) -> Option<Self> {
+            let mut world = self.clone();
+            let owed = world.sides[side].owed()?;
+            world.sides[side].wrote(owed);
+            world.wires[side].push_back(Said::Owed(owed));
+            Some(world)
+        }
+
+        fn hear(&self, side: usize) -> Option<Self> {
+            let mut world = self.clone();
+            let said = world.wires[1 - side].pop_front()?;
+            let state = &mut world.sides[side];
+            if state.has_ended() {
+                // Only the answerer hears anything after the end, and drops it.
+                assert_eq!(side, 1, "{said:?} reached the opener after END");
+                return Some(world);
+            }
+            let heard = match said {
+                Said::Message => state.heard_message(1).map(|_| ()),
+                Said::Owed(Owed::Abort) => Ok(()),
+                Said::Owed(Owed::CloseWrite) => state.heard_close(1),
+                Said::Owed(Owed::Reset(code, directions)) => state.heard_reset(1, code, directions),
+                Said::Owed(Owed::End) => state.heard_end(1),
+            };
+            heard.unwrap_or_else(|violation| panic!("an honest side was refused: {violation}"));
+            Some(world)
+        }
+    }
+
+    #[test]
+    fn every_order_of_events_is_lawful_and_comes_to_an_end() {
+        let mut seen = HashSet::new();
+        let mut open = vec![World::new()];
+        let mut ended = 0;
+        while let Some(world) = open.pop() {
+            if !seen.insert(world.clone()) {
+                continue;
+            }
+            // Once both have ended both directions, writing and hearing alone must free the number,
+            // and nothing of the stream may be left on the way to the opener.
+            let is_over = |side: &Lifecycle| {
+                side.sending() != Sending::Open && side.receiving() != Receiving::Open
+            };
+            if world.sides.iter().all(is_over) {
+                let mut rest = world.clone();
+                while let Some(next) = rest
+                    .write(0)
+                    .or_else(|| rest.hear(1))
+                    .or_else(|| rest.write(1))
+                    .or_else(|| rest.hear(0))
+                {
+                    rest = next;
+                }
+                assert!(rest.sides.iter().all(Lifecycle::has_ended), "stuck: {:?}", rest.sides);
+                assert!(rest.wires[1].is_empty());
+                ended += 1;
+            }
+            open.extend(world.next());
+        }
+        assert!(seen.len() > 10_000 && ended > 1_000, "{} states, {ended} ended", seen.len());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let mut opener = Lifecycle::new(true);
+        assert!(opener.heard_end(1).is_err());
+        opener.heard_close(1).unwrap();
+        assert!(opener.heard_close(1).is_err());
+        assert!(opener.heard_message(1).is_err());
+        assert!(opener.heard_reset(1, 0, SENDING).is_err());
+        let mut answerer = Lifecycle::new(false);
+        answerer.close();
+        answerer.heard_close(2).unwrap();
+        assert!(answerer.heard_end(2).is_err());
+    }
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Many streams over one connection, without a runtime: what both fronts, `partywall::tokio` and
+//! `partywall::blocking`, are made of.
+//!
+//! ```text
+//!   fronts      tokio/   blocking/                    futures, or calls with deadlines
+//!   ─────────────────────────────────────────────────────────────────────────────────────
+//!   halves.rs   what users hold            driver.rs   who receives ─▶ routing.rs: for whom
+//!               patience.rs: before sleeping, look again
+//!   core.rs     what both share            outbox.rs   one at a time sends, what is owed first
+//!   stream.rs   one stream                 lifecycle.rs, credit.rs, numbers.rs   pure rules
+//!   ─────────────────────────────────────────────────────────────────────────────────────
+//!   transport   records of streams over a wall or a socket
+//! ```
+//!
+//! It starts no task and no thread, and never waits: what cannot be done now registers a waker.
+
+mod core;
+mod credit;
+mod driver;
+mod error;
+mod halves;
+mod lifecycle;
+mod numbers;
+mod outbox;
+mod patience;
+mod routing;
+mod stream;
+
+pub use error::{OpenError, SessionError, StreamRecvError, StreamSendError};
+pub use partywall_layout::stream::{DROPPED, METADATA_BYTES_MAX, REFUSED};
+
+pub(crate) use driver::{Driver, Sleep, Turn};
+pub(crate) use halves::{Handle, Opening, Outgoing, RecvHalf, SendHalf};
+pub(crate) use patience::{Next, Patience};

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sending end of a session: one at a time writes to the wire, and what is owed goes first.
+//!
+//! ```text
+//!   streams that owe ─▶ owed ─▶ ┐
+//!   PING, GO_AWAY    ─────────▶ ├─▶ flush ─▶ wire          before every message
+//!   whoever found no room ─▶ waiters ◀─ woken by the driver when there is some
+//! ```
+//!
+//! Nobody waits in here: an attempt either succeeds or says `Full`.
+
+use super::stream::{OwedRecord, StreamCore};
+use crate::transport::{Glance, Room, SendWire, Unsent};
+use partywall_layout::Kind;
+use partywall_layout::stream::{ANSWER, ASK, CreditBody, GoAwayBody, PingBody, ResetBody, SESSION};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+use super::lifecycle::Owed;
+
+/// The sending end, behind a lock of the session.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    wire: SendWire,
+    room: Room,
+    /// Streams that owe a record, each once.
+    owed: VecDeque<Arc<StreamCore>>,
+    /// Records of the session itself that are owed: only the newest of each kind counts.
+    pub(super) pong: Option<u64>,
+    pub(super) ping: Option<u64>,
+    pub(super) go_away: Option<u32>,
+    waiters: Vec<(u64, Waker)>,
+    last_ticket: u64,
+    /// The glance before the last attempt that found no room.
+    seen: Glance,
+    /// How many streams have ended here: END was written for them.
+    pub(super) ended: usize,
+    is_closed: bool,
+}
+
+impl Outbox {
+    pub(crate) fn new(wire: SendWire) -> Self {
+        let room = wire.room();
+        Self {
+            seen: room.glance(),
+            room,
+            wire,
+            owed: VecDeque::new(),
+            pong: None,
+            ping: None,
+            go_away: None,
+            waiters: Vec::new(),
+            last_ticket: 0,
+            ended: 0,
+            is_closed: false,
+        }
+    }
+
+    /// Lists a stream that owes something; it must not be listed yet.
+    pub(crate) fn list(&mut self, stream: Arc<StreamCore>) {
+        self.owed.push_back(stream);
+    }
+
+    /// Writes what is owed; `Full` if some is left.
+    pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
+        if !self.owes() {
+            return Ok(());
+        }
+        self.attempt(|outbox| {
+            let written = outbox.write_owed();
+            let published = outbox.wire.publish();
+            written.and(published)
+        })
+    }
+
+    /// One attempt to send something for `stream`, behind what is owed.
+    #[inline]
+    pub(crate) fn send<T>(
+        &mut self,
+        stream: u32,
+        mut attempt: impl FnMut(&mut SendWire) -> Result<T, Unsent>,
+    ) -> Result<T, Unsent> {
+        self.flush()?;
+        self.wire.set_stream(stream);
+        match attempt(&mut self.wire) {
+            Err(Unsent::Full) => self.attempt(|outbox| attempt(&mut outbox.wire)),
+            other => other,
+        }
+    }
+
+    /// Writes a record that is not a message, behind what is owed.
+    pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
+        self.send(stream, |wire| {
+            wire.control(kind, stream, body)?;
+            wire.publish()
+        })
+    }
+
+    /// Takes reserved memory back.
+    pub(crate) fn release(&mut self, memory: crate::transport::Memory) -> Vec<Waker> {
+        self.wire.release(memory);
+        self.take_waiters()
+    }
+
+    /// Notes who waits for room; the ticket stays the same while it waits.
+    pub(crate) fn await_room(&mut self, ticket: &mut Option<u64>, context: &Context<'_>) {
+        let waiting = ticket
+            .and_then(|ticket| self.waiters.iter_mut().find(|(waiting, _)| *waiting == ticket));
+        if let Some((_, waker)) = waiting {
+            waker.clone_from(context.waker());
+            return;
+        }
+        self.last_ticket += 1;
+        *ticket = Some(self.last_ticket);
+        self.waiters.push((self.last_ticket, context.waker().clone()));
+    }
+
+    /// Somebody waits no longer.
+    pub(crate) fn leave(&mut self, ticket: u64) {
+        self.waiters.retain(|(waiting, _)| *waiting != ticket);
+    }
+
+    /// Those who waited for room; they try again.
+    pub(crate) fn take_waiters(&mut self) -> Vec<Waker> {
+        self.waiters.drain(..).map(|(_, waker)| waker).collect()
+    }
+
+    /// Whether anybody, or anything owed, waits for room.
+    pub(crate) fn wants_room(&self) -> bool {
+        !self.is_closed && (self.owes() || !self.waiters.is_empty())
+    }
+
+    /// Whether there may be room that the last attempt did not find.
+    pub(crate) fn may_have_room(&self) -> bool {
+        self.room.glance() != self.seen
+    }
+
+    /// Declares that the driver sleeps until room comes; `true` if there may be some already.
+    pub(crate) fn arm(&mut self) -> Result<bool, crate::error::Fault> {
+        self.wire.drain()?;
+        self.wire.arm(false)?;
+        Ok(self.may_have_room())
+    }
+
+    /// The driver is awake.
+    pub(crate) fn disarm(&mut self) {
+        self.wire.disarm();
+    }
+
+    /// Writes what the wire itself kept, on a socket; `Full` if some is left.
+    pub(crate) fn drain(&mut self) -> Result<(), Unsent> {
+        self.flush()?;
+        self.wire.flush()
+    }
+
+    /// The end of the session's direction.
+    pub(crate) fn close(&mut self) {
+        if !std::mem::replace(&mut self.is_closed, true) {
+            self.wire.close();
+        }
+    }
+
+    pub(crate) fn stats(&self) -> crate::stats::SenderStats {
+        self.wire.stats()
+    }
+
+    fn owes(&self) -> bool {
+        !self.owed.is_empty()
+            || self.pong.is_some()
+            || self.ping.is_some()
+            || self.go_away.is_some()
+    }
+
+    /// The attempt after which somebody waits: a glance goes before it.
+    #[cold]
+    fn attempt<T>(
+        &mut self,
+        attempt: impl FnOnce(&mut Self) -> Result<T, Unsent>,
+    ) -> Result<T, Unsent> {
+        let seen = self.room.glance();
+        let attempted = attempt(self);
+        if matches!(attempted, Err(Unsent::Full)) {
+            self.seen = seen;
+        }
+        attempted
+    }
+
+    fn write_owed(&mut self) -> Result<(), Unsent> {
+        if let Some(token) = self.pong {
+            self.write_ping(ANSWER, token)?;
+            self.pong = None;
+        }
+        if let Some(token) = self.ping {
+            self.write_ping(ASK, token)?;
+            self.ping = None;
+        }
+        if let Some(code) = self.go_away {
+            let body = GoAwayBody { code: U32::new(code), zero: U32::new(0) };
+            self.wire.control(Kind::GoAway, SESSION, body.as_bytes())?;
+            self.go_away = None;
+        }
+        while let Some(stream) = self.owed.front() {
+            let mut state = stream.lock();
+            let Some(record) = state.owed() else {
+                state.is_listed = false;
+                drop(state);
+                self.owed.pop_front();
+                continue;
+            };
+            write_record(&mut self.wire, stream.number, record)?;
+            state.wrote(record);
+            self.ended += usize::from(record == OwedRecord::Lifecycle(Owed::End));
+        }
+        Ok(())
+    }
+
+    fn write_ping(&mut self, answer: u64, token: u64) -> Result<(), Unsent> {
+        let body = PingBody { answer: U64::new(answer), token: U64::new(token) };
+        self.wire.control(Kind::Ping, SESSION, body.as_bytes())
+    }
+}
+
+fn write_record(wire: &mut SendWire, number: u32, record: OwedRecord) -> Result<(), Unsent> {
+    match record {
+        OwedRecord::Credit(credited) => {
+            let body = CreditBody { credited: U64::new(credited) };
+            wire.control(Kind::Credit, number, body.as_bytes())
+        }
+        OwedRecord::Lifecycle(Owed::Abort) => wire.control(Kind::FragmentAbort, number, &[]),
+        OwedRecord::Lifecycle(Owed::CloseWrite) => wire.control(Kind::CloseWrite, number, &[]),
+        OwedRecord::Lifecycle(Owed::End) => wire.control(Kind::End, number, &[]),
+        OwedRecord::Lifecycle(Owed::Reset(code, directions)) => {
+            let body = ResetBody { code: U32::new(code), directions: U32::new(directions) };
+            wire.control(Kind::Reset, number, body.as_bytes())
+        }
+    }
+}

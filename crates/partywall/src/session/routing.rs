@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which stream a record is of, and what it means there (SPEC 11).
+//!
+//! Everything that comes from the other side is checked here before anything is done; what cannot be
+//! is a violation, which ends the session.
+
+use super::credit::cost;
+use super::driver::Driver;
+use super::error::SessionError;
+use super::lifecycle::{Arrival, Receiving, Sending};
+use super::stream::{StreamCore, StreamState};
+use crate::message::Message;
+use crate::transport::assembly::Assembly;
+use partywall_layout::stream::{
+    ANSWER, BODY_BYTES_MAX, CreditBody, GoAwayBody, METADATA_BYTES_MAX, PingBody, ResetBody,
+    SESSION, index,
+};
+use partywall_layout::{Kind, RecordHeader, Violation};
+use std::sync::Arc;
+
+/// The total length that precedes the bytes of a first fragment.
+const TOTAL_BYTES: usize = size_of::<u64>();
+
+/// What the driver's table has for an index.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Slot {
+    /// It was never opened.
+    #[default]
+    Never,
+    /// It is open, or its answerer has written END a moment ago.
+    Open(Arc<StreamCore>),
+    /// It has ended; what still comes from its opener was under way.
+    Ended,
+}
+
+impl Driver {
+    /// Hands a whole message to its stream.
+    #[inline]
+    pub(super) fn deliver(&mut self, number: u32, message: Message) -> Result<(), SessionError> {
+        let (is_own, at) = self.locate(number)?;
+        let Slot::Open(stream) = &self.table(is_own)[at] else { return Ok(()) };
+        let mut state = stream.lock();
+        if state.lifecycle.has_ended() {
+            return Ok(());
+        }
+        let arrival = state.heard_message(number, cost(message.len()));
+        if arrival.map_err(|violation| self.violated(violation))? == Arrival::Keep {
+            state.queue.push_back(message);
+            let waker = state.receiver.take();
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+        Ok(())
+    }
+
+    /// Acts on a record that is not a whole message.
+    pub(super) fn route(&mut self, record: &RecordHeader) -> Result<(), SessionError> {
+        if record.stream == SESSION {
+            return self.hear(record);
+        }
+        if record.kind == Kind::Open {
+            return self.open(record);
+        }
+        let (is_own, at) = self.locate(record.stream)?;
+        let Slot::Open(stream) = &self.table(is_own)[at] else { return Ok(()) };
+        let has_ended = self.act(record, stream).map_err(|violation| self.violated(violation))?;
+        if has_ended {
+            if is_own {
+                self.own[at] = Slot::Never;
+                self.core.forget_own(record.stream);
+            } else {
+                self.theirs[at] = Slot::Ended;
+            }
+            return Ok(());
+        }
+        self.core.owe(stream);
+        Ok(())
+    }
+
+    /// Whether the stream has ended.
+    fn act(&self, record: &RecordHeader, stream: &StreamCore) -> Result<bool, Violation> {
+        let number = record.stream;
+        let mut state = stream.lock();
+        if state.lifecycle.has_ended() {
+            return Ok(true);
+        }
+        let wakers = match record.kind {
+            Kind::CloseWrite => {
+                self.no_body(record)?;
+                state.lifecycle.heard_close(number)?;
+                state.assembly = None;
+                [state.receiver.take(), None]
+            }
+            Kind::End => {
+                self.no_body(record)?;
+                state.lifecycle.heard_end(number)?;
+                [None, None]
+            }
+            Kind::Reset => {
+                let body = self.body(record)?;
+                let body = ResetBody::read(record, &body[..record.len as usize])?;
+                let (code, directions) = (body.code.get(), body.directions.get());
+                state.lifecycle.heard_reset(number, code, directions)?;
+                if state.lifecycle.receiving() != Receiving::Open {
+                    state.assembly = None;
+                }
+                [state.receiver.take(), state.sender.take()]
+            }
+            Kind::Credit => {
+                let body = self.body(record)?;
+                let body = CreditBody::read(record, &body[..record.len as usize])?;
+                if matches!(state.lifecycle.sending(), Sending::Stopped(_)) {
+                    let what = "is credited after it was stopped";
+                    return Err(Violation::Stream { stream: number, what });
+                }
+                state.send_credit.heard(number, body.credited.get())?;
+                [None, state.sender.take()]
+            }
+            _ => [self.assemble(record, &mut state)?, None],
+        };
+        let has_ended = state.lifecycle.has_ended();
+        drop(state);
+        wakers.into_iter().flatten().for_each(std::task::Waker::wake);
+        Ok(has_ended)
+    }
+
+    /// Adds a part of a message to what came before (SPEC 5.5).
+    fn assemble(
+        &self,
+        record: &RecordHeader,
+        state: &mut StreamState,
+    ) -> Result<Option<std::task::Waker>, Violation> {
+        let bad = |what| Violation::Fragment { position: record.position.0, what };
+        let mut from = 0;
+        match record.kind {
+            Kind::FragmentFirst => {
+                if state.assembly.is_some() {
+                    return Err(bad("begins a message within another"));
+                }
+                let total = self.total(record)?;
+                let whole = usize::try_from(total).unwrap_or(usize::MAX);
+                if state.heard_message(record.stream, cost(whole))? == Arrival::Drop {
+                    return Ok(None);
+                }
+                state.assembly = Some(Assembly::begin(total));
+                from = TOTAL_BYTES;
+            }
+            Kind::FragmentAbort => {
+                self.no_body(record)?;
+                if state.is_dropping(record.stream)? {
+                    return Ok(None);
+                }
+                let aborted = state.assembly.take().ok_or_else(|| bad("ends no message"))?;
+                let whole = usize::try_from(aborted.total()).unwrap_or(usize::MAX);
+                state.owes_credit |= state.recv_credit.took(cost(whole));
+                return Ok(None);
+            }
+            Kind::FragmentMid | Kind::FragmentLast => {
+                if state.is_dropping(record.stream)? {
+                    return Ok(None);
+                }
+            }
+            other => {
+                let (position, kind) = (record.position.0, other as u8);
+                return Err(Violation::Unexpected { position, kind });
+            }
+        }
+        let assembly = state.assembly.as_mut().ok_or_else(|| bad("continues no message"))?;
+        let room = assembly.room(record.len as usize - from);
+        let room = room.ok_or_else(|| bad("exceeds the announced length"))?;
+        self.wire.body(record, from, room);
+        if record.kind != Kind::FragmentLast {
+            return Ok(None);
+        }
+        let whole = state.assembly.take().and_then(Assembly::finish);
+        let bytes = whole.ok_or_else(|| bad("ends before the announced length"))?;
+        state.queue.push_back(Message::from_vec(bytes));
+        Ok(state.receiver.take())
+    }
+
+    /// The length that a first fragment announces.
+    fn total(&self, record: &RecordHeader) -> Result<u64, Violation> {
+        let mut total = [0; TOTAL_BYTES];
+        if (record.len as usize) < total.len() {
+            let (position, found) = (record.position.0, record.len.into());
+            return Err(Violation::Body { position, what: "length of a first part", found });
+        }
+        self.wire.body(record, 0, &mut total);
+        let (len, max) = (u64::from_le_bytes(total), self.message_max);
+        if len > max {
+            return Err(Violation::MessageLength { len, max });
+        }
+        Ok(len)
+    }
+
+    /// The other side opens a stream.
+    fn open(&mut self, record: &RecordHeader) -> Result<(), SessionError> {
+        let number = record.stream;
+        let bad = |what| Violation::Stream { stream: number, what };
+        let (at, by_acceptor) = index(number).unwrap_or_default();
+        if by_acceptor == self.core.is_acceptor {
+            return Err(self.violated(bad("is opened by the wrong side")));
+        }
+        if at >= self.core.terms.accepts_max {
+            return Err(self.violated(bad("is beyond the most streams agreed")));
+        }
+        let at = at as usize;
+        if matches!(self.theirs.get(at), Some(Slot::Open(old)) if !old.lock().lifecycle.has_ended())
+        {
+            return Err(self.violated(bad("is opened twice")));
+        }
+        if record.len as usize > METADATA_BYTES_MAX {
+            let (position, found) = (record.position.0, record.len.into());
+            let what = "length of metadata";
+            return Err(self.violated(Violation::Body { position, what, found }));
+        }
+        let mut metadata = vec![0; record.len as usize].into_boxed_slice();
+        self.wire.body(record, 0, &mut metadata);
+        let stream = Arc::new(self.core.stream(number, false, metadata));
+        if at >= self.theirs.len() {
+            self.theirs.resize(at + 1, Slot::Never);
+        }
+        self.theirs[at] = Slot::Open(Arc::clone(&stream));
+        self.core.offer(&stream);
+        Ok(())
+    }
+
+    /// A record of the session itself.
+    fn hear(&self, record: &RecordHeader) -> Result<(), SessionError> {
+        let heard = self.body(record).and_then(|body| {
+            let body = &body[..record.len as usize];
+            match record.kind {
+                Kind::GoAway => {
+                    self.core.heard_go_away(GoAwayBody::read(record, body)?.code.get());
+                }
+                Kind::Ping => self.heard_ping(&PingBody::read(record, body)?),
+                other => {
+                    let (position, kind) = (record.position.0, other as u8);
+                    return Err(Violation::Unexpected { position, kind });
+                }
+            }
+            Ok(())
+        });
+        heard.map_err(|violation| self.violated(violation))
+    }
+
+    fn heard_ping(&self, ping: &PingBody) {
+        let token = ping.token.get();
+        if ping.answer.get() == ANSWER {
+            self.core.heard_answer(token);
+            return;
+        }
+        let mut outbox = self.core.outbox();
+        outbox.pong = Some(token);
+        let flushed = outbox.flush();
+        self.core.leave_outbox(outbox);
+        self.core.settle(flushed);
+    }
+
+    /// Where a number stands in the tables; one that was never opened is a violation.
+    #[inline]
+    fn locate(&mut self, number: u32) -> Result<(bool, usize), SessionError> {
+        let Some((at, by_acceptor)) = index(number) else {
+            let what = "is the session's own and carries a message";
+            return Err(self.violated(Violation::Stream { stream: number, what }));
+        };
+        let (at, is_own) = (at as usize, by_acceptor == self.core.is_acceptor);
+        if is_own && !matches!(self.own.get(at), Some(Slot::Open(_))) {
+            self.meet_fresh();
+        }
+        match self.table(is_own).get(at) {
+            Some(Slot::Open(_) | Slot::Ended) => Ok((is_own, at)),
+            Some(Slot::Never) | None => {
+                let what = "comes without being open";
+                Err(self.violated(Violation::Stream { stream: number, what }))
+            }
+        }
+    }
+
+    #[inline]
+    fn table(&self, is_own: bool) -> &[Slot] {
+        if is_own { &self.own } else { &self.theirs }
+    }
+
+    /// Takes streams into the table that we opened meanwhile.
+    fn meet_fresh(&mut self) {
+        let fresh = std::mem::take(&mut self.core.streams().fresh);
+        for stream in fresh {
+            let at = index(stream.number).map_or(0, |(at, _)| at as usize);
+            if at >= self.own.len() {
+                self.own.resize(at + 1, Slot::Never);
+            }
+            self.own[at] = Slot::Open(stream);
+        }
+    }
+
+    fn no_body(&self, record: &RecordHeader) -> Result<(), Violation> {
+        if record.len == 0 {
+            return Ok(());
+        }
+        let (position, found) = (record.position.0, record.len.into());
+        Err(Violation::Body { position, what: "body where none may be", found })
+    }
+
+    /// A private copy of a small body.
+    fn body(&self, record: &RecordHeader) -> Result<[u8; BODY_BYTES_MAX], Violation> {
+        let mut body = [0; BODY_BYTES_MAX];
+        let Some(place) = body.get_mut(..record.len as usize) else {
+            let (position, found) = (record.position.0, record.len.into());
+            return Err(Violation::Body { position, what: "body length", found });
+        };
+        self.wire.body(record, 0, place);
+        Ok(body)
+    }
+
+    #[cold]
+    fn violated(&self, violation: Violation) -> SessionError {
+        SessionError::from(self.wire.violated(violation))
+    }
+}
+
+impl StreamState {
+    /// A message begins to arrive: whether to keep it, if it may come at all.
+    #[inline]
+    fn heard_message(&mut self, number: u32, cost: u64) -> Result<Arrival, Violation> {
+        let arrival = self.lifecycle.heard_message(number)?;
+        if arrival == Arrival::Keep {
+            if self.assembly.is_some() {
+                let what = "carries a message within another";
+                return Err(Violation::Stream { stream: number, what });
+            }
+            self.recv_credit.arrived(number, cost)?;
+        }
+        Ok(arrival)
+    }
+
+    /// Whether parts of messages are dropped.
+    fn is_dropping(&self, number: u32) -> Result<bool, Violation> {
+        Ok(self.lifecycle.heard_message(number)? == Arrival::Drop)
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One stream as its users and the driver share it.
+//!
+//! ```text
+//!   driver ── arrives ──▶ queue ── recv ──▶ user        what is owed for it is noted here, and
+//!   user ── charge ──▶ outbox ──▶ ring                  written from the outbox
+//! ```
+//!
+//! # Invariants
+//!
+//! - The lock is private to this process and held for moments: never while waiting, and never while
+//!   the outbox is being locked (the outbox comes first).
+//! - A stream that owes something is listed in the outbox, once.
+
+use super::credit::{RecvCredit, SendCredit};
+use super::error::SessionError;
+use super::lifecycle::{Lifecycle, Owed};
+use crate::message::Message;
+use crate::transport::assembly::Assembly;
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+
+/// A stream.
+#[derive(Debug)]
+pub(crate) struct StreamCore {
+    /// Its number on the wire.
+    pub(crate) number: u32,
+    /// What it was opened with, if the other side opened it.
+    pub(crate) metadata: Box<[u8]>,
+    state: Mutex<StreamState>,
+}
+
+/// What changes of a stream.
+#[derive(Debug)]
+pub(crate) struct StreamState {
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) send_credit: SendCredit,
+    pub(crate) recv_credit: RecvCredit,
+    /// What arrived and was not taken; credit bounds it.
+    pub(crate) queue: VecDeque<Message>,
+    /// A message of which fragments came.
+    pub(crate) assembly: Option<Assembly>,
+    /// The other side must be told what was taken.
+    pub(crate) owes_credit: bool,
+    /// Listed in the outbox among those that owe something.
+    pub(crate) is_listed: bool,
+    /// Who waits for a message, and who for credit.
+    pub(crate) receiver: Option<Waker>,
+    pub(crate) sender: Option<Waker>,
+    /// The session is over.
+    pub(crate) end: Option<SessionError>,
+}
+
+/// A record that a stream owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwedRecord {
+    Lifecycle(Owed),
+    Credit(u64),
+}
+
+impl StreamCore {
+    pub(crate) fn new(
+        number: u32,
+        is_opener: bool,
+        metadata: Box<[u8]>,
+        send_window: u64,
+        recv_window: u64,
+    ) -> Self {
+        let state = StreamState {
+            lifecycle: Lifecycle::new(is_opener),
+            send_credit: SendCredit::new(send_window),
+            recv_credit: RecvCredit::new(recv_window),
+            queue: VecDeque::new(),
+            assembly: None,
+            owes_credit: false,
+            is_listed: false,
+            receiver: None,
+            sender: None,
+            end: None,
+        };
+        Self { number, metadata, state: Mutex::new(state) }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, StreamState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session is over: whoever waits is told.
+    pub(crate) fn end(&self, error: &SessionError) {
+        let mut state = self.lock();
+        state.end.get_or_insert_with(|| error.clone());
+        let wakers = [state.receiver.take(), state.sender.take()];
+        drop(state);
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+impl StreamState {
+    /// The next record to be written for this stream, if any.
+    pub(crate) fn owed(&self) -> Option<OwedRecord> {
+        match self.lifecycle.owed() {
+            // The last of a direction waits for what was taken of the other to be told.
+            Some(Owed::CloseWrite | Owed::End) | None if self.tells_credit() => {
+                Some(OwedRecord::Credit(self.recv_credit.due()))
+            }
+            other => other.map(OwedRecord::Lifecycle),
+        }
+    }
+
+    /// The record was written.
+    pub(crate) const fn wrote(&mut self, record: OwedRecord) {
+        match record {
+            OwedRecord::Lifecycle(owed) => self.lifecycle.wrote(owed),
+            OwedRecord::Credit(credited) => {
+                self.owes_credit = false;
+                self.recv_credit.tell(credited);
+            }
+        }
+    }
+
+    /// Whether anything is owed.
+    pub(crate) fn owes(&self) -> bool {
+        self.owed().is_some()
+    }
+
+    const fn tells_credit(&self) -> bool {
+        self.owes_credit && self.lifecycle.wants_credit() && !self.lifecycle.has_ended()
+    }
+
+    /// Notes who waits for a message.
+    pub(crate) fn await_message(&mut self, context: &Context<'_>) {
+        register(&mut self.receiver, context);
+    }
+
+    /// Notes who waits for credit.
+    pub(crate) fn await_credit(&mut self, context: &Context<'_>) {
+        register(&mut self.sender, context);
+    }
+}
+
+fn register(place: &mut Option<Waker>, context: &Context<'_>) {
+    match place {
+        Some(waker) => waker.clone_from(context.waker()),
+        None => *place = Some(context.waker().clone()),
+    }
+}

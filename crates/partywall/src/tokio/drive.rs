@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The task that drives a session: receives as long as something comes, then sleeps by its descriptors.
+//!
+//! ```text
+//!   turn ── busy ──▶ let the others run, turn again
+//!     └─── idle ──▶ patience ── look again ──▶ as if busy
+//!                      └─ sleep: arm ── something ──▶ turn
+//!                                  └─ nothing ──▶ wait for records (and room, if somebody wants it)
+//! ```
+
+use super::watch::watch;
+use crate::config::Config;
+use crate::error::Fault;
+use crate::handshake::Established;
+use crate::session::{Driver, Handle, Next, Patience, Sleep, Turn};
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Sleep as Timer, sleep};
+
+/// Starts a session's task; the first handle.
+pub(super) fn start(established: Established, config: &Config) -> io::Result<Handle> {
+    let (core, driver) = Driver::new(established, config);
+    let handle = Handle::new(core);
+    let drive = Drive {
+        records: watch(driver.records_descriptor())?,
+        room: watch(driver.room_descriptor())?,
+        patience: Patience::new(config),
+        timer: None,
+        driver,
+    };
+    tokio::spawn(drive);
+    Ok(handle)
+}
+
+/// A session's task.
+struct Drive {
+    driver: Driver,
+    records: AsyncFd<OwnedFd>,
+    room: AsyncFd<OwnedFd>,
+    patience: Patience,
+    timer: Option<Pin<Box<Timer>>>,
+}
+
+impl Future for Drive {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let drive = &mut *self;
+        // Registered before the look: whoever calls after it is heard.
+        drive.driver.register(context.waker());
+        loop {
+            match drive.driver.turn() {
+                Turn::Over => return Poll::Ready(()),
+                Turn::Busy => {
+                    drive.patience.busy();
+                    return again(context);
+                }
+                Turn::Idle => {}
+            }
+            let next = drive.patience.idle();
+            if next == Next::Look {
+                return again(context);
+            }
+            match drive.poll_sleep(context, next) {
+                Ok(Poll::Pending) => return Poll::Pending,
+                Ok(Poll::Ready(())) => {}
+                Err(fault) => {
+                    drive.driver.fail(fault);
+                    return Poll::Ready(());
+                }
+            }
+        }
+    }
+}
+
+/// Lets other tasks run, then looks again.
+fn again(context: &Context<'_>) -> Poll<()> {
+    context.waker().wake_by_ref();
+    Poll::Pending
+}
+
+impl Drive {
+    /// Ready when there may be something to do.
+    fn poll_sleep(&mut self, context: &mut Context<'_>, next: Next) -> Result<Poll<()>, Fault> {
+        let failed = |error| Fault::system("waiting", error);
+        let is_quiet = matches!(next, Next::SleepFor(_));
+        if let Next::SleepFor(period) = next {
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(period)));
+            if timer.as_mut().poll(context).is_ready() {
+                self.timer = None;
+                return Ok(Poll::Ready(()));
+            }
+        }
+        let sleeping = self.driver.arm(is_quiet)?;
+        if sleeping == Sleep::No {
+            return Ok(Poll::Ready(()));
+        }
+        let mut is_ready = false;
+        if let Poll::Ready(guard) = self.records.poll_read_ready(context) {
+            guard.map_err(failed)?.clear_ready();
+            is_ready = true;
+        }
+        if sleeping == Sleep::ForBoth {
+            if let Poll::Ready(guard) = self.room.poll_read_ready(context) {
+                guard.map_err(failed)?.clear_ready();
+                self.driver.found_room();
+                is_ready = true;
+            }
+        }
+        Ok(if is_ready { Poll::Ready(()) } else { Poll::Pending })
+    }
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A stream as bytes: `AsyncRead` and `AsyncWrite`.
+//!
+//! ```text
+//!   write ─▶ one message of up to 64 KiB, gathered from all slices         read ◀─ rest of the last message
+//!   shutdown ─▶ CLOSE_WRITE: the other side reads the end                        ◀─ the next message
+//! ```
+//!
+//! The end of the other side's messages reads as the end of the stream; a reset, or the end of the
+//! session, as an error: they are never taken for one another. A write that returned was sent, so
+//! there is nothing to flush.
+
+use super::stream::{RecvStream, SendStream};
+use crate::message::Message;
+use crate::peer::Peer;
+use crate::session::{Outgoing, StreamRecvError};
+use bytes::Buf;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A stream as bytes; see [`Stream::into_io`](super::Stream::into_io).
+#[derive(Debug)]
+pub struct StreamIo {
+    read: ReadHalf,
+    write: WriteHalf,
+}
+
+/// The reading half of a [`StreamIo`].
+#[derive(Debug)]
+pub struct ReadHalf {
+    recv: RecvStream,
+    /// What is left of the last message.
+    rest: Option<Message>,
+    is_finished: bool,
+}
+
+/// The writing half of a [`StreamIo`].
+#[derive(Debug)]
+pub struct WriteHalf {
+    send: SendStream,
+    /// A write that waits. It holds none of its bytes: the next call may bring others.
+    outgoing: Option<Outgoing>,
+    /// The bytes of several slices.
+    gathered: Vec<u8>,
+}
+
+/// One write takes at most this many bytes.
+const WRITE_BYTES_MAX: usize = 64 << 10;
+/// What goes where memory is exhausted, if the policy is `Overflow`.
+const WRITE_BYTES_SMALL: usize = 4 << 10;
+
+impl StreamIo {
+    pub(super) const fn new(send: SendStream, recv: RecvStream) -> Self {
+        let read = ReadHalf { recv, rest: None, is_finished: false };
+        Self { read, write: WriteHalf { send, outgoing: None, gathered: Vec::new() } }
+    }
+
+    /// The two halves, to be used by a task each.
+    #[must_use]
+    pub fn into_split(self) -> (ReadHalf, WriteHalf) {
+        (self.read, self.write)
+    }
+
+    /// Who is on the other side.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.read.recv.half().core.peer
+    }
+
+    /// What the other side opened the stream with.
+    #[must_use]
+    pub fn metadata(&self) -> &[u8] {
+        &self.read.recv.half().stream.metadata
+    }
+
+    /// Gives up on both directions, with a code for the other side.
+    pub fn reset(&mut self, code: u32) {
+        self.write.reset(code);
+        self.read.recv.stop(code);
+    }
+}
+
+impl ReadHalf {
+    /// Receives no more: the sender gets `code`.
+    pub fn stop(&mut self, code: u32) {
+        self.recv.stop(code);
+    }
+}
+
+impl WriteHalf {
+    /// Gives up: the reader gets an error instead of the end.
+    pub fn reset(&mut self, code: u32) {
+        self.outgoing = None;
+        self.send.reset(code);
+    }
+
+    /// Ready when nobody reads any more; why.
+    pub async fn stopped(&mut self) -> crate::session::StreamSendError {
+        self.send.stopped().await
+    }
+
+    /// Sends as much of `bytes` as one message takes.
+    fn poll_bytes(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let len = bytes.len().min(WRITE_BYTES_MAX);
+        let mut outgoing = self.outgoing.take().unwrap_or_else(|| self.send.half().begin());
+        let mut taken = len;
+        let mut polled = outgoing.poll_send_whole(context, &bytes[..len]);
+        if polled.is_pending() && len > WRITE_BYTES_SMALL {
+            // Where memory is exhausted, a short one may still go through the ring.
+            taken = WRITE_BYTES_SMALL;
+            polled = outgoing.poll_send_whole(context, &bytes[..taken]);
+        }
+        if polled.is_pending() {
+            self.outgoing = Some(outgoing);
+        }
+        Poll::Ready(ready!(polled).map(|()| taken).map_err(io::Error::from))
+    }
+}
+
+impl AsyncRead for ReadHalf {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        while buffer.remaining() > 0 && !this.is_finished {
+            if let Some(rest) = &mut this.rest {
+                let count = rest.remaining().min(buffer.remaining());
+                buffer.put_slice(&rest.chunk()[..count]);
+                rest.advance(count);
+                if rest.has_remaining() {
+                    break;
+                }
+                this.rest = None;
+                // What is there already may fill the rest of the buffer.
+                if count > 0 && buffer.remaining() == 0 {
+                    break;
+                }
+            }
+            let had = buffer.filled().len();
+            match this.recv.poll_recv(context) {
+                Poll::Ready(Ok(message)) => this.rest = Some(message),
+                Poll::Ready(Err(StreamRecvError::Finished)) => this.is_finished = true,
+                // What was read before is not to be lost: the error comes again.
+                Poll::Ready(Err(_)) if had > 0 => break,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                Poll::Pending if had > 0 => break,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for WriteHalf {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_bytes(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let mut filled = slices.iter().filter(|slice| !slice.is_empty());
+        let (first, second) = (filled.next(), filled.next());
+        let (Some(first), Some(_)) = (first, second) else {
+            return this.poll_bytes(context, first.map_or(&[], |slice| slice));
+        };
+        if first.len() >= WRITE_BYTES_MAX {
+            return this.poll_bytes(context, first);
+        }
+        let mut gathered = std::mem::take(&mut this.gathered);
+        gathered.clear();
+        for slice in slices {
+            let room = WRITE_BYTES_MAX - gathered.len();
+            gathered.extend_from_slice(&slice[..slice.len().min(room)]);
+        }
+        let polled = this.poll_bytes(context, &gathered);
+        this.gathered = gathered;
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.outgoing = None;
+        this.send.close();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for StreamIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.read).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for StreamIo {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_shutdown(context)
+    }
+}

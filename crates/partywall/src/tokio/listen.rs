@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions over a listener, and reaching one.
+
+use super::drive;
+use super::session::Session;
+use super::watch::watch;
+use crate::address::{Address, AddressError};
+use crate::config::Config;
+use crate::connect::establish;
+use crate::error::{AcceptError, BindError, ConnectError, HandshakeError};
+use partywall_layout::hello::SERVICE_SESSION;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+use tokio::io::unix::AsyncFd;
+
+/// Where sessions are accepted.
+///
+/// Dropping it removes its socket file. Handshakes make progress while `accept` is awaited.
+#[derive(Debug)]
+pub struct Listener {
+    listener: crate::Listener,
+    ready: AsyncFd<OwnedFd>,
+}
+
+impl Listener {
+    /// Listens at `address`, with the default [`Config`].
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn bind<A>(address: A) -> Result<Self, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        Self::bind_with(address, &Config::default())
+    }
+
+    /// Listens at `address`. What `config` says holds for every session accepted.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let address = address.try_into().map_err(AddressError::from)?;
+        let listener = crate::Listener::bind_service(address, config, SERVICE_SESSION)?;
+        Ok(Self { ready: watch(listener.as_fd()).map_err(BindError::Setup)?, listener })
+    }
+
+    /// The address, with the port that the system chose where 0 was asked for.
+    #[must_use]
+    pub const fn local_address(&self) -> &Address {
+        self.listener.local_address()
+    }
+
+    /// The next session. Cancel-safe: no connection is lost with the future.
+    ///
+    /// # Errors
+    /// See [`AcceptError`]. The listener goes on after each; at the descriptor limit, wait a little.
+    pub async fn accept(&mut self) -> Result<Session, AcceptError> {
+        loop {
+            match self.listener.accept_until(Some(Instant::now())) {
+                Err(AcceptError::TimedOut) => {}
+                Err(error) => return Err(error),
+                Ok(established) => {
+                    let started = drive::start(established, self.listener.config());
+                    return Ok(Session::new(started.map_err(AcceptError::Wait)?));
+                }
+            }
+            self.ready.readable().await.map_err(AcceptError::Wait)?.clear_ready();
+        }
+    }
+
+    /// How many connections were not let in.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.listener.refused()
+    }
+}
+
+/// Opens a session with the listener at `address`, with the default [`Config`].
+///
+/// # Errors
+/// See [`ConnectError`]; connecting takes at most
+/// [`handshake_timeout`](Config::handshake_timeout), 5 s.
+pub async fn connect<A>(address: A) -> Result<Session, ConnectError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
+    connect_with(address, &Config::default()).await
+}
+
+/// Opens a session with the listener at `address`.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub async fn connect_with<A>(address: A, config: &Config) -> Result<Session, ConnectError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
+    let address = address.try_into().map_err(AddressError::from)?;
+    let (label, options) = (address.to_string(), config.clone());
+    let system = |what, source| {
+        ConnectError::from(HandshakeError::System { peer: label.clone(), what, source })
+    };
+    // The handshake is short, and bounded by its deadline; names may have to be looked up.
+    let connecting =
+        tokio::task::spawn_blocking(move || establish(&address, &options, SERVICE_SESSION));
+    let established =
+        connecting.await.map_err(|error| system("connecting", std::io::Error::other(error)))??;
+    let started = drive::start(established, config);
+    Ok(Session::new(started.map_err(|error| system("starting the session", error))?))
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions and streams as futures, on tokio. [`crate::blocking`] has the same names without it.
+//!
+//! A [`Session`] carries any number of [`Stream`]s over one connection; both sides open them. Each stream is
+//! a duplex pipe of messages, with credit of its own, so that one that nobody reads holds up no
+//! other. [`Stream::into_io`] makes bytes of it: `AsyncRead + AsyncWrite`, for whatever runs over those.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let address = format!("unix:{}/app.sock", directory.path().display());
+//! use partywall::tokio::{Listener, connect};
+//!
+//! let mut listener = Listener::bind(&address)?;
+//! let server = tokio::spawn(async move {
+//!     let session = listener.accept().await?;
+//!     let mut stream = session.accept().await?;
+//!     let question = stream.recv().await?;
+//!     stream.send(&question).await?;
+//!     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+//! });
+//!
+//! let session = connect(&address).await?;
+//! let mut stream = session.open(b"echo").await?;
+//! stream.send(b"hello").await?;
+//! assert_eq!(stream.recv().await?, b"hello");
+//! # server.await?.map_err(|error| error.to_string())?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What runs
+//!
+//! Each session has one task of its own, which receives and hands on; it ends with the session. Nothing
+//! runs for a stream. A session that is idle does nothing at all.
+//!
+//! # Cancelling
+//!
+//! Every future here may be dropped at any time. A `send` that was dropped either sent the whole message or
+//! nothing of it; a `recv` that was dropped took nothing.
+
+mod drive;
+mod io;
+mod listen;
+mod session;
+mod stream;
+mod watch;
+
+pub use io::{ReadHalf, StreamIo, WriteHalf};
+pub use listen::{Listener, connect, connect_with};
+pub use session::Session;
+pub use stream::{RecvStream, Reservation, SendStream, Stream};

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A session: opens and accepts streams.
+
+use super::stream::Stream;
+use crate::peer::Peer;
+use crate::session::{Handle, OpenError, Opening, SessionError};
+use crate::stats::SenderStats;
+use crate::transport::Transport;
+use std::future::poll_fn;
+use std::time::{Duration, Instant};
+
+/// Many streams over one connection.
+///
+/// Clones are the same session. It goes on as long as a clone or a stream of it lives, or until
+/// either side [`close`](Self::close)s it. Once no clone is left, nobody can accept: streams that the
+/// other side opens from then on are refused.
+#[derive(Clone, Debug)]
+pub struct Session {
+    handle: Handle,
+}
+
+impl Session {
+    pub(super) const fn new(handle: Handle) -> Self {
+        Self { handle }
+    }
+
+    /// Opens a stream, with `metadata` that the other side sees when it accepts it: at most
+    /// [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes. Waits while as many are open as the
+    /// other side bears; there is no round trip.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
+        let mut opening = Opening::default();
+        let opened =
+            poll_fn(|context| self.handle.poll_open(context, metadata, &mut opening)).await?;
+        Ok(Stream::new(opened))
+    }
+
+    /// The next stream that the other side opens.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub async fn accept(&self) -> Result<Stream, SessionError> {
+        Ok(Stream::new(poll_fn(|context| self.handle.poll_accept(context)).await?))
+    }
+
+    /// How long the other side takes to answer: its session's task, not its application.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub async fn ping(&self) -> Result<Duration, SessionError> {
+        let asked = Instant::now();
+        let token = self.handle.ask();
+        poll_fn(|context| self.handle.poll_answer(context, token)).await?;
+        Ok(asked.elapsed())
+    }
+
+    /// Asks the other side to open no more streams, and refuses those that it opens all the same. What
+    /// is open goes on; see [`drained`](Self::drained).
+    pub fn go_away(&self, code: u32) {
+        self.handle.core.go_away(code);
+    }
+
+    /// Waits until the other side asks for no more streams; the code it gave.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub async fn going_away(&self) -> Result<u32, SessionError> {
+        poll_fn(|context| self.handle.poll_going_away(context)).await
+    }
+
+    /// Waits until no stream is left.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub async fn drained(&self) -> Result<(), SessionError> {
+        poll_fn(|context| self.handle.poll_drained(context)).await
+    }
+
+    /// Ends the session at once, with all its streams. Messages that were sent are delivered.
+    pub fn close(&self) {
+        self.handle.close();
+    }
+
+    /// Waits until the session is over; why.
+    pub async fn closed(&self) -> SessionError {
+        poll_fn(|context| self.handle.poll_closed(context)).await
+    }
+
+    /// Whether the session is over, and why.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<SessionError> {
+        self.handle.core.check().err()
+    }
+
+    /// Who is on the other side.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.handle.core.peer
+    }
+
+    /// Which transport is used, and why.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.handle.core.transport
+    }
+
+    /// How many streams there are, of both sides'.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.handle.core.streams().live
+    }
+
+    /// Counters of what this side sends.
+    #[must_use]
+    pub fn stats(&self) -> SenderStats {
+        self.handle.core.outbox().stats()
+    }
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A stream: messages both ways, each direction with an end of its own.
+
+use super::io::StreamIo;
+use crate::message::Message;
+use crate::peer::Peer;
+use crate::session::{Outgoing, RecvHalf, SendHalf, StreamRecvError, StreamSendError};
+use std::fmt;
+use std::future::poll_fn;
+use std::ops::{Deref, DerefMut};
+use std::task::{Context, Poll, Waker};
+
+/// Both directions of a stream.
+///
+/// Dropping it closes the sending direction in good order (while unwinding: resets it) and tells the
+/// other side that nothing more is received.
+#[derive(Debug)]
+pub struct Stream {
+    send: SendStream,
+    recv: RecvStream,
+}
+
+impl Stream {
+    pub(super) fn new((send, recv): (SendHalf, RecvHalf)) -> Self {
+        Self { send: SendStream { half: send }, recv: RecvStream { half: recv } }
+    }
+
+    /// The two directions, to be used by a task each.
+    #[must_use]
+    pub fn into_split(self) -> (SendStream, RecvStream) {
+        (self.send, self.recv)
+    }
+
+    /// The stream as bytes, for protocols that run over those.
+    #[must_use]
+    pub fn into_io(self) -> StreamIo {
+        StreamIo::new(self.send, self.recv)
+    }
+
+    /// What the other side opened it with; empty for a stream that this side opened.
+    #[must_use]
+    pub fn metadata(&self) -> &[u8] {
+        &self.recv.half.stream.metadata
+    }
+
+    /// Its number within the session; numbers are used again.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.recv.half.stream.number
+    }
+
+    /// Who is on the other side.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.recv.half.core.peer
+    }
+
+    /// See [`SendStream::send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+        self.send.send(payload).await
+    }
+
+    /// See [`SendStream::try_send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+        self.send.try_send(payload)
+    }
+
+    /// See [`SendStream::reserve`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
+        self.send.reserve(len).await
+    }
+
+    /// See [`RecvStream::recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn recv(&mut self) -> Result<Message, StreamRecvError> {
+        self.recv.recv().await
+    }
+
+    /// See [`RecvStream::try_recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
+        self.recv.try_recv()
+    }
+
+    /// See [`SendStream::close`].
+    pub fn close(&mut self) {
+        self.send.close();
+    }
+
+    /// Gives up on both directions, with a code for the other side.
+    pub fn reset(&mut self, code: u32) {
+        self.send.reset(code);
+        self.recv.stop(code);
+    }
+}
+
+/// The sending direction of a stream.
+#[derive(Debug)]
+pub struct SendStream {
+    half: SendHalf,
+}
+
+impl SendStream {
+    /// Sends a copy of `payload`, of any length up to the limits of both sides. Waits for credit of this
+    /// stream, and for room in what all streams share.
+    ///
+    /// When this returns `Ok`, the message is committed. When the future is dropped before, nothing of
+    /// it is received.
+    ///
+    /// # Errors
+    /// See [`StreamSendError`].
+    pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+        let mut outgoing = self.half.begin();
+        poll_fn(|context| outgoing.poll_send(context, payload)).await
+    }
+
+    /// Sends a copy of `payload` if there is credit and room now. Never waits.
+    ///
+    /// # Errors
+    /// [`StreamSendError::Full`], and as [`send`](Self::send).
+    pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+        let mut outgoing = self.half.begin();
+        match outgoing.poll_send(&Context::from_waker(Waker::noop()), payload) {
+            Poll::Ready(sent) => sent,
+            Poll::Pending => Err(StreamSendError::Full),
+        }
+    }
+
+    /// Memory for a message of `len` bytes, to be filled and committed. A large one is the very memory
+    /// that the receiver will look at. What it holds at first is unspecified: zeros, or what this
+    /// process wrote before.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
+        let mut outgoing = self.half.begin();
+        poll_fn(|context| outgoing.poll_reserve(context, len)).await?;
+        Ok(Reservation { outgoing, _stream: self })
+    }
+
+    /// No more messages will come; what was sent is still delivered. The other direction goes on.
+    pub fn close(&mut self) {
+        self.half.close();
+    }
+
+    /// Gives up: the receiver gets `code` instead of an end in good order.
+    pub fn reset(&mut self, code: u32) {
+        self.half.reset(code);
+    }
+
+    /// Waits until the other side receives no more of this stream; why.
+    pub async fn stopped(&mut self) -> StreamSendError {
+        poll_fn(|context| self.half.poll_stopped(context)).await
+    }
+
+    pub(super) const fn half(&self) -> &SendHalf {
+        &self.half
+    }
+}
+
+/// The receiving direction of a stream.
+#[derive(Debug)]
+pub struct RecvStream {
+    half: RecvHalf,
+}
+
+impl RecvStream {
+    /// The next message. Cancel-safe: a future that is dropped took nothing.
+    ///
+    /// # Errors
+    /// [`StreamRecvError::Finished`] at the end, and see there.
+    pub async fn recv(&mut self) -> Result<Message, StreamRecvError> {
+        poll_fn(|context| self.half.poll_recv(context)).await
+    }
+
+    /// The next message if one is there now. Never waits.
+    ///
+    /// # Errors
+    /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
+    pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
+        match self.half.poll_recv(&Context::from_waker(Waker::noop())) {
+            Poll::Ready(received) => received,
+            Poll::Pending => Err(StreamRecvError::Empty),
+        }
+    }
+
+    /// As [`recv`](Self::recv), for those who write futures by hand.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_recv(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Message, StreamRecvError>> {
+        self.half.poll_recv(context)
+    }
+
+    /// Receives no more: the sender gets `code`, and what is unread is dropped.
+    pub fn stop(&mut self, code: u32) {
+        self.half.stop(code);
+    }
+
+    pub(super) const fn half(&self) -> &RecvHalf {
+        &self.half
+    }
+}
+
+/// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit). Dropping it gives it
+/// back.
+pub struct Reservation<'a> {
+    outgoing: Outgoing,
+    _stream: &'a mut SendStream,
+}
+
+impl Reservation<'_> {
+    /// Sends the message.
+    ///
+    /// # Errors
+    /// As [`SendStream::send`]; the message is then dropped.
+    pub async fn commit(mut self) -> Result<(), StreamSendError> {
+        poll_fn(|context| self.outgoing.poll_commit(context)).await
+    }
+
+    /// Shortens the message to `len` bytes; does nothing if it is not longer.
+    pub fn truncate(&mut self, len: usize) {
+        self.outgoing.truncate(len);
+    }
+}
+
+impl Deref for Reservation<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.outgoing.memory()
+    }
+}
+
+impl DerefMut for Reservation<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.outgoing.memory_mut()
+    }
+}
+
+impl fmt::Debug for Reservation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

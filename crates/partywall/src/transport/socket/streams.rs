@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sending for a session: every record goes whole, so that those of other streams can come in between
+//! (SPEC 8.2, 11).
+//!
+//! ```text
+//!   up to 16 KiB ─▶ DATA          longer ─▶ FRAGMENT_FIRST, MID …, LAST of 32 KiB each
+//!   what the kernel does not take of a record is kept, and goes before anything else
+//! ```
+
+use super::sender::SocketSender;
+use super::{DATA_BYTES_MAX, DATA_BYTES_SHOULD};
+use crate::transport::{Progress, Unsent};
+use partywall_layout::record::FRAGMENT_PREFIX_BYTES;
+use partywall_layout::{Kind, RecordHeader};
+use std::io::IoSlice;
+use zerocopy::IntoBytes;
+
+/// How many bytes of a long message go at a time.
+const PIECE_BYTES: usize = 32 << 10;
+/// Records that are not messages are kept up to this many bytes where the kernel takes none.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+const _: () = assert!(PIECE_BYTES as u64 + FRAGMENT_PREFIX_BYTES <= DATA_BYTES_MAX as u64);
+
+impl SocketSender {
+    /// From now on messages are of this stream.
+    pub(crate) const fn set_stream(&mut self, stream: u32) {
+        self.stream = stream;
+    }
+
+    /// Sends a whole message now or nothing of it.
+    pub(super) fn try_send_on_stream(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        let mut progress = Progress::default();
+        match self.send_on_stream(payload, &mut progress) {
+            Err(Unsent::Full) if progress.started => {
+                while progress.sent < payload.len() {
+                    let kind = self.begin_piece(payload, &progress);
+                    let piece = piece(payload, &progress);
+                    self.keep_record(kind, payload, &progress, piece);
+                    progress.sent += piece;
+                }
+                self.count(payload.len());
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Sends as many pieces of a message as there is room for.
+    pub(super) fn send_on_stream(
+        &mut self,
+        payload: &[u8],
+        progress: &mut Progress,
+    ) -> Result<(), Unsent> {
+        self.check()?;
+        if !progress.started {
+            self.check_length(payload.len() as u64)?;
+        }
+        if payload.len() <= DATA_BYTES_SHOULD {
+            self.write_record(Kind::Data, &[payload])?;
+            self.count(payload.len());
+            return Ok(());
+        }
+        while progress.sent < payload.len() {
+            let piece = piece(payload, progress);
+            let bytes = &payload[progress.sent..progress.sent + piece];
+            let total = (payload.len() as u64).to_le_bytes();
+            match self.begin_piece(payload, progress) {
+                Kind::FragmentFirst => self.write_record(Kind::FragmentFirst, &[&total, bytes])?,
+                kind => self.write_record(kind, &[bytes])?,
+            }
+            progress.started = true;
+            progress.sent += piece;
+        }
+        self.count(payload.len());
+        Ok(())
+    }
+
+    /// Keeps a record that is not a message, to be written with others.
+    pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        if self.rest.len() - self.rest_sent >= KEPT_BYTES_MAX {
+            self.write_rest()?;
+        }
+        self.stream = stream;
+        let header = self.header(kind, body.len());
+        self.rest.extend_from_slice(header.to_wire().as_bytes());
+        self.rest.extend_from_slice(body);
+        self.position = self.position.plus(header.footprint());
+        Ok(())
+    }
+
+    /// Writes what was kept, as far as the kernel takes it.
+    pub(crate) fn publish(&mut self) -> Result<(), Unsent> {
+        match self.write_rest() {
+            Err(Unsent::Full) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn begin_piece(&self, payload: &[u8], progress: &Progress) -> Kind {
+        match progress.sent + piece(payload, progress) == payload.len() {
+            _ if progress.sent == 0 => Kind::FragmentFirst,
+            true => Kind::FragmentLast,
+            false => Kind::FragmentMid,
+        }
+    }
+
+    fn keep_record(&mut self, kind: Kind, payload: &[u8], progress: &Progress, piece: usize) {
+        let header = self.header(kind, piece);
+        self.rest.extend_from_slice(header.to_wire().as_bytes());
+        self.rest.extend_from_slice(&payload[progress.sent..progress.sent + piece]);
+        self.position = self.position.plus(header.footprint());
+    }
+
+    /// Writes a record, or nothing of it; what the kernel does not take of it is kept.
+    fn write_record(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), Unsent> {
+        self.write_rest()?;
+        let header = self.header(kind, parts.iter().map(|part| part.len()).sum());
+        let wire = header.to_wire();
+        let mut slices = [IoSlice::new(wire.as_bytes()), IoSlice::new(&[]), IoSlice::new(&[])];
+        for (slice, part) in slices[1..].iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        let written = self.line.socket.write(&slices, true);
+        let mut taken = self.judge(written)?;
+        self.position = self.position.plus(header.footprint());
+        for bytes in std::iter::once(wire.as_bytes()).chain(parts.iter().copied()) {
+            let skipped = taken.min(bytes.len());
+            self.rest.extend_from_slice(&bytes[skipped..]);
+            taken -= skipped;
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at most DATA_BYTES_MAX")]
+    const fn header(&self, kind: Kind, len: usize) -> RecordHeader {
+        RecordHeader { position: self.position, kind, len: len as u32, stream: self.stream }
+    }
+}
+
+/// How many bytes the next piece takes; the first is never also the last.
+fn piece(payload: &[u8], progress: &Progress) -> usize {
+    let left = payload.len() - progress.sent;
+    PIECE_BYTES.min(if progress.sent == 0 { left - 1 } else { left })
+}
