@@ -25,7 +25,7 @@ pub enum Scenario {
 /// What carries the messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ValueEnum)]
 pub enum TransportName {
-    /// Partywall, waiting as `Wait::Spin`
+    /// Partywall: a session's streams on tokio (parallel), a channel with `Wait::Spin` (ping)
     Wall,
     /// Crate `shmipc`, its default protocol for memfd
     #[value(name = "shmipc-0.2.1-v3", alias = "shmipc-v3", alias = "shmipc")]
@@ -84,6 +84,7 @@ impl Scenario {
     pub const fn transports(self) -> &'static [TransportName] {
         match self {
             Self::Parallel => &[
+                TransportName::Wall,
                 TransportName::ShmipcV3,
                 TransportName::ShmipcV4Eventfd,
                 TransportName::Uds,

@@ -4,7 +4,7 @@
 //! ```text
 //! arguments ─► plan (cells) ─► run: round by round, cell by cell ─► table_rows | json
 //!                                │
-//!        parallel  one process (or two), tokio, 199 streams        lanes: shmipc ×2, uds, tcp
+//!        parallel  one process (or two), tokio, 199 streams        lanes: wall, shmipc ×2, uds, tcp
 //!        ping      parent ◄─ control (JSON lines) ─► child         lanes: wall, iceoryx2 ×2, uds
 //! ```
 //! What it does *not* do: everything that concerns Partywall alone; that is `partywall bench`. What both print is

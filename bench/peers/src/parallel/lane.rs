@@ -8,14 +8,14 @@
 //! ```
 //! Everything is generic rather than `dyn`: a boxed future per message would be a visible part of the cost.
 //!
-//! Adding a transport (Partywall's asynchronous sessions, say): a file beside `uds.rs` that implements these four
+//! Adding a transport: a file beside `uds.rs` that implements these four
 //! traits, an arm in [`dispatch`], and its name in `Scenario::transports`.
 
 use std::future::Future;
 
 use anyhow::{Result, bail};
 
-use super::{shmipc, tcp, uds};
+use super::{shmipc, tcp, uds, wall};
 use crate::cell::{Cell, TransportName};
 use crate::pattern::{Inspection, Pattern, Touch};
 use crate::setup::Setup;
@@ -153,7 +153,8 @@ pub fn dispatch<W: Work>(name: TransportName, work: W) -> Result<W::Output> {
         TransportName::ShmipcV4Eventfd => work.on::<shmipc::ShmipcV4Eventfd>(),
         TransportName::Uds => work.on::<uds::Uds>(),
         TransportName::Tcp => work.on::<tcp::Tcp>(),
-        TransportName::Wall | TransportName::Iceoryx2Pubsub | TransportName::Iceoryx2Reqres => {
+        TransportName::Wall => work.on::<wall::Wall>(),
+        TransportName::Iceoryx2Pubsub | TransportName::Iceoryx2Reqres => {
             bail!("{} has no lanes for parallel; leave it out of --transport", name.name())
         }
     }

@@ -17,6 +17,7 @@ mod lane;
 mod shmipc;
 mod tcp;
 mod uds;
+mod wall;
 
 use std::time::{Duration, Instant};
 
