@@ -249,7 +249,8 @@ impl Config {
     }
 
     /// Messages up to this many bytes go inline, through the ring: copied at both ends, but without
-    /// any bookkeeping. Longer ones are zero-copy. Default: 1,024.
+    /// any bookkeeping. Longer ones are zero-copy. Default: 1,024. On the streams of a session at most
+    /// 512.
     #[must_use]
     pub const fn inline_max(mut self, bytes: usize) -> Self {
         self.inline_max = bytes;

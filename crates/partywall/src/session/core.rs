@@ -19,7 +19,7 @@ use crate::config::{BackPressure, Config};
 use crate::error::{Closed, Fault};
 use crate::handshake::Established;
 use crate::peer::Peer;
-use crate::transport::{RecvWire, Transport, Unsent};
+use crate::transport::{RecvWire, STREAM_INLINE_MAX, Transport, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::stream::{METADATA_BYTES_MAX, REFUSED, number};
 use std::collections::VecDeque;
@@ -125,9 +125,10 @@ pub(super) fn wake(wakers: Vec<Waker>) {
 impl Core {
     /// Takes a connection apart: the sending end goes behind a lock, the receiving end to the driver.
     pub(super) fn new(established: Established, config: &Config) -> (Arc<Self>, RecvWire) {
-        let Established { sender, mut receiver, peer, transport, is_acceptor, peer_streams } =
+        let Established { mut sender, mut receiver, peer, transport, is_acceptor, peer_streams } =
             established;
         receiver.multiplex();
+        sender.multiplex();
         let terms = Terms {
             send_window: peer_streams.window,
             recv_window: config.stream_window,
@@ -156,7 +157,7 @@ impl Core {
             peer,
             transport,
             policy: config.back_pressure,
-            inline_max: config.inline_max,
+            inline_max: config.inline_max.min(STREAM_INLINE_MAX),
             is_acceptor,
             terms,
         };
