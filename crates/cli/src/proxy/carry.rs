@@ -24,23 +24,40 @@ use super::stage::Stages;
 use super::{to_plain, to_stream};
 
 /// Passes everything on, both ways, until both are over or the proxy ends.
-pub async fn carry(mut plain: Plain, stream: Stream, counts: &Counts, stages: &Stages) {
-    let (mut send, mut recv) = stream.into_split();
+pub async fn carry(plain: Plain, stream: Stream, counts: &Counts, stages: &Stages) {
+    let (send, recv) = stream.into_split();
+    let mut joined = Joined { plain, send, recv, gives_up: Some(ENDING) };
     let end = select! {
         biased;
-        end = both_ways(&mut plain, &mut send, &mut recv, counts) => end,
+        end = both_ways(&mut joined.plain, &mut joined.send, &mut joined.recv, counts) => end,
         () = stages.ending() => End::CutOff(ENDING),
     };
-    let code = match end {
-        // What is over already is not reset by this.
-        End::InOrder => return recv.stop(READS_NO_MORE),
-        End::Here => RESET,
-        End::There(code) | End::CutOff(code) => code,
-    };
     count(end, counts);
-    send.reset(code);
-    recv.stop(code);
-    plain.reset();
+    joined.gives_up = match end {
+        End::InOrder => None,
+        End::Here => Some(RESET),
+        End::There(code) | End::CutOff(code) => Some(code),
+    };
+}
+
+/// Both ends of a connection. Whatever ends it, also a second signal, does not look like an end in order.
+struct Joined {
+    plain: Plain,
+    send: SendStream,
+    recv: RecvStream,
+    /// What to tell the other side; nothing if both directions ended in order.
+    gives_up: Option<u32>,
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        // What is over already is not reset by this.
+        if let Some(code) = self.gives_up {
+            self.send.reset(code);
+            self.plain.reset_on_close();
+        }
+        self.recv.stop(self.gives_up.unwrap_or(READS_NO_MORE));
+    }
 }
 
 /// How a connection ended.

@@ -26,6 +26,7 @@ mod to_stream;
 mod way_in;
 mod way_out;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,7 +142,7 @@ async fn proxy(arguments: &Arguments, way: Way) -> Result<ExitCode> {
     };
     reporting.iter().for_each(JoinHandle::abort);
     if arguments.stats {
-        eprint!("{}", shared.counts.table());
+        let _ = write!(io::stderr(), "{}", shared.counts.table());
     }
     Ok(second.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal)))
 }
@@ -204,7 +205,7 @@ async fn report(every: Duration, shared: Arc<Shared>) {
     let mut ticks = interval(every);
     loop {
         ticks.tick().await;
-        eprintln!("{}", shared.counts.line());
+        let _ = writeln!(io::stderr(), "{}", shared.counts.line());
     }
 }
 

@@ -68,9 +68,9 @@ impl Plain {
         }
     }
 
-    /// Closes it so that the other end learns that something is missing, where the socket can say so.
-    pub fn reset(self) {
-        if let Self::Tcp(stream) = &self {
+    /// From now on, closing it tells the other end that something is missing, where the socket can say so.
+    pub fn reset_on_close(&self) {
+        if let Self::Tcp(stream) = self {
             // Fails only on a socket that is broken already.
             #[allow(
                 deprecated,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What all connections of a proxy share.
 
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -74,7 +75,8 @@ impl Shared {
         let mut last = self.last_said.lock().unwrap_or_else(PoisonError::into_inner);
         if *last != what {
             what.clone_into(&mut last);
-            eprintln!("{what}");
+            // If nobody reads it, the connections go on all the same.
+            let _ = writeln!(io::stderr(), "{what}");
         }
     }
 }

@@ -59,7 +59,7 @@ async fn connect(plain: Plain, link: &Link, shared: &Shared) {
             shared.connect_timeout
         )),
     }
-    plain.reset();
+    plain.reset_on_close();
 }
 
 /// Of one connection, or of all: at the limit of descriptors the listener stays ready.
