@@ -12,19 +12,20 @@
 
 use std::time::Duration;
 
-use partywall::DROPPED;
 use partywall::tokio::{RecvStream, SendStream, Stream};
+use partywall::{DROPPED, REFUSED};
 use tokio::select;
 use tokio::time::timeout;
 
-use super::codes::{ENDING, LATE, READS_NO_MORE, RESET, UNREACHABLE};
+use super::codes::{self, ENDING, LATE, READS_NO_MORE, RESET, UNREACHABLE};
 use super::counts::Counts;
 use super::plain::Plain;
-use super::stage::Stages;
+use super::shared::Shared;
 use super::{to_plain, to_stream};
 
 /// Passes everything on, both ways, until both are over or the proxy ends.
-pub async fn carry(plain: Plain, stream: Stream, counts: &Counts, stages: &Stages) {
+pub async fn carry(plain: Plain, stream: Stream, shared: &Shared) {
+    let (counts, stages) = (&shared.counts, &shared.stages);
     let (send, recv) = stream.into_split();
     let mut joined = Joined { plain, send, recv, gives_up: Some(ENDING) };
     let end = select! {
@@ -32,7 +33,7 @@ pub async fn carry(plain: Plain, stream: Stream, counts: &Counts, stages: &Stage
         end = both_ways(&mut joined.plain, &mut joined.send, &mut joined.recv, counts) => end,
         () = stages.ending() => End::CutOff(ENDING),
     };
-    count(end, counts);
+    count(end, shared);
     joined.gives_up = match end {
         End::InOrder => None,
         End::Here => Some(RESET),
@@ -164,12 +165,15 @@ async fn last_words(outward: impl Future<Output = to_plain::Ended>, end: End) ->
     }
 }
 
-fn count(end: End, counts: &Counts) {
-    let mut counted = counts.lock();
+fn count(end: End, shared: &Shared) {
+    let mut counted = shared.counts.lock();
     match end {
         End::InOrder => {}
         End::Here => counted.resets_here += 1,
-        End::There(UNREACHABLE | LATE | partywall::REFUSED) => counted.failures += 1,
+        End::There(code @ (UNREACHABLE | LATE | REFUSED)) => {
+            drop(counted);
+            shared.failed(&format!("a connection was reset: {}", codes::reason(code)));
+        }
         End::CutOff(_) | End::There(ENDING) => counted.cut_off += 1,
         End::There(_) => counted.resets_there += 1,
     }

@@ -12,15 +12,16 @@ pub const ENDING: u32 = 4;
 /// The program at the plain socket reads no more, but may still write.
 pub const READS_NO_MORE: u32 = 5;
 
-/// The reason in words.
-pub fn reason(code: u32) -> &'static str {
+/// Why none came about, in words.
+pub const fn reason(code: u32) -> &'static str {
     match code {
-        RESET => "the connection was reset there",
-        UNREACHABLE => "nobody could be reached there",
-        LATE => "no connection came about there in time",
-        ENDING => "the proxy there has ended",
-        READS_NO_MORE => "nobody reads any more there",
-        partywall::REFUSED => "the proxy there took no more connections",
-        _ => "it was given up there",
+        UNREACHABLE => {
+            "the other proxy reached nobody at its --to: see what it says, and whether the server runs"
+        }
+        LATE => {
+            "the other proxy had no connection within its --connect-timeout: raise its --connections, or \
+             see whether the server is busy"
+        }
+        _ => "the other proxy takes no more connections: it is ending",
     }
 }

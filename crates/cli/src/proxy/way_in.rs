@@ -52,7 +52,7 @@ async fn connect(plain: Plain, link: &Link, shared: &Shared) {
         () = shared.stages.ending() => Ok(Err("the proxy is ending".to_owned())),
     };
     match opened {
-        Ok(Ok(stream)) => return carry(plain, stream, &shared.counts, &shared.stages).await,
+        Ok(Ok(stream)) => return carry(plain, stream, shared).await,
         Ok(Err(why)) => shared.failed(&format!("a connection was closed: {why}")),
         Err(_) => shared.failed(&format!(
             "a connection was closed: the other proxy could not be reached within --connect-timeout {:?}",

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::carry::carry;
-use super::codes::{self, ENDING, LATE, UNREACHABLE};
+use super::codes::{ENDING, LATE, UNREACHABLE};
 use super::plain::Plain;
 use super::shared::Shared;
 
@@ -92,15 +92,18 @@ async fn connect(mut stream: Stream, target: &Address, shared: &Shared) {
     };
     let code = match reached {
         Ok(Ok((plain, _place))) => {
-            return carry(plain, stream, &shared.counts, &shared.stages).await;
+            return carry(plain, stream, shared).await;
         }
         Ok(Err(error)) => {
             shared.failed(&format!("connecting to {target} failed: {error}"));
             UNREACHABLE
         }
         Err(_) => {
-            let (timeout, why) = (shared.connect_timeout, codes::reason(LATE));
-            shared.failed(&format!("connecting to {target}: {why}, --connect-timeout {timeout:?}"));
+            shared.failed(&format!(
+                "no connection to {target} came about within --connect-timeout {:?}: raise --connections \
+                 if as many are open, or see whether the server is busy",
+                shared.connect_timeout
+            ));
             LATE
         }
     };
