@@ -157,4 +157,10 @@ fn several_entries_share_one_exit() {
         exchange(&mut one, &pattern(700, round));
         exchange(&mut two, &pattern(900, round + 1000));
     }
+    drop(two);
+    other.signal("TERM");
+    let (code, said) = other.finish();
+    assert_eq!(code, 0);
+    // The first line comes at the beginning, or as soon as there is time for it.
+    assert!(said.contains(" open, ") && said.contains(" connections, "), "{said}");
 }
