@@ -88,6 +88,9 @@ fn nobody_to_listen_to_or_to_reach_is_3() {
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
     ends(&["listen", &format!("unix:{}", file.display())], NO_CONNECTION, "not a socket");
+    ends(&["connect", &format!("unix:{}", file.display())], NO_CONNECTION, "is a regular file");
+    let retried = ["connect", &format!("unix:{path}"), "--retry", "2min"];
+    ends(&retried, NO_CONNECTION, "is a directory, not a socket");
     let _taken = Listening::start(&[&address(directory.path())], Stdio::null());
     ends(&["listen", &address(directory.path())], NO_CONNECTION, "in use");
     let late = format!("unix:{path}/late");
