@@ -24,7 +24,7 @@ use super::door::{Client, Door};
 use super::endpoint::Endpoint;
 use crate::channel_options::{ChannelOptions, ListenOptions};
 use crate::exit::{EXIT_CODES, Exit};
-use crate::quantity::{bandwidth_name, parse_time, per_second, rate_name, time_name};
+use crate::quantity::{bandwidth_name, parse_count, parse_time, per_second, rate_name, time_name};
 
 /// Send back whatever comes, at several addresses
 #[derive(Clone, Debug, clap::Args)]
@@ -42,8 +42,8 @@ pub struct Arguments {
     /// End after so long
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
-    /// End after so many messages in all
-    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// End after so many messages in all, such as 500, 10k or 1m
+    #[arg(long, short = 'n', value_name = "N", value_parser = parse_count)]
     count: Option<u64>,
     #[command(flatten)]
     channel: ChannelOptions,
