@@ -2,7 +2,7 @@
 //! The `partywall` command: a thin dispatcher, one file (or folder) per command.
 //!
 //! ```text
-//!   listen connect   pipe.rs, pipe_summary.rs          channel_options.rs   what they have in common
+//!   listen connect   pipe.rs pipe_input.rs …_summary.rs channel_options.rs   what they have in common
 //!   echo             echo/                             exit.rs              how commands end
 //!   doctor           doctor/                           quantity.rs          64k, 5s, 0600
 //!   bench            bench/                            manual.rs            completions, man pages
@@ -19,6 +19,7 @@ mod exit;
 mod listen;
 mod manual;
 mod pipe;
+mod pipe_input;
 mod pipe_summary;
 mod quantity;
 
