@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use partywall::{AcceptError, Address, Channel, Listener};
 
+use crate::advice::InFlags;
 use crate::channel_options::{ChannelOptions, ListenOptions};
 use crate::exit::{EXIT_CODES, Exit};
 use crate::pipe::{self, PipeOptions};
@@ -53,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn accept(arguments: &Arguments) -> Result<Channel, String> {
     let config = arguments.listen.apply(arguments.channel.config());
     let mut listener =
-        Listener::bind_with(&arguments.address, &config).map_err(|error| error.to_string())?;
+        Listener::bind_with(&arguments.address, &config).map_err(|error| error.in_flags())?;
     if !arguments.quiet {
         eprintln!("listening on {}", listener.local_address());
     }

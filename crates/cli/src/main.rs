@@ -5,11 +5,13 @@
 //!   listen connect   pipe.rs pipe_input.rs …_summary.rs channel_options.rs   what they have in common
 //!   echo             echo/                             exit.rs              how commands end
 //!   doctor           doctor/                           quantity.rs          64k, 5s, 0600
+//!                                                      advice.rs            errors, with our flags
 //!   bench            bench/                            manual.rs            completions, man pages
 //! ```
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
+mod advice;
 mod bench;
 mod channel_options;
 mod connect;

@@ -26,6 +26,7 @@ use anyhow::{Context, Result, ensure};
 use partywall::{Channel, Receiver, ReceiverStats, SendError, Sender, SenderStats};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
+use crate::advice::InFlags;
 use crate::channel_options::ChannelOptions;
 use crate::exit::Exit;
 use crate::pipe_input::{Input, Next};
@@ -196,7 +197,7 @@ fn not_read(error: &io::Error) -> Broken {
 fn not_sent(error: &SendError) -> Broken {
     let reason = match error {
         SendError::Closed(_) => "the other side takes no more: it died or left".to_owned(),
-        other => format!("sending failed: {other}"),
+        other => format!("sending failed: {}", other.in_flags()),
     };
     Broken { exit: error.into(), reason }
 }

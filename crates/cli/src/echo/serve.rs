@@ -22,6 +22,7 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 
 use super::door::{Client, Door};
 use super::endpoint::Endpoint;
+use crate::advice::InFlags;
 use crate::channel_options::{ChannelOptions, ListenOptions};
 use crate::exit::{EXIT_CODES, Exit};
 use crate::quantity::{bandwidth_name, parse_count, parse_time, per_second, rate_name, time_name};
@@ -168,7 +169,7 @@ fn serve_channel(channel: Channel, desk: &Desk) -> Result<(), String> {
             Ok(()) => {}
             // It has what it wanted.
             Err(SendError::Closed(Closed::Finished)) => return Ok(()),
-            Err(error) => return Err(format!("{peer}: {error}")),
+            Err(error) => return Err(format!("{peer}: {}", error.in_flags())),
         }
         if desk.count(1, message.len() as u64) {
             return Ok(());
