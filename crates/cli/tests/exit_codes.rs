@@ -65,6 +65,19 @@ fn wrong_usage_is_1() {
 }
 
 #[test]
+fn a_report_that_cannot_be_written_is_1_before_anything_is_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "kept").unwrap();
+    // Of ten minutes a round, the test would not see the end.
+    let long = ["bench", "ping", "--duration", "600s", "--out"];
+    for out in [file.clone(), file.join("within")] {
+        ends(&[&long[..], &[out.to_str().unwrap()]].concat(), FAILURE, out.to_str().unwrap());
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+}
+
+#[test]
 fn a_stdin_that_cannot_be_read_is_1_and_the_other_side_learns_that_something_is_missing() {
     let directory = tempfile::tempdir().unwrap();
     let mut listen = Listening::start(&[&address(directory.path())], Stdio::null());
