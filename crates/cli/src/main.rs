@@ -5,7 +5,7 @@
 //!   listen connect   pipe.rs pipe_input.rs …_summary.rs channel_options.rs   what they have in common
 //!   echo             echo/                             exit.rs              how commands end
 //!   doctor           doctor/                           quantity.rs          64k, 5s, 0600
-//!                                                      advice.rs            errors, with our flags
+//!                                                      advice.rs signals.rs errors, with our flags; Ctrl-C
 //!   bench            bench/                            manual.rs            completions, man pages
 //! ```
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
@@ -24,6 +24,7 @@ mod pipe;
 mod pipe_input;
 mod pipe_summary;
 mod quantity;
+mod signals;
 
 use std::process::ExitCode;
 
