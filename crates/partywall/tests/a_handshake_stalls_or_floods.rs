@@ -7,12 +7,12 @@
 mod support;
 
 use partywall::{
-    AcceptError, Admission, Config, ConnectError, HandshakeError, NoWall, SendError, Transport,
-    TransportPolicy,
+    AcceptError, Admission, Config, ConnectError, HandshakeError, NoWall, Refusal, SendError,
+    Transport, TransportPolicy,
 };
 use partywall_layout::Geometry;
 use partywall_layout::hello::{
-    FEATURE_SOCKET, FEATURE_WALL, Hello, OFFER_BELLS, Offer, ROLE_CONNECTOR, Ready,
+    FEATURE_SOCKET, FEATURE_WALL, Hello, OFFER_BELLS, Offer, REJECT_TAG, ROLE_CONNECTOR, Ready,
     TRANSPORT_SOCKET, TRANSPORT_WALL,
 };
 use partywall_sys::{Bell, PidFd, connect_unix_path};
@@ -22,7 +22,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::foe::{BOTH, Foe, half, hello, small_geometry};
+use support::foe::{BOTH, Foe, Wire, half, hello, small_geometry};
 use support::home::{DESCRIPTOR, Home, VIOLATION, pipe};
 use support::{Holdings, Watchdog, millis, within};
 use zerocopy::little_endian::{U32, U64};
@@ -30,6 +30,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const TIMED_OUT: u32 = 201;
 const NOT_ADMITTED: u32 = 206;
+const NO_TRANSPORT: u32 = 208;
 
 #[test]
 fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
@@ -282,9 +283,35 @@ fn a_wall_that_one_side_demands_is_not_replaced() {
     let wire = home.wire();
     wire.send_hello(&hello(FEATURE_SOCKET));
     let reason = home.reason();
-    assert!(reason.0 == 208, "{reason:?}");
+    assert_eq!(reason.0, NO_TRANSPORT, "{reason:?}");
     let (wire, _) = home.greeted(&hello(FEATURE_WALL | FEATURE_SOCKET));
     wire.send(Offer::new(TRANSPORT_SOCKET, 4, 0, 0).as_bytes(), &[]);
     let reason = home.reason();
-    assert!(reason.0 == 208 && reason.1.contains("memory"), "{reason:?}");
+    assert!(reason.0 == NO_TRANSPORT && reason.1.contains("memory"), "{reason:?}");
+}
+
+#[test]
+fn a_socket_that_one_side_has_ruled_out_is_refused_even_if_that_side_names_it() {
+    let _alone = support::alone();
+    let mut home = Home::new(Config::default());
+    let refused = |wire: &Wire| {
+        let (frame, _) = wire.receive();
+        frame.starts_with(&REJECT_TAG) && frame[16] == Refusal::Transport.number() as u8
+    };
+    // In its OFFER: we still owe READY, and say why not in its place.
+    let (wire, _) = home.greeted(&hello(FEATURE_WALL));
+    wire.send(Offer::new(TRANSPORT_SOCKET, 4, 0, 0).as_bytes(), &[]);
+    assert_eq!(home.reason().0, NO_TRANSPORT);
+    assert!(refused(&wire));
+    // In its READY: we owe nothing any more, and hang up.
+    let (wire, session_id) = home.greeted(&hello(FEATURE_WALL));
+    let geometry = small_geometry();
+    let half = half(&geometry, session_id, ROLE_CONNECTOR);
+    let offer = Offer::new(TRANSPORT_WALL, 0, 0, geometry.half_bytes);
+    wire.send(offer.as_bytes(), &[half.as_fd()]);
+    wire.send(Ready::new(TRANSPORT_SOCKET, 7).as_bytes(), &[]);
+    assert_eq!(home.reason().0, NO_TRANSPORT);
+    assert!(Ready::read_from_bytes(&wire.receive().0).is_ok());
+    assert_eq!(wire.receive().0, b"", "nothing follows READY");
+    home.serves();
 }
