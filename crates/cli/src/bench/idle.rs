@@ -30,7 +30,7 @@ pub fn measure<L: Lane>(
     let mut outgoing = connect()?;
     let incoming = connect()?;
     let amount = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let batch = pair.batch(&Request::Run { amount }, || watch_sleeper(cell, incoming, duration))?;
+    let batch = pair.run(amount, || watch_sleeper(cell, incoming, duration))?;
     let (activity, sleeper) = batch.value;
     outgoing.send(cell.size, |m| cell.touch.fill(m, 0))?;
     join(sleeper)?;
