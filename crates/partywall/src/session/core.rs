@@ -220,14 +220,14 @@ impl Core {
 
     /// Writes what a stream owes, now or as soon as there is room.
     pub(super) fn owe(&self, stream: &Arc<StreamCore>) {
-        let mut state = stream.lock();
+        let state = stream.lock();
         if state.is_listed || !state.owes() {
             return;
         }
-        state.is_listed = true;
         drop(state);
         let mut outbox = self.outbox();
-        outbox.list(Arc::clone(stream));
+        // Listed under the outbox's lock: else a message of this stream could still slip in before.
+        outbox.list(stream);
         let flushed = outbox.flush();
         self.leave_outbox(outbox);
         self.settle(flushed);
@@ -244,7 +244,8 @@ impl Core {
         }
     }
 
-    /// A number for a new stream, and the stream in the driver's reach.
+    /// A number for a new stream. The driver does not know it before OPEN is written: a number that is
+    /// given back leaves nothing behind.
     pub(super) fn poll_number(
         &self,
         context: &Context<'_>,
@@ -257,10 +258,8 @@ impl Core {
             return Poll::Ready(Err(OpenError::GoingAway { code }));
         } else if let Some(index) = streams.numbers.take() {
             let number = number(index, self.is_acceptor);
-            let stream = Arc::new(self.stream(number, true, Box::default()));
-            streams.fresh.push(Arc::clone(&stream));
             streams.live += 1;
-            return Poll::Ready(Ok(stream));
+            return Poll::Ready(Ok(Arc::new(self.stream(number, true, Box::default()))));
         } else if streams.numbers.is_nothing() {
             return Poll::Ready(Err(OpenError::NoStreams));
         } else {
@@ -269,38 +268,49 @@ impl Core {
         Poll::Pending
     }
 
-    /// A number that was taken was not opened after all.
-    pub(super) fn give_number_back(&self, stream: &Arc<StreamCore>) {
-        let mut streams = self.streams();
-        streams.fresh.retain(|fresh| !Arc::ptr_eq(fresh, stream));
-        drop(streams);
-        self.forget_own(stream.number);
-    }
-
     /// Writes OPEN.
     pub(super) fn poll_open(
         &self,
         context: &Context<'_>,
-        stream: &StreamCore,
+        stream: &Arc<StreamCore>,
         metadata: &[u8],
         ticket: &mut Option<u64>,
     ) -> Poll<Result<(), SessionError>> {
         self.check()?;
         let mut outbox = self.outbox();
         match outbox.control(Kind::Open, stream.number, metadata) {
-            Ok(()) => Poll::Ready(Ok(())),
+            Ok(()) => {
+                // Before the outbox is let go: the driver takes it to meet who answers (`meet_fresh`).
+                let mut streams = self.streams();
+                streams.fresh.push(Arc::clone(stream));
+                let is_over = streams.is_over;
+                drop(streams);
+                self.leave_outbox(outbox);
+                if is_over {
+                    // Whoever ended the session may have looked before.
+                    self.check()?;
+                }
+                Poll::Ready(Ok(()))
+            }
             Err(Unsent::Full) => {
                 outbox.await_room(ticket, context);
-                drop(outbox);
+                self.leave_outbox(outbox);
                 self.call_driver();
                 self.check()?;
                 Poll::Pending
             }
             Err(unsent) => {
-                drop(outbox);
+                self.leave_outbox(outbox);
                 Poll::Ready(Err(self.failed(unsent)))
             }
         }
+    }
+
+    /// Streams that we opened and the driver does not know yet.
+    pub(super) fn take_fresh(&self) -> Vec<Arc<StreamCore>> {
+        // Whoever wrote OPEN has noted the stream by the time the outbox is free.
+        let _written = self.outbox();
+        std::mem::take(&mut self.streams().fresh)
     }
 
     /// The next stream that the other side opened.

@@ -15,7 +15,7 @@ use super::core::{Core, check_metadata};
 use super::credit::cost;
 use super::error::{OpenError, SessionError, StreamRecvError, StreamSendError};
 use super::lifecycle;
-use super::stream::StreamCore;
+use super::stream::{StreamCore, StreamState};
 use crate::config::BackPressure;
 use crate::message::Message;
 use crate::transport::{Memory, Progress, Unsent};
@@ -54,7 +54,7 @@ impl Drop for Opening {
             if let Some(ticket) = self.ticket {
                 core.outbox().leave(ticket);
             }
-            core.give_number_back(&stream);
+            core.forget_own(stream.number);
         }
     }
 }
@@ -301,16 +301,7 @@ impl Outgoing {
         len: usize,
     ) -> Poll<Result<(), StreamSendError>> {
         let mut state = self.stream.lock();
-        if let Some(end) = &state.end {
-            return Poll::Ready(Err(end.clone().into()));
-        }
-        match state.lifecycle.sending() {
-            lifecycle::Sending::Open => {}
-            lifecycle::Sending::Stopped(code) => {
-                return Poll::Ready(Err(StreamSendError::Stopped { code }));
-            }
-            _ => return Poll::Ready(Err(StreamSendError::ClosedHere)),
-        }
+        check_sending(&state)?;
         if self.charged.is_some() {
             return Poll::Ready(Ok(()));
         }
@@ -339,29 +330,40 @@ impl Outgoing {
         let core = &*self.core;
         core.check()?;
         let mut outbox = core.outbox();
+        if self.charged.is_some() {
+            // END is written under this lock: behind it the number may be another stream's.
+            check_sending(&self.stream.lock())?;
+        }
         let (memory, progress) = (&mut self.memory, &mut self.progress);
         let attempted = outbox.send(self.stream.number, |wire| attempt(wire, memory, progress));
-        match attempted {
-            Ok(()) => {
-                core.leave_outbox(outbox);
-                Poll::Ready(Ok(()))
-            }
-            Err(Unsent::TooLarge(limit)) => Poll::Ready(Err(StreamSendError::TooLarge(limit))),
-            Err(Unsent::Full) if core.policy == BackPressure::Error && !progress.started => {
-                Poll::Ready(Err(StreamSendError::Full))
-            }
-            Err(Unsent::Full) => {
-                outbox.await_room(&mut self.ticket, context);
-                drop(outbox);
-                core.call_driver();
-                core.check()?;
-                Poll::Pending
-            }
-            Err(unsent) => {
-                drop(outbox);
-                Poll::Ready(Err(core.failed(unsent).into()))
-            }
+        let must_wait = matches!(attempted, Err(Unsent::Full))
+            && (progress.started || core.policy != BackPressure::Error);
+        if must_wait {
+            outbox.await_room(&mut self.ticket, context);
         }
+        core.leave_outbox(outbox);
+        if must_wait {
+            core.call_driver();
+            core.check()?;
+            return Poll::Pending;
+        }
+        Poll::Ready(attempted.map_err(|unsent| match unsent {
+            Unsent::TooLarge(limit) => StreamSendError::TooLarge(limit),
+            Unsent::Full => StreamSendError::Full,
+            unsent => core.failed(unsent).into(),
+        }))
+    }
+}
+
+/// Whether messages may be sent on a stream.
+fn check_sending(state: &StreamState) -> Result<(), StreamSendError> {
+    if let Some(end) = &state.end {
+        return Err(end.clone().into());
+    }
+    match state.lifecycle.sending() {
+        lifecycle::Sending::Open => Ok(()),
+        lifecycle::Sending::Stopped(code) => Err(StreamSendError::Stopped { code }),
+        _ => Err(StreamSendError::ClosedHere),
     }
 }
 
@@ -381,7 +383,7 @@ impl Drop for Outgoing {
             outbox.leave(ticket);
         }
         let wakers = self.memory.take().map(|memory| outbox.release(memory));
-        drop(outbox);
+        self.core.leave_outbox(outbox);
         super::core::wake(wakers.unwrap_or_default());
     }
 }

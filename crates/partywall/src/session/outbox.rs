@@ -10,6 +10,7 @@
 //! Nobody waits in here: an attempt either succeeds or says `Full`.
 
 use super::stream::{OwedRecord, StreamCore};
+use crate::error::Closed;
 use crate::transport::{Glance, Room, SendWire, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::stream::{ANSWER, ASK, CreditBody, GoAwayBody, PingBody, ResetBody, SESSION};
@@ -59,14 +60,18 @@ impl Outbox {
         }
     }
 
-    /// Lists a stream that owes something; it must not be listed yet.
-    pub(crate) fn list(&mut self, stream: Arc<StreamCore>) {
-        self.owed.push_back(stream);
+    /// Lists a stream if it owes something and is not listed yet.
+    pub(crate) fn list(&mut self, stream: &Arc<StreamCore>) {
+        let mut state = stream.lock();
+        if !state.is_listed && state.owes() {
+            state.is_listed = true;
+            self.owed.push_back(Arc::clone(stream));
+        }
     }
 
     /// Writes what is owed; `Full` if some is left.
     pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
-        if !self.owes() {
+        if self.is_closed || !self.owes() {
             return Ok(());
         }
         self.attempt(|outbox| {
@@ -83,6 +88,10 @@ impl Outbox {
         stream: u32,
         mut attempt: impl FnMut(&mut SendWire) -> Result<T, Unsent>,
     ) -> Result<T, Unsent> {
+        if self.is_closed {
+            // The end of the direction was written: what came behind it would count as sent.
+            return Err(Unsent::Closed(Closed::Disconnected));
+        }
         self.flush()?;
         self.wire.set_stream(stream);
         match attempt(&mut self.wire) {
@@ -94,8 +103,10 @@ impl Outbox {
     /// Writes a record that is not a message, behind what is owed.
     pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
         self.send(stream, |wire| {
-            wire.control(kind, stream, body)?;
-            wire.publish()
+            let written = wire.control(kind, stream, body);
+            // Also when there is no room: what the wire had to tell before must not lie in an open batch.
+            let published = wire.publish();
+            written.and(published)
         })
     }
 

@@ -286,7 +286,7 @@ impl Driver {
 
     /// Takes streams into the table that we opened meanwhile.
     fn meet_fresh(&mut self) {
-        let fresh = std::mem::take(&mut self.core.streams().fresh);
+        let fresh = self.core.take_fresh();
         for stream in fresh {
             let at = index(stream.number).map_or(0, |(at, _)| at as usize);
             if at >= self.own.len() {
