@@ -192,6 +192,8 @@ impl Core {
             Unsent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
             // What was received before is still delivered: the driver tells when all is.
             Unsent::Closed(closed) => {
+                let waiters = self.outbox().take_waiters();
+                wake(waiters);
                 self.call_driver();
                 return self.end.get().cloned().unwrap_or(SessionError::Closed(closed));
             }
@@ -357,7 +359,7 @@ impl Core {
         let token = streams.pings.asked;
         drop(streams);
         let mut outbox = self.outbox();
-        outbox.ping = Some(token);
+        outbox.ask(token);
         let flushed = outbox.flush();
         self.leave_outbox(outbox);
         self.settle(flushed);

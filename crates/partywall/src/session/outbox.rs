@@ -31,7 +31,9 @@ pub(crate) struct Outbox {
     owed: VecDeque<Arc<StreamCore>>,
     /// Records of the session itself that are owed: only the newest of each kind counts.
     pub(super) pong: Option<u64>,
-    pub(super) ping: Option<u64>,
+    ping: Option<u64>,
+    /// The newest question.
+    asked: u64,
     pub(super) go_away: Option<u32>,
     waiters: Vec<(u64, Waker)>,
     last_ticket: u64,
@@ -40,6 +42,8 @@ pub(crate) struct Outbox {
     /// How many streams have ended here: END was written for them.
     pub(super) ended: usize,
     is_closed: bool,
+    /// Nothing that is sent will be received: no room is worth waiting for.
+    is_cut_off: bool,
 }
 
 impl Outbox {
@@ -52,11 +56,13 @@ impl Outbox {
             owed: VecDeque::new(),
             pong: None,
             ping: None,
+            asked: 0,
             go_away: None,
             waiters: Vec::new(),
             last_ticket: 0,
             ended: 0,
             is_closed: false,
+            is_cut_off: false,
         }
     }
 
@@ -69,16 +75,25 @@ impl Outbox {
         }
     }
 
+    /// Asks with this token, unless a newer one was asked with: its answer will do for both.
+    pub(crate) fn ask(&mut self, token: u64) {
+        if token > self.asked {
+            self.asked = token;
+            self.ping = Some(token);
+        }
+    }
+
     /// Writes what is owed; `Full` if some is left.
     pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
         if self.is_closed || !self.owes() {
             return Ok(());
         }
-        self.attempt(|outbox| {
+        let flushed = self.attempt(|outbox| {
             let written = outbox.write_owed();
             let published = outbox.wire.publish();
             written.and(published)
-        })
+        });
+        self.note(flushed)
     }
 
     /// One attempt to send something for `stream`, behind what is owed.
@@ -95,8 +110,11 @@ impl Outbox {
         self.flush()?;
         self.wire.set_stream(stream);
         match attempt(&mut self.wire) {
-            Err(Unsent::Full) => self.attempt(|outbox| attempt(&mut outbox.wire)),
-            other => other,
+            Err(Unsent::Full) => {
+                let attempted = self.attempt(|outbox| attempt(&mut outbox.wire));
+                self.note(attempted)
+            }
+            other => self.note(other),
         }
     }
 
@@ -141,12 +159,12 @@ impl Outbox {
 
     /// Whether anybody, or anything owed, waits for room.
     pub(crate) fn wants_room(&self) -> bool {
-        !self.is_closed && (self.owes() || !self.waiters.is_empty())
+        !(self.is_closed || self.is_cut_off) && (self.owes() || !self.waiters.is_empty() || self.wire.keeps())
     }
 
     /// Whether there may be room that the last attempt did not find.
     pub(crate) fn may_have_room(&self) -> bool {
-        self.room.glance() != self.seen
+        self.room.glance() != self.seen || self.room.is_writable()
     }
 
     /// Declares that the driver sleeps until room comes; `true` if there may be some already.
@@ -164,7 +182,8 @@ impl Outbox {
     /// Writes what the wire itself kept, on a socket; `Full` if some is left.
     pub(crate) fn drain(&mut self) -> Result<(), Unsent> {
         self.flush()?;
-        self.wire.flush()
+        let flushed = self.wire.flush();
+        self.note(flushed)
     }
 
     /// The end of the session's direction.
@@ -185,6 +204,15 @@ impl Outbox {
             || self.go_away.is_some()
     }
 
+    /// Remembers if nothing can ever be sent.
+    #[inline]
+    fn note<T>(&mut self, sent: Result<T, Unsent>) -> Result<T, Unsent> {
+        if matches!(sent, Err(Unsent::Closed(_) | Unsent::Fault(_))) {
+            self.is_cut_off = true;
+        }
+        sent
+    }
+
     /// The attempt after which somebody waits: a glance goes before it.
     #[cold]
     fn attempt<T>(
@@ -193,7 +221,8 @@ impl Outbox {
     ) -> Result<T, Unsent> {
         let seen = self.room.glance();
         let attempted = attempt(self);
-        if matches!(attempted, Err(Unsent::Full)) {
+        // Others who wait already may want something else, which came since they looked.
+        if matches!(attempted, Err(Unsent::Full)) && self.waiters.is_empty() {
             self.seen = seen;
         }
         attempted
