@@ -94,17 +94,35 @@ impl Streams {
 
 /// Wakers of those who wait for one kind of thing, each once.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting(Vec<Waker>);
+pub(crate) struct Waiting {
+    wakers: Vec<Waker>,
+    /// So many may be noted before those who gave up are sorted out.
+    bound: usize,
+}
+
+/// The least of such bounds.
+const WAITING_BOUND_MIN: usize = 64;
 
 impl Waiting {
-    fn register(&mut self, context: &Context<'_>) {
-        if !self.0.iter().any(|waker| waker.will_wake(context.waker())) {
-            self.0.push(context.waker().clone());
+    /// Notes who waits; those to be woken once no lock is held. Nobody tells when he gives up: now and then all
+    /// are woken, and those who still wait come again.
+    fn register(&mut self, context: &Context<'_>) -> Vec<Waker> {
+        if self.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            return Vec::new();
         }
+        let mut woken = Vec::new();
+        if self.wakers.len() >= self.bound.max(WAITING_BOUND_MIN) {
+            woken = self.take();
+            self.bound = 2 * woken.len();
+        } else if self.wakers.is_empty() {
+            self.bound = WAITING_BOUND_MIN;
+        }
+        self.wakers.push(context.waker().clone());
+        woken
     }
 
     pub(super) fn take(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.wakers)
     }
 }
 
@@ -173,7 +191,10 @@ impl Core {
         let mut streams = self.streams();
         streams.is_over = true;
         let fresh = std::mem::take(&mut streams.fresh);
-        let waiting = std::mem::take(&mut streams.waiting);
+        // What the other side had sent before it closed can still be accepted, and received.
+        let is_kept = matches!(error, SessionError::Closed(_));
+        let refused = if is_kept { VecDeque::new() } else { std::mem::take(&mut streams.waiting) };
+        let waiting: Vec<_> = streams.waiting.iter().chain(&refused).map(Arc::clone).collect();
         let mut wakers = streams.openers.take();
         wakers.extend(streams.accepters.take());
         wakers.extend(streams.others.take());
@@ -265,7 +286,9 @@ impl Core {
         } else if streams.numbers.is_nothing() {
             return Poll::Ready(Err(OpenError::NoStreams));
         } else {
-            streams.openers.register(context);
+            let woken = streams.openers.register(context);
+            drop(streams);
+            wake(woken);
         }
         Poll::Pending
     }
@@ -322,6 +345,9 @@ impl Core {
     ) -> Poll<Result<Arc<StreamCore>, SessionError>> {
         let mut streams = self.streams();
         if let Some(stream) = streams.waiting.pop_front() {
+            drop(streams);
+            stream.lock().is_waiting = false;
+            self.owe(&stream);
             return Poll::Ready(Ok(stream));
         }
         if streams.is_over {
@@ -329,7 +355,9 @@ impl Core {
             self.check()?;
             return Poll::Pending;
         }
-        streams.accepters.register(context);
+        let woken = streams.accepters.register(context);
+        drop(streams);
+        wake(woken);
         Poll::Pending
     }
 
@@ -348,7 +376,9 @@ impl Core {
             self.check()?;
             return Poll::Pending;
         }
-        streams.others.register(context);
+        let woken = streams.others.register(context);
+        drop(streams);
+        wake(woken);
         Poll::Pending
     }
 
@@ -390,6 +420,9 @@ impl Core {
     pub(super) fn offer(&self, stream: &Arc<StreamCore>) {
         let mut streams = self.streams();
         streams.live += 1;
+        if streams.is_over {
+            return;
+        }
         if streams.has_gone_away || streams.sessions == 0 {
             drop(streams);
             self.refuse(stream);
@@ -403,8 +436,10 @@ impl Core {
 
     fn refuse(&self, stream: &Arc<StreamCore>) {
         let mut state = stream.lock();
+        state.is_waiting = false;
         state.lifecycle.reset(REFUSED);
         state.lifecycle.stop(REFUSED);
+        state.assembly = None;
         state.queue.clear();
         drop(state);
         self.owe(stream);

@@ -186,14 +186,11 @@ impl SendHalf {
         self.core.owe(&self.stream);
     }
 
-    /// Ready when the other side receives no more, or the session is over.
+    /// Ready when the other side receives no more, we send no more, or the session is over.
     pub(crate) fn poll_stopped(&self, context: &Context<'_>) -> Poll<StreamSendError> {
         let mut state = self.stream.lock();
-        if let Some(end) = &state.end {
-            return Poll::Ready(end.clone().into());
-        }
-        if let lifecycle::Sending::Stopped(code) = state.lifecycle.sending() {
-            return Poll::Ready(StreamSendError::Stopped { code });
+        if let Err(error) = check_sending(&state) {
+            return Poll::Ready(error);
         }
         state.await_credit(context);
         Poll::Pending
@@ -407,6 +404,8 @@ impl RecvHalf {
             let is_due = state.recv_credit.took(cost(message.len()));
             let must_tell = is_due && state.lifecycle.wants_credit() && state.end.is_none();
             state.owes_credit |= must_tell;
+            // END waits for the last message to be taken.
+            let must_tell = must_tell || (state.queue.is_empty() && state.owes());
             drop(state);
             if must_tell {
                 self.core.owe(&self.stream);

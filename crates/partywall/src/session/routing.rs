@@ -229,17 +229,16 @@ impl Driver {
 
     /// A record of the session itself.
     fn hear(&self, record: &RecordHeader) -> Result<(), SessionError> {
+        if !matches!(record.kind, Kind::GoAway | Kind::Ping) {
+            let (position, kind) = (record.position.0, record.kind as u8);
+            return Err(self.violated(Violation::Unexpected { position, kind }));
+        }
         let heard = self.body(record).and_then(|body| {
             let body = &body[..record.len as usize];
-            match record.kind {
-                Kind::GoAway => {
-                    self.core.heard_go_away(GoAwayBody::read(record, body)?.code.get());
-                }
-                Kind::Ping => self.heard_ping(&PingBody::read(record, body)?),
-                other => {
-                    let (position, kind) = (record.position.0, other as u8);
-                    return Err(Violation::Unexpected { position, kind });
-                }
+            if record.kind == Kind::GoAway {
+                self.core.heard_go_away(GoAwayBody::read(record, body)?.code.get());
+            } else {
+                self.heard_ping(&PingBody::read(record, body)?);
             }
             Ok(())
         });

@@ -11,9 +11,10 @@
 //! there is nothing to flush.
 
 use super::stream::{RecvStream, SendStream};
+use crate::error::TooLarge;
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::{Outgoing, StreamRecvError};
+use crate::session::{Outgoing, StreamRecvError, StreamSendError};
 use bytes::Buf;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -110,7 +111,13 @@ impl WriteHalf {
         let mut outgoing = self.outgoing.take().unwrap_or_else(|| self.send.half().begin());
         let mut taken = len;
         let mut polled = outgoing.poll_send_whole(context, &bytes[..len]);
-        if polled.is_pending() && len > WRITE_BYTES_SMALL {
+        if let Poll::Ready(Err(StreamSendError::TooLarge(TooLarge { max: max @ 1.., .. }))) = polled {
+            // Bytes have no boundaries: fewer will do.
+            taken = usize::try_from(max).map_or(len, |max| max.min(len));
+            outgoing = self.send.half().begin();
+            polled = outgoing.poll_send_whole(context, &bytes[..taken]);
+        }
+        if polled.is_pending() && taken > WRITE_BYTES_SMALL {
             // Where memory is exhausted, a short one may still go through the ring.
             taken = WRITE_BYTES_SMALL;
             polled = outgoing.poll_send_whole(context, &bytes[..taken]);

@@ -133,7 +133,8 @@ impl SendStream {
     /// [`StreamSendError::Full`], and as [`send`](Self::send).
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         let mut outgoing = self.half.begin();
-        match outgoing.poll_send(&Context::from_waker(Waker::noop()), payload) {
+        // Whole or not at all: a part would only be given up.
+        match outgoing.poll_send_whole(&Context::from_waker(Waker::noop()), payload) {
             Poll::Ready(sent) => sent,
             Poll::Pending => Err(StreamSendError::Full),
         }
@@ -161,7 +162,7 @@ impl SendStream {
         self.half.reset(code);
     }
 
-    /// Waits until the other side receives no more of this stream; why.
+    /// Waits until the other side receives no more of this stream, or this side sends no more; why.
     pub async fn stopped(&mut self) -> StreamSendError {
         poll_fn(|context| self.half.poll_stopped(context)).await
     }
