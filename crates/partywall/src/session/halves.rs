@@ -245,6 +245,7 @@ impl Outgoing {
         context: &Context<'_>,
         len: usize,
     ) -> Poll<Result<(), StreamSendError>> {
+        check_sending(&self.stream.lock())?;
         if self.memory.is_none() {
             ready!(self.poll_wire(context, |wire, memory, _| {
                 *memory = Some(wire.reserve(len)?);
@@ -354,12 +355,10 @@ impl Outgoing {
 
 /// Whether messages may be sent on a stream.
 fn check_sending(state: &StreamState) -> Result<(), StreamSendError> {
-    if let Some(end) = &state.end {
-        return Err(end.clone().into());
-    }
-    match state.lifecycle.sending() {
-        lifecycle::Sending::Open => Ok(()),
-        lifecycle::Sending::Stopped(code) => Err(StreamSendError::Stopped { code }),
+    match (state.lifecycle.sending(), &state.end) {
+        (lifecycle::Sending::Open, None) => Ok(()),
+        (lifecycle::Sending::Open, Some(end)) => Err(end.clone().into()),
+        (lifecycle::Sending::Stopped(code), _) => Err(StreamSendError::Stopped { code }),
         _ => Err(StreamSendError::ClosedHere),
     }
 }
