@@ -377,9 +377,7 @@ fn runs(kind: Kind) {
     }
     for seed in 0..SEEDS {
         let repeat = Repeat(kind, seed);
-        let started = std::time::Instant::now();
         run(&format!("{} with seed {seed}", kind.name()), LIMIT, one_run(kind, seed));
-        eprintln!("XX {seed} {:?}", started.elapsed());
         std::mem::forget(repeat);
     }
 }

@@ -469,7 +469,12 @@ impl Core {
     #[inline]
     pub(super) fn leave_outbox(&self, mut outbox: MutexGuard<'_, Outbox>) {
         let ended = std::mem::take(&mut outbox.ended);
+        let has_news = outbox.begins_to_keep();
         drop(outbox);
+        if has_news {
+            // Asleep, it does not wait for room that nobody wanted.
+            self.call_driver();
+        }
         self.forget_theirs(ended);
     }
 

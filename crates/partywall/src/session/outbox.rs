@@ -41,6 +41,8 @@ pub(crate) struct Outbox {
     seen: Glance,
     /// How many streams have ended here: END was written for them.
     pub(super) ended: usize,
+    /// The driver was told that the wire keeps something.
+    was_keeping: bool,
     is_closed: bool,
     /// Nothing that is sent will be received: no room is worth waiting for.
     is_cut_off: bool,
@@ -61,6 +63,7 @@ impl Outbox {
             waiters: Vec::new(),
             last_ticket: 0,
             ended: 0,
+            was_keeping: false,
             is_closed: false,
             is_cut_off: false,
         }
@@ -160,6 +163,14 @@ impl Outbox {
     /// Whether anybody, or anything owed, waits for room.
     pub(crate) fn wants_room(&self) -> bool {
         !(self.is_closed || self.is_cut_off) && (self.owes() || !self.waiters.is_empty() || self.wire.keeps())
+    }
+
+    /// Whether the wire keeps something, and did not when this was asked last.
+    #[inline]
+    pub(crate) fn begins_to_keep(&mut self) -> bool {
+        let keeps = self.wire.keeps();
+        let was_keeping = std::mem::replace(&mut self.was_keeping, keeps);
+        keeps && !was_keeping
     }
 
     /// Whether there may be room that the last attempt did not find.
