@@ -33,6 +33,7 @@ pub mod mem;
 pub mod mem;
 pub mod park;
 pub mod producer;
+mod recent;
 pub mod release;
 pub mod slab;
 mod sync;

@@ -19,6 +19,7 @@
 
 use crate::bins::{Bins, NONE};
 use crate::mem::OwnMem;
+use crate::recent::Recent;
 use alloc::vec::Vec;
 use partywall_layout::Violation;
 use partywall_layout::ring::SLOT_BYTES;
@@ -95,6 +96,7 @@ pub struct Slab {
     idle: Vec<u32>,
     reserved: usize,
     bytes: u64,
+    recent: Recent,
 }
 
 impl Slab {
@@ -112,6 +114,7 @@ impl Slab {
             idle: (0..blocks_max).rev().collect(),
             reserved: 0,
             bytes: 0,
+            recent: Recent::new(),
         }
     }
 
@@ -152,9 +155,10 @@ impl Slab {
             return None;
         }
         let units = (len.max(1)).div_ceil(UNIT) as u64;
-        let chunk = self.bins.find(units)?;
-        self.bins.remove(chunk);
-        self.split(chunk, units);
+        let chunk = match self.recent.take(units) {
+            Some(chunk) => chunk,
+            None => self.cut(units)?,
+        };
         let this = &mut self.chunks[chunk as usize];
         this.is_free = false;
         let mem = this.mem.take()?;
@@ -162,6 +166,28 @@ impl Slab {
         self.segment_mut(segment).used += units * SLOT_BYTES;
         self.reserved += 1;
         Some(Block { mem, chunk, len })
+    }
+
+    /// Whether a block of `len` bytes was given back a moment ago and can be had at once.
+    #[inline]
+    #[must_use]
+    pub fn has_recent(&self, len: usize) -> bool {
+        self.recent.has((len.max(1)).div_ceil(UNIT) as u64)
+    }
+
+    /// Cuts a chunk of `units` out of the smallest that is large enough.
+    fn cut(&mut self, units: u64) -> Option<u32> {
+        let chunk = match self.bins.find(units) {
+            Some(chunk) => chunk,
+            None => {
+                // What is kept apart may be what is missing.
+                self.join_recent();
+                self.bins.find(units)?
+            }
+        };
+        self.bins.remove(chunk);
+        self.split(chunk, units);
+        Some(chunk)
     }
 
     /// Gives the block to the neighbour: it stays untouched until its id comes home.
@@ -222,6 +248,7 @@ impl Slab {
     /// Takes a segment away of which nothing is in use; never number 0.
     #[must_use]
     pub fn take_idle_segment(&mut self) -> Option<(u32, OwnMem)> {
+        self.join_recent();
         let index = self.segments.iter().position(|segment| {
             segment.as_ref().is_some_and(|segment| segment.number != 0 && segment.used == 0)
         })?;
@@ -299,12 +326,26 @@ impl Slab {
         self.bins.insert(rest, rest_units);
     }
 
-    /// Makes a chunk free that was used, joins it with free neighbours.
+    /// Takes back a chunk that was used. The next one of its size gets it as it is.
     fn release_chunk(&mut self, chunk: u32) {
-        let this = &mut self.chunks[chunk as usize];
-        this.is_free = true;
+        let this = &self.chunks[chunk as usize];
         let (segment, units) = (this.segment, this.units);
         self.segment_mut(segment).used -= units * SLOT_BYTES;
+        for gone in self.recent.keep(units, chunk).into_iter().flatten() {
+            self.join(gone);
+        }
+    }
+
+    /// Makes all chunks free that were kept apart.
+    fn join_recent(&mut self) {
+        while let Some(chunk) = self.recent.take_any() {
+            self.join(chunk);
+        }
+    }
+
+    /// Makes a chunk free, joins it with free neighbours.
+    fn join(&mut self, chunk: u32) {
+        self.chunks[chunk as usize].is_free = true;
         let (before, after) =
             (self.chunks[chunk as usize].before, self.chunks[chunk as usize].after);
         if self.is_free(after) {

@@ -31,14 +31,23 @@ use std::task::{Context, Poll, Waker};
 pub(crate) struct Core {
     pub(super) outbox: Mutex<Outbox>,
     pub(super) streams: Mutex<Streams>,
-    /// The driver's waker: it is called when somebody wants room, or nobody anything any more.
-    driver: Mutex<Option<Waker>>,
+    /// The driver, and whether it is called for: somebody wants room, or nobody anything any more.
+    driver: Mutex<Call>,
     end: OnceLock<SessionError>,
     pub(crate) peer: Peer,
     pub(crate) transport: Transport,
     pub(super) policy: BackPressure,
+    /// Messages up to this many bytes are copied into the ring.
+    pub(super) inline_max: usize,
     pub(super) is_acceptor: bool,
     pub(super) terms: Terms,
+}
+
+/// How the driver is called.
+#[derive(Debug, Default)]
+struct Call {
+    waker: Option<Waker>,
+    is_called: bool,
 }
 
 /// What both sides agreed to.
@@ -160,11 +169,12 @@ impl Core {
         let core = Self {
             outbox: Mutex::new(Outbox::new(sender)),
             streams: Mutex::new(streams),
-            driver: Mutex::new(None),
+            driver: Mutex::new(Call::default()),
             end: OnceLock::new(),
             peer,
             transport,
             policy: config.back_pressure,
+            inline_max: config.inline_max,
             is_acceptor,
             terms,
         };
@@ -224,19 +234,23 @@ impl Core {
         self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))
     }
 
-    /// Notes the driver's waker.
-    pub(super) fn register_driver(&self, waker: &Waker) {
+    /// Notes the driver's waker; whether it was called for since the last time.
+    pub(super) fn register_driver(&self, waker: &Waker) -> bool {
         let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *driver {
+        match &mut driver.waker {
             Some(known) => known.clone_from(waker),
-            None => *driver = Some(waker.clone()),
+            None => driver.waker = Some(waker.clone()),
         }
+        std::mem::take(&mut driver.is_called)
     }
 
     /// There is something for the driver to see to.
     pub(super) fn call_driver(&self) {
-        let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(waker) = driver {
+        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        driver.is_called = true;
+        let waker = driver.waker.clone();
+        drop(driver);
+        if let Some(waker) = waker {
             waker.wake();
         }
     }

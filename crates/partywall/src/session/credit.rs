@@ -84,12 +84,24 @@ impl RecvCredit {
         Ok(())
     }
 
-    /// The application took a message of this cost; whether the sender must be told.
+    /// The application took a message of this cost; whether the sender is to be told.
     #[inline]
     pub(crate) const fn took(&mut self, cost: u64) -> bool {
         self.taken += cost;
+        self.is_due()
+    }
+
+    /// Whether the sender is to be told.
+    #[inline]
+    const fn is_due(&self) -> bool {
         let untold = self.taken - self.told;
         untold > 0 && untold >= self.window / 2
+    }
+
+    /// Whether telling it must not wait for a message that goes the other way.
+    #[inline]
+    pub(crate) const fn is_overdue(&self) -> bool {
+        self.taken - self.told > self.window / 4 * 3
     }
 
     /// What to tell the sender.

@@ -34,6 +34,8 @@ pub(crate) struct Driver {
     pub(super) message_max: u64,
     /// The session is over here, but what is owed has found no room yet.
     is_leaving: bool,
+    /// Somebody asked for something that is no record, or room is wanted: see to it in each turn.
+    is_called: bool,
     is_over: bool,
 }
 
@@ -75,14 +77,15 @@ impl Driver {
             own: Vec::new(),
             theirs: Vec::new(),
             is_leaving: false,
+            is_called: true,
             is_over: false,
         };
         (core, driver)
     }
 
     /// By whom to be called for when something is to be done that is no record.
-    pub(crate) fn register(&self, waker: &Waker) {
-        self.core.register_driver(waker);
+    pub(crate) fn register(&mut self, waker: &Waker) {
+        self.is_called |= self.core.register_driver(waker);
     }
 
     /// Hands on what is there.
@@ -104,9 +107,11 @@ impl Driver {
         if let Err(error) = met {
             return self.finish(error);
         }
-        self.tend();
-        if self.core.check().is_err() || self.core.is_abandoned() {
-            return self.leave();
+        if self.is_called {
+            self.tend();
+            if self.core.check().is_err() || self.core.is_abandoned() {
+                return self.leave();
+            }
         }
         if count > 0 {
             return Turn::Busy;
@@ -191,11 +196,11 @@ impl Driver {
         self.finish(SessionError::from(fault))
     }
 
-    /// Somebody waits for room, and there is some.
-    #[inline]
+    /// Somebody waits for room: tells them when there is some.
     fn tend(&mut self) {
         let outbox = self.core.outbox();
-        let must_wake = outbox.wants_room() && outbox.may_have_room();
+        self.is_called = outbox.wants_room();
+        let must_wake = self.is_called && outbox.may_have_room();
         self.core.leave_outbox(outbox);
         if must_wake {
             self.found_room();
@@ -210,6 +215,7 @@ impl Driver {
         self.is_leaving = true;
         self.tell_streams();
         let drained = self.core.outbox().drain();
+        self.is_called = true;
         if matches!(drained, Err(Unsent::Full)) {
             return Turn::Idle;
         }

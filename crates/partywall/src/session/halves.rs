@@ -18,7 +18,7 @@ use super::lifecycle;
 use super::stream::{StreamCore, StreamState};
 use crate::config::BackPressure;
 use crate::message::Message;
-use crate::transport::{Memory, Progress, Unsent};
+use crate::transport::{Memory, Progress, SendWire, Unsent};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -138,7 +138,8 @@ fn halves(core: &Arc<Core>, stream: &Arc<StreamCore>) -> (SendHalf, RecvHalf) {
     core.join(false);
     core.join(false);
     let (core, stream) = (Arc::clone(core), Arc::clone(stream));
-    let send = SendHalf { core: Arc::clone(&core), stream: Arc::clone(&stream) };
+    let spare = Vec::new();
+    let send = SendHalf { core: Arc::clone(&core), stream: Arc::clone(&stream), spare };
     (send, RecvHalf { core, stream })
 }
 
@@ -147,13 +148,14 @@ fn halves(core: &Arc<Core>, stream: &Arc<StreamCore>) -> (SendHalf, RecvHalf) {
 pub(crate) struct SendHalf {
     pub(crate) core: Arc<Core>,
     pub(crate) stream: Arc<StreamCore>,
+    /// The memory of the last short reservation.
+    spare: Vec<u8>,
 }
 
-/// A message on its way out; dropping it before it went gives back what it holds.
-#[derive(Debug)]
+/// A message on its way out. Whoever drops it before it went gives back what it holds:
+/// [`SendHalf::give_back`].
+#[derive(Debug, Default)]
 pub(crate) struct Outgoing {
-    core: Arc<Core>,
-    stream: Arc<StreamCore>,
     /// The cost that was charged.
     charged: Option<u64>,
     progress: Progress,
@@ -162,18 +164,6 @@ pub(crate) struct Outgoing {
 }
 
 impl SendHalf {
-    /// Begins a message.
-    pub(crate) fn begin(&self) -> Outgoing {
-        Outgoing {
-            core: Arc::clone(&self.core),
-            stream: Arc::clone(&self.stream),
-            charged: None,
-            progress: Progress::default(),
-            ticket: None,
-            memory: None,
-        }
-    }
-
     /// No more messages.
     pub(crate) fn close(&self) {
         self.stream.lock().lifecycle.close();
@@ -209,64 +199,6 @@ impl Drop for SendHalf {
 }
 
 impl Outgoing {
-    /// Sends a copy of `payload`.
-    pub(crate) fn poll_send(
-        &mut self,
-        context: &Context<'_>,
-        payload: &[u8],
-    ) -> Poll<Result<(), StreamSendError>> {
-        ready!(self.poll_charge(context, payload.len()))?;
-        let sent = ready!(
-            self.poll_wire(context, |wire, _, progress| { wire.send_on(payload, progress) })
-        );
-        self.done(sent)
-    }
-
-    /// Sends a copy of `payload` whole, or nothing of it: after `Pending` it may be another one.
-    pub(crate) fn poll_send_whole(
-        &mut self,
-        context: &Context<'_>,
-        payload: &[u8],
-    ) -> Poll<Result<(), StreamSendError>> {
-        ready!(self.poll_charge(context, payload.len()))?;
-        let polled = self.poll_wire(context, |wire, _, _| wire.try_send(payload));
-        if let Poll::Ready(sent) = polled {
-            return self.done(sent);
-        }
-        if let Some(cost) = self.charged.take() {
-            self.stream.lock().send_credit.refund(cost);
-        }
-        Poll::Pending
-    }
-
-    /// Memory for a message of `len` bytes, to be filled before `poll_commit`.
-    pub(crate) fn poll_reserve(
-        &mut self,
-        context: &Context<'_>,
-        len: usize,
-    ) -> Poll<Result<(), StreamSendError>> {
-        check_sending(&self.stream.lock())?;
-        if self.memory.is_none() {
-            ready!(self.poll_wire(context, |wire, memory, _| {
-                *memory = Some(wire.reserve(len)?);
-                Ok(())
-            }))?;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Sends what was reserved.
-    pub(crate) fn poll_commit(
-        &mut self,
-        context: &Context<'_>,
-    ) -> Poll<Result<(), StreamSendError>> {
-        ready!(self.poll_charge(context, self.memory().len()))?;
-        let sent = ready!(
-            self.poll_wire(context, |wire, memory, progress| { wire.commit(memory, progress) })
-        );
-        self.done(sent)
-    }
-
     /// The reserved memory.
     pub(crate) fn memory(&self) -> &[u8] {
         self.memory.as_ref().map_or(&[], Memory::as_slice)
@@ -283,29 +215,126 @@ impl Outgoing {
             memory.truncate(len);
         }
     }
+}
 
-    fn done(&mut self, sent: Result<(), StreamSendError>) -> Poll<Result<(), StreamSendError>> {
-        if sent.is_ok() {
-            (self.charged, self.progress) = (None, Progress::default());
+impl SendHalf {
+    /// Sends a copy of `payload`.
+    pub(crate) fn poll_send(
+        &self,
+        context: &Context<'_>,
+        outgoing: &mut Outgoing,
+        payload: &[u8],
+    ) -> Poll<Result<(), StreamSendError>> {
+        ready!(self.poll_charge(context, outgoing, payload.len()))?;
+        let sent =
+            ready!(self.poll_wire(context, outgoing, |wire, _, progress| {
+                wire.send_on(payload, progress)
+            }));
+        outgoing.done(sent)
+    }
+
+    /// Sends a copy of `payload` whole, or nothing of it: after `Pending` it may be another one.
+    pub(crate) fn poll_send_whole(
+        &self,
+        context: &Context<'_>,
+        outgoing: &mut Outgoing,
+        payload: &[u8],
+    ) -> Poll<Result<(), StreamSendError>> {
+        ready!(self.poll_charge(context, outgoing, payload.len()))?;
+        let polled = self.poll_wire(context, outgoing, |wire, _, _| wire.try_send(payload));
+        if let Poll::Ready(sent) = polled {
+            return outgoing.done(sent);
         }
-        Poll::Ready(sent)
+        if let Some(cost) = outgoing.charged.take() {
+            self.stream.lock().send_credit.refund(cost);
+        }
+        Poll::Pending
+    }
+
+    /// Memory for a message of `len` bytes, to be filled before `poll_commit`.
+    pub(crate) fn poll_reserve(
+        &mut self,
+        context: &Context<'_>,
+        outgoing: &mut Outgoing,
+        len: usize,
+    ) -> Poll<Result<(), StreamSendError>> {
+        check_sending(&self.stream.lock())?;
+        if outgoing.memory.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        if len <= self.core.inline_max {
+            // Short: it will be copied, and needs nothing of what all share.
+            let mut bytes = std::mem::take(&mut self.spare);
+            bytes.resize(len, 0);
+            outgoing.memory = Some(Memory::Private(bytes));
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_wire(context, outgoing, |wire, memory, _| {
+            *memory = Some(wire.reserve(len)?);
+            Ok(())
+        })
+    }
+
+    /// Sends what was reserved.
+    pub(crate) fn poll_commit(
+        &self,
+        context: &Context<'_>,
+        outgoing: &mut Outgoing,
+    ) -> Poll<Result<(), StreamSendError>> {
+        ready!(self.poll_charge(context, outgoing, outgoing.memory().len()))?;
+        let sent = ready!(self.poll_wire(context, outgoing, |wire, memory, progress| {
+            match memory {
+                // It stays ours, for the next one.
+                Some(Memory::Private(bytes)) => wire.send_on(bytes, progress),
+                _ => wire.commit(memory, progress),
+            }
+        }));
+        outgoing.done(sent)
+    }
+
+    /// Gives back what a message holds that went, or will not.
+    pub(crate) fn give_back(&mut self, outgoing: &mut Outgoing) {
+        if let Some(Memory::Private(bytes)) = &mut outgoing.memory {
+            if bytes.capacity() <= 2 * self.core.inline_max {
+                self.spare = std::mem::take(bytes);
+            }
+            outgoing.memory = None;
+        }
+        if outgoing.ticket.is_none() && outgoing.charged.is_none() && outgoing.memory.is_none() {
+            return;
+        }
+        if outgoing.progress.started {
+            self.stream.lock().lifecycle.abort();
+            self.core.owe(&self.stream);
+        } else if let Some(cost) = outgoing.charged {
+            self.stream.lock().send_credit.refund(cost);
+        }
+        let mut outbox = self.core.outbox();
+        if let Some(ticket) = outgoing.ticket {
+            outbox.leave(ticket);
+        }
+        let wakers = outgoing.memory.take().map(|memory| outbox.release(memory));
+        self.core.leave_outbox(outbox);
+        super::core::wake(wakers.unwrap_or_default());
+        *outgoing = Outgoing::default();
     }
 
     /// Charges the message's cost, once.
     #[inline]
     fn poll_charge(
-        &mut self,
+        &self,
         context: &Context<'_>,
+        outgoing: &mut Outgoing,
         len: usize,
     ) -> Poll<Result<(), StreamSendError>> {
         let mut state = self.stream.lock();
         check_sending(&state)?;
-        if self.charged.is_some() {
+        if outgoing.charged.is_some() {
             return Poll::Ready(Ok(()));
         }
         let cost = cost(len);
         if state.send_credit.charge(cost) {
-            self.charged = Some(cost);
+            outgoing.charged = Some(cost);
             return Poll::Ready(Ok(()));
         }
         if self.core.policy == BackPressure::Error {
@@ -316,32 +345,42 @@ impl Outgoing {
     }
 
     /// Attempts something at the wire until there is room.
+    #[inline]
     fn poll_wire(
-        &mut self,
+        &self,
         context: &Context<'_>,
-        mut attempt: impl FnMut(
-            &mut crate::transport::SendWire,
-            &mut Option<Memory>,
-            &mut Progress,
-        ) -> Result<(), Unsent>,
+        outgoing: &mut Outgoing,
+        mut attempt: impl FnMut(&mut SendWire, &mut Option<Memory>, &mut Progress) -> Result<(), Unsent>,
     ) -> Poll<Result<(), StreamSendError>> {
         let core = &*self.core;
         core.check()?;
         let mut outbox = core.outbox();
-        if self.charged.is_some() {
-            // END is written under this lock: behind it the number may be another stream's.
-            check_sending(&self.stream.lock())?;
+        let mut credit = None;
+        if outgoing.charged.is_some() {
+            // CREDIT and END are written under this lock: an older value may not follow a newer one, and behind
+            // END the number may be another stream's.
+            let mut state = self.stream.lock();
+            check_sending(&state)?;
+            credit = state.take_credit();
         }
-        let (memory, progress) = (&mut self.memory, &mut self.progress);
-        let attempted = outbox.send(self.stream.number, |wire| attempt(wire, memory, progress));
+        let (memory, progress) = (&mut outgoing.memory, &mut outgoing.progress);
+        let number = self.stream.number;
+        let attempted = outbox.send(number, credit, |wire| attempt(wire, memory, progress));
+        if credit.is_some() && attempted.is_err() {
+            // What the other side may send must not wait for what we send.
+            self.stream.lock().owes_credit = true;
+            outbox.list(&self.stream);
+        }
         let must_wait = matches!(attempted, Err(Unsent::Full))
-            && (progress.started || core.policy != BackPressure::Error);
+            && (outgoing.progress.started || core.policy != BackPressure::Error);
         if must_wait {
-            outbox.await_room(&mut self.ticket, context);
+            outbox.await_room(&mut outgoing.ticket, context);
         }
         core.leave_outbox(outbox);
-        if must_wait {
+        if matches!(attempted, Err(Unsent::Full)) {
             core.call_driver();
+        }
+        if must_wait {
             core.check()?;
             return Poll::Pending;
         }
@@ -363,24 +402,12 @@ fn check_sending(state: &StreamState) -> Result<(), StreamSendError> {
     }
 }
 
-impl Drop for Outgoing {
-    fn drop(&mut self) {
-        if self.ticket.is_none() && self.charged.is_none() && self.memory.is_none() {
-            return;
+impl Outgoing {
+    fn done(&mut self, sent: Result<(), StreamSendError>) -> Poll<Result<(), StreamSendError>> {
+        if sent.is_ok() {
+            (self.charged, self.progress) = (None, Progress::default());
         }
-        if self.progress.started {
-            self.stream.lock().lifecycle.abort();
-            self.core.owe(&self.stream);
-        } else if let Some(cost) = self.charged {
-            self.stream.lock().send_credit.refund(cost);
-        }
-        let mut outbox = self.core.outbox();
-        if let Some(ticket) = self.ticket {
-            outbox.leave(ticket);
-        }
-        let wakers = self.memory.take().map(|memory| outbox.release(memory));
-        self.core.leave_outbox(outbox);
-        super::core::wake(wakers.unwrap_or_default());
+        Poll::Ready(sent)
     }
 }
 
@@ -400,11 +427,12 @@ impl RecvHalf {
     ) -> Poll<Result<Message, StreamRecvError>> {
         let mut state = self.stream.lock();
         if let Some(message) = state.queue.pop_front() {
-            let is_due = state.recv_credit.took(cost(message.len()));
-            let must_tell = is_due && state.lifecycle.wants_credit() && state.end.is_none();
-            state.owes_credit |= must_tell;
+            // Told along with the next message that goes the other way, or when we wait for more.
+            state.owes_credit |= state.recv_credit.took(cost(message.len()));
+            let is_overdue = state.owes_credit && state.recv_credit.is_overdue();
             // END waits for the last message to be taken.
-            let must_tell = must_tell || (state.queue.is_empty() && state.owes());
+            let must_tell =
+                is_overdue || (state.queue.is_empty() && state.lifecycle.owed().is_some());
             drop(state);
             if must_tell {
                 self.core.owe(&self.stream);
@@ -419,6 +447,11 @@ impl RecvHalf {
                 Some(end) => end.clone().into(),
                 None => {
                     state.await_message(context);
+                    let must_tell = state.owes_credit;
+                    drop(state);
+                    if must_tell {
+                        self.core.owe(&self.stream);
+                    }
                     return Poll::Pending;
                 }
             },

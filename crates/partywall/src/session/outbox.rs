@@ -99,19 +99,27 @@ impl Outbox {
         self.note(flushed)
     }
 
-    /// One attempt to send something for `stream`, behind what is owed.
+    /// One attempt to send something for `stream`, behind what is owed and, if there is any, credit of
+    /// the other direction.
     #[inline]
-    pub(crate) fn send<T>(
+    pub(crate) fn send(
         &mut self,
         stream: u32,
-        mut attempt: impl FnMut(&mut SendWire) -> Result<T, Unsent>,
-    ) -> Result<T, Unsent> {
+        credit: Option<u64>,
+        mut attempt: impl FnMut(&mut SendWire) -> Result<(), Unsent>,
+    ) -> Result<(), Unsent> {
         if self.is_closed {
             // The end of the direction was written: what came behind it would count as sent.
             return Err(Unsent::Closed(Closed::Disconnected));
         }
         self.flush()?;
-        self.wire.set_stream(stream);
+        let mut attempt = |wire: &mut SendWire| {
+            if let Some(credited) = credit {
+                write_record(wire, stream, OwedRecord::Credit(credited))?;
+            }
+            wire.set_stream(stream);
+            attempt(wire)
+        };
         match attempt(&mut self.wire) {
             Err(Unsent::Full) => {
                 let attempted = self.attempt(|outbox| attempt(&mut outbox.wire));
@@ -123,7 +131,7 @@ impl Outbox {
 
     /// Writes a record that is not a message, behind what is owed.
     pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
-        self.send(stream, |wire| {
+        self.send(stream, None, |wire| {
             let written = wire.control(kind, stream, body);
             // Also when there is no room: what the wire had to tell before must not lie in an open batch.
             let published = wire.publish();
@@ -162,7 +170,8 @@ impl Outbox {
 
     /// Whether anybody, or anything owed, waits for room.
     pub(crate) fn wants_room(&self) -> bool {
-        !(self.is_closed || self.is_cut_off) && (self.owes() || !self.waiters.is_empty() || self.wire.keeps())
+        !(self.is_closed || self.is_cut_off)
+            && (self.owes() || !self.waiters.is_empty() || self.wire.keeps())
     }
 
     /// Whether the wire keeps something, and did not when this was asked last.

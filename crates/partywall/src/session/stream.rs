@@ -125,6 +125,17 @@ impl StreamState {
         }
     }
 
+    /// Credit to be told along with a message; it counts as told.
+    #[inline]
+    pub(crate) const fn take_credit(&mut self) -> Option<u64> {
+        if !self.tells_credit() {
+            return None;
+        }
+        let credited = self.recv_credit.due();
+        self.wrote(OwedRecord::Credit(credited));
+        Some(credited)
+    }
+
     /// Whether anything is owed.
     pub(crate) fn owes(&self) -> bool {
         self.owed().is_some()

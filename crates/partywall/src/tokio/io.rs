@@ -42,7 +42,7 @@ pub struct ReadHalf {
 pub struct WriteHalf {
     send: SendStream,
     /// A write that waits. It holds none of its bytes: the next call may bring others.
-    outgoing: Option<Outgoing>,
+    outgoing: Outgoing,
     /// The bytes of several slices.
     gathered: Vec<u8>,
 }
@@ -53,9 +53,12 @@ const WRITE_BYTES_MAX: usize = 64 << 10;
 const WRITE_BYTES_SMALL: usize = 4 << 10;
 
 impl StreamIo {
-    pub(super) const fn new(send: SendStream, recv: RecvStream) -> Self {
+    pub(super) fn new(send: SendStream, recv: RecvStream) -> Self {
         let read = ReadHalf { recv, rest: None, is_finished: false };
-        Self { read, write: WriteHalf { send, outgoing: None, gathered: Vec::new() } }
+        Self {
+            read,
+            write: WriteHalf { send, outgoing: Outgoing::default(), gathered: Vec::new() },
+        }
     }
 
     /// The two halves, to be used by a task each.
@@ -93,7 +96,7 @@ impl ReadHalf {
 impl WriteHalf {
     /// Gives up: the reader gets an error instead of the end.
     pub fn reset(&mut self, code: u32) {
-        self.outgoing = None;
+        self.give_back();
         self.send.reset(code);
     }
 
@@ -102,30 +105,41 @@ impl WriteHalf {
         self.send.stopped().await
     }
 
+    fn give_back(&mut self) {
+        self.send.half().give_back(&mut self.outgoing);
+    }
+
     /// Sends as much of `bytes` as one message takes.
     fn poll_bytes(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
         let len = bytes.len().min(WRITE_BYTES_MAX);
-        let mut outgoing = self.outgoing.take().unwrap_or_else(|| self.send.half().begin());
+        let half = self.send.half();
         let mut taken = len;
-        let mut polled = outgoing.poll_send_whole(context, &bytes[..len]);
-        if let Poll::Ready(Err(StreamSendError::TooLarge(TooLarge { max: max @ 1.., .. }))) = polled {
+        let mut polled = half.poll_send_whole(context, &mut self.outgoing, &bytes[..len]);
+        if let Poll::Ready(Err(StreamSendError::TooLarge(TooLarge { max: max @ 1.., .. }))) = polled
+        {
             // Bytes have no boundaries: fewer will do.
             taken = usize::try_from(max).map_or(len, |max| max.min(len));
-            outgoing = self.send.half().begin();
-            polled = outgoing.poll_send_whole(context, &bytes[..taken]);
+            half.give_back(&mut self.outgoing);
+            polled = half.poll_send_whole(context, &mut self.outgoing, &bytes[..taken]);
         }
         if polled.is_pending() && taken > WRITE_BYTES_SMALL {
             // Where memory is exhausted, a short one may still go through the ring.
             taken = WRITE_BYTES_SMALL;
-            polled = outgoing.poll_send_whole(context, &bytes[..taken]);
+            polled = half.poll_send_whole(context, &mut self.outgoing, &bytes[..taken]);
         }
-        if polled.is_pending() {
-            self.outgoing = Some(outgoing);
+        if polled.is_ready() {
+            self.give_back();
         }
         Poll::Ready(ready!(polled).map(|()| taken).map_err(io::Error::from))
+    }
+}
+
+impl Drop for WriteHalf {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 
@@ -209,7 +223,7 @@ impl AsyncWrite for WriteHalf {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.outgoing = None;
+        this.give_back();
         this.send.close();
         Poll::Ready(Ok(()))
     }

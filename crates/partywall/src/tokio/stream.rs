@@ -123,8 +123,9 @@ impl SendStream {
     /// # Errors
     /// See [`StreamSendError`].
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
-        let mut outgoing = self.half.begin();
-        poll_fn(|context| outgoing.poll_send(context, payload)).await
+        let mut outgoing = Guard::new(self);
+        poll_fn(|context| outgoing.poll(|half, state| half.poll_send(context, state, payload)))
+            .await
     }
 
     /// Sends a copy of `payload` if there is credit and room now. Never waits.
@@ -132,9 +133,10 @@ impl SendStream {
     /// # Errors
     /// [`StreamSendError::Full`], and as [`send`](Self::send).
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
-        let mut outgoing = self.half.begin();
         // Whole or not at all: a part would only be given up.
-        match outgoing.poll_send_whole(&Context::from_waker(Waker::noop()), payload) {
+        let context = Context::from_waker(Waker::noop());
+        let mut outgoing = Guard::new(self);
+        match outgoing.poll(|half, state| half.poll_send_whole(&context, state, payload)) {
             Poll::Ready(sent) => sent,
             Poll::Pending => Err(StreamSendError::Full),
         }
@@ -147,9 +149,10 @@ impl SendStream {
     /// # Errors
     /// As [`send`](Self::send).
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
-        let mut outgoing = self.half.begin();
-        poll_fn(|context| outgoing.poll_reserve(context, len)).await?;
-        Ok(Reservation { outgoing, _stream: self })
+        let mut outgoing = Guard::new(self);
+        poll_fn(|context| outgoing.poll(|half, state| half.poll_reserve(context, state, len)))
+            .await?;
+        Ok(Reservation { outgoing })
     }
 
     /// No more messages will come; what was sent is still delivered. The other direction goes on.
@@ -167,8 +170,8 @@ impl SendStream {
         poll_fn(|context| self.half.poll_stopped(context)).await
     }
 
-    pub(super) const fn half(&self) -> &SendHalf {
-        &self.half
+    pub(super) const fn half(&mut self) -> &mut SendHalf {
+        &mut self.half
     }
 }
 
@@ -222,8 +225,31 @@ impl RecvStream {
 /// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit). Dropping it gives it
 /// back.
 pub struct Reservation<'a> {
-    outgoing: Outgoing,
-    _stream: &'a mut SendStream,
+    outgoing: Guard<'a>,
+}
+
+/// A message on its way out, which gives back what it holds.
+struct Guard<'a> {
+    stream: &'a mut SendStream,
+    state: Outgoing,
+}
+
+impl<'a> Guard<'a> {
+    fn new(stream: &'a mut SendStream) -> Self {
+        Self { stream, state: Outgoing::default() }
+    }
+
+    #[inline]
+    fn poll<T>(&mut self, poll: impl FnOnce(&mut SendHalf, &mut Outgoing) -> T) -> T {
+        poll(&mut self.stream.half, &mut self.state)
+    }
+}
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.stream.half.give_back(&mut self.state);
+    }
 }
 
 impl Reservation<'_> {
@@ -232,12 +258,12 @@ impl Reservation<'_> {
     /// # Errors
     /// As [`SendStream::send`]; the message is then dropped.
     pub async fn commit(mut self) -> Result<(), StreamSendError> {
-        poll_fn(|context| self.outgoing.poll_commit(context)).await
+        poll_fn(|context| self.outgoing.poll(|half, state| half.poll_commit(context, state))).await
     }
 
     /// Shortens the message to `len` bytes; does nothing if it is not longer.
     pub fn truncate(&mut self, len: usize) {
-        self.outgoing.truncate(len);
+        self.outgoing.state.truncate(len);
     }
 }
 
@@ -245,13 +271,13 @@ impl Deref for Reservation<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.outgoing.memory()
+        self.outgoing.state.memory()
     }
 }
 
 impl DerefMut for Reservation<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.outgoing.memory_mut()
+        self.outgoing.state.memory_mut()
     }
 }
 

@@ -19,10 +19,11 @@ use partywall_layout::record::{Kind, SegmentBody};
 use partywall_layout::ring::{Position, footprint};
 use partywall_layout::segment::{GRAIN_BYTES, sending};
 use partywall_ring::Block;
+use partywall_sys::clock;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -45,7 +46,7 @@ pub(super) struct Growth {
     in_batch: usize,
     idle_after: Duration,
     /// When a segment was first seen idle.
-    idle_since: Option<Instant>,
+    idle_since: Option<Duration>,
 }
 
 impl Growth {
@@ -141,9 +142,16 @@ impl WallSender {
 
     fn try_allocate(&mut self, len: usize) -> Result<Block, Unsent> {
         self.check_length(len as u64)?;
-        self.reclaim()?;
+        if !self.slab.has_recent(len) {
+            self.reclaim()?;
+        }
         if let Some(block) = self.slab.allocate(len) {
             self.note_idle();
+            return Ok(block);
+        }
+        // At the block limit what came home counts, too.
+        self.reclaim()?;
+        if let Some(block) = self.slab.allocate(len) {
             return Ok(block);
         }
         if self.slab.is_at_block_limit() {
@@ -285,7 +293,10 @@ impl WallSender {
     /// Takes segments out of use that were idle long enough, or all idle ones.
     pub(super) fn retire_idle(&mut self, all: bool) {
         if !all
-            && self.growth.idle_since.is_none_or(|since| since.elapsed() < self.growth.idle_after)
+            && self
+                .growth
+                .idle_since
+                .is_none_or(|since| clock::coarse() < since + self.growth.idle_after)
         {
             return;
         }
@@ -300,7 +311,7 @@ impl WallSender {
             return;
         }
         match self.growth.idle_since {
-            None => self.growth.idle_since = Some(Instant::now()),
+            None => self.growth.idle_since = Some(clock::coarse()),
             Some(_) => self.retire_idle(false),
         }
     }

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Our own transport: one session with all streams, over shared memory, without a copy on either side.
+//!
+//! ```text
+//! send      reserve ─► filled in place, where the receiver will read it ─► commit
+//! receive   recv ─► read in place ─► dropped: its place is free again
+//! ```
+//! Each side may use as much memory as the rival's one pool has. The policy is `Wall`: where memory cannot be shared
+//! the measurement fails and says why, instead of measuring a socket under our name.
+
+use anyhow::{Context, Result};
+use partywall::tokio::{Listener, Session, Stream, connect_with};
+use partywall::{Closed, Config, SessionError, StreamRecvError, TransportPolicy};
+
+use super::lane::{Client, Incoming, Lane, Outgoing, Server, Shape, Transport};
+use crate::setup::Setup;
+
+/// The transport `wall`.
+pub struct Wall;
+
+/// A listener at a socket file, and the one session once it is there.
+pub struct WallServer {
+    listener: Listener,
+    session: Option<Session>,
+    address: String,
+}
+
+/// The one session.
+#[derive(Clone)]
+pub struct WallClient {
+    session: Session,
+}
+
+/// One end of one stream.
+pub struct WallLane {
+    stream: Stream,
+}
+
+impl Transport for Wall {
+    type Lane = WallLane;
+    type Client = WallClient;
+    type Server = WallServer;
+
+    async fn bind(setup: &Setup, shape: Shape) -> Result<WallServer> {
+        let address = format!("unix:{}", setup.path("wall").display());
+        let listener = Listener::bind_with(&address, &config(shape))?;
+        Ok(WallServer { listener, session: None, address })
+    }
+
+    async fn connect(_: &Setup, shape: Shape, address: &str) -> Result<WallClient> {
+        Ok(WallClient { session: connect_with(address, &config(shape)).await? })
+    }
+}
+
+impl Server for WallServer {
+    type Lane = WallLane;
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    async fn accept(&mut self) -> Result<WallLane> {
+        let session = match &self.session {
+            Some(session) => session,
+            None => {
+                let session = self.listener.accept().await.context("accepting a session")?;
+                self.session.insert(session)
+            }
+        };
+        match session.accept().await {
+            Ok(stream) => Ok(WallLane { stream }),
+            // The client is done before the server is told to stop: there are just no more streams.
+            Err(SessionError::Closed(Closed::Finished)) => std::future::pending().await,
+            Err(error) => Err(error).context("accepting a stream"),
+        }
+    }
+
+    async fn close(self) -> Result<()> {
+        if let Some(session) = self.session {
+            session.close();
+        }
+        Ok(())
+    }
+}
+
+impl Client for WallClient {
+    type Lane = WallLane;
+
+    async fn open(&self) -> Result<WallLane> {
+        Ok(WallLane { stream: self.session.open(&[]).await.context("opening a stream")? })
+    }
+
+    async fn close(self) -> Result<()> {
+        self.session.close();
+        Ok(())
+    }
+}
+
+impl Lane for WallLane {
+    #[inline]
+    async fn send(&mut self, message: Outgoing) -> Result<()> {
+        let reserved = self.stream.reserve(message.shape.size).await;
+        let mut reserved = reserved.context("reserving a message")?;
+        message.fill(&mut reserved, 0);
+        reserved.commit().await.context("sending a message")
+    }
+
+    #[inline]
+    async fn receive(&mut self, shape: Shape) -> Result<Option<Incoming>> {
+        match self.stream.recv().await {
+            Ok(message) => shape.inspect(&message).map(Some),
+            Err(StreamRecvError::Finished) => Ok(None),
+            Err(error) => Err(error).context("receiving a message"),
+        }
+    }
+
+    async fn close(mut self) -> Result<()> {
+        self.stream.close();
+        Ok(())
+    }
+}
+
+fn config(shape: Shape) -> Config {
+    Config::default()
+        .transport(TransportPolicy::Wall)
+        .streams_max(STREAMS_MAX)
+        .memory_max(if shape.size >= 4 << 20 { 1 << 30 } else { 256 << 20 })
+}
+
+/// As many as `--streams` may ask for.
+const STREAMS_MAX: u32 = 4096;
