@@ -103,17 +103,35 @@ impl Streams {
 
 /// Wakers of those who wait for one kind of thing, each once.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting(Vec<Waker>);
+pub(crate) struct Waiting {
+    wakers: Vec<Waker>,
+    /// So many may be noted before those who gave up are sorted out.
+    bound: usize,
+}
+
+/// The least of such bounds.
+const WAITING_BOUND_MIN: usize = 64;
 
 impl Waiting {
-    fn register(&mut self, context: &Context<'_>) {
-        if !self.0.iter().any(|waker| waker.will_wake(context.waker())) {
-            self.0.push(context.waker().clone());
+    /// Notes who waits; those to be woken once no lock is held. Nobody tells when he gives up: now and then all
+    /// are woken, and those who still wait come again.
+    fn register(&mut self, context: &Context<'_>) -> Vec<Waker> {
+        if self.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            return Vec::new();
         }
+        let mut woken = Vec::new();
+        if self.wakers.len() >= self.bound.max(WAITING_BOUND_MIN) {
+            woken = self.take();
+            self.bound = 2 * woken.len();
+        } else if self.wakers.is_empty() {
+            self.bound = WAITING_BOUND_MIN;
+        }
+        self.wakers.push(context.waker().clone());
+        woken
     }
 
     pub(super) fn take(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.wakers)
     }
 }
 
@@ -184,7 +202,10 @@ impl Core {
         let mut streams = self.streams();
         streams.is_over = true;
         let fresh = std::mem::take(&mut streams.fresh);
-        let waiting = std::mem::take(&mut streams.waiting);
+        // What the other side had sent before it closed can still be accepted, and received.
+        let is_kept = matches!(error, SessionError::Closed(_));
+        let refused = if is_kept { VecDeque::new() } else { std::mem::take(&mut streams.waiting) };
+        let waiting: Vec<_> = streams.waiting.iter().chain(&refused).map(Arc::clone).collect();
         let mut wakers = streams.openers.take();
         wakers.extend(streams.accepters.take());
         wakers.extend(streams.others.take());
@@ -203,6 +224,8 @@ impl Core {
             Unsent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
             // What was received before is still delivered: the driver tells when all is.
             Unsent::Closed(closed) => {
+                let waiters = self.outbox().take_waiters();
+                wake(waiters);
                 self.call_driver();
                 return self.end.get().cloned().unwrap_or(SessionError::Closed(closed));
             }
@@ -235,14 +258,14 @@ impl Core {
 
     /// Writes what a stream owes, now or as soon as there is room.
     pub(super) fn owe(&self, stream: &Arc<StreamCore>) {
-        let mut state = stream.lock();
+        let state = stream.lock();
         if state.is_listed || !state.owes() {
             return;
         }
-        state.is_listed = true;
         drop(state);
         let mut outbox = self.outbox();
-        outbox.list(Arc::clone(stream));
+        // Listed under the outbox's lock: else a message of this stream could still slip in before.
+        outbox.list(stream);
         let flushed = outbox.flush();
         self.leave_outbox(outbox);
         self.settle(flushed);
@@ -259,7 +282,8 @@ impl Core {
         }
     }
 
-    /// A number for a new stream, and the stream in the driver's reach.
+    /// A number for a new stream. The driver does not know it before OPEN is written: a number that is
+    /// given back leaves nothing behind.
     pub(super) fn poll_number(
         &self,
         context: &Context<'_>,
@@ -272,50 +296,61 @@ impl Core {
             return Poll::Ready(Err(OpenError::GoingAway { code }));
         } else if let Some(index) = streams.numbers.take() {
             let number = number(index, self.is_acceptor);
-            let stream = Arc::new(self.stream(number, true, Box::default()));
-            streams.fresh.push(Arc::clone(&stream));
             streams.live += 1;
-            return Poll::Ready(Ok(stream));
+            return Poll::Ready(Ok(Arc::new(self.stream(number, true, Box::default()))));
         } else if streams.numbers.is_nothing() {
             return Poll::Ready(Err(OpenError::NoStreams));
         } else {
-            streams.openers.register(context);
+            let woken = streams.openers.register(context);
+            drop(streams);
+            wake(woken);
         }
         Poll::Pending
-    }
-
-    /// A number that was taken was not opened after all.
-    pub(super) fn give_number_back(&self, stream: &Arc<StreamCore>) {
-        let mut streams = self.streams();
-        streams.fresh.retain(|fresh| !Arc::ptr_eq(fresh, stream));
-        drop(streams);
-        self.forget_own(stream.number);
     }
 
     /// Writes OPEN.
     pub(super) fn poll_open(
         &self,
         context: &Context<'_>,
-        stream: &StreamCore,
+        stream: &Arc<StreamCore>,
         metadata: &[u8],
         ticket: &mut Option<u64>,
     ) -> Poll<Result<(), SessionError>> {
         self.check()?;
         let mut outbox = self.outbox();
         match outbox.control(Kind::Open, stream.number, metadata) {
-            Ok(()) => Poll::Ready(Ok(())),
+            Ok(()) => {
+                // Before the outbox is let go: the driver takes it to meet who answers (`meet_fresh`).
+                let mut streams = self.streams();
+                streams.fresh.push(Arc::clone(stream));
+                let is_over = streams.is_over;
+                drop(streams);
+                self.leave_outbox(outbox);
+                if is_over {
+                    // Whoever ended the session may have looked before.
+                    self.check()?;
+                }
+                Poll::Ready(Ok(()))
+            }
             Err(Unsent::Full) => {
                 outbox.await_room(ticket, context);
-                drop(outbox);
+                self.leave_outbox(outbox);
                 self.call_driver();
                 self.check()?;
                 Poll::Pending
             }
             Err(unsent) => {
-                drop(outbox);
+                self.leave_outbox(outbox);
                 Poll::Ready(Err(self.failed(unsent)))
             }
         }
+    }
+
+    /// Streams that we opened and the driver does not know yet.
+    pub(super) fn take_fresh(&self) -> Vec<Arc<StreamCore>> {
+        // Whoever wrote OPEN has noted the stream by the time the outbox is free.
+        let _written = self.outbox();
+        std::mem::take(&mut self.streams().fresh)
     }
 
     /// The next stream that the other side opened.
@@ -325,6 +360,9 @@ impl Core {
     ) -> Poll<Result<Arc<StreamCore>, SessionError>> {
         let mut streams = self.streams();
         if let Some(stream) = streams.waiting.pop_front() {
+            drop(streams);
+            stream.lock().is_waiting = false;
+            self.owe(&stream);
             return Poll::Ready(Ok(stream));
         }
         if streams.is_over {
@@ -332,7 +370,9 @@ impl Core {
             self.check()?;
             return Poll::Pending;
         }
-        streams.accepters.register(context);
+        let woken = streams.accepters.register(context);
+        drop(streams);
+        wake(woken);
         Poll::Pending
     }
 
@@ -351,7 +391,9 @@ impl Core {
             self.check()?;
             return Poll::Pending;
         }
-        streams.others.register(context);
+        let woken = streams.others.register(context);
+        drop(streams);
+        wake(woken);
         Poll::Pending
     }
 
@@ -362,7 +404,7 @@ impl Core {
         let token = streams.pings.asked;
         drop(streams);
         let mut outbox = self.outbox();
-        outbox.ping = Some(token);
+        outbox.ask(token);
         let flushed = outbox.flush();
         self.leave_outbox(outbox);
         self.settle(flushed);
@@ -393,6 +435,9 @@ impl Core {
     pub(super) fn offer(&self, stream: &Arc<StreamCore>) {
         let mut streams = self.streams();
         streams.live += 1;
+        if streams.is_over {
+            return;
+        }
         if streams.has_gone_away || streams.sessions == 0 {
             drop(streams);
             self.refuse(stream);
@@ -406,8 +451,10 @@ impl Core {
 
     fn refuse(&self, stream: &Arc<StreamCore>) {
         let mut state = stream.lock();
+        state.is_waiting = false;
         state.lifecycle.reset(REFUSED);
         state.lifecycle.stop(REFUSED);
+        state.assembly = None;
         state.queue.clear();
         drop(state);
         self.owe(stream);
@@ -437,7 +484,12 @@ impl Core {
     #[inline]
     pub(super) fn leave_outbox(&self, mut outbox: MutexGuard<'_, Outbox>) {
         let ended = std::mem::take(&mut outbox.ended);
+        let has_news = outbox.begins_to_keep();
         drop(outbox);
+        if has_news {
+            // Asleep, it does not wait for room that nobody wanted.
+            self.call_driver();
+        }
         self.forget_theirs(ended);
     }
 

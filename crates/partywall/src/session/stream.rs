@@ -43,6 +43,8 @@ pub(crate) struct StreamState {
     pub(crate) assembly: Option<Assembly>,
     /// The other side must be told what was taken.
     pub(crate) owes_credit: bool,
+    /// Opened by the other side, and neither accepted nor refused yet.
+    pub(crate) is_waiting: bool,
     /// Listed in the outbox among those that owe something.
     pub(crate) is_listed: bool,
     /// Who waits for a message, and who for credit.
@@ -74,6 +76,7 @@ impl StreamCore {
             queue: VecDeque::new(),
             assembly: None,
             owes_credit: false,
+            is_waiting: !is_opener,
             is_listed: false,
             receiver: None,
             sender: None,
@@ -105,6 +108,8 @@ impl StreamState {
             Some(Owed::CloseWrite | Owed::End) | None if self.tells_credit() => {
                 Some(OwedRecord::Credit(self.recv_credit.due()))
             }
+            // Else what lies unread of streams that have ended would be bounded by nothing (SPEC 11.5).
+            Some(Owed::End) if self.is_waiting || !self.queue.is_empty() => None,
             other => other.map(OwedRecord::Lifecycle),
         }
     }

@@ -133,6 +133,7 @@ impl SendStream {
     /// # Errors
     /// [`StreamSendError::Full`], and as [`send`](Self::send).
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+        // Whole or not at all: a part would only be given up.
         let context = Context::from_waker(Waker::noop());
         let mut outgoing = Guard::new(self);
         match outgoing.poll(|half, state| half.poll_send_whole(&context, state, payload)) {
@@ -164,7 +165,7 @@ impl SendStream {
         self.half.reset(code);
     }
 
-    /// Waits until the other side receives no more of this stream; why.
+    /// Waits until the other side receives no more of this stream, or this side sends no more; why.
     pub async fn stopped(&mut self) -> StreamSendError {
         poll_fn(|context| self.half.poll_stopped(context)).await
     }

@@ -269,6 +269,14 @@ impl SendWire {
         }
     }
 
+    /// Whether something is left to be sent.
+    pub(crate) fn keeps(&self) -> bool {
+        match self {
+            Self::Wall(_) => false,
+            Self::Socket(end) => end.keeps(),
+        }
+    }
+
     /// Declares that we are about to sleep until room comes.
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
         on!(self, end => end.arm(quiet))
@@ -332,6 +340,14 @@ impl Room {
         match self {
             Self::Wall(wall) => wall.glance(),
             Self::Socket(_) => Glance([0; 3]),
+        }
+    }
+
+    /// Whether the system says that there is room, which no glance shows: on a socket.
+    pub(crate) fn is_writable(&self) -> bool {
+        match self {
+            Self::Wall(_) => false,
+            Self::Socket(line) => line.is_writable(),
         }
     }
 
