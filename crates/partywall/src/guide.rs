@@ -24,3 +24,9 @@ struct Errors;
 struct CommandLine;
 #[doc = include_str!("../../../docs/guide/src/measuring.md")]
 struct Measuring;
+#[cfg(feature = "tokio")]
+#[doc = include_str!("../../../docs/guide/src/streams.md")]
+struct Streams;
+#[cfg(feature = "tokio")]
+#[doc = include_str!("../../../docs/guide/src/backpressure.md")]
+struct BackPressure;
