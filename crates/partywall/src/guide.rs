@@ -30,3 +30,6 @@ struct Streams;
 #[cfg(feature = "tokio")]
 #[doc = include_str!("../../../docs/guide/src/backpressure.md")]
 struct BackPressure;
+#[cfg(all(feature = "serde", feature = "zerocopy"))]
+#[doc = include_str!("../../../docs/guide/src/typed.md")]
+struct Typed;

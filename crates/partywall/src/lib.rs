@@ -62,6 +62,8 @@ mod stats;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod transport;
+#[cfg(any(feature = "serde", feature = "zerocopy"))]
+mod typed;
 mod wait;
 
 pub use address::{Address, AddressError};
@@ -85,4 +87,8 @@ pub use session::{
 pub use shared::SharedSender;
 pub use stats::{ReceiverStats, SenderStats};
 pub use transport::Transport;
+#[cfg(feature = "serde")]
+pub use typed::{DecodeError, EncodeError, RecvValueError, SendValueError};
+#[cfg(feature = "zerocopy")]
+pub use typed::{NotPlain, Plain, RecvPlainError};
 pub use wait::Wait;
