@@ -33,3 +33,6 @@ struct BackPressure;
 #[cfg(all(feature = "serde", feature = "zerocopy"))]
 #[doc = include_str!("../../../docs/guide/src/typed.md")]
 struct Typed;
+#[cfg(feature = "tokio")]
+#[doc = include_str!("../../../docs/guide/src/calls.md")]
+struct Calls;

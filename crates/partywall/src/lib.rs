@@ -43,6 +43,8 @@
 compile_error!("Partywall maps memory by 64-bit offsets: 32-bit machines are not supported");
 
 mod address;
+#[cfg(feature = "tokio")]
+mod calls;
 mod channel;
 mod config;
 mod connect;
