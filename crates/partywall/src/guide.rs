@@ -36,3 +36,5 @@ struct Typed;
 #[cfg(feature = "tokio")]
 #[doc = include_str!("../../../docs/guide/src/calls.md")]
 struct Calls;
+#[doc = include_str!("../../../docs/guide/src/agents.md")]
+struct Agents;

@@ -54,6 +54,7 @@ mod guide;
 mod half;
 mod handshake;
 mod listen;
+pub mod lossy;
 mod message;
 mod peer;
 mod receiver;
