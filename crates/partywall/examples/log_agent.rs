@@ -11,7 +11,7 @@
 //! waits for the agent: what there is no room for is dropped and counted.
 
 use partywall::lossy::{LossyReceiver, LossyRecvError, LossySender, OnFull};
-use partywall::{Channel, Listener, RecvError, RecvPlainError, TrySendError, Wait};
+use partywall::{Channel, Config, Listener, RecvError, RecvPlainError, TrySendError, Wait};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -29,6 +29,8 @@ struct Counters {
 
 const THREADS: u64 = 4;
 const LINES_PER_THREAD: u64 = 50_000;
+/// About 200,000 lines of 64 bytes, headers included: what may come between two looks of the agent.
+const RING_BYTES: u64 = 16 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const COUNT_EVERY: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,7 +47,8 @@ fn main() -> Result<(), Failure> {
 /// Listens, starts its agent, and gives it a channel for lines and one for counters.
 fn application() -> Result<(), Failure> {
     let address = format!("unix:@log-agent-{}", std::process::id());
-    let mut listener = Listener::bind(&address)?;
+    let config = Config::default().ring_bytes(RING_BYTES);
+    let mut listener = Listener::bind_with(&address, &config)?;
     let mut agent = Command::new(std::env::current_exe()?).args(["agent", &address]).spawn()?;
     let lines = listener.accept_deadline(Instant::now() + PATIENCE)?;
     let counters = listener.accept_deadline(Instant::now() + PATIENCE)?;

@@ -32,6 +32,8 @@
 //!  sender.rs shared.rs       sending: one thread, any   wait.rs    spin, adapt, park, look at intervals
 //!  receiver.rs message.rs    receiving                  half.rs    our memory, and the neighbour's
 //!  transport/wall/           shared memory              transport/socket/  the same records on a socket
+//!  typed/                    values as messages         lossy/     records that may be lost
+//!  session/ tokio/           many streams               calls/     requests and answers over one
 //! ```
 //!
 //! The crate starts no thread, installs no signal handler, and contains no `unsafe`.

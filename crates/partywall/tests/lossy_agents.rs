@@ -26,6 +26,7 @@ fn child() {
     match role().as_deref() {
         Some("agent") => agent(&argument("address")),
         Some("application") => application(&argument("address")),
+        Some("filler") => filler(&argument("address")),
         _ => {}
     }
 }
@@ -57,6 +58,16 @@ fn application(address: &str) {
     for number in 0.. {
         log.log(&payload(number, 100));
     }
+}
+
+/// Logs until there is no room, says how many records went, and waits to be killed.
+fn filler(address: &str) {
+    let (sender, _receiver) = partywall::connect_with(address, &config()).unwrap().split();
+    let mut aside = partywall::connect_with(address, &config()).unwrap();
+    let log = LossySender::new(sender, OnFull::DropNewest);
+    log_until(&log, &mut 0, |_, fate| fate == Fate::Dropped(DropReason::Full));
+    aside.send(&log.stats().sent.to_le_bytes()).unwrap();
+    let _ = aside.recv();
 }
 
 /// An agent in a process of its own, and the channel to it.
@@ -174,6 +185,30 @@ fn of_a_killed_application_the_agent_has_all_that_was_committed() {
     application.kill();
     while take(&mut records) {}
     assert_eq!(records.received() + records.lost(), next);
+}
+
+#[test]
+fn of_a_killed_application_the_agent_has_exactly_what_it_said_was_sent() {
+    let _watchdog = Watchdog::new("killed application", 2 * PATIENCE);
+    let place = Place::new();
+    let address = place.address("agent.sock");
+    let mut listener = Listener::bind_with(&address, &config()).unwrap();
+    let mut application = Victim::spawn(&mut second_process("filler", &[("address", &address)]));
+    let channel = listener.accept_deadline(within(PATIENCE)).unwrap();
+    let mut aside = listener.accept_deadline(within(PATIENCE)).unwrap();
+    let told = aside.recv_deadline(within(PATIENCE)).unwrap();
+    let sent = u64::from_le_bytes(told[..].try_into().unwrap());
+    application.kill();
+    let mut records = LossyReceiver::new(channel.split().1);
+    let end = loop {
+        match records.recv_deadline(within(PATIENCE)) {
+            Ok(record) => assert_eq!(number_of(&record.message), records.received() - 1),
+            Err(end) => break end,
+        }
+    };
+    assert!(matches!(end, LossyRecvError::Closed(_)), "{end}");
+    assert_eq!((records.received(), records.lost()), (sent, 0));
+    assert!(sent > 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::header::{HEADER_BYTES, Header};
 use crate::error::{SendError, TrySendError};
 use crate::sender::Sender;
 use crate::shared::SharedSender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
@@ -92,6 +92,8 @@ struct Core {
     sender: SharedSender,
     config: LossyConfig,
     state: Mutex<State>,
+    /// Nobody flushes the queue any more, perhaps.
+    flushed: Condvar,
 }
 
 #[derive(Debug)]
@@ -124,7 +126,8 @@ impl LossySender {
     pub fn with(sender: Sender, config: LossyConfig) -> Self {
         let book = Book::new(config.queue_records, config.queue_bytes);
         let state = State { book, scratch: Vec::new(), is_flushing: false, is_over: false };
-        let core = Core { sender: sender.shared(), config, state: Mutex::new(state) };
+        let state = Mutex::new(state);
+        let core = Core { sender: sender.shared(), config, state, flushed: Condvar::new() };
         Self { core: Arc::new(core) }
     }
 
@@ -242,12 +245,7 @@ impl Core {
 
     /// Sends what was queued before this call.
     fn flush_queue(&self, deadline: Instant) -> Result<(), SendError> {
-        let mut state = self.lock();
-        if state.is_flushing {
-            // Whoever flushes already does it for us, too; but not beyond our deadline.
-            drop(state);
-            return self.await_other_flush(deadline);
-        }
+        let mut state = self.await_other_flush(deadline)?;
         let count = state.book.queued();
         for _ in 0..count {
             let Some(entry) = state.book.take_front() else { break };
@@ -257,6 +255,7 @@ impl Core {
             let sent = self.sender.send_deadline(&bytes, deadline);
             state = self.lock();
             state.is_flushing = false;
+            self.flushed.notify_all();
             if let Err(error) = sent {
                 match state.judge(&error) {
                     DropReason::Full => state.book.put_back(entry),
@@ -276,15 +275,12 @@ impl Core {
         Ok(())
     }
 
-    /// Two who flush at a time are rare: the second one looks again until the first is done.
-    fn await_other_flush(&self, deadline: Instant) -> Result<(), SendError> {
-        while Instant::now() < deadline {
-            if !self.lock().is_flushing {
-                return self.flush_queue(deadline);
-            }
-            std::thread::yield_now();
-        }
-        Err(SendError::TimedOut)
+    /// Waits until nobody else flushes: one at a time takes from the queue.
+    fn await_other_flush(&self, deadline: Instant) -> Result<MutexGuard<'_, State>, SendError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = self.flushed.wait_timeout_while(self.lock(), left, |state| state.is_flushing);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.is_flushing { Err(SendError::TimedOut) } else { Ok(state) }
     }
 }
 
