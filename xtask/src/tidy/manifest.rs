@@ -173,6 +173,8 @@ const TABLE: &[Row] = &[
             "partywall-ring",
             "partywall-sys",
             "bytes",
+            "postcard",
+            "serde",
             "tokio",
             "thiserror",
             "zerocopy",

@@ -11,8 +11,8 @@
 //! Nothing in here waits: what cannot be done now registers a waker. Fronts turn that into futures or
 //! into blocking calls.
 
+use super::books::{Streams, wake};
 use super::error::{OpenError, SessionError};
-use super::numbers::Numbers;
 use super::outbox::Outbox;
 use super::stream::StreamCore;
 use crate::config::{BackPressure, Config};
@@ -60,86 +60,6 @@ pub(crate) struct Terms {
     pub(super) accepts_max: u32,
 }
 
-/// The streams as far as users are concerned; the driver has a table of its own.
-#[derive(Debug)]
-pub(crate) struct Streams {
-    pub(super) numbers: Numbers,
-    /// Opened by us and not in the driver's table yet.
-    pub(super) fresh: Vec<Arc<StreamCore>>,
-    /// Opened by the other side, not accepted yet.
-    pub(super) waiting: VecDeque<Arc<StreamCore>>,
-    /// How many there are that have not ended.
-    pub(crate) live: usize,
-    /// Handles of the session: without one, nobody accepts.
-    sessions: usize,
-    /// Handles of the session and of its streams; with the last one the session closes.
-    users: usize,
-    /// The other side asked for no more.
-    pub(super) going_away: Option<u32>,
-    /// We asked for no more.
-    pub(super) has_gone_away: bool,
-    pub(super) pings: Pings,
-    openers: Waiting,
-    accepters: Waiting,
-    /// Those who wait for an answer, or for the last stream, or for the end.
-    pub(super) others: Waiting,
-    is_over: bool,
-}
-
-/// Questions and answers (SPEC 11.6).
-#[derive(Debug, Default)]
-pub(crate) struct Pings {
-    pub(super) asked: u64,
-    pub(super) answered: u64,
-}
-
-impl Streams {
-    /// Streams have ended; those to be told, if they were the last.
-    fn ended(&mut self, count: usize) -> Vec<Waker> {
-        self.live -= count;
-        if self.live == 0 { self.others.take() } else { Vec::new() }
-    }
-}
-
-/// Wakers of those who wait for one kind of thing, each once.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    wakers: Vec<Waker>,
-    /// So many may be noted before those who gave up are sorted out.
-    bound: usize,
-}
-
-/// The least of such bounds.
-const WAITING_BOUND_MIN: usize = 64;
-
-impl Waiting {
-    /// Notes who waits; those to be woken once no lock is held. Nobody tells when he gives up: now and then all
-    /// are woken, and those who still wait come again.
-    fn register(&mut self, context: &Context<'_>) -> Vec<Waker> {
-        if self.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-            return Vec::new();
-        }
-        let mut woken = Vec::new();
-        if self.wakers.len() >= self.bound.max(WAITING_BOUND_MIN) {
-            woken = self.take();
-            self.bound = 2 * woken.len();
-        } else if self.wakers.is_empty() {
-            self.bound = WAITING_BOUND_MIN;
-        }
-        self.wakers.push(context.waker().clone());
-        woken
-    }
-
-    pub(super) fn take(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.wakers)
-    }
-}
-
-/// Wakes all of them; no lock of ours may be held.
-pub(super) fn wake(wakers: Vec<Waker>) {
-    wakers.into_iter().for_each(Waker::wake);
-}
-
 impl Core {
     /// Takes a connection apart: the sending end goes behind a lock, the receiving end to the driver.
     pub(super) fn new(established: Established, config: &Config) -> (Arc<Self>, RecvWire) {
@@ -152,21 +72,7 @@ impl Core {
             recv_window: config.stream_window,
             accepts_max: config.streams_max_effective(),
         };
-        let streams = Streams {
-            numbers: Numbers::new(peer_streams.streams_max.min(crate::config::STREAMS_MAX)),
-            fresh: Vec::new(),
-            waiting: VecDeque::new(),
-            live: 0,
-            sessions: 1,
-            users: 1,
-            going_away: None,
-            has_gone_away: false,
-            pings: Pings::default(),
-            openers: Waiting::default(),
-            accepters: Waiting::default(),
-            others: Waiting::default(),
-            is_over: false,
-        };
+        let streams = Streams::new(peer_streams.streams_max);
         let core = Self {
             outbox: Mutex::new(Outbox::new(sender)),
             streams: Mutex::new(streams),

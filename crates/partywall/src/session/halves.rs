@@ -324,7 +324,7 @@ impl SendHalf {
         }
         let wakers = outgoing.memory.take().map(|memory| outbox.release(memory));
         self.core.leave_outbox(outbox);
-        super::core::wake(wakers.unwrap_or_default());
+        super::books::wake(wakers.unwrap_or_default());
         *outgoing = Outgoing::default();
     }
 

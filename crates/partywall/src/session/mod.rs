@@ -7,7 +7,7 @@
 //!   ─────────────────────────────────────────────────────────────────────────────────────
 //!   halves.rs   what users hold            driver.rs   who receives ─▶ routing.rs: for whom
 //!               patience.rs: before sleeping, look again
-//!   core.rs     what both share            outbox.rs   one at a time sends, what is owed first
+//!   core.rs, books.rs   what both share    outbox.rs   one at a time sends, what is owed first
 //!   stream.rs   one stream                 lifecycle.rs, credit.rs, numbers.rs   pure rules
 //!   ─────────────────────────────────────────────────────────────────────────────────────
 //!   transport   records of streams over a wall or a socket
@@ -15,6 +15,7 @@
 //!
 //! It starts no task and no thread, and never waits: what cannot be done now registers a waker.
 
+mod books;
 mod core;
 mod credit;
 mod driver;
