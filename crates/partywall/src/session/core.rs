@@ -14,14 +14,15 @@
 use super::error::{OpenError, SessionError};
 use super::numbers::Numbers;
 use super::outbox::Outbox;
-use super::stream::StreamCore;
+use super::stream::{StreamCore, Terms};
+use super::waiting::{Waiting, wake};
 use crate::config::{BackPressure, Config};
-use crate::error::{Closed, Fault};
+use crate::error::Closed;
 use crate::handshake::Established;
 use crate::peer::Peer;
 use crate::transport::{RecvWire, Transport, Unsent};
 use partywall_layout::Kind;
-use partywall_layout::stream::{METADATA_BYTES_MAX, REFUSED, number};
+use partywall_layout::stream::{REFUSED, number};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -48,16 +49,6 @@ pub(crate) struct Core {
 struct Call {
     waker: Option<Waker>,
     is_called: bool,
-}
-
-/// What both sides agreed to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    /// What may lie unread of a stream: on the other side, on ours.
-    pub(super) send_window: u64,
-    pub(super) recv_window: u64,
-    /// How many streams of the other side's we bear at a time.
-    pub(super) accepts_max: u32,
 }
 
 /// The streams as far as users are concerned; the driver has a table of its own.
@@ -99,45 +90,6 @@ impl Streams {
         self.live -= count;
         if self.live == 0 { self.others.take() } else { Vec::new() }
     }
-}
-
-/// Wakers of those who wait for one kind of thing, each once.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    wakers: Vec<Waker>,
-    /// So many may be noted before those who gave up are sorted out.
-    bound: usize,
-}
-
-/// The least of such bounds.
-const WAITING_BOUND_MIN: usize = 64;
-
-impl Waiting {
-    /// Notes who waits; those to be woken once no lock is held. Nobody tells when he gives up: now and then all
-    /// are woken, and those who still wait come again.
-    fn register(&mut self, context: &Context<'_>) -> Vec<Waker> {
-        if self.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-            return Vec::new();
-        }
-        let mut woken = Vec::new();
-        if self.wakers.len() >= self.bound.max(WAITING_BOUND_MIN) {
-            woken = self.take();
-            self.bound = 2 * woken.len();
-        } else if self.wakers.is_empty() {
-            self.bound = WAITING_BOUND_MIN;
-        }
-        self.wakers.push(context.waker().clone());
-        woken
-    }
-
-    pub(super) fn take(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.wakers)
-    }
-}
-
-/// Wakes all of them; no lock of ours may be held.
-pub(super) fn wake(wakers: Vec<Waker>) {
-    wakers.into_iter().for_each(Waker::wake);
 }
 
 impl Core {
@@ -538,21 +490,5 @@ impl Core {
     /// Whether nobody uses it any more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.streams().users == 0
-    }
-}
-
-/// Whether metadata is short enough.
-pub(super) const fn check_metadata(metadata: &[u8]) -> Result<(), OpenError> {
-    if metadata.len() > METADATA_BYTES_MAX {
-        let (len, max) = (metadata.len(), METADATA_BYTES_MAX);
-        return Err(OpenError::MetadataTooLong { len, max });
-    }
-    Ok(())
-}
-
-/// For those who see that the session has a fault.
-impl From<Fault> for SessionError {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(Arc::new(fault))
     }
 }

@@ -259,10 +259,7 @@ impl SendWire {
 
     /// Whether something is left to be sent.
     pub(crate) fn keeps(&self) -> bool {
-        match self {
-            Self::Wall(_) => false,
-            Self::Socket(end) => end.keeps(),
-        }
+        matches!(self, Self::Socket(end) if end.keeps())
     }
 
     /// Declares that we are about to sleep until room comes.
@@ -333,10 +330,7 @@ impl Room {
 
     /// Whether the system says that there is room, which no glance shows: on a socket.
     pub(crate) fn is_writable(&self) -> bool {
-        match self {
-            Self::Wall(_) => false,
-            Self::Socket(line) => line.is_writable(),
-        }
+        matches!(self, Self::Socket(line) if line.is_writable())
     }
 
     /// Spins until the glance differs from `seen`; `Pause` also where spinning makes no sense.

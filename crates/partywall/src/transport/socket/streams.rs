@@ -99,7 +99,7 @@ impl SocketSender {
     }
 
     /// Whether bytes are left that the kernel did not take.
-    pub(crate) const fn keeps(&self) -> bool {
+    pub(crate) fn keeps(&self) -> bool {
         self.rest_sent < self.rest.len()
     }
 
