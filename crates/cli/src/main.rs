@@ -2,14 +2,17 @@
 //! The `partywall` command: a thin dispatcher, one file (or folder) per command.
 //!
 //! ```text
-//!   listen connect   pipe.rs, pipe_summary.rs          channel_options.rs   what they have in common
+//!   listen connect   pipe.rs pipe_input.rs …_summary.rs channel_options.rs   what they have in common
 //!   echo             echo/                             exit.rs              how commands end
 //!   doctor           doctor/                           quantity.rs          64k, 5s, 0600
+//!                                                      advice.rs signals.rs errors, with our flags; Ctrl-C
 //!   bench            bench/                            manual.rs            completions, man pages
+//!   proxy            proxy/
 //! ```
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
+mod advice;
 mod bench;
 mod channel_options;
 mod connect;
@@ -19,8 +22,11 @@ mod exit;
 mod listen;
 mod manual;
 mod pipe;
+mod pipe_input;
 mod pipe_summary;
+mod proxy;
 mod quantity;
+mod signals;
 
 use std::process::ExitCode;
 
@@ -41,6 +47,7 @@ enum Command {
     Listen(listen::Arguments),
     Connect(connect::Arguments),
     Echo(echo::Arguments),
+    Proxy(proxy::Arguments),
     Doctor(doctor::Arguments),
     Completions(manual::CompletionArguments),
     Man(manual::ManArguments),
@@ -59,6 +66,7 @@ fn main() -> ExitCode {
         Command::Listen(arguments) => listen::run(&arguments),
         Command::Connect(arguments) => connect::run(&arguments),
         Command::Echo(arguments) => echo::run(&arguments),
+        Command::Proxy(arguments) => proxy::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
@@ -89,6 +97,7 @@ Examples:
   partywall bench                                    how fast is it here? in under a minute
   partywall listen unix:/tmp/wall.sock > copy        a stream from one terminal …
   partywall connect unix:/tmp/wall.sock < file       … to another
+  partywall proxy --listen tcp:127.0.0.1:7000 --to unix:/run/redis.wall    TCP programs, too
   partywall echo serve --listen unix:/tmp/e.sock     there and back …
   partywall echo run --connect unix:/tmp/e.sock      … counted, verified and timed
 

@@ -6,7 +6,7 @@ mod program;
 use program::{run, text};
 
 /// Every command that can be seen.
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "",
     "bench",
     "listen",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 10] = [
     "echo",
     "echo serve",
     "echo run",
+    "proxy",
     "doctor",
     "completions",
     "man",
@@ -60,7 +61,7 @@ fn the_options_in_the_examples_exist() {
 
 #[test]
 fn exit_codes_are_told_where_scripts_need_them() {
-    for command in ["listen", "connect", "echo run", "echo serve", "doctor"] {
+    for command in ["listen", "connect", "echo run", "echo serve", "proxy", "doctor"] {
         let help = prints(&[&words(command)[..], &["--help"]].concat());
         assert!(help.contains("Exit codes:"), "{command}");
     }

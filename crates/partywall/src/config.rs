@@ -179,8 +179,8 @@ impl Config {
         self
     }
 
-    /// How many connections a listener sets up at a time; further ones wait in the backlog.
-    /// Default: 64.
+    /// How many connections a listener sets up at a time; further ones wait in the backlog, and take the
+    /// place of one that has said nothing for 100 ms. Default: 64.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;
@@ -249,7 +249,8 @@ impl Config {
     }
 
     /// Messages up to this many bytes go inline, through the ring: copied at both ends, but without
-    /// any bookkeeping. Longer ones are zero-copy. Default: 1,024.
+    /// any bookkeeping. Longer ones are zero-copy. Default: 1,024. On the streams of a session at most
+    /// 512.
     #[must_use]
     pub const fn inline_max(mut self, bytes: usize) -> Self {
         self.inline_max = bytes;

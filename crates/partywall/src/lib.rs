@@ -43,6 +43,7 @@
 compile_error!("Partywall maps memory by 64-bit offsets: 32-bit machines are not supported");
 
 mod address;
+pub mod blocking;
 mod channel;
 mod config;
 mod connect;

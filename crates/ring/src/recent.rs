@@ -10,10 +10,12 @@
 //! What is in here is neither used nor free: its neighbours do not join with it. Whoever finds no free
 //! chunk takes everything out first.
 
+use alloc::vec::Vec;
+
 /// So many sizes at a time.
 const PLACES: usize = 8;
-/// So many chunks of each.
-const CHUNKS: usize = 32;
+/// So many chunks of each: as many streams may have a message of one size under way.
+const CHUNKS: usize = 256;
 
 /// Chunks by size.
 #[derive(Debug)]
@@ -22,57 +24,53 @@ pub(crate) struct Recent {
     count: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug, Default)]
 struct Place {
     units: u64,
-    count: usize,
-    chunks: [u32; CHUNKS],
+    chunks: Vec<u32>,
 }
 
 impl Recent {
-    pub(crate) const fn new() -> Self {
-        let place = Place { units: 0, count: 0, chunks: [0; CHUNKS] };
-        Self { places: [place; PLACES], count: 0 }
+    pub(crate) fn new() -> Self {
+        Self { places: Default::default(), count: 0 }
     }
 
     /// Whether there is a chunk of exactly this size.
     #[inline]
-    pub(crate) const fn has(&self, units: u64) -> bool {
+    pub(crate) fn has(&self, units: u64) -> bool {
         let place = &self.places[index(units)];
-        place.units == units && place.count > 0
+        place.units == units && !place.chunks.is_empty()
     }
 
     /// The newest chunk of exactly this size.
     #[inline]
-    pub(crate) const fn take(&mut self, units: u64) -> Option<u32> {
-        if !self.has(units) {
+    pub(crate) fn take(&mut self, units: u64) -> Option<u32> {
+        let place = &mut self.places[index(units)];
+        if place.units != units {
             return None;
         }
-        let place = &mut self.places[index(units)];
-        place.count -= 1;
+        let chunk = place.chunks.pop()?;
         self.count -= 1;
-        Some(place.chunks[place.count])
+        Some(chunk)
     }
 
     /// Keeps a chunk; those that must go instead, or with it, are free.
     #[inline]
-    pub(crate) const fn keep(&mut self, units: u64, chunk: u32) -> [Option<u32>; 2] {
+    pub(crate) fn keep(&mut self, units: u64, chunk: u32) -> [Option<u32>; 2] {
         let place = &mut self.places[index(units)];
         let mut gone = None;
-        if place.units != units && place.count > 0 {
+        if place.units != units {
             // Another size was there before. It goes chunk by chunk, as long as this one comes back.
-            place.count -= 1;
-            self.count -= 1;
-            gone = Some(place.chunks[place.count]);
+            gone = place.chunks.pop();
+            self.count -= usize::from(gone.is_some());
         }
-        if place.count == 0 {
+        if place.chunks.is_empty() {
             place.units = units;
         }
-        if place.units != units || place.count == CHUNKS {
+        if place.units != units || place.chunks.len() == CHUNKS {
             return [gone, Some(chunk)];
         }
-        place.chunks[place.count] = chunk;
-        place.count += 1;
+        place.chunks.push(chunk);
         self.count += 1;
         [gone, None]
     }
@@ -82,10 +80,8 @@ impl Recent {
         if self.count == 0 {
             return None;
         }
-        let place = self.places.iter_mut().find(|place| place.count > 0)?;
-        place.count -= 1;
         self.count -= 1;
-        Some(place.chunks[place.count])
+        self.places.iter_mut().find_map(|place| place.chunks.pop())
     }
 }
 

@@ -20,14 +20,3 @@ pub fn monotonic() -> Duration {
     // It counts up from boot, so the conversion cannot fail.
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
-
-/// As [`monotonic`], as exact as the timer's tick (a few milliseconds) and several times cheaper.
-///
-/// ```
-/// let earlier = partywall_sys::clock::coarse();
-/// assert!(partywall_sys::clock::coarse() >= earlier);
-/// ```
-#[inline]
-pub fn coarse() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::MonotonicCoarse)).unwrap_or_default()
-}

@@ -197,6 +197,7 @@ const TABLE: &[Row] = &[
             "plotters",
             "serde",
             "serde_json",
+            "signal-hook",
         ],
         loom_only: &[],
         dev: &["assert_cmd", "insta", "tempfile", "proptest"],

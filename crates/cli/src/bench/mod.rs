@@ -66,6 +66,10 @@ use table::Table;
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     plan::default_pairs(); // before anything is pinned
     let choice = if arguments.targets { Some(Choice::Targets) } else { arguments.scenario };
+    let report_directory = report_directory(arguments, choice);
+    if let Some(directory) = &report_directory {
+        report::prepare(directory)?;
+    }
     let plan = match choice {
         None => Plan::selection(arguments.rounds.unwrap_or(plan::ROUNDS)),
         Some(Choice::Targets) => targets::plan(arguments.rounds, arguments.duration),
@@ -90,7 +94,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let lines: Vec<Line> = outcomes.iter().filter_map(Line::of).collect();
     show(arguments, &lines, &shown, &machine)?;
-    if let Some(directory) = report_directory(arguments, choice) {
+    if let Some(directory) = report_directory {
         report::write(&directory, &machine, &lines, &outcomes, &shown)?;
         announce(&directory);
     }

@@ -20,7 +20,7 @@ use crate::config::{BackPressure, Config};
 use crate::error::Closed;
 use crate::handshake::Established;
 use crate::peer::Peer;
-use crate::transport::{RecvWire, Transport, Unsent};
+use crate::transport::{RecvWire, STREAM_INLINE_MAX, Transport, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::stream::{REFUSED, number};
 use std::collections::VecDeque;
@@ -95,9 +95,10 @@ impl Streams {
 impl Core {
     /// Takes a connection apart: the sending end goes behind a lock, the receiving end to the driver.
     pub(super) fn new(established: Established, config: &Config) -> (Arc<Self>, RecvWire) {
-        let Established { sender, mut receiver, peer, transport, is_acceptor, peer_streams } =
+        let Established { mut sender, mut receiver, peer, transport, is_acceptor, peer_streams } =
             established;
         receiver.multiplex();
+        sender.multiplex();
         let terms = Terms {
             send_window: peer_streams.window,
             recv_window: config.stream_window,
@@ -126,7 +127,7 @@ impl Core {
             peer,
             transport,
             policy: config.back_pressure,
-            inline_max: config.inline_max,
+            inline_max: config.inline_max.min(STREAM_INLINE_MAX),
             is_acceptor,
             terms,
         };

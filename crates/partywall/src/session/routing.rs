@@ -66,6 +66,10 @@ impl Driver {
         let (is_own, at) = self.locate(record.stream)?;
         let Slot::Open(stream) = &self.table(is_own)[at] else { return Ok(()) };
         let has_ended = self.act(record, stream).map_err(|violation| self.violated(violation))?;
+        if record.kind == Kind::Credit && !has_ended {
+            // Most of them, and nothing is owed for it.
+            return Ok(());
+        }
         if has_ended {
             if is_own {
                 self.own[at] = Slot::Never;

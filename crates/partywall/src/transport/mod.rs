@@ -47,6 +47,9 @@ impl fmt::Display for Transport {
     }
 }
 
+/// Messages of streams up to this many bytes go inline at most; measured, see docs/decisions/0014.
+pub(crate) const STREAM_INLINE_MAX: usize = 512;
+
 /// Why an attempt to send did nothing, or not all.
 #[derive(Debug)]
 pub(crate) enum Unsent {
@@ -188,6 +191,15 @@ impl SendWire {
             Self::Wall(end) => end.send_inline(len, fill),
             // Not reached: nothing goes inline on a socket.
             Self::Socket(_) => Err(Unsent::Full),
+        }
+    }
+
+    /// There will be streams: their messages lie in queues until they are read, and one that came inline
+    /// must be copied for that. So only short ones do.
+    pub(crate) fn multiplex(&mut self) {
+        match self {
+            Self::Wall(end) => end.limit_inline(STREAM_INLINE_MAX),
+            Self::Socket(_) => {}
         }
     }
 

@@ -19,11 +19,10 @@ use partywall_layout::record::{Kind, SegmentBody};
 use partywall_layout::ring::{Position, footprint};
 use partywall_layout::segment::{GRAIN_BYTES, sending};
 use partywall_ring::Block;
-use partywall_sys::clock;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -31,6 +30,9 @@ use zerocopy::little_endian::{U32, U64};
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// What is owed at most at a time: beyond, nothing grows or shrinks until it was told.
 const OWED_MAX: usize = 4;
+
+/// In a stream of large messages the clock is read for so many of them once.
+const CLOCK_EVERY: u32 = 64;
 
 /// The books over segments beyond the first.
 #[derive(Debug)]
@@ -46,7 +48,11 @@ pub(super) struct Growth {
     in_batch: usize,
     idle_after: Duration,
     /// When a segment was first seen idle.
-    idle_since: Option<Duration>,
+    idle_since: Option<Instant>,
+    /// Large messages since memory was looked at for idleness, and when the neighbour had been rung then:
+    /// in a stream of messages each look would cost more than it tells.
+    skipped: u32,
+    rung_at: Option<Instant>,
 }
 
 impl Growth {
@@ -60,6 +66,8 @@ impl Growth {
             in_batch: 0,
             idle_after,
             idle_since: None,
+            skipped: 0,
+            rung_at: None,
         }
     }
 
@@ -293,10 +301,7 @@ impl WallSender {
     /// Takes segments out of use that were idle long enough, or all idle ones.
     pub(super) fn retire_idle(&mut self, all: bool) {
         if !all
-            && self
-                .growth
-                .idle_since
-                .is_none_or(|since| clock::coarse() < since + self.growth.idle_after)
+            && self.growth.idle_since.is_none_or(|since| since.elapsed() < self.growth.idle_after)
         {
             return;
         }
@@ -306,12 +311,21 @@ impl WallSender {
 
     /// Remembers since when memory lies idle, and gives it back in time.
     fn note_idle(&mut self) {
-        if self.growth.segments.is_empty() || !self.slab.has_idle_segment() {
+        if self.growth.segments.is_empty() {
+            return;
+        }
+        // Who rings for each message sends few: then each of them asks for the time.
+        self.growth.skipped += 1;
+        if self.growth.skipped < CLOCK_EVERY && self.growth.rung_at == self.rung_at {
+            return;
+        }
+        (self.growth.skipped, self.growth.rung_at) = (0, self.rung_at);
+        if !self.slab.has_idle_segment() {
             self.growth.idle_since = None;
             return;
         }
         match self.growth.idle_since {
-            None => self.growth.idle_since = Some(clock::coarse()),
+            None => self.growth.idle_since = Some(Instant::now()),
             Some(_) => self.retire_idle(false),
         }
     }

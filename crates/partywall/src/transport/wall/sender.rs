@@ -123,6 +123,11 @@ impl WallSender {
         self.finish(sent, payload.len())
     }
 
+    /// Longer messages never go inline.
+    pub(crate) fn limit_inline(&mut self, bytes: usize) {
+        self.inline_max = self.inline_max.min(bytes);
+    }
+
     #[inline]
     pub(crate) const fn set_stream(&mut self, stream: u32) {
         self.stream = stream;

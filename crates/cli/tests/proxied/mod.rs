@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two proxies with a wall between them, and the plain programs at either end.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{ChildStderr, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::program::{PATIENCE, Running, announced, partywall};
+
+/// A running `partywall proxy`.
+pub struct Proxy {
+    pub process: Running,
+    /// Where it listens.
+    pub address: String,
+    /// What comes after that on stderr.
+    pub stderr: BufReader<ChildStderr>,
+}
+
+impl Proxy {
+    pub fn start(listen: &str, to: &str, options: &[&str]) -> Self {
+        let arguments = [&["proxy", "--listen", listen, "--to", to], options].concat();
+        let mut process = Running::start(&mut partywall(&arguments));
+        let mut stderr = BufReader::new(process.0.stderr.take().expect("piped"));
+        let address = announced(&mut stderr);
+        Self { process, address, stderr }
+    }
+
+    /// Sends it a signal, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let command = format!("kill -{name} {}", self.process.0.id());
+        assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success());
+    }
+
+    /// Waits for its end: the exit code, and what it still said.
+    pub fn finish(mut self) -> (i32, String) {
+        let code = self.process.code();
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said).unwrap();
+        (code, said)
+    }
+}
+
+/// The proxies, and what is between them.
+pub struct Pair {
+    pub directory: tempfile::TempDir,
+    pub entry: Proxy,
+    pub exit: Proxy,
+}
+
+impl Pair {
+    /// From plain sockets at `listen` to plain sockets at `to`.
+    pub fn start(listen: &str, to: &str, options: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let wall = format!("unix:{}/wall.sock", directory.path().display());
+        let exit = Proxy::start(&wall, to, options);
+        let entry = Proxy::start(listen, &wall, options);
+        Self { directory, entry, exit }
+    }
+
+    /// TCP at both ends.
+    pub fn tcp(to: &TcpListener, options: &[&str]) -> Self {
+        Self::start("tcp:127.0.0.1:0", &address_of(to), options)
+    }
+
+    /// A client's socket.
+    pub fn connect(&self) -> TcpStream {
+        connect(&self.entry.address)
+    }
+}
+
+/// A client's socket to `tcp:…`. Nobody waits for ever.
+pub fn connect(address: &str) -> TcpStream {
+    patient(TcpStream::connect(address.strip_prefix("tcp:").expect("tcp:")).unwrap())
+}
+
+/// What a server accepts next.
+pub fn accept(listener: &TcpListener) -> TcpStream {
+    patient(listener.accept().unwrap().0)
+}
+
+fn patient(socket: TcpStream) -> TcpStream {
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+pub fn listen() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+pub fn address_of(listener: &TcpListener) -> String {
+    format!("tcp:{}", listener.local_addr().unwrap())
+}
+
+/// A plain socket of either kind.
+pub trait Socket: Read + Write + Send + Sized + 'static {
+    fn twin(&self) -> Self;
+    fn end(&self);
+}
+
+impl Socket for TcpStream {
+    fn twin(&self) -> Self {
+        self.try_clone().unwrap()
+    }
+
+    fn end(&self) {
+        self.shutdown(Shutdown::Write).unwrap();
+    }
+}
+
+impl Socket for UnixStream {
+    fn twin(&self) -> Self {
+        self.try_clone().unwrap()
+    }
+
+    fn end(&self) {
+        self.shutdown(Shutdown::Write).unwrap();
+    }
+}
+
+/// Sends back what comes, until the end; then ends as well.
+fn echo(mut socket: impl Socket) {
+    let mut back = socket.twin();
+    // A client that resets is no fault of the server.
+    if io::copy(&mut socket, &mut back).is_ok() {
+        let _ = back.flush();
+    }
+}
+
+/// Echoes every connection for as long as the test runs.
+pub fn echo_tcp() -> TcpListener {
+    let listener = listen();
+    let accepting = listener.try_clone().unwrap();
+    thread::spawn(move || {
+        for socket in accepting.incoming() {
+            let socket = socket.unwrap();
+            thread::spawn(move || echo(socket));
+        }
+    });
+    listener
+}
+
+/// The same at a socket file.
+pub fn echo_unix(path: &std::path::Path) {
+    let listener = UnixListener::bind(path).unwrap();
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let socket = socket.unwrap();
+            thread::spawn(move || echo(socket));
+        }
+    });
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| next()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// Writes, closes that direction, and compares all that comes back.
+pub fn round_trip(mut socket: impl Socket, bytes: &[u8]) {
+    let (mut sending, copy) = (socket.twin(), bytes.to_vec());
+    let sender = thread::spawn(move || {
+        sending.write_all(&copy).unwrap();
+        sending.end();
+    });
+    let mut back = Vec::new();
+    socket.read_to_end(&mut back).unwrap();
+    sender.join().unwrap();
+    assert!(back == bytes, "{} bytes went, {} came back, or others", bytes.len(), back.len());
+}
+
+/// Writes and reads back; the connection stays open.
+pub fn exchange(socket: &mut (impl Read + Write), bytes: &[u8]) {
+    socket.write_all(bytes).unwrap();
+    let mut back = vec![0; bytes.len()];
+    socket.read_exact(&mut back).unwrap();
+    assert!(back == bytes);
+}
+
+/// The socket was reset: the end would pass a part off as the whole.
+pub fn assert_reset(socket: &mut TcpStream) {
+    let read = io::copy(socket, &mut io::sink());
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
+/// Resets a connection: closing a socket with something unread does.
+pub fn reset(socket: TcpStream) {
+    let count = socket.peek(&mut [0]).expect("something to leave unread");
+    assert_eq!(count, 1);
+    drop(socket);
+}
+
+/// Waits until `is_so`.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: it does not come");
+        thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The thread that drives a session: receives as long as something comes, then sleeps.
+//!
+//! ```text
+//!   turn ── busy ──▶ turn again
+//!     └─── idle ──▶ patience ── look again ──▶ turn
+//!                      └─ sleep: arm ── something ──▶ turn
+//!                                  └─ nothing ──▶ poll: records, a call, and room if somebody wants it
+//! ```
+
+use crate::config::Config;
+use crate::error::Fault;
+use crate::handshake::Established;
+use crate::session::{Driver, Handle, Next, Patience, Sleep, Turn};
+use crate::transport::waiting_failed;
+use partywall_sys::Bell;
+use partywall_sys::poll::{self, PollFd, PollFlags};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// Starts a session's thread; the first handle.
+pub(super) fn start(established: Established, config: &Config) -> io::Result<Handle> {
+    let (core, driver) = Driver::new(established, config);
+    let handle = Handle::new(core);
+    let call = Arc::new(Call { bell: Bell::new()? });
+    let mut drive = Drive { driver, patience: Patience::new(config), call };
+    std::thread::Builder::new().name("partywall".into()).spawn(move || drive.run())?;
+    Ok(handle)
+}
+
+/// Wakes the thread where it sleeps.
+struct Call {
+    bell: Bell,
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // An eventfd that only we hold always takes a ring.
+        let _ = self.bell.ring();
+    }
+}
+
+/// A session's thread.
+struct Drive {
+    driver: Driver,
+    patience: Patience,
+    call: Arc<Call>,
+}
+
+impl Drive {
+    fn run(&mut self) {
+        let waker = Waker::from(Arc::clone(&self.call));
+        loop {
+            // Registered before the look: whoever calls after it is heard.
+            self.driver.register(&waker);
+            match self.driver.turn() {
+                Turn::Over => return,
+                Turn::Busy => {
+                    self.patience.busy();
+                    continue;
+                }
+                Turn::Idle => {}
+            }
+            let deadline = match self.patience.idle() {
+                Next::Look => {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                Next::Sleep => None,
+                Next::SleepFor(period) => Some(period),
+            };
+            if let Err(fault) = self.sleep(deadline) {
+                self.driver.fail(fault);
+                return;
+            }
+        }
+    }
+
+    /// Sleeps until there may be something to do.
+    fn sleep(&mut self, period: Option<Duration>) -> Result<(), Fault> {
+        let sleeping = self.driver.arm(period.is_some())?;
+        if sleeping == Sleep::No {
+            return Ok(());
+        }
+        let deadline = period.map(|period| Instant::now() + period);
+        let readable = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
+        let mut descriptors = [
+            readable(self.call.bell.as_fd()),
+            readable(self.driver.records_descriptor()),
+            readable(self.driver.room_descriptor()),
+        ];
+        let watched = if sleeping == Sleep::ForBoth { 3 } else { 2 };
+        poll::wait(&mut descriptors[..watched], deadline).map_err(waiting_failed)?;
+        let was_called = !descriptors[0].revents().is_empty();
+        let has_room = watched == 3 && !descriptors[2].revents().is_empty();
+        if was_called {
+            let _ = self.call.bell.drain();
+        }
+        if has_room {
+            self.driver.found_room();
+        }
+        Ok(())
+    }
+}

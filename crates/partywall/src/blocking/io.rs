@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A stream as bytes: `Read` and `Write`.
+//!
+//! The end of the other side's messages reads as the end of the stream; a reset, or the end of the
+//! session, as an error. A write that returned was sent, so there is nothing to flush.
+
+use super::stream::{RecvStream, SendStream};
+use crate::message::Message;
+use crate::session::StreamRecvError;
+use bytes::Buf;
+use std::io::{self, IoSlice, Read, Write};
+
+/// A stream as bytes; see [`Stream::into_io`](super::Stream::into_io).
+#[derive(Debug)]
+pub struct StreamIo {
+    read: ReadHalf,
+    write: WriteHalf,
+}
+
+/// The reading half of a [`StreamIo`].
+#[derive(Debug)]
+pub struct ReadHalf {
+    recv: RecvStream,
+    /// What is left of the last message.
+    rest: Option<Message>,
+}
+
+/// The writing half of a [`StreamIo`].
+#[derive(Debug)]
+pub struct WriteHalf {
+    send: SendStream,
+}
+
+/// One write takes at most this many bytes.
+const WRITE_BYTES_MAX: usize = 64 << 10;
+
+impl StreamIo {
+    pub(super) const fn new(send: SendStream, recv: RecvStream) -> Self {
+        Self { read: ReadHalf { recv, rest: None }, write: WriteHalf { send } }
+    }
+
+    /// The two halves, to be used by a thread each.
+    #[must_use]
+    pub fn into_split(self) -> (ReadHalf, WriteHalf) {
+        (self.read, self.write)
+    }
+
+    /// The other side reads the end; this side may go on reading.
+    pub fn close_write(&mut self) {
+        self.write.send.close();
+    }
+}
+
+impl WriteHalf {
+    /// The other side reads the end.
+    pub fn close(&mut self) {
+        self.send.close();
+    }
+
+    /// Gives up: the reader gets an error instead of the end.
+    pub fn reset(&mut self, code: u32) {
+        self.send.reset(code);
+    }
+}
+
+impl Read for ReadHalf {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            if let Some(rest) = &mut self.rest {
+                let count = rest.remaining().min(buffer.len());
+                buffer[..count].copy_from_slice(&rest.chunk()[..count]);
+                rest.advance(count);
+                if !rest.has_remaining() {
+                    self.rest = None;
+                }
+                // An empty message is no end.
+                if count > 0 {
+                    return Ok(count);
+                }
+            }
+            match self.recv.recv() {
+                Ok(message) => self.rest = Some(message),
+                Err(StreamRecvError::Finished) => return Ok(0),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Write for WriteHalf {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = bytes.len().min(WRITE_BYTES_MAX);
+        if len > 0 {
+            self.send.send(&bytes[..len])?;
+        }
+        Ok(len)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        let len = total.min(WRITE_BYTES_MAX);
+        if len == 0 {
+            return Ok(0);
+        }
+        let mut reserved = self.send.reserve(len)?;
+        let mut place = &mut reserved[..];
+        for slice in slices {
+            let count = slice.len().min(place.len());
+            let (filled, rest) = std::mem::take(&mut place).split_at_mut(count);
+            filled.copy_from_slice(&slice[..count]);
+            place = rest;
+        }
+        reserved.commit()?;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for StreamIo {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read.read(buffer)
+    }
+}
+
+impl Write for StreamIo {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write.write(bytes)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write.write_vectored(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions and streams as calls that wait, without any runtime. `partywall::tokio` has the same names
+//! as futures.
+//!
+//! ```
+//! # let directory = tempfile::tempdir()?;
+//! # let address = format!("unix:{}/app.sock", directory.path().display());
+//! use partywall::blocking::{Listener, connect};
+//!
+//! let mut listener = Listener::bind(&address)?;
+//! let server = std::thread::spawn(move || {
+//!     let session = listener.accept().unwrap();
+//!     let mut stream = session.accept().unwrap();
+//!     let question = stream.recv().unwrap();
+//!     stream.send(&question).unwrap();
+//!     let _ = stream.recv(); // until the other side has closed
+//! });
+//!
+//! let session = connect(&address)?;
+//! let mut stream = session.open(b"echo")?;
+//! stream.send(b"hello")?;
+//! assert_eq!(stream.recv()?, b"hello");
+//! # drop(stream);
+//! # server.join().unwrap();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What runs
+//!
+//! Each session has one thread of its own, which receives and hands on; it ends with the session. It waits
+//! as [`Config::wait`](crate::Config::wait) says, and so do those who wait for it. For the lowest
+//! latency, use a [`Channel`](crate::Channel): there, whoever waits receives.
+//!
+//! Everything that waits has a form with a deadline, and one that never waits.
+
+mod drive;
+mod io;
+mod listen;
+mod park;
+mod session;
+mod stream;
+
+pub use io::{ReadHalf, StreamIo, WriteHalf};
+pub use listen::{Listener, connect, connect_with};
+pub use session::Session;
+pub use stream::{RecvStream, Reservation, SendStream, Stream};

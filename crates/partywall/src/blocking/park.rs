@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting for something that is polled: spin a little, then park the thread.
+//!
+//! ```text
+//!   poll ─ ready ─▶ done            the waker unparks; a deadline ends it
+//!     └─ pending ─▶ spin, poll ─▶ park ─▶ poll …
+//! ```
+
+use crate::wait::{Spinner, Spun, Wait};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// Unparks a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+thread_local! {
+    static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+}
+
+/// Polls until it is ready, or the deadline has passed: then `None`.
+pub(super) fn wait_for<T>(
+    wait: Wait,
+    spinner: &mut Spinner,
+    deadline: Option<Instant>,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+) -> Option<T> {
+    let waker = WAKER.with(Waker::clone);
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(value) = poll(&mut context) {
+            return Some(value);
+        }
+        let mut found = None;
+        let spun = spinner.spin(wait, || {
+            if let Poll::Ready(value) = poll(&mut context) {
+                found = Some(value);
+            }
+            found.is_some()
+        });
+        if let Some(value) = found {
+            return Some(value);
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return None;
+        }
+        if spun == Spun::Exhausted {
+            match left {
+                Some(left) => thread::park_timeout(left),
+                None => thread::park(),
+            }
+        }
+    }
+}
+
+/// One look, without waiting.
+pub(super) fn look<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Option<T> {
+    match poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}

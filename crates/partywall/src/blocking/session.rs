@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A session: opens and accepts streams.
+
+use super::park::{look, wait_for};
+use super::stream::Stream;
+use crate::config::Config;
+use crate::peer::Peer;
+use crate::session::{Handle, OpenError, Opening, SessionError};
+use crate::stats::SenderStats;
+use crate::transport::Transport;
+use crate::wait::{Spinner, Wait};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// Many streams over one connection.
+///
+/// Clones are the same session. It goes on as long as a clone or a stream of it lives, or until
+/// either side [`close`](Self::close)s it. Once no clone is left, nobody can accept: streams that the
+/// other side opens from then on are refused.
+#[derive(Clone, Debug)]
+pub struct Session {
+    handle: Handle,
+    wait: Wait,
+    spin_budget: Duration,
+}
+
+impl Session {
+    pub(super) const fn new(handle: Handle, config: &Config) -> Self {
+        Self { handle, wait: config.wait, spin_budget: config.spin_budget }
+    }
+
+    /// Opens a stream, with `metadata` that the other side sees when it accepts it: at most
+    /// [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes. Waits while as many are open as the
+    /// other side bears; there is no round trip.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
+        self.open_until(metadata, None)
+    }
+
+    /// As [`open`](Self::open), but only until `deadline`.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`], and as `open`.
+    pub fn open_deadline(&self, metadata: &[u8], deadline: Instant) -> Result<Stream, OpenError> {
+        self.open_until(metadata, Some(deadline))
+    }
+
+    /// As [`open`](Self::open) if it needs no waiting.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if it does, and as `open`.
+    pub fn try_open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
+        let mut opening = Opening::default();
+        let opened = look(|context| self.handle.poll_open(context, metadata, &mut opening));
+        Ok(self.stream(opened.unwrap_or(Err(SessionError::TimedOut.into()))?))
+    }
+
+    /// The next stream that the other side opens.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn accept(&self) -> Result<Stream, SessionError> {
+        Ok(self.stream(self.wait(None, |context| self.handle.poll_accept(context))??))
+    }
+
+    /// As [`accept`](Self::accept), but only until `deadline`.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`], and as `accept`.
+    pub fn accept_deadline(&self, deadline: Instant) -> Result<Stream, SessionError> {
+        Ok(self.stream(self.wait(Some(deadline), |context| self.handle.poll_accept(context))??))
+    }
+
+    /// The next stream that the other side opened, if there is one now. Never waits.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
+    pub fn try_accept(&self) -> Result<Stream, SessionError> {
+        let accepted = look(|context| self.handle.poll_accept(context));
+        Ok(self.stream(accepted.unwrap_or(Err(SessionError::TimedOut))?))
+    }
+
+    /// How long the other side takes to answer: its session's driver, not its application.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn ping(&self, deadline: Option<Instant>) -> Result<Duration, SessionError> {
+        let asked = Instant::now();
+        let token = self.handle.ask();
+        self.wait(deadline, |context| self.handle.poll_answer(context, token))??;
+        Ok(asked.elapsed())
+    }
+
+    /// Asks the other side to open no more streams, and refuses those that it opens all the same. What
+    /// is open goes on; see [`drained`](Self::drained).
+    pub fn go_away(&self, code: u32) {
+        self.handle.core.go_away(code);
+    }
+
+    /// Waits until the other side asks for no more streams; the code it gave.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`], and see there.
+    pub fn going_away(&self, deadline: Option<Instant>) -> Result<u32, SessionError> {
+        self.wait(deadline, |context| self.handle.poll_going_away(context))?
+    }
+
+    /// Waits until no stream is left.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`], and see there.
+    pub fn drained(&self, deadline: Option<Instant>) -> Result<(), SessionError> {
+        self.wait(deadline, |context| self.handle.poll_drained(context))?
+    }
+
+    /// Ends the session at once, with all its streams. Messages that were sent are delivered.
+    pub fn close(&self) {
+        self.handle.close();
+    }
+
+    /// Waits until the session is over; why.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if it is not by then.
+    pub fn closed(&self, deadline: Option<Instant>) -> Result<SessionError, SessionError> {
+        self.wait(deadline, |context| self.handle.poll_closed(context))
+    }
+
+    /// Whether the session is over, and why.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<SessionError> {
+        self.handle.core.check().err()
+    }
+
+    /// Who is on the other side.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.handle.core.peer
+    }
+
+    /// Which transport is used, and why.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.handle.core.transport
+    }
+
+    /// How many streams there are, of both sides'.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.handle.core.streams().live
+    }
+
+    /// Counters of what this side sends.
+    #[must_use]
+    pub fn stats(&self) -> SenderStats {
+        self.handle.core.outbox().stats()
+    }
+
+    fn open_until(&self, metadata: &[u8], deadline: Option<Instant>) -> Result<Stream, OpenError> {
+        let mut opening = Opening::default();
+        let opened =
+            self.wait(deadline, |context| self.handle.poll_open(context, metadata, &mut opening))??;
+        Ok(self.stream(opened))
+    }
+
+    fn stream(&self, halves: (crate::session::SendHalf, crate::session::RecvHalf)) -> Stream {
+        Stream::new(halves, self.wait, self.spin_budget)
+    }
+
+    fn wait<T>(
+        &self,
+        deadline: Option<Instant>,
+        poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Result<T, SessionError> {
+        let mut spinner = Spinner::new(Duration::ZERO);
+        wait_for(Wait::Park, &mut spinner, deadline, poll).ok_or(SessionError::TimedOut)
+    }
+}

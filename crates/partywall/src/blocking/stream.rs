@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A stream: messages both ways, each direction with an end of its own.
+
+use super::io::StreamIo;
+use super::park::{look, wait_for};
+use crate::message::Message;
+use crate::peer::Peer;
+use crate::session::{
+    Outgoing, RecvHalf, SendHalf, SessionError, StreamRecvError, StreamSendError,
+};
+use crate::wait::{Spinner, Wait};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// Both directions of a stream.
+///
+/// Dropping it closes the sending direction in good order (while unwinding: resets it) and tells the
+/// other side that nothing more is received.
+#[derive(Debug)]
+pub struct Stream {
+    send: SendStream,
+    recv: RecvStream,
+}
+
+impl Stream {
+    pub(super) fn new((send, recv): (SendHalf, RecvHalf), wait: Wait, budget: Duration) -> Self {
+        let spinner = || Spinner::new(budget);
+        Self {
+            send: SendStream { half: send, wait, spinner: spinner() },
+            recv: RecvStream { half: recv, wait, spinner: spinner() },
+        }
+    }
+
+    /// The two directions, to be used by a thread each.
+    #[must_use]
+    pub fn into_split(self) -> (SendStream, RecvStream) {
+        (self.send, self.recv)
+    }
+
+    /// The stream as bytes: [`std::io::Read`] and [`std::io::Write`].
+    #[must_use]
+    pub fn into_io(self) -> StreamIo {
+        StreamIo::new(self.send, self.recv)
+    }
+
+    /// What the other side opened it with; empty for a stream that this side opened.
+    #[must_use]
+    pub fn metadata(&self) -> &[u8] {
+        &self.recv.half.stream.metadata
+    }
+
+    /// Its number within the session; numbers are used again.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.recv.half.stream.number
+    }
+
+    /// Who is on the other side.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.recv.half.core.peer
+    }
+
+    /// The sending direction.
+    pub const fn sender(&mut self) -> &mut SendStream {
+        &mut self.send
+    }
+
+    /// The receiving direction.
+    pub const fn receiver(&mut self) -> &mut RecvStream {
+        &mut self.recv
+    }
+
+    /// See [`SendStream::send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+        self.send.send(payload)
+    }
+
+    /// See [`SendStream::try_send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+        self.send.try_send(payload)
+    }
+
+    /// See [`SendStream::reserve`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
+        self.send.reserve(len)
+    }
+
+    /// See [`RecvStream::recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv(&mut self) -> Result<Message, StreamRecvError> {
+        self.recv.recv()
+    }
+
+    /// See [`RecvStream::recv_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Message, StreamRecvError> {
+        self.recv.recv_deadline(deadline)
+    }
+
+    /// See [`RecvStream::try_recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
+        self.recv.try_recv()
+    }
+
+    /// See [`SendStream::close`].
+    pub fn close(&mut self) {
+        self.send.close();
+    }
+
+    /// Gives up on both directions, with a code for the other side.
+    pub fn reset(&mut self, code: u32) {
+        self.send.reset(code);
+        self.recv.stop(code);
+    }
+}
+
+/// The sending direction of a stream.
+#[derive(Debug)]
+pub struct SendStream {
+    half: SendHalf,
+    wait: Wait,
+    spinner: Spinner,
+}
+
+impl SendStream {
+    /// How to wait from now on.
+    pub const fn set_wait(&mut self, wait: Wait) {
+        self.wait = wait;
+    }
+
+    /// Sends a copy of `payload`, of any length up to the limits of both sides. Waits for credit of this
+    /// stream, and for room in what all streams share.
+    ///
+    /// When this returns `Ok`, the message is committed.
+    ///
+    /// # Errors
+    /// See [`StreamSendError`].
+    pub fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+        self.send_until(payload, None)
+    }
+
+    /// As [`send`](Self::send), but only until `deadline`.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if it was not sent by then, and as `send`.
+    pub fn send_deadline(
+        &mut self,
+        payload: &[u8],
+        deadline: Instant,
+    ) -> Result<(), StreamSendError> {
+        self.send_until(payload, Some(deadline))
+    }
+
+    /// Sends a copy of `payload` if there is credit and room now. Never waits.
+    ///
+    /// # Errors
+    /// [`StreamSendError::Full`], and as [`send`](Self::send).
+    pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+        let mut guard = Guard::new(self);
+        let (half, state) = (&guard.stream.half, &mut guard.state);
+        let sent = look(|context| half.poll_send_whole(context, state, payload));
+        sent.unwrap_or(Err(StreamSendError::Full))
+    }
+
+    /// Memory for a message of `len` bytes, to be filled and committed. A large one is the very memory
+    /// that the receiver will look at. What it holds at first is unspecified: zeros, or what this
+    /// process wrote before.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
+        let mut guard = Guard::new(self);
+        guard.wait(None, |half, state, context| half.poll_reserve(context, state, len))?;
+        Ok(Reservation { guard })
+    }
+
+    /// As [`reserve`](Self::reserve), but only until `deadline`.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`], and as `reserve`.
+    pub fn reserve_deadline(
+        &mut self,
+        len: usize,
+        deadline: Instant,
+    ) -> Result<Reservation<'_>, StreamSendError> {
+        let mut guard = Guard::new(self);
+        guard
+            .wait(Some(deadline), |half, state, context| half.poll_reserve(context, state, len))?;
+        Ok(Reservation { guard })
+    }
+
+    /// No more messages will come; what was sent is still delivered. The other direction goes on.
+    pub fn close(&mut self) {
+        self.half.close();
+    }
+
+    /// Gives up: the receiver gets `code` instead of an end in good order.
+    pub fn reset(&mut self, code: u32) {
+        self.half.reset(code);
+    }
+
+    /// Waits until the other side receives no more of this stream; why.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if it still does by then.
+    pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, SessionError> {
+        let Self { half, wait, spinner } = self;
+        let stopped = wait_for(*wait, spinner, deadline, |context| half.poll_stopped(context));
+        stopped.ok_or(SessionError::TimedOut)
+    }
+
+    fn send_until(
+        &mut self,
+        payload: &[u8],
+        deadline: Option<Instant>,
+    ) -> Result<(), StreamSendError> {
+        let mut guard = Guard::new(self);
+        guard.wait(deadline, |half, state, context| half.poll_send(context, state, payload))
+    }
+}
+
+/// A message on its way out, which gives back what it holds.
+struct Guard<'a> {
+    stream: &'a mut SendStream,
+    state: Outgoing,
+}
+
+impl<'a> Guard<'a> {
+    fn new(stream: &'a mut SendStream) -> Self {
+        Self { stream, state: Outgoing::default() }
+    }
+
+    fn wait(
+        &mut self,
+        deadline: Option<Instant>,
+        mut poll: impl FnMut(
+            &mut SendHalf,
+            &mut Outgoing,
+            &Context<'_>,
+        ) -> Poll<Result<(), StreamSendError>>,
+    ) -> Result<(), StreamSendError> {
+        let SendStream { half, wait, spinner } = &mut *self.stream;
+        let state = &mut self.state;
+        let done = wait_for(*wait, spinner, deadline, |context| poll(half, state, context));
+        done.unwrap_or(Err(SessionError::TimedOut.into()))
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.stream.half.give_back(&mut self.state);
+    }
+}
+
+/// The receiving direction of a stream.
+#[derive(Debug)]
+pub struct RecvStream {
+    half: RecvHalf,
+    wait: Wait,
+    spinner: Spinner,
+}
+
+impl RecvStream {
+    /// How to wait from now on.
+    pub const fn set_wait(&mut self, wait: Wait) {
+        self.wait = wait;
+    }
+
+    /// The next message; waits for one.
+    ///
+    /// # Errors
+    /// [`StreamRecvError::Finished`] at the end, and see there.
+    pub fn recv(&mut self) -> Result<Message, StreamRecvError> {
+        self.recv_until(None)
+    }
+
+    /// As [`recv`](Self::recv), but only until `deadline`.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if none came by then, and as `recv`.
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Message, StreamRecvError> {
+        self.recv_until(Some(deadline))
+    }
+
+    /// The next message if one is there now. Never waits.
+    ///
+    /// # Errors
+    /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
+    pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
+        look(|context| self.half.poll_recv(context)).unwrap_or(Err(StreamRecvError::Empty))
+    }
+
+    /// Receives no more: the sender gets `code`, and what is unread is dropped.
+    pub fn stop(&mut self, code: u32) {
+        self.half.stop(code);
+    }
+
+    fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Message, StreamRecvError> {
+        let Self { half, wait, spinner } = self;
+        let received = wait_for(*wait, spinner, deadline, |context| half.poll_recv(context));
+        received.unwrap_or(Err(SessionError::TimedOut.into()))
+    }
+}
+
+/// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit). Dropping it gives it
+/// back.
+pub struct Reservation<'a> {
+    guard: Guard<'a>,
+}
+
+impl Reservation<'_> {
+    /// Sends the message.
+    ///
+    /// # Errors
+    /// As [`SendStream::send`]; the message is then dropped.
+    pub fn commit(self) -> Result<(), StreamSendError> {
+        self.commit_until(None)
+    }
+
+    /// As [`commit`](Self::commit), but only until `deadline`.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`], and as `commit`.
+    pub fn commit_deadline(self, deadline: Instant) -> Result<(), StreamSendError> {
+        self.commit_until(Some(deadline))
+    }
+
+    /// Shortens the message to `len` bytes; does nothing if it is not longer.
+    pub fn truncate(&mut self, len: usize) {
+        self.guard.state.truncate(len);
+    }
+
+    fn commit_until(mut self, deadline: Option<Instant>) -> Result<(), StreamSendError> {
+        self.guard.wait(deadline, |half, state, context| half.poll_commit(context, state))
+    }
+}
+
+impl Deref for Reservation<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.guard.state.memory()
+    }
+}
+
+impl DerefMut for Reservation<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.guard.state.memory_mut()
+    }
+}
+
+impl fmt::Debug for Reservation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

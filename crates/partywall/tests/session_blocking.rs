@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The blocking front: the same streams, with threads and deadlines.
+
+use partywall::blocking::{Listener, Session, connect_with};
+use partywall::{
+    Config, OpenError, SessionError, StreamRecvError, StreamSendError, TransportPolicy, Wait,
+};
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+fn pair(address: &str, config: &Config) -> (Session, Session) {
+    let mut listener = Listener::bind_with(address, config).unwrap();
+    let address = listener.local_address().to_string();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| connect_with(&address, config).unwrap());
+        let server = listener.accept().unwrap();
+        (client.join().unwrap(), server)
+    })
+}
+
+fn each(mut test: impl FnMut(&str, Session, Session)) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = format!("unix:{}/s.sock", directory.path().display());
+    let config = Config::default();
+    let kinds = [
+        ("wall", &path[..], config.clone().transport(TransportPolicy::Wall)),
+        ("parked", &path, config.clone().wait(Wait::Park)),
+        ("timed", &path, config.clone().wait(Wait::Timed(Duration::from_millis(1)))),
+        ("unix", &path, config.clone().transport(TransportPolicy::Socket)),
+        ("tcp", "tcp:127.0.0.1:0", config),
+    ];
+    for (name, address, config) in kinds {
+        let (client, server) = pair(address, &config);
+        test(name, client, server);
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+#[test]
+fn many_threads_echo_over_one_session() {
+    each(|name, client, server| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..8 {
+                    let mut stream = server.accept().unwrap();
+                    scope.spawn(move || {
+                        while let Ok(message) = stream.recv() {
+                            stream.send(&message).unwrap();
+                        }
+                    });
+                }
+            });
+            for index in 0..8usize {
+                let client = &client;
+                scope.spawn(move || {
+                    let mut stream = client.open(&[]).unwrap();
+                    for round in 0..30usize {
+                        let len = [0, 1, 500, 600, 40_000, 400_000][(index + round) % 6];
+                        let payload: Vec<u8> = (0..len).map(|at| (at + index) as u8).collect();
+                        stream.send(&payload).unwrap();
+                        let back = stream.recv_deadline(soon()).unwrap();
+                        assert!(back == payload, "{name}: {len} bytes differ");
+                    }
+                    stream.close();
+                    assert!(matches!(stream.recv(), Err(StreamRecvError::Finished)));
+                });
+            }
+        });
+        client.drained(Some(soon())).unwrap();
+        assert!(client.ping(Some(soon())).is_ok());
+    });
+}
+
+#[test]
+fn whoever_waits_has_a_deadline() {
+    each(|name, client, server| {
+        let mut stream = client.open(b"hello").unwrap();
+        let passed = Instant::now();
+        let timed_out = stream.recv_deadline(passed);
+        let is_timed_out =
+            matches!(timed_out, Err(StreamRecvError::Session(SessionError::TimedOut)));
+        assert!(is_timed_out, "{name}: {timed_out:?}");
+        assert!(matches!(stream.try_recv(), Err(StreamRecvError::Empty)));
+        assert!(matches!(client.accept_deadline(passed), Err(SessionError::TimedOut)));
+        assert!(matches!(client.try_accept(), Err(SessionError::TimedOut)));
+        let mut there = server.accept_deadline(soon()).unwrap();
+        assert_eq!(there.metadata(), b"hello");
+        // Nobody reads: credit ends, and waiting for it does, too.
+        let full = loop {
+            match stream.try_send(&[7; 1000]) {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, StreamSendError::Full), "{name}: {full}");
+        let late = stream.sender().send_deadline(&[7; 300_000], passed);
+        assert!(matches!(late, Err(StreamSendError::Session(SessionError::TimedOut))));
+        stream.close();
+        let mut count = 0;
+        while let Ok(message) = there.recv_deadline(soon()) {
+            assert_eq!(message, [7; 1000]);
+            count += 1;
+        }
+        assert!(count > 100, "{name}: {count}");
+        assert!(matches!(there.recv(), Err(StreamRecvError::Finished)));
+    });
+}
+
+#[test]
+fn bytes_go_both_ways_and_end() {
+    each(|name, client, server| {
+        let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at * 31 >> 3) as u8).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut io = server.accept().unwrap().into_io();
+                let mut all = Vec::new();
+                io.read_to_end(&mut all).unwrap();
+                io.write_all(&all).unwrap();
+            });
+            let mut io = client.open(&[]).unwrap().into_io();
+            io.write_all(&bytes).unwrap();
+            io.close_write();
+            let mut back = Vec::new();
+            io.read_to_end(&mut back).unwrap();
+            assert!(back == bytes, "{name}: {} bytes came back", back.len());
+        });
+    });
+}
+
+#[test]
+fn the_end_of_a_session_reaches_everybody() {
+    each(|name, client, server| {
+        let mut stream = client.open(&[]).unwrap();
+        let _there = server.accept_deadline(soon()).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| stream.recv());
+            let accepting = scope.spawn(|| client.accept());
+            server.close();
+            let ended = waiting.join().unwrap();
+            assert!(matches!(ended, Err(StreamRecvError::Session(_))), "{name}: {ended:?}");
+            assert!(accepting.join().unwrap().is_err(), "{name}");
+        });
+        client.closed(Some(soon())).unwrap();
+        assert!(matches!(client.open(&[]), Err(OpenError::Session(_))), "{name}");
+    });
+}
