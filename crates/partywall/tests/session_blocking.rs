@@ -116,7 +116,7 @@ fn whoever_waits_has_a_deadline() {
 #[test]
 fn bytes_go_both_ways_and_end() {
     each(|name, client, server| {
-        let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..3_000_000u32).map(|at| ((at * 31) >> 3) as u8).collect();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut io = server.accept().unwrap().into_io();
