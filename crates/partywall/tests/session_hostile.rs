@@ -387,7 +387,11 @@ fn records_at_random_end_in_a_violation_or_in_nothing() {
             assert!(session.close_reason().is_none());
             alive += 1;
         } else {
-            assert!((1..=17).contains(&home.code(&session)), "seed {seed}");
+            match home.wait(session.closed()) {
+                // Stream 0 was closed by chance, last of all.
+                SessionError::Closed(_) => {}
+                _ => assert!((1..=17).contains(&home.code(&session)), "seed {seed}"),
+            }
             violations += 1;
         }
     }

@@ -11,17 +11,18 @@
 //! Nothing in here waits: what cannot be done now registers a waker. Fronts turn that into futures or
 //! into blocking calls.
 
-use super::books::{Streams, wake};
+use super::books::Streams;
 use super::error::{OpenError, SessionError};
 use super::outbox::Outbox;
-use super::stream::StreamCore;
+use super::stream::{StreamCore, Terms};
+use super::waiting::wake;
 use crate::config::{BackPressure, Config};
-use crate::error::{Closed, Fault};
+use crate::error::Closed;
 use crate::handshake::Established;
 use crate::peer::Peer;
 use crate::transport::{RecvWire, STREAM_INLINE_MAX, Transport, Unsent};
 use partywall_layout::Kind;
-use partywall_layout::stream::{METADATA_BYTES_MAX, REFUSED, number};
+use partywall_layout::stream::{REFUSED, number};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -48,16 +49,6 @@ pub(crate) struct Core {
 struct Call {
     waker: Option<Waker>,
     is_called: bool,
-}
-
-/// What both sides agreed to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    /// What may lie unread of a stream: on the other side, on ours.
-    pub(super) send_window: u64,
-    pub(super) recv_window: u64,
-    /// How many streams of the other side's we bear at a time.
-    pub(super) accepts_max: u32,
 }
 
 impl Core {
@@ -445,21 +436,5 @@ impl Core {
     /// Whether nobody uses it any more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.streams().users == 0
-    }
-}
-
-/// Whether metadata is short enough.
-pub(super) const fn check_metadata(metadata: &[u8]) -> Result<(), OpenError> {
-    if metadata.len() > METADATA_BYTES_MAX {
-        let (len, max) = (metadata.len(), METADATA_BYTES_MAX);
-        return Err(OpenError::MetadataTooLong { len, max });
-    }
-    Ok(())
-}
-
-/// For those who see that the session has a fault.
-impl From<Fault> for SessionError {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(Arc::new(fault))
     }
 }

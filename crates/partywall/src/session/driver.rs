@@ -175,7 +175,7 @@ impl Driver {
         let wakers = outbox.take_waiters();
         let flushed = outbox.drain();
         self.core.leave_outbox(outbox);
-        super::books::wake(wakers);
+        super::waiting::wake(wakers);
         if let Err(unsent @ (Unsent::Closed(_) | Unsent::Fault(_))) = flushed {
             let _ = self.core.failed(unsent);
         }

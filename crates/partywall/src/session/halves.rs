@@ -10,12 +10,12 @@
 //! Every `poll_` may be called again after it said `Pending`, or not: what an operation holds lies in
 //! its state (`Sending`, `Opening`), which gives it back when it is dropped.
 
-use super::DROPPED;
-use super::core::{Core, check_metadata};
+use super::core::Core;
 use super::credit::cost;
 use super::error::{OpenError, SessionError, StreamRecvError, StreamSendError};
 use super::lifecycle;
 use super::stream::{StreamCore, StreamState};
+use super::{DROPPED, METADATA_BYTES_MAX};
 use crate::config::BackPressure;
 use crate::message::Message;
 use crate::transport::{Memory, Progress, SendWire, Unsent};
@@ -324,7 +324,7 @@ impl SendHalf {
         }
         let wakers = outgoing.memory.take().map(|memory| outbox.release(memory));
         self.core.leave_outbox(outbox);
-        super::books::wake(wakers.unwrap_or_default());
+        super::waiting::wake(wakers.unwrap_or_default());
         *outgoing = Outgoing::default();
     }
 
@@ -484,4 +484,13 @@ impl Drop for RecvHalf {
         self.stop(DROPPED);
         self.core.depart(false);
     }
+}
+
+/// Whether metadata is short enough.
+const fn check_metadata(metadata: &[u8]) -> Result<(), OpenError> {
+    if metadata.len() > METADATA_BYTES_MAX {
+        let (len, max) = (metadata.len(), METADATA_BYTES_MAX);
+        return Err(OpenError::MetadataTooLong { len, max });
+    }
+    Ok(())
 }

@@ -31,6 +31,16 @@ pub(crate) struct StreamCore {
     state: Mutex<StreamState>,
 }
 
+/// What both sides agreed to, for all streams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// What may lie unread of a stream: on the other side, on ours.
+    pub(super) send_window: u64,
+    pub(super) recv_window: u64,
+    /// How many streams of the other side's we bear at a time.
+    pub(super) accepts_max: u32,
+}
+
 /// What changes of a stream.
 #[derive(Debug)]
 pub(crate) struct StreamState {

@@ -12,6 +12,7 @@
 
 pub(crate) mod assembly;
 mod kinds;
+mod memory;
 mod room;
 pub(crate) mod socket;
 mod standing;
@@ -22,8 +23,8 @@ pub(crate) use room::{Room, Waited, has_passed, until, wait_for_room, waiting_fa
 use crate::error::{Closed, Fault, SendError, TooLarge, TrySendError};
 use crate::message::Message;
 use crate::wait::{Spinner, Wait};
+pub(crate) use memory::Memory;
 use partywall_layout::{Kind, NoWall, RecordHeader, Violation};
-use partywall_ring::Block;
 use socket::{SocketReceiver, SocketSender};
 use std::fmt;
 use std::sync::Arc;
@@ -94,38 +95,6 @@ pub(crate) struct Progress {
     pub started: bool,
     /// How many bytes of the message, or of its framing and it, went.
     pub sent: usize,
-}
-
-/// Memory of a reservation.
-#[derive(Debug)]
-pub(crate) enum Memory {
-    /// Private: copied when committed.
-    Private(Vec<u8>),
-    /// Shared: the receiver will look at these very bytes.
-    Slab(Block),
-}
-
-impl Memory {
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        match self {
-            Self::Private(bytes) => bytes,
-            Self::Slab(block) => block.as_slice(),
-        }
-    }
-
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        match self {
-            Self::Private(bytes) => bytes,
-            Self::Slab(block) => block.as_mut_slice(),
-        }
-    }
-
-    pub(crate) fn truncate(&mut self, len: usize) {
-        match self {
-            Self::Private(bytes) => bytes.truncate(len),
-            Self::Slab(block) => block.truncate(len),
-        }
-    }
 }
 
 /// What a waiter for room compares: it waits until this differs.
@@ -273,10 +242,7 @@ impl SendWire {
 
     /// Whether something is left to be sent.
     pub(crate) fn keeps(&self) -> bool {
-        match self {
-            Self::Wall(_) => false,
-            Self::Socket(end) => end.keeps(),
-        }
+        matches!(self, Self::Socket(end) if end.keeps())
     }
 
     /// Declares that we are about to sleep until room comes.

@@ -40,10 +40,7 @@ impl Room {
 
     /// Whether the system says that there is room, which no glance shows: on a socket.
     pub(crate) fn is_writable(&self) -> bool {
-        match self {
-            Self::Wall(_) => false,
-            Self::Socket(line) => line.is_writable(),
-        }
+        matches!(self, Self::Socket(line) if line.is_writable())
     }
 
     /// Spins until the glance differs from `seen`; `Pause` also where spinning makes no sense.
