@@ -14,6 +14,7 @@ use super::stream::{RecvStream, SendStream};
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::session::{Outgoing, StreamRecvError};
+use crate::transport::Transport;
 use bytes::Buf;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -67,6 +68,12 @@ impl StreamIo {
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.read.recv.half().core.peer
+    }
+
+    /// Which transport is used, and why.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.read.recv.half().core.transport
     }
 
     /// What the other side opened the stream with.
