@@ -43,6 +43,8 @@
 compile_error!("Partywall maps memory by 64-bit offsets: 32-bit machines are not supported");
 
 mod address;
+#[cfg(feature = "axum")]
+pub mod axum;
 mod channel;
 mod config;
 mod connect;
@@ -51,6 +53,8 @@ mod error;
 mod guide;
 mod half;
 mod handshake;
+#[cfg(feature = "hyper")]
+pub mod hyper;
 mod listen;
 mod message;
 mod peer;
@@ -61,6 +65,8 @@ mod shared;
 mod stats;
 #[cfg(feature = "tokio")]
 pub mod tokio;
+#[cfg(feature = "tonic")]
+pub mod tonic;
 mod transport;
 mod wait;
 
