@@ -7,7 +7,7 @@ mod support;
 mod support_adapters;
 
 use partywall::Closed;
-use partywall::tokio::{Incoming, Listener, Pool, PoolConfig};
+use partywall::tokio::{Incoming, Listener, Pool, PoolConfig, Session};
 use partywall::tonic::Connector;
 use std::error::Error;
 use std::time::Duration;
@@ -22,6 +22,7 @@ use tonic::{Code, Status};
 
 /// A served echo and a client of it.
 struct Pair {
+    session: Session,
     client: Client,
     stop: oneshot::Sender<()>,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
@@ -35,8 +36,9 @@ async fn pair(way: &mut Way) -> Pair {
         let _ = stopped.await;
     });
     let server = tokio::spawn(server);
-    let client = client(Connector::from(way.connect().await)).await;
-    Pair { client, stop, server }
+    let session = way.connect().await;
+    let client = client(Connector::from(session.clone())).await;
+    Pair { session, client, stop, server }
 }
 
 async fn client(connector: Connector) -> Client {
@@ -49,7 +51,7 @@ async fn every_kind_of_call_is_answered_over_every_transport() {
     let _watchdog = Watchdog::new("every kind of call", Duration::from_secs(120));
     let directory = tempfile::tempdir().unwrap();
     for mut way in Way::all(&directory) {
-        let Pair { mut client, stop, server } = pair(&mut way).await;
+        let Pair { mut client, stop, server, .. } = pair(&mut way).await;
         let len = if way.is_wall() { 8 << 20 } else { 1 << 20 };
         let large = Number { value: 1, payload: body(len, 3) };
         let answer = client.unary(large.clone()).await.unwrap();
@@ -106,7 +108,10 @@ async fn one_stream_carries_a_million_messages() {
         assert_eq!(answers.message().await.unwrap().unwrap().value, value);
     }
     assert_eq!(answers.message().await.unwrap(), None);
-    eprintln!("{COUNT} messages both ways: {:.1?}", start.elapsed());
+    let sent = pair.session.stats();
+    eprintln!("{COUNT} messages both ways: {:.1?}; {sent:?}", start.elapsed());
+    // Not around the wall: a number has at least a tag and a byte, behind five bytes of gRPC.
+    assert!(pair.session.transport() == partywall::Transport::Wall && sent.bytes > 7 * COUNT);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
