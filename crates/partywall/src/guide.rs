@@ -10,6 +10,12 @@ struct GettingStarted;
 struct Channels;
 #[doc = include_str!("../../../docs/guide/src/waiting.md")]
 struct Waiting;
+#[cfg(feature = "tokio")]
+#[doc = include_str!("../../../docs/guide/src/async.md")]
+struct Async;
+#[cfg(all(feature = "hyper", feature = "axum", feature = "tonic"))]
+#[doc = include_str!("../../../docs/guide/src/frameworks.md")]
+struct Frameworks;
 #[doc = include_str!("../../../docs/guide/src/memory.md")]
 struct Memory;
 #[doc = include_str!("../../../docs/guide/src/addresses.md")]

@@ -45,6 +45,8 @@
 compile_error!("Partywall maps memory by 64-bit offsets: 32-bit machines are not supported");
 
 mod address;
+#[cfg(feature = "axum")]
+pub mod axum;
 pub mod blocking;
 #[cfg(feature = "tokio")]
 mod calls;
@@ -56,6 +58,8 @@ mod error;
 mod guide;
 mod half;
 mod handshake;
+#[cfg(feature = "hyper")]
+pub mod hyper;
 mod listen;
 pub mod lossy;
 mod message;
@@ -67,6 +71,8 @@ mod shared;
 mod stats;
 #[cfg(feature = "tokio")]
 pub mod tokio;
+#[cfg(feature = "tonic")]
+pub mod tonic;
 mod transport;
 #[cfg(any(feature = "serde", feature = "zerocopy"))]
 mod typed;

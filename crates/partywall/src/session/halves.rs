@@ -1,149 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What users hold: the session, and the two directions of a stream. Fronts wrap these.
+//! The two directions of a stream as their users hold them. Fronts wrap these.
 //!
 //! ```text
-//!   Handle    open, accept, ping, go away, close          dropped: one user less
 //!   SendHalf  charge credit ─▶ outbox ─▶ wire             dropped: CLOSE_WRITE (RESET while panicking)
 //!   RecvHalf  queue ─▶ message ─▶ credit                  dropped: RESET {receiving}
 //! ```
 //!
 //! Every `poll_` may be called again after it said `Pending`, or not: what an operation holds lies in
-//! its state (`Sending`, `Opening`), which gives it back when it is dropped.
+//! its state, [`Outgoing`], and is given back when that is dropped.
 
+use super::DROPPED;
 use super::core::Core;
 use super::credit::cost;
-use super::error::{OpenError, SessionError, StreamRecvError, StreamSendError};
+use super::error::{StreamRecvError, StreamSendError};
 use super::lifecycle;
 use super::stream::{StreamCore, StreamState};
-use super::{DROPPED, METADATA_BYTES_MAX};
 use crate::config::BackPressure;
 use crate::message::Message;
 use crate::transport::{Memory, Progress, SendWire, Unsent};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// A session, as often cloned as there are users.
-#[derive(Debug)]
-pub(crate) struct Handle {
-    pub(crate) core: Arc<Core>,
-}
-
-impl Clone for Handle {
-    fn clone(&self) -> Self {
-        self.core.join(true);
-        Self { core: Arc::clone(&self.core) }
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.core.depart(true);
-    }
-}
-
-/// A stream that is being opened.
-#[derive(Debug, Default)]
-pub(crate) struct Opening {
-    stream: Option<(Arc<Core>, Arc<StreamCore>)>,
-    ticket: Option<u64>,
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        if let Some((core, stream)) = self.stream.take() {
-            if let Some(ticket) = self.ticket {
-                core.outbox().leave(ticket);
-            }
-            core.forget_own(stream.number);
-        }
-    }
-}
-
-impl Handle {
-    /// For the first handle: its user is counted already.
-    pub(crate) const fn new(core: Arc<Core>) -> Self {
-        Self { core }
-    }
-
-    /// Opens a stream.
-    pub(crate) fn poll_open(
-        &self,
-        context: &Context<'_>,
-        metadata: &[u8],
-        opening: &mut Opening,
-    ) -> Poll<Result<(SendHalf, RecvHalf), OpenError>> {
-        check_metadata(metadata)?;
-        if opening.stream.is_none() {
-            let stream = ready!(self.core.poll_number(context))?;
-            opening.stream = Some((Arc::clone(&self.core), stream));
-        }
-        if let Some((core, stream)) = &opening.stream {
-            ready!(core.poll_open(context, stream, metadata, &mut opening.ticket))?;
-        }
-        opening
-            .stream
-            .take()
-            .map_or(Poll::Pending, |(core, stream)| Poll::Ready(Ok(halves(&core, &stream))))
-    }
-
-    /// The next stream that the other side opens.
-    pub(crate) fn poll_accept(
-        &self,
-        context: &Context<'_>,
-    ) -> Poll<Result<(SendHalf, RecvHalf), SessionError>> {
-        let stream = ready!(self.core.poll_accept(context))?;
-        Poll::Ready(Ok(halves(&self.core, &stream)))
-    }
-
-    /// The token of a question; an answer has come when `poll_answer` is ready.
-    pub(crate) fn ask(&self) -> u64 {
-        self.core.ask()
-    }
-
-    pub(crate) fn poll_answer(
-        &self,
-        context: &Context<'_>,
-        token: u64,
-    ) -> Poll<Result<(), SessionError>> {
-        self.core.poll_until(context, |streams| streams.pings.answered >= token)
-    }
-
-    /// Ready when no stream is left.
-    pub(crate) fn poll_drained(&self, context: &Context<'_>) -> Poll<Result<(), SessionError>> {
-        self.core.poll_until(context, |streams| streams.live == 0)
-    }
-
-    /// Ready when the other side asked for no more streams; the code.
-    pub(crate) fn poll_going_away(&self, context: &Context<'_>) -> Poll<Result<u32, SessionError>> {
-        ready!(self.core.poll_until(context, |streams| streams.going_away.is_some()))?;
-        let code = self.core.streams().going_away;
-        Poll::Ready(Ok(code.unwrap_or_default()))
-    }
-
-    /// Ready when the session is over; why.
-    pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<SessionError> {
-        match ready!(self.core.poll_until(context, |_| false)) {
-            Err(error) => Poll::Ready(error),
-            Ok(()) => Poll::Pending,
-        }
-    }
-
-    /// Gives all memory for large messages that is not in use back to the system, as far as there is
-    /// room to tell the other side.
-    pub(crate) fn trim(&self) {
-        let mut outbox = self.core.outbox();
-        let trimmed = outbox.trim();
-        self.core.leave_outbox(outbox);
-        self.core.settle(trimmed);
-    }
-
-    /// Ends the session at once, for all its streams.
-    pub(crate) fn close(&self) {
-        self.core.end(SessionError::ClosedHere);
-    }
-}
-
-fn halves(core: &Arc<Core>, stream: &Arc<StreamCore>) -> (SendHalf, RecvHalf) {
+/// Both directions of a stream, as users hold them.
+pub(super) fn halves(core: &Arc<Core>, stream: &Arc<StreamCore>) -> (SendHalf, RecvHalf) {
     core.join(false);
     core.join(false);
     let (core, stream) = (Arc::clone(core), Arc::clone(stream));
@@ -484,13 +363,4 @@ impl Drop for RecvHalf {
         self.stop(DROPPED);
         self.core.depart(false);
     }
-}
-
-/// Whether metadata is short enough.
-const fn check_metadata(metadata: &[u8]) -> Result<(), OpenError> {
-    if metadata.len() > METADATA_BYTES_MAX {
-        let (len, max) = (metadata.len(), METADATA_BYTES_MAX);
-        return Err(OpenError::MetadataTooLong { len, max });
-    }
-    Ok(())
 }

@@ -5,7 +5,7 @@
 //! ```text
 //!   fronts      tokio/   blocking/                    futures, or calls with deadlines
 //!   ─────────────────────────────────────────────────────────────────────────────────────
-//!   halves.rs   what users hold            driver.rs   who receives ─▶ routing.rs: for whom
+//!   handle.rs, halves.rs   what users hold  driver.rs   who receives ─▶ routing.rs: for whom
 //!               patience.rs: before sleeping, look again
 //!   core.rs, books.rs   what both share    outbox.rs   one at a time sends, what is owed first
 //!   stream.rs   one stream                 lifecycle.rs, credit.rs, numbers.rs   pure rules
@@ -22,6 +22,7 @@ mod credit;
 mod driver;
 mod error;
 mod halves;
+mod handle;
 mod lifecycle;
 mod numbers;
 mod outbox;
@@ -34,5 +35,6 @@ pub use error::{OpenError, SessionError, StreamRecvError, StreamSendError};
 pub use partywall_layout::stream::{DROPPED, METADATA_BYTES_MAX, REFUSED};
 
 pub(crate) use driver::{Driver, Sleep, Turn};
-pub(crate) use halves::{Handle, Opening, Outgoing, RecvHalf, SendHalf};
+pub(crate) use halves::{Outgoing, RecvHalf, SendHalf};
+pub(crate) use handle::{Handle, Opening};
 pub(crate) use patience::{Next, Patience};

@@ -15,6 +15,7 @@ use crate::error::TooLarge;
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::session::{Outgoing, StreamRecvError, StreamSendError};
+use crate::transport::Transport;
 use bytes::Buf;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -71,6 +72,12 @@ impl StreamIo {
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.read.recv.half().core.peer
+    }
+
+    /// Which transport is used, and why.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.read.recv.half().core.transport
     }
 
     /// What the other side opened the stream with.

@@ -9,8 +9,10 @@ use crate::config::Config;
 use crate::connect::establish;
 use crate::error::{AcceptError, BindError, ConnectError, HandshakeError};
 use partywall_layout::hello::SERVICE_SESSION;
+use std::future::poll_fn;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::unix::AsyncFd;
 
@@ -67,16 +69,25 @@ impl Listener {
     /// # Errors
     /// See [`AcceptError`]. The listener goes on after each; at the descriptor limit, wait a little.
     pub async fn accept(&mut self) -> Result<Session, AcceptError> {
+        poll_fn(|context| self.poll_accept(context)).await
+    }
+
+    /// As [`accept`](Self::accept), for those who write futures by hand.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Session, AcceptError>> {
         loop {
             match self.listener.accept_until(Some(Instant::now())) {
                 Err(AcceptError::TimedOut) => {}
-                Err(error) => return Err(error),
+                Err(error) => return Poll::Ready(Err(error)),
                 Ok(established) => {
                     let started = drive::start(established, self.listener.config());
-                    return Ok(Session::new(started.map_err(AcceptError::Wait)?));
+                    return Poll::Ready(started.map(Session::new).map_err(AcceptError::Wait));
                 }
             }
-            self.ready.readable().await.map_err(AcceptError::Wait)?.clear_ready();
+            let ready = ready!(self.ready.poll_read_ready(context));
+            ready.map_err(AcceptError::Wait)?.clear_ready();
         }
     }
 

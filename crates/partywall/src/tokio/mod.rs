@@ -32,22 +32,33 @@
 //! # What runs
 //!
 //! Each session has one task of its own, which receives and hands on; it ends with the session. Nothing
-//! runs for a stream. A session that is idle does nothing at all.
+//! runs for a stream. A session that is idle does nothing at all. An [`Incoming`] has one task more for each
+//! session, a [`Pool`] one for each place that it keeps filled; those end with it.
 //!
 //! # Cancelling
 //!
 //! Every future here may be dropped at any time. A `send` that was dropped either sent the whole message or
 //! nothing of it; a `recv` that was dropped took nothing.
 
+mod backoff;
+mod caller;
 pub mod calls;
 mod drive;
+mod incoming;
 mod io;
+mod keeper;
 mod listen;
+mod pool;
+mod pool_config;
 mod session;
 mod stream;
 mod watch;
 
+pub use caller::Caller;
+pub use incoming::Incoming;
 pub use io::{ReadHalf, StreamIo, WriteHalf};
 pub use listen::{Listener, connect, connect_with};
+pub use pool::{Pool, PoolOpenError};
+pub use pool_config::{PoolConfig, PoolEvent};
 pub use session::Session;
 pub use stream::{RecvStream, Reservation, SendStream, Stream};

@@ -5,6 +5,7 @@ use super::io::StreamIo;
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::session::{Outgoing, RecvHalf, SendHalf, StreamRecvError, StreamSendError};
+use crate::transport::Transport;
 use std::fmt;
 use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
@@ -58,6 +59,12 @@ impl Stream {
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.recv.half.core.peer
+    }
+
+    /// Which transport is used, and why.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.recv.half.core.transport
     }
 
     /// See [`SendStream::send`].

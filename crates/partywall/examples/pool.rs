@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A pool that outlives its server: that goes and comes back, the pool tells what it sees, and whoever asks
+//! decides whether to ask again. Ends by itself.
+//!
+//! `cargo run -p partywall --features tokio --example pool`
+
+use partywall::tokio::{Incoming, Listener, Pool, PoolConfig};
+use std::error::Error;
+use tokio::task::JoinHandle;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let directory = tempfile::tempdir()?;
+    let address = format!("unix:{}/app.sock", directory.path().display());
+    let config = PoolConfig::default().sessions(2).on_event(|event| println!("pool: {event}"));
+    let pool = Pool::new(&address, config)?;
+
+    for life in 1..=2 {
+        let server = serve(&address, life)?;
+        for attempt in 1..=3 {
+            match ask(&pool).await {
+                Ok(answer) => {
+                    println!("attempt {attempt}: {answer}");
+                    break;
+                }
+                // The stream may have gone to a session that was just ending. The pool repeats nothing.
+                Err(error) => println!("attempt {attempt}: {error}"),
+            }
+        }
+        server.abort();
+        // The listener is gone when its task is.
+        let _ = server.await;
+    }
+    pool.close().await;
+    Ok(())
+}
+
+async fn ask(pool: &Pool) -> Result<String, Box<dyn Error>> {
+    let mut stream = pool.open(b"").await?; // waits for a session, if it has to
+    stream.send(b"who is there?").await?;
+    Ok(String::from_utf8(stream.recv().await?.to_vec())?)
+}
+
+/// Answers every stream with the number of its life, until aborted.
+fn serve(address: &str, life: u32) -> Result<JoinHandle<()>, Box<dyn Error>> {
+    use tokio::io::AsyncWriteExt;
+    let mut incoming = Incoming::new(Listener::bind(address)?);
+    Ok(tokio::spawn(async move {
+        loop {
+            let (mut stream, caller) = incoming.accept().await;
+            let answer = format!("the server in life {life}, to {caller}");
+            // Whoever asked may be gone by now.
+            let _ = stream.write_all(answer.as_bytes()).await;
+            let _ = stream.shutdown().await;
+        }
+    }))
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a client gets its connections from: each is a stream of a session, or of a pool's.
+
+use crate::tokio::{Caller, Pool, Session, StreamIo};
+use hyper::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tower_service::Service;
+
+/// Opens a stream for each connection that a client asks for: for hyper-util's `legacy::Client`, and for
+/// tonic's `Endpoint::connect_with_connector`.
+///
+/// The URI is not looked at: the address of the session or pool says where to. Its host is what the server
+/// reads in `Host` or `:authority`. The response to a request carries the server as a [`Caller`] among its
+/// extensions.
+///
+/// Over a [`Session`], nothing comes back once that is lost; over a [`Pool`], the next connection does.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    source: Source,
+    metadata: Arc<[u8]>,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Session(Session),
+    Pool(Pool),
+}
+
+impl From<Session> for Connector {
+    fn from(session: Session) -> Self {
+        Self { source: Source::Session(session), metadata: Arc::default() }
+    }
+}
+
+impl From<Pool> for Connector {
+    fn from(pool: Pool) -> Self {
+        Self { source: Source::Pool(pool), metadata: Arc::default() }
+    }
+}
+
+impl Connector {
+    /// What each stream is opened with, at most [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes; the
+    /// server finds it in [`Caller::metadata`]. Default: nothing.
+    #[must_use]
+    pub fn metadata(mut self, metadata: &[u8]) -> Self {
+        self.metadata = metadata.into();
+        self
+    }
+
+    /// A stream, as bytes.
+    ///
+    /// # Errors
+    /// Within the error is an [`OpenError`](crate::OpenError), or of a pool a
+    /// [`PoolOpenError`](crate::tokio::PoolOpenError).
+    pub async fn open(&self) -> io::Result<StreamIo> {
+        Ok(match &self.source {
+            Source::Session(session) => session.open(&self.metadata).await?.into_io(),
+            Source::Pool(pool) => pool.open(&self.metadata).await?.into_io(),
+        })
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<StreamIo>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<StreamIo>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let connector = self.clone();
+        Box::pin(async move { connector.open().await.map(TokioIo::new) })
+    }
+}
+
+impl Connection for StreamIo {
+    fn connected(&self) -> Connected {
+        Connected::new().extra(Caller::from(self))
+    }
+}

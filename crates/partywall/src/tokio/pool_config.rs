@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a pool may be told, and what it tells.
+
+use crate::config::Config;
+use crate::error::ConnectError;
+use crate::session::SessionError;
+use crate::tokio::Caller;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+type OnEvent = Arc<dyn Fn(&PoolEvent) + Send + Sync>;
+
+/// The choices of a [`Pool`](super::Pool), with a default for each.
+///
+/// ```
+/// use partywall::tokio::PoolConfig;
+/// use std::time::Duration;
+///
+/// let config = PoolConfig::default()
+///     .sessions(2)
+///     .open_timeout(Duration::from_secs(1))
+///     .on_event(|event| eprintln!("{event}"));
+/// # let _ = config;
+/// ```
+#[derive(Clone)]
+pub struct PoolConfig {
+    pub(super) session: Config,
+    pub(super) sessions: usize,
+    pub(super) backoff_min: Duration,
+    pub(super) backoff_max: Duration,
+    pub(super) open_timeout: Duration,
+    pub(super) drain_timeout: Duration,
+    pub(super) on_event: Option<OnEvent>,
+}
+
+/// More sessions to one address would bring nothing: each carries thousands of streams.
+const SESSIONS_MAX: usize = 64;
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self {
+            session: Config::default(),
+            sessions: 1,
+            backoff_min: Duration::from_millis(20),
+            backoff_max: Duration::from_secs(2),
+            open_timeout: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(30),
+            on_event: None,
+        }
+    }
+}
+
+impl PoolConfig {
+    /// What each session is given.
+    #[must_use]
+    pub fn session(mut self, config: Config) -> Self {
+        self.session = config;
+        self
+    }
+
+    /// How many sessions are kept, from 1 to 64. Default: 1.
+    #[must_use]
+    pub fn sessions(mut self, count: usize) -> Self {
+        self.sessions = count.clamp(1, SESSIONS_MAX);
+        self
+    }
+
+    /// The waits between attempts to connect: from `min`, twice as long each time, to `max`. Each is
+    /// shortened by chance, at most to half of it; none is below half a millisecond. A session that lasted
+    /// for less than `max` counts as an attempt that failed. Default: 20 ms to 2 s.
+    #[must_use]
+    pub const fn backoff(mut self, min: Duration, max: Duration) -> Self {
+        (self.backoff_min, self.backoff_max) = (min, max);
+        self
+    }
+
+    /// How long [`open`](super::Pool::open) waits at most, at most a year. Default: 5 s.
+    #[must_use]
+    pub fn open_timeout(mut self, timeout: Duration) -> Self {
+        self.open_timeout = timeout.min(YEAR);
+        self
+    }
+
+    /// How long the streams of a session may go on after its other side asked for no more; then the session
+    /// is closed. At most a year. Default: 30 s.
+    #[must_use]
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.drain_timeout = timeout.min(YEAR);
+        self
+    }
+
+    /// Calls `told` with whatever becomes of the sessions. It must not block: the pool's own task calls it.
+    #[must_use]
+    pub fn on_event(mut self, told: impl Fn(&PoolEvent) + Send + Sync + 'static) -> Self {
+        self.on_event = Some(Arc::new(told));
+        self
+    }
+
+    pub(super) fn tell(&self, event: &PoolEvent) {
+        if let Some(told) = &self.on_event {
+            told(event);
+        }
+    }
+}
+
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+impl fmt::Debug for PoolConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolConfig")
+            .field("sessions", &self.sessions)
+            .field("backoff", &(self.backoff_min..=self.backoff_max))
+            .field("open_timeout", &self.open_timeout)
+            .field("drain_timeout", &self.drain_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What became of one of a pool's sessions; `place` tells which, from 0.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PoolEvent {
+    /// There is a session.
+    Connected {
+        /// Which.
+        place: usize,
+        /// Who is on the other side.
+        peer: Caller,
+    },
+    /// No session was had.
+    Failed {
+        /// Which.
+        place: usize,
+        /// Why.
+        error: Arc<ConnectError>,
+        /// The next attempt comes after this.
+        next_attempt: Duration,
+    },
+    /// The session is over, and its streams with it.
+    Lost {
+        /// Which.
+        place: usize,
+        /// Why.
+        error: SessionError,
+        /// The next attempt comes after this.
+        next_attempt: Duration,
+    },
+    /// The other side asked for no more streams. Those that are open go on.
+    GoneAway {
+        /// Which.
+        place: usize,
+        /// The code it gave.
+        code: u32,
+        /// The next attempt comes after this.
+        next_attempt: Duration,
+    },
+}
+
+impl fmt::Display for PoolEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connected { place, peer } => write!(f, "session {place}: {peer}"),
+            Self::Failed { place, error, next_attempt } => {
+                write!(f, "session {place}: {error}; next attempt in {next_attempt:?}")
+            }
+            Self::Lost { place, error, next_attempt } => {
+                write!(f, "session {place} is lost: {error}; next attempt in {next_attempt:?}")
+            }
+            Self::GoneAway { place, code, next_attempt } => write!(
+                f,
+                "session {place} takes no more streams (code {code}); next attempt in {next_attempt:?}"
+            ),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! gRPC over streams, with tonic: [`Incoming`] goes to `serve_with_incoming`, [`Connector`] to
+//! `connect_with_connector`; a request's extensions hold its [`Caller`].
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let address = format!("unix:{}/app.sock", directory.path().display());
+//! use partywall::tokio::{Listener, Pool, PoolConfig};
+//! use partywall::tonic::{Caller, Connector, Incoming};
+//! use tonic::transport::{Endpoint, Server};
+//!
+//! let incoming = Incoming::new(Listener::bind(&address)?);
+//! let services = tonic::service::Routes::default(); // your generated services go here
+//! let server = tokio::spawn(Server::builder().add_routes(services).serve_with_incoming(incoming));
+//!
+//! // The URI is not looked at; its host is what the server reads in `:authority`.
+//! let pool = Pool::new(&address, PoolConfig::default())?;
+//! let connector = Connector::from(pool);
+//! let channel = Endpoint::from_static("http://app").connect_with_connector(connector).await?;
+//! # let _ = channel; // your generated client goes here
+//!
+//! fn who<T>(request: &tonic::Request<T>) -> Option<&Caller> {
+//!     request.extensions().get()
+//! }
+//! # let _ = who::<()>;
+//! # server.abort();
+//! # Ok(())
+//! # }
+//! ```
+
+pub use crate::hyper::Connector;
+pub use crate::tokio::{Caller, Incoming};
+
+use crate::tokio::StreamIo;
+use futures_core::Stream;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tonic::transport::server::Connected;
+
+impl Connected for StreamIo {
+    type ConnectInfo = Caller;
+
+    fn connect_info(&self) -> Caller {
+        Caller::from(self)
+    }
+}
+
+/// The streams that are accepted, one after the other, without end.
+impl Stream for Incoming {
+    type Item = Result<StreamIo, Infallible>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_accept(context).map(|(stream, _)| Some(Ok(stream)))
+    }
+}

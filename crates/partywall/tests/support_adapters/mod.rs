@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tests of frameworks share: the ways two ends can meet, and a gRPC service written by hand.
+#![allow(dead_code, reason = "no test program uses all of it")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+#[cfg(feature = "tonic")]
+pub mod echo;
+
+use partywall::tokio::{Incoming, Listener, Session, connect_with};
+use partywall::{Config, TransportPolicy};
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// What takes longer than this has failed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How two ends meet.
+#[derive(Clone, Debug)]
+pub struct Way {
+    pub name: &'static str,
+    pub address: String,
+    pub config: Config,
+}
+
+impl Way {
+    /// Shared memory.
+    pub fn wall(directory: &tempfile::TempDir) -> Self {
+        let config = Config::default().transport(TransportPolicy::Wall);
+        Self { name: "wall", address: unix(directory, "wall"), config }
+    }
+
+    /// Shared memory, the Unix socket, and TCP.
+    pub fn all(directory: &tempfile::TempDir) -> [Self; 3] {
+        let config = Config::default().transport(TransportPolicy::Socket);
+        let address = unix(directory, "socket");
+        let tcp = ("tcp", "tcp:127.0.0.1:0".to_owned(), Config::default());
+        [
+            Self::wall(directory),
+            Self { name: "unix", address, config },
+            Self { name: tcp.0, address: tcp.1, config: tcp.2 },
+        ]
+    }
+
+    pub fn is_wall(&self) -> bool {
+        self.name == "wall"
+    }
+
+    pub fn is_tcp(&self) -> bool {
+        self.name == "tcp"
+    }
+
+    /// Listens; the address is then the one to connect to.
+    pub fn listen(&mut self) -> Incoming {
+        let listener = Listener::bind_with(&*self.address, &self.config).unwrap();
+        self.address = listener.local_address().to_string();
+        Incoming::new(listener)
+    }
+
+    pub async fn connect(&self) -> Session {
+        connect_with(&*self.address, &self.config).await.unwrap()
+    }
+}
+
+fn unix(directory: &tempfile::TempDir, name: &str) -> String {
+    format!("unix:{}/{name}.sock", directory.path().display())
+}
+
+/// What `future` comes to, in time.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(PATIENCE, future).await;
+    waited.unwrap_or_else(|_| panic!("{what}: nothing for {PATIENCE:?}"))
+}
+
+/// Waits until something holds.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Bytes of which no two places nearby are alike; `seed` tells two bodies apart.
+pub fn body(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
+}
