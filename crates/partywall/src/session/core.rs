@@ -30,10 +30,10 @@ use std::task::{Context, Poll, Waker};
 /// What a session is made of, besides its driver.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(super) outbox: Mutex<Outbox>,
-    pub(super) streams: Mutex<Streams>,
+    outbox: Apart<Mutex<Outbox>>,
+    streams: Apart<Mutex<Streams>>,
     /// The driver, and whether it is called for: somebody wants room, or nobody anything any more.
-    driver: Mutex<Call>,
+    driver: Apart<Mutex<Call>>,
     end: OnceLock<SessionError>,
     pub(crate) peer: Peer,
     pub(crate) transport: Transport,
@@ -43,6 +43,11 @@ pub(crate) struct Core {
     pub(super) is_acceptor: bool,
     pub(super) terms: Terms,
 }
+
+/// In cache lines of its own: what one thread writes all the time, another only reads beside it.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Apart<T>(T);
 
 /// How the driver is called.
 #[derive(Debug, Default)]
@@ -65,9 +70,9 @@ impl Core {
         };
         let streams = Streams::new(peer_streams.streams_max);
         let core = Self {
-            outbox: Mutex::new(Outbox::new(sender)),
-            streams: Mutex::new(streams),
-            driver: Mutex::new(Call::default()),
+            outbox: Apart(Mutex::new(Outbox::new(sender))),
+            streams: Apart(Mutex::new(streams)),
+            driver: Apart(Mutex::new(Call::default())),
             end: OnceLock::new(),
             peer,
             transport,
@@ -80,11 +85,11 @@ impl Core {
     }
 
     pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outbox.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+        self.streams.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why the session is over, if it is.
@@ -134,7 +139,7 @@ impl Core {
 
     /// Notes the driver's waker; whether it was called for since the last time.
     pub(super) fn register_driver(&self, waker: &Waker) -> bool {
-        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut driver.waker {
             Some(known) => known.clone_from(waker),
             None => driver.waker = Some(waker.clone()),
@@ -144,7 +149,7 @@ impl Core {
 
     /// There is something for the driver to see to.
     pub(super) fn call_driver(&self) {
-        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
         driver.is_called = true;
         let waker = driver.waker.clone();
         drop(driver);

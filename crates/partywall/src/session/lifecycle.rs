@@ -63,19 +63,20 @@ pub(crate) enum Owed {
     End,
 }
 
-/// One side's view of a stream.
+/// One side's view of a stream; what every message asks comes first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
 pub(crate) struct Lifecycle {
-    is_opener: bool,
-    sending: Sending,
     receiving: Receiving,
+    /// END was written, or heard.
+    has_ended: bool,
+    is_opener: bool,
     owes_abort: bool,
     owes_close: bool,
+    sending: Sending,
     /// Codes of the directions for which RESET is owed.
     owes_reset: Option<u32>,
     owes_stop: Option<u32>,
-    /// END was written, or heard.
-    has_ended: bool,
 }
 
 impl Lifecycle {

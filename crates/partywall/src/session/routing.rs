@@ -148,7 +148,7 @@ impl Driver {
                 if state.heard_message(record.stream, cost(whole))? == Arrival::Drop {
                     return Ok(None);
                 }
-                state.assembly = Some(Assembly::begin(total));
+                state.assembly = Some(Box::new(Assembly::begin(total)));
                 from = TOTAL_BYTES;
             }
             Kind::FragmentAbort => {
@@ -178,7 +178,7 @@ impl Driver {
         if record.kind != Kind::FragmentLast {
             return Ok(None);
         }
-        let whole = state.assembly.take().and_then(Assembly::finish);
+        let whole = state.assembly.take().and_then(|assembly| assembly.finish());
         let bytes = whole.ok_or_else(|| bad("ends before the announced length"))?;
         state.queue.push_back(Message::from_vec(bytes));
         Ok(state.receiver.take())

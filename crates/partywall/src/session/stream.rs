@@ -22,13 +22,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 /// A stream.
+///
+/// What a message passes comes first, in as few cache lines as may be: driver and user are often on
+/// different processors, and each line that both write moves with every message.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct StreamCore {
+    state: Mutex<StreamState>,
     /// Its number on the wire.
     pub(crate) number: u32,
     /// What it was opened with, if the other side opened it.
     pub(crate) metadata: Box<[u8]>,
-    state: Mutex<StreamState>,
 }
 
 /// What both sides agreed to, for all streams.
@@ -41,24 +45,26 @@ pub(crate) struct Terms {
     pub(super) accepts_max: u32,
 }
 
-/// What changes of a stream.
+/// What changes of a stream; in the order in which a message passes it.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct StreamState {
-    pub(crate) lifecycle: Lifecycle,
-    pub(crate) send_credit: SendCredit,
-    pub(crate) recv_credit: RecvCredit,
     /// What arrived and was not taken; credit bounds it.
     pub(crate) queue: VecDeque<Message>,
+    /// Who waits for a message.
+    pub(crate) receiver: Option<Waker>,
     /// A message of which fragments came.
-    pub(crate) assembly: Option<Assembly>,
+    pub(crate) assembly: Option<Box<Assembly>>,
+    pub(crate) recv_credit: RecvCredit,
+    pub(crate) lifecycle: Lifecycle,
     /// The other side must be told what was taken.
     pub(crate) owes_credit: bool,
     /// Opened by the other side, and neither accepted nor refused yet.
     pub(crate) is_waiting: bool,
     /// Listed in the outbox among those that owe something.
     pub(crate) is_listed: bool,
-    /// Who waits for a message, and who for credit.
-    pub(crate) receiver: Option<Waker>,
+    pub(crate) send_credit: SendCredit,
+    /// Who waits for credit.
     pub(crate) sender: Option<Waker>,
     /// The session is over.
     pub(crate) end: Option<SessionError>,

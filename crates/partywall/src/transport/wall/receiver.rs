@@ -146,6 +146,9 @@ impl WallReceiver {
                 self.show(record);
                 return Ok(Found::Message);
             }
+            if record.kind == Kind::Blob && self.assembly.is_none() {
+                return self.hold(&record).map(|()| Found::Message);
+            }
             if self.is_multiplexed && kinds::is_of_sessions(&record) {
                 self.current = None;
                 return Ok(Found::Control(record));
@@ -338,7 +341,24 @@ impl WallReceiver {
         self.current = Some(record);
     }
 
-    /// Acts on a record that is not an inline message; `None` to go on with the next.
+    /// Makes a message of memory that a record refers to the current one.
+    #[inline]
+    fn hold(&mut self, record: &RecordHeader) -> Result<(), Fault> {
+        // A look that was forgotten, not dropped: what it showed has turned into this record.
+        self.current = None;
+        let mut body = [0; BODY_MAX];
+        let body = self.small_body(record, &mut body)?;
+        self.stream = record.stream;
+        let message = self.segments.message(&self.wall, record, body);
+        let message = message.map_err(|violation| self.wall.violated(violation))?;
+        self.counters.add(receiving::BLOBS, 1);
+        self.count(message.len() as u64);
+        self.held = Some(message);
+        self.advance(record);
+        Ok(())
+    }
+
+    /// Acts on a record that is no whole message; `None` to go on with the next.
     #[cold]
     fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
         // A look that was forgotten, not dropped: what it showed has turned into this record.
@@ -348,17 +368,6 @@ impl WallReceiver {
             return Err(self.wall.violated(Violation::Fragment { position, what }));
         }
         let found = match record.kind {
-            Kind::Blob => {
-                let mut body = [0; BODY_MAX];
-                let body = self.small_body(&record, &mut body)?;
-                self.stream = record.stream;
-                let message = self.segments.message(&self.wall, &record, body);
-                let message = message.map_err(|violation| self.wall.violated(violation))?;
-                self.counters.add(receiving::BLOBS, 1);
-                self.count(message.len() as u64);
-                self.held = Some(message);
-                Some(Found::Message)
-            }
             Kind::Segment => {
                 let mut body = [0; BODY_MAX];
                 let body = self.small_body(&record, &mut body)?;
