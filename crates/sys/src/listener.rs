@@ -192,6 +192,15 @@ fn is_of_one_connection(errno: Errno) -> bool {
     )
 }
 
+/// What to do where listening is not allowed.
+fn permitted(to: &str) -> &'static str {
+    if to.starts_with("tcp:") {
+        "use a port from 1024 up"
+    } else {
+        "check the directory, which this user must be able to write"
+    }
+}
+
 /// Why we do not listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -218,7 +227,7 @@ pub enum BindError {
         path: PathBuf,
     },
     /// Not allowed.
-    #[error("no permission to listen on {to}: check the directory, or use a port from 1024 up")]
+    #[error("no permission to listen on {to}: {}", permitted(to))]
     Denied {
         /// The address.
         to: String,

@@ -64,7 +64,7 @@ pub struct Arguments {
     /// The most connections at a time; further ones wait
     #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     connections: u32,
-    /// How long a connection may take to come about, be it that the other proxy is not there
+    /// How long a connection may take to come about, also where the other proxy is not there yet
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     connect_timeout: Duration,
     /// After SIGINT or SIGTERM: how long connections that are open may go on
