@@ -282,7 +282,7 @@ mod tests {
 
     /// Cores and drivers of both sides.
     fn pair(policy: TransportPolicy) -> [(Arc<Core>, Driver); 2] {
-        let config = Config::default().ring_bytes(4096).transport(policy);
+        let config = Config::default().ring_bytes(4096).inline_max(512).transport(policy);
         let name = format!("unix:@partywall-driver-{}-{policy:?}", std::process::id());
         let address: crate::Address = name.parse().unwrap();
         let mut listener =
