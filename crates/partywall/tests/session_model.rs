@@ -82,13 +82,16 @@ impl Direction {
 struct World {
     seed: u64,
     size_max: u64,
+    /// Where nothing goes another way when memory is exhausted, one who keeps messages while it waits for
+    /// the next would wait for itself.
+    lets_go: bool,
     /// The session is closed at some time in between.
     is_cut: bool,
     streams: Mutex<HashMap<u64, [Arc<Direction>; 2]>>,
 }
 
 /// What a run is made with.
-fn config(seed: u64, base: Config, is_wall: bool) -> (Config, u64) {
+fn config(seed: u64, base: Config, is_wall: bool) -> (Config, u64, bool) {
     let mut chance = Chance(seed);
     let policy = [BackPressure::Block, BackPressure::Error, BackPressure::Overflow]
         [chance.below(3) as usize];
@@ -119,7 +122,7 @@ fn config(seed: u64, base: Config, is_wall: bool) -> (Config, u64) {
             size_max = 128 << 10;
         }
     }
-    (config, size_max)
+    (config, size_max, policy != BackPressure::Overflow)
 }
 
 /// Sends one message in one of the ways; whether it went. `None` if the direction is over.
@@ -236,7 +239,16 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
                         break received;
                     }
                 }
-                _ => break stream.recv().await,
+                _ => {
+                    let received = stream.try_recv();
+                    if !matches!(received, Err(StreamRecvError::Empty)) {
+                        break received;
+                    }
+                    if world.lets_go {
+                        held.clear();
+                    }
+                    break stream.recv().await;
+                }
             }
         };
         match received {
@@ -341,10 +353,10 @@ async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionEr
 }
 
 async fn one_run(kind: Kind, seed: u64) {
-    let (config, size_max) = config(seed, kind.config(), kind.is_wall());
+    let (config, size_max, lets_go) = config(seed, kind.config(), kind.is_wall());
     let (client, server) = pair_with(kind, &config, &config).await;
     let is_cut = seed % 8 == 7;
-    let world = Arc::new(World { seed, size_max, is_cut, streams: Mutex::default() });
+    let world = Arc::new(World { seed, size_max, lets_go, is_cut, streams: Mutex::default() });
     let accepting = [
         tokio::spawn(accept_all(world.clone(), client.clone(), 0)),
         tokio::spawn(accept_all(world.clone(), server.clone(), 1)),

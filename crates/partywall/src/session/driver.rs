@@ -164,6 +164,9 @@ impl Driver {
         if !outbox.wants_room() {
             return Ok(Sleep::ForRecords);
         }
+        // Whoever wants room may not have called yet: the next turn must look all the same. Else a front
+        // that turns and arms would find room here, and nobody would ever be told of it.
+        self.is_called |= !cfg!(partywall_fault = "no_look_for_uncalled");
         Ok(if outbox.arm()? { Sleep::No } else { Sleep::ForBoth })
     }
 
@@ -250,5 +253,75 @@ impl Drop for Driver {
         }
         self.core.outbox().close();
         self.wire.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TransportPolicy;
+    use crate::connect::establish;
+    use crate::listen::Listener;
+    use partywall_layout::Kind;
+    use partywall_layout::hello::SERVICE_SESSION;
+    use partywall_layout::stream::{GoAwayBody, SESSION};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Wake};
+    use std::time::{Duration, Instant};
+    use zerocopy::IntoBytes;
+    use zerocopy::little_endian::U32;
+
+    #[derive(Default)]
+    struct Flag(AtomicBool);
+
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Cores and drivers of both sides.
+    fn pair(policy: TransportPolicy) -> [(Arc<Core>, Driver); 2] {
+        let config = Config::default().ring_bytes(4096).inline_max(512).transport(policy);
+        let name = format!("unix:@partywall-driver-{}-{policy:?}", std::process::id());
+        let address: crate::Address = name.parse().unwrap();
+        let mut listener =
+            Listener::bind_service(address.clone(), &config, SERVICE_SESSION).unwrap();
+        let theirs = config.clone();
+        let connecting =
+            std::thread::spawn(move || establish(&address, &theirs, SERVICE_SESSION).unwrap());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let accepted = listener.accept_until(Some(deadline)).unwrap();
+        let connected = connecting.join().unwrap();
+        [Driver::new(connected, &config), Driver::new(accepted, &config)]
+    }
+
+    /// Who waits for room lets the outbox go before it calls the driver. A driver that finds the room in
+    /// between must not turn for ever without telling.
+    #[test]
+    fn one_who_waits_for_room_is_woken_before_it_has_called() {
+        for policy in [TransportPolicy::Wall, TransportPolicy::Socket] {
+            let [(core, mut driver), (_their_core, mut theirs)] = pair(policy);
+            driver.register(Waker::noop());
+            assert_eq!(driver.turn(), Turn::Idle);
+            let body = GoAwayBody { code: U32::new(1), zero: U32::new(0) };
+            let mut outbox = core.outbox();
+            let unsent = loop {
+                if let Err(unsent) = outbox.control(Kind::GoAway, SESSION, body.as_bytes()) {
+                    break unsent;
+                }
+            };
+            assert!(matches!(unsent, Unsent::Full), "{unsent:?}");
+            let flag = Arc::new(Flag::default());
+            let waker = Waker::from(Arc::clone(&flag));
+            outbox.await_room(&mut None, &Context::from_waker(&waker));
+            core.leave_outbox(outbox);
+            while theirs.turn() == Turn::Busy {}
+            theirs.arm(false).unwrap();
+            assert_eq!(driver.turn(), Turn::Idle);
+            assert_eq!(driver.arm(false).unwrap(), Sleep::No);
+            assert_eq!(driver.turn(), Turn::Idle);
+            assert!(flag.0.load(Ordering::SeqCst), "{policy:?}");
+        }
     }
 }

@@ -253,11 +253,15 @@ impl SendHalf {
         }
         let (memory, progress) = (&mut outgoing.memory, &mut outgoing.progress);
         let number = self.stream.number;
-        let attempted = outbox.send(number, credit, |wire| attempt(wire, memory, progress));
+        let mut attempted = outbox.send(number, credit, |wire| attempt(wire, memory, progress));
         if credit.is_some() && attempted.is_err() {
             // What the other side may send must not wait for what we send.
             self.stream.lock().owes_credit = true;
             outbox.list(&self.stream);
+            if matches!(attempted, Err(Unsent::TooLarge(_))) {
+                // Nobody may try again: the credit goes alone, and no longer takes of what the message needs.
+                attempted = outbox.send(number, None, |wire| attempt(wire, memory, progress));
+            }
         }
         let must_wait = matches!(attempted, Err(Unsent::Full))
             && (outgoing.progress.started || core.policy != BackPressure::Error);
