@@ -21,8 +21,8 @@ use partywall_sys::process::{Process, open_descriptors};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+use support_session::Kind;
 use support_session::two::{PATIENCE, variable};
-use support_session::{Kind, run};
 
 const SESSIONS_MAX: u64 = 1000;
 const SILENCE: Duration = Duration::from_secs(5);
@@ -54,13 +54,21 @@ fn await_word() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
+/// Runs a future on a runtime whose spare threads end at once: they are not ours, and would wake to end
+/// while nothing is to happen. A parent that has had enough kills this process.
+fn hold(future: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).thread_keep_alive(Duration::from_millis(1));
+    runtime.enable_all().build().unwrap().block_on(future);
+}
+
 /// Sessions that have been used a little, then held until the parent has seen enough.
 #[test]
 fn acceptor() {
     let Some(address) = variable(ADDRESS) else { return };
     let config = Kind::from_name(&variable(KIND).unwrap()).config();
     let count: u64 = variable(SESSIONS).unwrap().parse().unwrap();
-    run("acceptor", 4 * PATIENCE, async {
+    hold(async {
         let mut listener = Listener::bind_with(address, &config).unwrap();
         tell("begun");
         await_word();
@@ -82,7 +90,7 @@ fn connector() {
     let Some(address) = variable(ADDRESS) else { return };
     let config = Kind::from_name(&variable(KIND).unwrap()).config();
     let count: u64 = variable(SESSIONS).unwrap().parse().unwrap();
-    run("connector", 4 * PATIENCE, async {
+    hold(async {
         // What a runtime needs for itself is there before the first session.
         tokio::task::yield_now().await;
         tell("begun");
