@@ -8,6 +8,7 @@ mod support_session;
 use partywall::{Closed, SessionError, StreamSendError, Wait};
 use support_session::two::PATIENCE;
 use support_session::{Kind, give_up_after, pair, run, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const KINDS: [Kind; 3] = [Kind::Wall, Kind::Isolated, Kind::Unix];
 
@@ -95,6 +96,25 @@ fn those_who_gave_up_waiting_do_not_keep_others_from_being_woken() {
             }
             let _stream = client.open(b"").await.unwrap();
             patient.await.unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn bytes_are_written_where_messages_must_be_short() {
+    run("short messages", PATIENCE, async {
+        for kind in KINDS {
+            let (client, server) = pair(kind, |config| config.message_max(5000)).await;
+            let mut writing = client.open(b"").await.unwrap().into_io();
+            let reading = tokio::spawn(async move {
+                let mut bytes = Vec::new();
+                let mut stream = server.accept().await.unwrap().into_io();
+                stream.read_to_end(&mut bytes).await.unwrap();
+                bytes
+            });
+            writing.write_all(&[3; 200_000]).await.unwrap();
+            writing.shutdown().await.unwrap();
+            assert!(reading.await.unwrap() == [3; 200_000]);
         }
     });
 }
