@@ -10,6 +10,10 @@
 //! One thread drives both sides, so that a finding can be repeated.
 #![forbid(unsafe_code)]
 
+mod session;
+
+pub use session::{SessionByHand, accept_session, connect_session};
+
 use partywall::{Channel, Config, Listener, TransportPolicy, TrustPolicy};
 use partywall_layout::hello::{
     FEATURE_SOCKET, FEATURE_WALL, HELLO_BYTES, Hello, OFFER_BELLS, OFFER_BYTES, Offer, READY_BYTES,

@@ -157,6 +157,8 @@ impl AsyncRead for ReadHalf {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        // A buffer may come with bytes of earlier reads: only what this one adds is no end.
+        let before = buffer.filled().len();
         while buffer.remaining() > 0 && !this.is_finished {
             if let Some(rest) = &mut this.rest {
                 let count = rest.remaining().min(buffer.remaining());
@@ -171,7 +173,7 @@ impl AsyncRead for ReadHalf {
                     break;
                 }
             }
-            let had = buffer.filled().len();
+            let had = buffer.filled().len() - before;
             match this.recv.poll_recv(context) {
                 Poll::Ready(Ok(message)) => this.rest = Some(message),
                 Poll::Ready(Err(StreamRecvError::Finished)) => this.is_finished = true,

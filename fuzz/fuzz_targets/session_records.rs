@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A neighbour that sends any records of streams behind an honest handshake over a socket, in either role:
+//! streams, messages, a violation, or the end (SPEC 11); never a panic, a hang, or growth.
+//!
+//! ```text
+//!  input:  role | steps
+//!  steps:  what | stream | length (2) | its bytes          what: a kind of record, or something our side does
+//! ```
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use partywall::blocking::{Session, Stream};
+use partywall::{Config, TransportPolicy, Wait};
+use partywall_fuzz::{BYTES_MAX, SessionByHand, accept_session, connect_session};
+use partywall_layout::Position;
+use partywall_layout::record::{Kind, WireHeader, word0};
+use partywall_layout::ring::footprint;
+use std::io::IoSlice;
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+/// What our side does takes no longer.
+const TIME_MAX: Duration = Duration::from_secs(10);
+const STREAMS_MAX: u32 = 8;
+const STEPS_MAX: usize = 200;
+
+struct World {
+    session: Session,
+    streams: Vec<Stream>,
+    hand: SessionByHand,
+    position: Position,
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((role, mut rest)) = input.split_first() else { return };
+    let config = partywall_fuzz::config()
+        .transport(TransportPolicy::Socket)
+        .wait(Wait::Park)
+        .stream_window(2000)
+        .streams_max(STREAMS_MAX);
+    let mut world = World::new(role & 1 == 0, &config);
+    for _ in 0..STEPS_MAX {
+        let [what, stream, low, high, after @ ..] = rest else { break };
+        let length = usize::from(u16::from_le_bytes([*low, *high])) % 1100;
+        let (bytes, after) = after.split_at(after.len().min(length));
+        world.step(*what, u32::from(*stream) % 20, length, bytes);
+        rest = after;
+    }
+    world.hand.socket.shutdown_write().ok();
+    // Everything was read, and nothing more comes: that is an end or a fault.
+    let end = world.session.closed(Some(Instant::now() + TIME_MAX));
+    assert!(end.is_ok(), "still waiting after the neighbour hung up");
+    world.take();
+});
+
+impl World {
+    fn new(is_acceptor: bool, config: &Config) -> Self {
+        let (session, hand) =
+            if is_acceptor { accept_session(config) } else { connect_session(config) };
+        Self { session, streams: Vec::new(), hand, position: Position(0) }
+    }
+
+    fn step(&mut self, what: u8, stream: u32, length: usize, bytes: &[u8]) {
+        match what % 32 {
+            24 => self.write(bytes),
+            25 => self.streams.extend(self.session.try_open(&bytes[..bytes.len().min(1008)])),
+            26 => self.take(),
+            27 => {
+                if let Some(stream) = self.streams.get_mut(stream as usize) {
+                    let _ = stream.try_send(bytes);
+                }
+            }
+            28 if (stream as usize) < self.streams.len() => {
+                drop(self.streams.swap_remove(stream as usize));
+            }
+            29 => self.session.go_away(stream),
+            30 => {
+                if let Some(stream) = self.streams.get_mut(stream as usize) {
+                    stream.reset(length as u32);
+                }
+            }
+            number => {
+                let kind = Kind::from_number(number).unwrap_or(Kind::Open);
+                self.record(kind, stream, bytes);
+            }
+        }
+    }
+
+    fn record(&mut self, kind: Kind, stream: u32, body: &[u8]) {
+        let header = WireHeader {
+            word0: U64::new(word0(self.position, kind)),
+            len: U32::new(body.len() as u32),
+            stream: U32::new(stream),
+        };
+        self.write(header.as_bytes());
+        self.write(body);
+        self.position = self.position.plus(footprint(body.len() as u64));
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // The honest side may have hung up.
+        let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
+    }
+
+    /// Accepts and receives all that is there.
+    fn take(&mut self) {
+        while let Ok(stream) = self.session.try_accept() {
+            self.streams.push(stream);
+        }
+        // Those that ended are let go: else the numbers used again would pile up with us, who keep them.
+        self.streams.retain_mut(|stream| {
+            loop {
+                match stream.try_recv() {
+                    Ok(message) => assert!(message.len() as u64 <= BYTES_MAX),
+                    Err(partywall::StreamRecvError::Empty) => return true,
+                    Err(_) => return false,
+                }
+            }
+        });
+        assert!(self.session.streams() <= 2 * STREAMS_MAX as usize + 100);
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A session over a socket whose other side is made by hand, in either role.
+//!
+//! The honest side has a thread of its own, so here a finding need not repeat at once.
+
+use crate::{address, hello, receive, send};
+use partywall::Config;
+use partywall::blocking::{Listener, Session, connect_with};
+use partywall_layout::NoWall;
+use partywall_layout::hello::{
+    FEATURE_SOCKET, HELLO_BYTES, OFFER_BYTES, Offer, READY_BYTES, Ready, SERVICE_SESSION,
+    TRANSPORT_SOCKET,
+};
+use partywall_sys::{PidFd, Socket};
+use std::cell::RefCell;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+/// Coming to terms takes no longer.
+const TIME_MAX: Duration = Duration::from_secs(30);
+/// What the neighbour bears of the honest side.
+const STREAM_WINDOW: u64 = 2000;
+const STREAMS_MAX: u32 = 8;
+
+/// A neighbour whose socket is in the fuzzer's hands.
+pub struct SessionByHand {
+    /// Where records go and come.
+    pub socket: Socket,
+}
+
+/// The honest side accepts; the neighbour opens odd numbers.
+#[must_use]
+pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
+    const NAME: &str = "session-accept";
+    thread_local! {
+        static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
+    }
+    LISTENER.with_borrow_mut(|listener| {
+        let listener = listener.get_or_insert_with(|| {
+            Listener::bind_with(address(NAME), config).expect("nobody else uses this name")
+        });
+        let socket = crate::reach(NAME);
+        come_to_terms(&socket);
+        let session = listener.accept_deadline(Instant::now() + TIME_MAX);
+        receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
+        (session.expect("an honest handshake"), SessionByHand { socket })
+    })
+}
+
+/// The honest side connects; the neighbour opens even numbers.
+#[must_use]
+pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
+    const NAME: &str = "session-connect";
+    thread_local! {
+        static LISTENER: partywall_sys::Listener = {
+            let address = address(NAME);
+            let name = address.strip_prefix("unix:@").expect("made so");
+            partywall_sys::Listener::listen_unix_abstract(name, 1).expect("nobody else has it")
+        };
+    }
+    std::thread::scope(|scope| {
+        let session = scope.spawn(|| connect_with(address(NAME), config));
+        let until = Instant::now() + TIME_MAX;
+        let socket = loop {
+            let accepted = LISTENER.with(partywall_sys::Listener::accept);
+            match accepted.expect("a listener accepts") {
+                Some(socket) => break socket,
+                None => std::thread::yield_now(),
+            }
+            assert!(Instant::now() < until, "nobody connects");
+        };
+        come_to_terms(&socket);
+        let session = session.join().expect("no panic").expect("an honest handshake");
+        receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
+        (session, SessionByHand { socket })
+    })
+}
+
+/// Says all that an honest neighbour says, none of which needs an answer first.
+fn come_to_terms(socket: &Socket) {
+    let mut own = hello(FEATURE_SOCKET);
+    own.service = U32::new(SERVICE_SESSION);
+    own.stream_window = U64::new(STREAM_WINDOW);
+    own.streams_max = U32::new(STREAMS_MAX);
+    let process = PidFd::of_self().expect("a pidfd");
+    send(socket, own.as_bytes(), &[process.as_fd()]);
+    let reason = NoWall::Policy.number();
+    send(socket, Offer::new(TRANSPORT_SOCKET, reason, 0, 0).as_bytes(), &[]);
+    send(socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);
+}
