@@ -166,6 +166,14 @@ fn look_for(budget: Duration, mut ready: impl FnMut() -> bool) -> bool {
     }
 }
 
+/// Waits that users ask for are no longer than this: later instants may not exist.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The instant after such a wait from now, or after a year.
+pub(crate) fn after(wait: Duration) -> Instant {
+    Instant::now() + wait.min(WAIT_MAX)
+}
+
 /// Whether whoever spins keeps the other from running: one CPU, or a quota that spinning eats.
 pub(crate) fn spinning_is_futile() -> bool {
     static FUTILE: OnceLock<bool> = OnceLock::new();
@@ -182,6 +190,12 @@ mod tests {
     fn spinner() -> Spinner {
         let max = Duration::from_micros(20);
         Spinner { budget: Budget { time: max, time_max: max, skip: 0, skipped: 0 } }
+    }
+
+    #[test]
+    fn a_wait_may_be_of_any_length() {
+        let year = after(WAIT_MAX);
+        assert!(after(Duration::MAX) >= year && after(Duration::ZERO) < year);
     }
 
     #[test]

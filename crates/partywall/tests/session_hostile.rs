@@ -14,7 +14,7 @@ use partywall::tokio::{Listener, Session, Stream};
 use partywall::{Config, Fault, SessionError, TransportPolicy};
 use partywall_layout::record::Kind;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{Holdings, Place, Random, Watchdog, alone};
 use tokio::runtime::Runtime;
 
@@ -348,6 +348,36 @@ fn rapid_reset_and_floods_take_bounded_memory() {
     let (before, after) = (before.unwrap(), Holdings::now());
     assert!(after.resident_bytes < before.resident_bytes + GROWTH_MAX, "{before:?} {after:?}");
     assert_eq!(after.descriptors, before.descriptors);
+}
+
+/// What was sent and never read is waited for a little, but not by those who have other things to do.
+#[test]
+fn one_who_ends_without_reading_holds_up_no_thread_of_the_runtime() {
+    let _alone = alone();
+    let _watchdog = Watchdog::new("lingering", Duration::from_secs(60));
+    let home = Home::new();
+    let met: Vec<_> = (0..4).map(|_| home.meet()).collect();
+    let mut foes = Vec::new();
+    for (mut foe, session) in met {
+        home.wait(async {
+            let mut stream = session.open(b"").await.unwrap();
+            while stream.try_send(&[1; 900 << 10]).is_ok() {}
+        });
+        foe.say(Kind::CloseWrite, 0, b"");
+        foes.push(foe);
+    }
+    // As many as there are threads would hold up everybody.
+    let slowest = home.wait(async {
+        let mut slowest = Duration::ZERO;
+        for _ in 0..50 {
+            let began = Instant::now();
+            tokio::spawn(tokio::time::sleep(Duration::from_millis(5))).await.unwrap();
+            slowest = slowest.max(began.elapsed());
+        }
+        slowest
+    });
+    assert!(slowest < Duration::from_millis(400), "{slowest:?}");
+    drop(foes);
 }
 
 #[test]

@@ -13,13 +13,14 @@ use crate::error::Fault;
 use crate::handshake::Established;
 use crate::session::{Driver, Handle, Next, Patience, Sleep, Turn};
 use crate::transport::waiting_failed;
+use crate::wait::after;
 use partywall_sys::Bell;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Starts a session's thread; the first handle.
 pub(super) fn start(established: Established, config: &Config) -> io::Result<Handle> {
@@ -89,7 +90,7 @@ impl Drive {
         if sleeping == Sleep::No {
             return Ok(());
         }
-        let deadline = period.map(|period| Instant::now() + period);
+        let deadline = period.map(after);
         let readable = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
         let mut descriptors = [
             readable(self.call.bell.as_fd()),

@@ -6,6 +6,7 @@ use super::header::{HEADER_BYTES, Header};
 use crate::error::{SendError, TrySendError};
 use crate::sender::Sender;
 use crate::shared::SharedSender;
+use crate::wait::after;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
@@ -136,7 +137,7 @@ impl LossySender {
     /// What becomes of it is counted; the return value may be ignored.
     pub fn log(&self, record: &[u8]) -> Fate {
         if let OnFull::Block(at_most) = self.core.config.on_full {
-            return self.log_deadline(record, Instant::now() + at_most);
+            return self.log_deadline(record, after(at_most));
         }
         let mut state = self.core.lock();
         if state.is_over {
@@ -369,6 +370,6 @@ fn entry_bytes(entry: &Entry) -> Vec<u8> {
 impl Drop for Core {
     fn drop(&mut self) {
         // What did not go by then is lost, and nobody is left to be told.
-        let _ = self.flush(Instant::now() + self.config.flush_on_drop);
+        let _ = self.flush(after(self.config.flush_on_drop));
     }
 }

@@ -17,7 +17,7 @@ use super::routing::Slot;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
-use crate::transport::{Found, RecvWire, Room, Unsent};
+use crate::transport::{Found, RecvWire, Room, Transport, Unsent};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::Waker;
@@ -192,6 +192,11 @@ impl Driver {
     /// The descriptor that becomes readable when room comes.
     pub(crate) fn room_descriptor(&self) -> BorrowedFd<'_> {
         self.room.descriptor()
+    }
+
+    /// Whether dropping it may take a while: on a socket, what was sent and not taken yet waits for room.
+    pub(crate) fn may_linger(&self) -> bool {
+        matches!(self.core.transport, Transport::Socket(_))
     }
 
     /// A system call failed that must not.

@@ -243,17 +243,26 @@ impl SendHalf {
         let core = &*self.core;
         core.check()?;
         let mut outbox = core.outbox();
+        // First, because it may be of this stream: newer credit, or its end.
+        let flushed = outbox.flush();
         let mut credit = None;
         if outgoing.charged.is_some() {
             // CREDIT and END are written under this lock: an older value may not follow a newer one, and behind
-            // END the number may be another stream's.
+            // END the number may be another stream's. From here on nothing else is owed.
             let mut state = self.stream.lock();
-            check_sending(&state)?;
-            credit = state.take_credit();
+            if let Err(error) = check_sending(&state) {
+                drop(state);
+                core.leave_outbox(outbox);
+                return Poll::Ready(Err(error));
+            }
+            if flushed.is_ok() {
+                credit = state.take_credit();
+            }
         }
         let (memory, progress) = (&mut outgoing.memory, &mut outgoing.progress);
         let number = self.stream.number;
-        let mut attempted = outbox.send(number, credit, |wire| attempt(wire, memory, progress));
+        let mut attempted = flushed
+            .and_then(|()| outbox.send(number, credit, |wire| attempt(wire, memory, progress)));
         if credit.is_some() && attempted.is_err() {
             // What the other side may send must not wait for what we send.
             self.stream.lock().owes_credit = true;

@@ -3,7 +3,7 @@
 //! with others cannot spin in place, it comes back after them.
 
 use crate::config::Config;
-use crate::wait::{Budget, Wait};
+use crate::wait::{Budget, Wait, after};
 use std::time::{Duration, Instant};
 
 /// When to look again at once, and when to sleep.
@@ -55,7 +55,7 @@ impl Patience {
                     }
                     None => {
                         if let Some(time) = self.budget.next() {
-                            self.until = Some(now + time);
+                            self.until = Some(after(time));
                             return Next::Look;
                         }
                     }
@@ -77,6 +77,14 @@ mod tests {
         assert_eq!(patience(Wait::Spin).idle(), Next::Look);
         let period = Duration::from_millis(3);
         assert_eq!(patience(Wait::Timed(period)).idle(), Next::SleepFor(period));
+    }
+
+    #[test]
+    fn a_budget_may_be_of_any_length() {
+        let mut patience = Patience::new(&Config::default().spin_budget(Duration::MAX));
+        for _ in 0..3 {
+            let _ = patience.idle();
+        }
     }
 
     #[test]

@@ -19,20 +19,28 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
+use tokio::task::spawn_blocking;
 use tokio::time::{Sleep as Timer, sleep};
 
 /// Starts a session's task; the first handle.
 pub(super) fn start(established: Established, config: &Config) -> io::Result<Handle> {
     let (core, driver) = Driver::new(established, config);
     let handle = Handle::new(core);
-    let drive = Drive {
+    let mut drive = Drive {
         records: watch(driver.records_descriptor())?,
         room: watch(driver.room_descriptor())?,
         patience: Patience::new(config),
         timer: None,
         driver,
     };
-    tokio::spawn(drive);
+    tokio::spawn(async move {
+        (&mut drive).await;
+        let Drive { driver, .. } = drive;
+        if driver.may_linger() {
+            // Whoever does not read would hold up a thread of the runtime until the end.
+            let _ = spawn_blocking(move || drop(driver)).await;
+        }
+    });
     Ok(handle)
 }
 

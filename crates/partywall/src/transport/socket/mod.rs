@@ -200,6 +200,28 @@ mod tests {
     use crate::error::Closed;
     use crate::peer::Trust;
     use crate::transport::{Progress, Unsent};
+    use partywall_layout::Kind;
+
+    #[test]
+    fn what_went_is_not_kept_while_the_socket_is_never_quite_empty() {
+        let (socket, other) = Socket::pair().unwrap();
+        let peer = Peer { credentials: None, trust: Trust::Isolated, label: "other".into() };
+        let guard = ForkGuard::current();
+        let (message_max, peer_message_max) = (64 << 20, 64 << 20);
+        let parts = Parts { socket, peer, process: None, guard, message_max, peer_message_max };
+        let (mut sender, _receiver) = assemble(parts, &Config::default()).unwrap();
+        let (mut bytes, mut said) = (vec![0; 16 << 10], 0);
+        while said < 64 << 20 {
+            match sender.control(Kind::Ping, 0, &[0; 16]) {
+                Ok(()) => said += 32,
+                // The other side reads, but never all.
+                Err(Unsent::Full) => assert!(other.read(&mut bytes, false).unwrap() > 0),
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        let kept = sender.stats().memory_bytes;
+        assert!(kept < 1 << 20, "{kept} bytes for what went long ago");
+    }
 
     #[test]
     fn nothing_follows_a_message_that_broke_off() {

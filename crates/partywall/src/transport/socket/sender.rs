@@ -241,11 +241,26 @@ impl SocketSender {
         while self.rest_sent < self.rest.len() {
             let bytes = IoSlice::new(&self.rest[self.rest_sent..]);
             let written = self.line.socket.write(&[bytes], true);
-            self.rest_sent += self.judge(written)?;
+            match self.judge(written) {
+                Ok(count) => self.rest_sent += count,
+                Err(unsent) => {
+                    self.forget_sent();
+                    return Err(unsent);
+                }
+            }
         }
         self.rest.clear();
         self.rest_sent = 0;
         Ok(())
+    }
+
+    /// What went of the rest goes from its memory, too, once it is the greater part: a socket that is never
+    /// quite empty would let it grow for ever.
+    fn forget_sent(&mut self) {
+        if self.rest_sent > self.rest.len() / 2 {
+            self.rest.drain(..self.rest_sent);
+            self.rest_sent = 0;
+        }
     }
 
     /// A socket needs no declaration.
