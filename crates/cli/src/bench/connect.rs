@@ -62,6 +62,7 @@ pub fn measure<L: Lane>(
         cpu_parent_ns: batch.cpu_ns,
         cpu_child_ns: batch.done.cpu_ns,
         session: Some(cost.worse(held.done.session.unwrap_or_default())),
+        memory: None,
         latency,
     })
 }
@@ -86,7 +87,9 @@ pub fn accept<D: Door>(cell: Cell, door: &mut D, control: &Control) -> Result<()
             let cost = Footprint::now()?.since(before, sessions);
             Ok(Done { session: Some(cost), ..Done::default() })
         }
-        Request::Open { .. } | Request::Close => bail!("connect only runs and holds"),
+        Request::Open { .. } | Request::Gather | Request::Close => {
+            bail!("connect only runs and holds")
+        }
     })
 }
 

@@ -44,6 +44,7 @@ pub fn measure<L: Lane>(
         cpu_parent_ns: batch.cpu_ns.saturating_sub(busy_cpu_ns),
         cpu_child_ns: batch.done.cpu_ns,
         session: None,
+        memory: None,
         latency,
     })
 }

@@ -41,6 +41,7 @@ pub fn measure(
         cpu_parent_ns: batch.cpu_ns,
         cpu_child_ns: batch.done.cpu_ns,
         session: None,
+        memory: None,
         latency: unpack(&batch.done.latency)?,
     })
 }

@@ -7,14 +7,14 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::cell::{Cell, Scenario};
 use super::control::{Child, Done, Request};
 use super::lane::{Setup, Transport, Work, dispatch};
 use super::measure::Round;
 use super::watchdog::Watchdog;
-use super::{connect, crowd, flood, idle, ping, rate, system};
+use super::{connect, crowd, flood, idle, parallel, ping, rate, system};
 
 /// The two processes, ready to measure.
 pub struct Pair {
@@ -40,7 +40,10 @@ impl Pair {
     /// Measures `cell` once, for about `duration`.
     pub fn measure(&mut self, cell: Cell, setup: &Setup, duration: Duration) -> Result<Round> {
         self.watchdog.arm(duration * DURATION_FACTOR + DURATION_ALLOWANCE);
-        let measured = dispatch(cell.transport, Part { cell, setup, duration, pair: self });
+        let measured = match cell.scenario {
+            Scenario::Parallel => parallel::measure(cell, setup, duration, self),
+            _ => dispatch(cell.transport, Part { cell, setup, duration, pair: self }),
+        };
         self.watchdog.disarm();
         measured
             .map_err(|error| match self.child.failure() {
@@ -57,12 +60,8 @@ impl Pair {
         body: impl FnOnce() -> Result<R>,
     ) -> Result<Batch<R>> {
         self.child.begin(request)?;
-        let cpu_before_ns = system::process_cpu_ns();
-        let start = Instant::now();
-        let value = body()?;
-        let elapsed_ns = nanoseconds(start.elapsed());
-        let cpu_ns = system::process_cpu_ns() - cpu_before_ns;
-        Ok(Batch { value, elapsed_ns, cpu_ns, done: self.child.finish()? })
+        let batch = alone(body)?;
+        Ok(Batch { done: self.child.finish()?, ..batch })
     }
 
     /// Finds how many operations take about `duration`, warming everything up on the way.
@@ -71,15 +70,25 @@ impl Pair {
     pub fn calibrate(
         &mut self,
         duration: Duration,
+        batch: impl FnMut(&mut Self, u64) -> Result<u64>,
+    ) -> Result<u64> {
+        self.calibrate_from(OPS_MIN, duration, batch)
+    }
+
+    /// The same, with batches of `ops_min` operations and more.
+    pub fn calibrate_from(
+        &mut self,
+        ops_min: u64,
+        duration: Duration,
         mut batch: impl FnMut(&mut Self, u64) -> Result<u64>,
     ) -> Result<u64> {
         let enough_ns = nanoseconds((duration / 10).min(CALIBRATION_MAX)).max(1);
-        let mut ops = OPS_MIN;
+        let mut ops = ops_min;
         loop {
             let elapsed_ns = batch(self, ops)?.max(1);
             if elapsed_ns >= enough_ns || ops >= OPS_MAX {
                 let wanted = u128::from(ops) * duration.as_nanos() / u128::from(elapsed_ns);
-                return Ok(u64::try_from(wanted).unwrap_or(OPS_MAX).clamp(OPS_MIN, OPS_MAX));
+                return Ok(u64::try_from(wanted).unwrap_or(OPS_MAX).clamp(ops_min, OPS_MAX));
             }
             ops *= 4;
         }
@@ -108,10 +117,21 @@ impl Work for Part<'_> {
             Scenario::Crowd => crowd::measure(cell, connect, duration, pair),
             Scenario::Connect => connect::measure(cell, connect, duration, pair),
             Scenario::Idle => idle::measure(cell, connect, duration, pair),
+            Scenario::Parallel => bail!("parallel has lanes of its own"),
         }?;
         pair.child.close()?;
         Ok(round)
     }
+}
+
+/// Runs `body` without a counterpart in the child.
+pub fn alone<R>(body: impl FnOnce() -> Result<R>) -> Result<Batch<R>> {
+    let cpu_before_ns = system::process_cpu_ns();
+    let start = Instant::now();
+    let value = body()?;
+    let elapsed_ns = nanoseconds(start.elapsed());
+    let cpu_ns = system::process_cpu_ns() - cpu_before_ns;
+    Ok(Batch { value, elapsed_ns, cpu_ns, done: Done::default() })
 }
 
 /// A duration in nanoseconds; 584 years at most.
@@ -126,6 +146,6 @@ const DURATION_ALLOWANCE: Duration = Duration::from_secs(20);
 /// Warming up takes no longer than this for the batch that ends it.
 const CALIBRATION_MAX: Duration = Duration::from_millis(20);
 
-/// Operations of the smallest and the largest batch.
+/// Operations of the smallest batch, unless told otherwise, and of the largest.
 const OPS_MIN: u64 = 8;
 const OPS_MAX: u64 = 1 << 28;
