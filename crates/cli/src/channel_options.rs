@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use partywall::{Config, TransportPolicy, Wait};
 
+use crate::advice::InFlags;
 use crate::quantity::{parse_mode, parse_size, parse_time, parse_wait};
 
 /// How a channel is to be set up.
@@ -68,6 +69,6 @@ impl ListenOptions {
         config
             .socket_mode(self.mode)
             .allow_remote(self.allow_remote)
-            .on_refused(|error| eprintln!("partywall: refused: {error}"))
+            .on_refused(|error| eprintln!("partywall: refused: {}", error.in_flags()))
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use partywall::{Address, Channel, Config, ConnectError};
 
+use crate::advice::InFlags;
 use crate::channel_options::ChannelOptions;
 use crate::exit::{EXIT_CODES, Exit};
 use crate::pipe::{self, PipeOptions};
@@ -35,7 +36,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match connect_patiently(&arguments.address, &arguments.channel.config(), arguments.retry) {
         Ok(channel) => pipe::run(channel, &arguments.pipe),
         Err(error) => {
-            eprintln!("partywall: {error}");
+            eprintln!("partywall: {}", error.in_flags());
             Ok(Exit::from(&error).into())
         }
     }

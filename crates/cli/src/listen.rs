@@ -4,13 +4,16 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use partywall::{AcceptError, Address, Channel, Listener};
+use partywall_sys::poll::{self, PollFd, PollFlags};
 
+use crate::advice::InFlags;
 use crate::channel_options::{ChannelOptions, ListenOptions};
 use crate::exit::{EXIT_CODES, Exit};
 use crate::pipe::{self, PipeOptions};
 use crate::quantity::parse_time;
+use crate::signals::Caught;
 
 /// Wait for one connection, then join it to stdin and stdout
 #[derive(Clone, Debug, clap::Args)]
@@ -36,7 +39,13 @@ pub struct Arguments {
 /// Listens, accepts one connection, and passes bytes until both directions have ended.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.pipe.check(&arguments.channel)?;
-    let channel = match accept(arguments) {
+    let caught = Caught::catch().context("signals cannot be caught")?;
+    let accepted = accept(arguments, &caught);
+    // The listener is gone, and its socket file: from here on signals may end us at once.
+    if let Some(code) = caught.let_go() {
+        return Ok(code);
+    }
+    let channel = match accepted {
         Ok(channel) => channel,
         Err(reason) => {
             eprintln!("partywall: {reason}");
@@ -50,21 +59,29 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// The first connection. The address is free again as soon as it is there.
-fn accept(arguments: &Arguments) -> Result<Channel, String> {
+fn accept(arguments: &Arguments, caught: &Caught) -> Result<Channel, String> {
     let config = arguments.listen.apply(arguments.channel.config());
     let mut listener =
-        Listener::bind_with(&arguments.address, &config).map_err(|error| error.to_string())?;
+        Listener::bind_with(&arguments.address, &config).map_err(|error| error.in_flags())?;
     if !arguments.quiet {
         eprintln!("listening on {}", listener.local_address());
     }
-    let accepted = match arguments.timeout {
-        Some(timeout) => listener.accept_deadline(Instant::now() + timeout),
-        None => listener.accept(),
-    };
-    accepted.map_err(|error| match error {
-        AcceptError::TimedOut => format!("nobody connected to {} in time", arguments.address),
-        other => other.to_string(),
-    })
+    let deadline = arguments.timeout.map(|timeout| Instant::now() + timeout);
+    loop {
+        match listener.try_accept() {
+            Err(AcceptError::TimedOut) => {}
+            other => return other.map_err(|error| error.to_string()),
+        }
+        let [interrupt, terminate] = caught.descriptors();
+        let mut events = [PollFd::new(&listener, PollFlags::IN), interrupt, terminate];
+        let ready = poll::wait(&mut events, deadline).map_err(|error| error.to_string())?;
+        if ready == 0 {
+            return Err(format!("nobody connected to {} in time", arguments.address));
+        }
+        if events[1..].iter().any(|signal| !signal.revents().is_empty()) {
+            return Err("interrupted".to_owned());
+        }
+    }
 }
 
 const EXAMPLES: &str = "\

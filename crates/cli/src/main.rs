@@ -2,15 +2,17 @@
 //! The `partywall` command: a thin dispatcher, one file (or folder) per command.
 //!
 //! ```text
-//!   listen connect   pipe.rs, pipe_summary.rs          channel_options.rs   what they have in common
+//!   listen connect   pipe.rs pipe_input.rs …_summary.rs channel_options.rs   what they have in common
 //!   echo             echo/                             exit.rs              how commands end
 //!   doctor           doctor/                           quantity.rs          64k, 5s, 0600
+//!                                                      advice.rs signals.rs errors, with our flags; Ctrl-C
 //!   bench            bench/                            manual.rs            completions, man pages
 //!   proxy            proxy/
 //! ```
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
+mod advice;
 mod bench;
 mod channel_options;
 mod connect;
@@ -20,9 +22,11 @@ mod exit;
 mod listen;
 mod manual;
 mod pipe;
+mod pipe_input;
 mod pipe_summary;
 mod proxy;
 mod quantity;
+mod signals;
 
 use std::process::ExitCode;
 

@@ -9,13 +9,11 @@
 //! ```
 //! The end of stdin closes our sending direction only; the end of what we receive leaves our stdin
 //! open. A direction that breaks ends the program at once, without closing the other in order, so that
-//! the neighbour does not take a part for the whole.
-//!
-//! What it does *not* do: notice that the neighbour is gone while it waits for stdin after the
-//! neighbour has closed its own direction. Like any pipe, it learns of it when it next writes.
+//! the neighbour does not take a part for the whole. So does the neighbour's death, whether we wait for
+//! stdin, for room or for messages (pipe_input.rs).
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
@@ -28,8 +26,10 @@ use anyhow::{Context, Result, ensure};
 use partywall::{Channel, Receiver, ReceiverStats, SendError, Sender, SenderStats};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
+use crate::advice::InFlags;
 use crate::channel_options::ChannelOptions;
 use crate::exit::Exit;
+use crate::pipe_input::{Input, Next};
 use crate::pipe_summary::Summary;
 use crate::quantity::parse_size;
 
@@ -102,6 +102,7 @@ struct Broken {
 impl Joined {
     fn start(channel: Channel, block: usize) -> Result<Self> {
         let input = unbuffered(io::stdin()).context("stdin cannot be used")?;
+        let input = Input::new(input, channel.peer());
         let output = unbuffered(io::stdout()).context("stdout cannot be used")?;
         let (sender, receiver) = channel.split();
         let counters = Arc::new(Counters::default());
@@ -147,7 +148,7 @@ impl Joined {
 /// Sends all of `input`, each read as one message, and closes the direction.
 fn send_all(
     mut sender: Sender,
-    mut input: File,
+    mut input: Input,
     block: usize,
     counted: &Mutex<SenderStats>,
 ) -> Result<(), Broken> {
@@ -161,16 +162,17 @@ fn send_all(
 
 fn send_blocks(
     sender: &mut Sender,
-    input: &mut File,
+    input: &mut Input,
     block: usize,
     counted: &Mutex<SenderStats>,
 ) -> Result<(), Broken> {
     loop {
+        if input.wait().map_err(|error| not_read(&error))? == Next::Dead {
+            let reason = "the other side died or left while stdin was still open".to_owned();
+            return Err(Broken { exit: Exit::PeerDied, reason });
+        }
         let mut message = sender.reserve(block).map_err(|error| not_sent(&error))?;
-        let count = read(input, &mut message).map_err(|error| Broken {
-            exit: Exit::Failure,
-            reason: format!("reading stdin failed: {error}"),
-        })?;
+        let count = input.read(&mut message).map_err(|error| not_read(&error))?;
         if count == 0 {
             return Ok(());
         }
@@ -188,10 +190,14 @@ fn send_blocks(
     }
 }
 
+fn not_read(error: &io::Error) -> Broken {
+    Broken { exit: Exit::Failure, reason: format!("reading stdin failed: {error}") }
+}
+
 fn not_sent(error: &SendError) -> Broken {
     let reason = match error {
         SendError::Closed(_) => "the other side takes no more: it died or left".to_owned(),
-        other => format!("sending failed: {other}"),
+        other => format!("sending failed: {}", other.in_flags()),
     };
     Broken { exit: error.into(), reason }
 }
@@ -222,19 +228,6 @@ fn receive_one(receiver: &mut Receiver, output: &mut File) -> Result<bool, Broke
             Exit::Done => Ok(false),
             exit => Err(Broken { exit, reason: error.to_string() }),
         },
-    }
-}
-
-/// Reads once; waits even if the descriptor does not.
-fn read(input: &mut File, into: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match input.read(into) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                poll::wait(&mut [PollFd::new(input, PollFlags::IN)], None)?;
-            }
-            other => return other,
-        }
     }
 }
 

@@ -2,7 +2,8 @@
 //! Sizes, times, permissions and waiting as people write them, and numbers as people read them.
 //!
 //! ```text
-//!   64k 8m 1g      binary multiples          250ms 5s 2min       0600
+//!   64k 8m 1g      sizes: binary multiples   250ms 5s 2min       0600
+//!   10k 1m         counts: decimal ones
 //!   spin adaptive park timed:1ms             4.31 GiB  1.29 ms  2.10 GB/s
 //! ```
 
@@ -12,23 +13,46 @@ use partywall::Wait;
 
 /// A size such as 64k, 8m or 1g: binary multiples, at least 1.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let lower = text.trim().to_ascii_lowercase();
-    let split = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
-    let (digits, unit) = lower.split_at(split);
-    let shift = match unit.trim() {
+    let (number, unit) =
+        split_unit(text).ok_or_else(|| format!("{text:?} is no size; write 64k, 8m or 1g"))?;
+    let shift = match &*unit {
         "" | "b" => 0,
         "k" | "kib" => 10,
         "m" | "mib" => 20,
         "g" | "gib" => 30,
         other => return Err(format!("unknown unit {other:?}; use k, m or g, as in 64k")),
     };
-    let number: u64 =
-        digits.parse().map_err(|_| format!("{text:?} is no size; write 64k, 8m or 1g"))?;
     match number.checked_mul(1 << shift) {
         Some(0) => Err("a size is at least 1".to_owned()),
         Some(size) if size <= SIZE_MAX => Ok(size),
         _ => Err(format!("{text} is too large")),
     }
+}
+
+/// How many: 500, 10k or 1m, at least 1. Decimal multiples, as rates are printed: 10k are 10,000.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    let (number, unit) =
+        split_unit(text).ok_or_else(|| format!("{text:?} is no count; write 500, 10k or 1m"))?;
+    let factor: u64 = match &*unit {
+        "" => 1,
+        "k" => 1_000,
+        "m" => 1_000_000,
+        "g" => 1_000_000_000,
+        other => return Err(format!("unknown unit {other:?}; use k, m or g, as in 10k")),
+    };
+    match number.checked_mul(factor) {
+        Some(0) => Err("a count is at least 1".to_owned()),
+        Some(count) => Ok(count),
+        None => Err(format!("{text} is too large")),
+    }
+}
+
+/// A whole number, and the unit behind it in small letters.
+fn split_unit(text: &str) -> Option<(u64, String)> {
+    let lower = text.trim().to_ascii_lowercase();
+    let split = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
+    let (digits, unit) = lower.split_at(split);
+    Some((digits.parse().ok()?, unit.trim().to_owned()))
 }
 
 /// A time such as 250ms, 5s or 2min.
@@ -132,6 +156,8 @@ mod tests {
         assert_eq!(parse_size("64k"), Ok(64 << 10));
         assert_eq!(parse_size("8 MiB"), Ok(8 << 20));
         assert_eq!(parse_size("7"), Ok(7));
+        assert_eq!(parse_count("1k"), Ok(1000));
+        assert_eq!(parse_count("2 M"), Ok(2_000_000));
         assert_eq!(parse_time("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(parse_time("2min"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_mode("0660"), Ok(0o660));
@@ -143,6 +169,9 @@ mod tests {
     fn nonsense_is_refused_with_a_hint() {
         for bad in ["", "k", "0", "-1", "5q", "99999999999999999999", "9999999g"] {
             assert!(parse_size(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "k", "0", "0k", "-1", "1.5k", "5kib", "99999999999g"] {
+            assert!(parse_count(bad).is_err(), "{bad}");
         }
         for bad in ["", "0s", "-1s", "5 weeks", "25h"] {
             assert!(parse_time(bad).is_err(), "{bad}");

@@ -132,6 +132,25 @@ fn a_foreign_line_client_is_served() {
 }
 
 #[test]
+fn counts_are_written_with_k_and_m_and_are_not_zero() {
+    let serving = Serving::start(&["tcp:127.0.0.1:0"], &["--count", "2k"]);
+    let said = ask(&serving.addresses, &["--count", "1k"]);
+    assert!(said.contains("sent        1000 messages"), "{said}");
+    let said = ask(&serving.addresses, &["-n", "1000"]);
+    assert!(said.contains("sent        1000 messages"), "{said}");
+    assert!(serving.verdict().contains("echoed 2000 messages"));
+
+    for side in [["run", "--connect"], ["serve", "--listen"]] {
+        for (count, says) in [("0", "at least 1"), ("k", "10k"), ("5q", "use k, m or g")] {
+            let output = run(&["echo", side[0], side[1], "unix:/x", "-n", count]);
+            let errors = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{side:?} {count}: {errors}");
+            assert!(errors.contains(says), "{side:?} {count}: {errors}");
+        }
+    }
+}
+
+#[test]
 fn it_ends_when_its_time_is_over() {
     let serving = Serving::start(&["tcp:127.0.0.1:0"], &["--for", "50ms"]);
     assert!(serving.verdict().contains("echoed 0 messages"));

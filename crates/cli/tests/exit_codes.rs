@@ -65,6 +65,19 @@ fn wrong_usage_is_1() {
 }
 
 #[test]
+fn a_report_that_cannot_be_written_is_1_before_anything_is_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "kept").unwrap();
+    // Of ten minutes a round, the test would not see the end.
+    let long = ["bench", "ping", "--duration", "600s", "--out"];
+    for out in [file.clone(), file.join("within")] {
+        ends(&[&long[..], &[out.to_str().unwrap()]].concat(), FAILURE, out.to_str().unwrap());
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+}
+
+#[test]
 fn a_stdin_that_cannot_be_read_is_1_and_the_other_side_learns_that_something_is_missing() {
     let directory = tempfile::tempdir().unwrap();
     let mut listen = Listening::start(&[&address(directory.path())], Stdio::null());
@@ -84,10 +97,13 @@ fn nobody_to_listen_to_or_to_reach_is_3() {
     ends(&["connect", "tcp:127.0.0.1:1"], NO_CONNECTION, "nobody listens");
     ends(&["connect", "unix:@partywall-nobody", "--retry", "50ms"], NO_CONNECTION, "nobody");
     ends(&["listen", &format!("unix:{path}/no/such/dir")], NO_CONNECTION, "directory");
-    ends(&["listen", "tcp:0.0.0.0:0"], NO_CONNECTION, "loopback");
+    ends(&["listen", "tcp:0.0.0.0:0"], NO_CONNECTION, "--allow-remote");
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
     ends(&["listen", &format!("unix:{}", file.display())], NO_CONNECTION, "not a socket");
+    ends(&["connect", &format!("unix:{}", file.display())], NO_CONNECTION, "is a regular file");
+    let retried = ["connect", &format!("unix:{path}"), "--retry", "2min"];
+    ends(&retried, NO_CONNECTION, "is a directory, not a socket");
     let _taken = Listening::start(&[&address(directory.path())], Stdio::null());
     ends(&["listen", &address(directory.path())], NO_CONNECTION, "in use");
     let late = format!("unix:{path}/late");
@@ -112,7 +128,24 @@ fn a_listener_that_does_not_speak_partywall_is_3() {
 #[test]
 fn without_shared_memory_asked_for_wall_is_3() {
     let listen = Listening::start(&["tcp:127.0.0.1:0"], Stdio::null());
-    ends(&["connect", &listen.address, "--transport", "wall"], NO_CONNECTION, "TCP");
+    ends(&["connect", &listen.address, "--transport", "wall"], NO_CONNECTION, "--transport auto");
+}
+
+#[test]
+fn advice_names_flags_of_the_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = address(directory.path());
+    let silent = UnixListener::bind(directory.path().join("exit.sock")).unwrap();
+    let impatient = ["connect", &address, "--handshake-timeout", "50ms"];
+    ends(&impatient, NO_CONNECTION, "--handshake-timeout");
+    drop(silent);
+    // Both ways of a message that is too long: for ourselves, and for the other side.
+    for (ours, theirs, says) in [("64k", "64m", "this side"), ("64m", "64k", "the other side")] {
+        let mut listen = Listening::start(&[&address, "--memory", theirs], Stdio::null());
+        let ask = ["echo", "run", "--connect", &listen.address, "--size", "1m", "--memory", ours];
+        ends(&ask, FAILURE, &format!("raise --memory on {says}"));
+        assert_eq!(listen.process.code(), 0, "{says}");
+    }
 }
 
 #[test]

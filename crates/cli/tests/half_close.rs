@@ -3,10 +3,11 @@
 
 mod program;
 
+use std::fs;
 use std::io::{Read, Write};
 use std::process::Stdio;
 
-use program::{Listening, Running, partywall};
+use program::{Listening, Running, partywall, text, wait_until};
 
 /// Address and options of each wire.
 const WIRES: [(&str, &str); 3] = [("unix", "wall"), ("unix", "socket"), ("tcp", "auto")];
@@ -83,5 +84,34 @@ fn a_conversation_goes_line_by_line() {
         }
         drop((there, back));
         assert_eq!((listen.process.code(), connect.code()), (0, 0), "{name}");
+    });
+}
+
+/// Whether the thread that receives and writes to stdout has ended: it has received the end.
+fn has_heard_the_end(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process of ours");
+    let names = tasks.flatten().map(|task| fs::read_to_string(task.path().join("comm")));
+    names.flatten().all(|name| name.trim_end() != "stdout")
+}
+
+#[test]
+fn a_death_after_the_other_side_has_closed_is_noticed_while_stdin_is_silent() {
+    each(|name, mut listen, mut connect| {
+        if name == "auto" {
+            return; // TCP tells only those who write
+        }
+        let (mut there, mut here) = (connect.0.stdin.take().unwrap(), listen.stdout());
+        let mut byte = [0];
+        there.write_all(b"?").unwrap();
+        here.read_exact(&mut byte).unwrap();
+        drop(listen.process.0.stdin.take());
+        let pid = connect.0.id();
+        wait_until("the end is heard", || has_heard_the_end(pid));
+        listen.process.0.kill().unwrap();
+        let output = connect.finish();
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{name}: {errors}");
+        assert!(errors.contains("the other side died"), "{name}: {errors}");
+        drop(there); // open until here
     });
 }

@@ -179,8 +179,8 @@ impl Config {
         self
     }
 
-    /// How many connections a listener sets up at a time; further ones wait in the backlog.
-    /// Default: 64.
+    /// How many connections a listener sets up at a time; further ones wait in the backlog, and take the
+    /// place of one that has said nothing for 100 ms. Default: 64.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;

@@ -4,6 +4,10 @@
 //! Expected states (`Full`, `Empty`, `Closed`, `TimedOut`) are variants of their own; everything else
 //! is a [`Fault`], which says what happened, to whom, and what to do. [`code`](Fault::code) numbers
 //! are stable: other languages and logs may rely on them.
+//!
+//! The advice is in `Display`. `Debug` is derived and shows the fields, as tests and debuggers want it: a
+//! `main` that returns one of these prints that. Making `Debug` print the advice lost, because it hides
+//! in an `assert!` what the value is; the guide shows how to print errors instead.
 
 use crate::address::AddressError;
 use partywall_layout::{NoWall, Refusal, Violation};

@@ -24,3 +24,17 @@ struct Errors;
 struct CommandLine;
 #[doc = include_str!("../../../docs/guide/src/measuring.md")]
 struct Measuring;
+#[cfg(feature = "tokio")]
+#[doc = include_str!("../../../docs/guide/src/streams.md")]
+struct Streams;
+#[cfg(feature = "tokio")]
+#[doc = include_str!("../../../docs/guide/src/backpressure.md")]
+struct BackPressure;
+#[cfg(all(feature = "serde", feature = "zerocopy"))]
+#[doc = include_str!("../../../docs/guide/src/typed.md")]
+struct Typed;
+#[cfg(feature = "tokio")]
+#[doc = include_str!("../../../docs/guide/src/calls.md")]
+struct Calls;
+#[doc = include_str!("../../../docs/guide/src/agents.md")]
+struct Agents;

@@ -32,6 +32,8 @@
 //!  sender.rs shared.rs       sending: one thread, any   wait.rs    spin, adapt, park, look at intervals
 //!  receiver.rs message.rs    receiving                  half.rs    our memory, and the neighbour's
 //!  transport/wall/           shared memory              transport/socket/  the same records on a socket
+//!  typed/                    values as messages         lossy/     records that may be lost
+//!  session/ tokio/           many streams               calls/     requests and answers over one
 //! ```
 //!
 //! The crate starts no thread, installs no signal handler, and contains no `unsafe`.
@@ -44,6 +46,8 @@ compile_error!("Partywall maps memory by 64-bit offsets: 32-bit machines are not
 
 mod address;
 pub mod blocking;
+#[cfg(feature = "tokio")]
+mod calls;
 mod channel;
 mod config;
 mod connect;
@@ -53,6 +57,7 @@ mod guide;
 mod half;
 mod handshake;
 mod listen;
+pub mod lossy;
 mod message;
 mod peer;
 mod receiver;
@@ -63,6 +68,8 @@ mod stats;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod transport;
+#[cfg(any(feature = "serde", feature = "zerocopy"))]
+mod typed;
 mod wait;
 
 pub use address::{Address, AddressError};
@@ -86,4 +93,8 @@ pub use session::{
 pub use shared::SharedSender;
 pub use stats::{ReceiverStats, SenderStats};
 pub use transport::Transport;
+#[cfg(feature = "serde")]
+pub use typed::{DecodeError, EncodeError, RecvValueError, SendValueError};
+#[cfg(feature = "zerocopy")]
+pub use typed::{NotPlain, Plain, RecvPlainError};
 pub use wait::Wait;

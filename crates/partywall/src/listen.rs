@@ -2,13 +2,14 @@
 //! Being found, and letting connections in.
 //!
 //! ```text
-//!   epoll set ◀── listening socket ─▶ new Pending        (none while handshakes_max are under way)
+//!   epoll set ◀── listening socket ─▶ new Pending        (at handshakes_max: in the place of a silent one)
 //!             ◀── each Pending      ─▶ progress ─▶ ready │ refused
 //!             ◀── timer             ─▶ those whose time is up are refused
 //! ```
 //!
 //! All handshakes are driven by whoever calls `accept`: there is no thread, and a peer that stalls
-//! keeps nobody waiting.
+//! keeps nobody waiting. Nor do many that connect and say nothing: while all places are taken and somebody
+//! waits, the oldest of them goes (SPEC 2.7). Whoever has sent a byte keeps its place until its deadline.
 
 use crate::address::{Address, AddressError};
 use crate::channel::Channel;
@@ -25,7 +26,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const LISTENING: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
@@ -69,10 +70,15 @@ pub struct Listener {
     events: Vec<Ready>,
 }
 
-/// A handshake and the time by which it must be done.
+/// So long anybody may take to say the first word, however many wait: a busy machine is no silence.
+const SILENCE_MIN: Duration = Duration::from_millis(100);
+
+/// A handshake, the time by which it must be done, and the time from which on its place can be given away
+/// if nothing was heard.
 struct Underway {
     pending: Pending,
     deadline: Instant,
+    spared_until: Instant,
 }
 
 impl Listener {
@@ -208,7 +214,6 @@ impl Listener {
             if let Some(established) = self.ready.pop_front() {
                 return Ok(established);
             }
-            self.set_timer().map_err(AcceptError::Wait)?;
             let mut events = std::mem::take(&mut self.events);
             let waited = self.set.wait(&mut events, deadline);
             let served = waited.map_err(AcceptError::Wait).and_then(|_| self.serve(&events));
@@ -234,16 +239,21 @@ impl Listener {
         }
         self.expire().map_err(AcceptError::Wait)?;
         self.pause_or_resume().map_err(AcceptError::Wait)?;
+        self.set_timer().map_err(AcceptError::Wait)?;
         result
     }
 
     /// Takes new connections, as many as may be under way, but not without end where each fails at once.
     fn admit(&mut self) -> Result<(), AcceptError> {
         for _ in 0..ADMITTED_MAX {
-            if self.under_way >= self.config.handshakes_max {
+            let silent = if self.is_full() { self.oldest_silent() } else { None };
+            if self.is_full() && silent.is_none() {
                 break;
             }
             let Some(socket) = self.socket.accept()? else { break };
+            if self.is_full() {
+                silent.into_iter().for_each(|index| self.give_up(index, "others were waiting"));
+            }
             let deadline = deadline_after(self.config.handshake_timeout);
             let begun = Pending::begin(socket, &self.config, self.geometry, true, self.service);
             let pending = match begun {
@@ -259,7 +269,8 @@ impl Listener {
             });
             let added = self.set.add(&pending, EventFlags::IN | EventFlags::RDHUP, index as u64);
             added.map_err(AcceptError::Wait)?;
-            self.pending[index] = Some(Underway { pending, deadline });
+            let spared_until = Instant::now() + SILENCE_MIN;
+            self.pending[index] = Some(Underway { pending, deadline, spared_until });
             self.under_way += 1;
             // What a fast peer sent is there already.
             self.drive(index);
@@ -301,23 +312,61 @@ impl Listener {
         for index in 0..self.pending.len() {
             let Some(Some(underway)) = self.pending.get(index) else { continue };
             if underway.deadline <= now {
-                let error = underway.pending.timed_out();
-                underway.pending.reject(Refusal::Busy, "the handshake took too long");
-                self.finish(index);
-                self.tell(&error);
+                self.give_up(index, "the handshake took too long");
             }
         }
         Ok(())
     }
 
-    fn set_timer(&self) -> std::io::Result<()> {
-        let earliest = self.pending.iter().flatten().map(|underway| underway.deadline).min();
-        self.timer.set(earliest)
+    /// Refuses one that came to nothing in its time.
+    fn give_up(&mut self, index: usize, text: &str) {
+        let Some(Some(underway)) = self.pending.get(index) else { return };
+        let error = underway.pending.timed_out();
+        underway.pending.reject(Refusal::Busy, text);
+        self.finish(index);
+        self.tell(&error);
     }
 
-    /// While as many handshakes are under way as may be, new connections wait in the backlog.
+    /// The handshake that has been without a word for longest, if that is long enough.
+    fn oldest_silent(&mut self) -> Option<usize> {
+        let now = Instant::now();
+        loop {
+            let (spared_until, index) = self.silent().min()?;
+            if spared_until > now {
+                return None;
+            }
+            // What it has said in the meantime is heard first.
+            self.drive(index);
+            if self.silent().any(|(_, other)| other == index) {
+                return Some(index);
+            }
+        }
+    }
+
+    /// Those from which not a byte was heard, and until when each is spared.
+    fn silent(&self) -> impl Iterator<Item = (Instant, usize)> {
+        let under_way = self.pending.iter().enumerate();
+        under_way.filter_map(|(index, underway)| {
+            let underway = underway.as_ref().filter(|underway| underway.pending.is_untouched())?;
+            Some((underway.spared_until, index))
+        })
+    }
+
+    const fn is_full(&self) -> bool {
+        self.under_way >= self.config.handshakes_max
+    }
+
+    fn set_timer(&self) -> std::io::Result<()> {
+        let deadlines = self.pending.iter().flatten().map(|underway| underway.deadline);
+        let next_place = if self.is_paused { self.silent().min() } else { None };
+        self.timer.set(deadlines.chain(next_place.map(|(spared_until, _)| spared_until)).min())
+    }
+
+    /// While as many handshakes are under way as may be, and none can be given up, new connections wait
+    /// in the backlog.
     fn pause_or_resume(&mut self) -> std::io::Result<()> {
-        let must_pause = self.under_way >= self.config.handshakes_max;
+        let now = Instant::now();
+        let must_pause = self.is_full() && self.silent().all(|(until, _)| until > now);
         if must_pause != self.is_paused {
             let interest = if must_pause { EventFlags::empty() } else { EventFlags::IN };
             self.set.modify(&self.socket, interest, LISTENING)?;

@@ -76,6 +76,12 @@ impl Message {
         matches!(self.kept, Kept::View(_))
     }
 
+    /// Whether the bytes keep their address when the value moves.
+    #[cfg(feature = "zerocopy")]
+    pub(crate) const fn stays_where_it_is(&self) -> bool {
+        !matches!(self.kept, Kept::Short { .. })
+    }
+
     /// The bytes as a vector of our own; copies unless they are on our heap already.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {

@@ -7,14 +7,15 @@
 mod support;
 
 use partywall::{
-    AcceptError, Admission, Config, ConnectError, HandshakeError, NoWall, SendError, Transport,
-    TransportPolicy,
+    AcceptError, Admission, Config, ConnectError, HandshakeError, NoWall, Refusal, SendError,
+    Transport, TransportPolicy,
 };
 use partywall_layout::Geometry;
 use partywall_layout::hello::{
-    FEATURE_SOCKET, FEATURE_WALL, Hello, OFFER_BELLS, Offer, ROLE_CONNECTOR, Ready,
+    FEATURE_SOCKET, FEATURE_WALL, Hello, OFFER_BELLS, Offer, REJECT_TAG, ROLE_CONNECTOR, Ready,
     TRANSPORT_SOCKET, TRANSPORT_WALL,
 };
+use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Bell, PidFd, connect_unix_path};
 use std::io::{ErrorKind, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,14 +23,15 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::foe::{BOTH, Foe, half, hello, small_geometry};
-use support::home::{DESCRIPTOR, Home, VIOLATION, pipe};
+use support::foe::{BOTH, Foe, Wire, half, hello, small_geometry};
+use support::home::{DESCRIPTOR, HUNG_UP, Home, VIOLATION, pipe};
 use support::{Holdings, Watchdog, millis, within};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
 const TIMED_OUT: u32 = 201;
 const NOT_ADMITTED: u32 = 206;
+const NO_TRANSPORT: u32 = 208;
 
 #[test]
 fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
@@ -61,6 +63,60 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
         assert_eq!(reason.0, TIMED_OUT, "{what}: {reason:?}");
         assert!(started.elapsed() < Duration::from_secs(3), "{what}: {:?}", started.elapsed());
     }
+}
+
+#[test]
+fn silent_peers_make_room_for_those_who_speak_the_oldest_first() {
+    let _alone = support::alone();
+    let _watchdog = Watchdog::new("silent peers", Duration::from_secs(60));
+    // Nobody's time is up before the test is over.
+    let config = Config::default().handshake_timeout(Duration::from_secs(600)).handshakes_max(4);
+    let mut home = Home::new(config);
+    let silent: Vec<Wire> = (0..4).map(|_| home.wire()).collect();
+    assert!(home.go_on().is_none());
+    home.serves();
+    assert_eq!(home.listener.refused(), 1);
+    let (frame, _) = silent[0].receive();
+    assert!(frame.starts_with(&REJECT_TAG) && frame[16] == Refusal::Busy.number() as u8);
+    for wire in &silent[1..] {
+        let heard = wire.socket.read(&mut [0; 1], true);
+        assert_eq!(heard.unwrap_err().kind(), ErrorKind::WouldBlock, "given up without need");
+    }
+}
+
+#[test]
+fn whoever_has_sent_a_byte_keeps_its_place() {
+    let _alone = support::alone();
+    let _watchdog = Watchdog::new("a byte", Duration::from_secs(60));
+    let config = Config::default().handshake_timeout(Duration::from_secs(600)).handshakes_max(1);
+    let mut home = Home::new(config);
+    let slow = home.wire();
+    assert!(home.go_on().is_none());
+    // Unheard as yet: the listener must listen before it gives anybody up.
+    assert!(slow.send(b"P", &[]));
+    let next = home.wire();
+    assert!(next.send_hello(&hello(BOTH)));
+    let result = home.listener.accept_deadline(within(millis(250)));
+    assert!(matches!(result, Err(AcceptError::TimedOut)), "{result:?}");
+    assert_eq!(home.listener.refused(), 0);
+    drop(slow);
+    assert_eq!(home.reason().0, HUNG_UP);
+    let (frame, _) = next.receive();
+    assert!(Hello::read_from_bytes(&frame).is_ok(), "now it is its turn");
+}
+
+#[test]
+fn a_foreign_event_loop_is_told_when_a_handshake_ran_out_of_time() {
+    let _alone = support::alone();
+    let mut home = Home::new(Config::default().handshake_timeout(millis(50)));
+    let _silent = home.wire();
+    while home.listener.refused() == 0 {
+        let mut events = [PollFd::new(&home.listener, PollFlags::IN)];
+        let ready = poll::wait(&mut events, Some(within(Duration::from_secs(10)))).unwrap();
+        assert_eq!(ready, 1, "the listener has something to do, and does not say so");
+        assert!(home.listener.try_accept().is_err());
+    }
+    assert_eq!(home.reason().0, TIMED_OUT);
 }
 
 #[test]
@@ -282,9 +338,35 @@ fn a_wall_that_one_side_demands_is_not_replaced() {
     let wire = home.wire();
     wire.send_hello(&hello(FEATURE_SOCKET));
     let reason = home.reason();
-    assert!(reason.0 == 208, "{reason:?}");
+    assert_eq!(reason.0, NO_TRANSPORT, "{reason:?}");
     let (wire, _) = home.greeted(&hello(FEATURE_WALL | FEATURE_SOCKET));
     wire.send(Offer::new(TRANSPORT_SOCKET, 4, 0, 0).as_bytes(), &[]);
     let reason = home.reason();
-    assert!(reason.0 == 208 && reason.1.contains("memory"), "{reason:?}");
+    assert!(reason.0 == NO_TRANSPORT && reason.1.contains("memory"), "{reason:?}");
+}
+
+#[test]
+fn a_socket_that_one_side_has_ruled_out_is_refused_even_if_that_side_names_it() {
+    let _alone = support::alone();
+    let mut home = Home::new(Config::default());
+    let refused = |wire: &Wire| {
+        let (frame, _) = wire.receive();
+        frame.starts_with(&REJECT_TAG) && frame[16] == Refusal::Transport.number() as u8
+    };
+    // In its OFFER: we still owe READY, and say why not in its place.
+    let (wire, _) = home.greeted(&hello(FEATURE_WALL));
+    wire.send(Offer::new(TRANSPORT_SOCKET, 4, 0, 0).as_bytes(), &[]);
+    assert_eq!(home.reason().0, NO_TRANSPORT);
+    assert!(refused(&wire));
+    // In its READY: we owe nothing any more, and hang up.
+    let (wire, session_id) = home.greeted(&hello(FEATURE_WALL));
+    let geometry = small_geometry();
+    let half = half(&geometry, session_id, ROLE_CONNECTOR);
+    let offer = Offer::new(TRANSPORT_WALL, 0, 0, geometry.half_bytes);
+    wire.send(offer.as_bytes(), &[half.as_fd()]);
+    wire.send(Ready::new(TRANSPORT_SOCKET, 7).as_bytes(), &[]);
+    assert_eq!(home.reason().0, NO_TRANSPORT);
+    assert!(Ready::read_from_bytes(&wire.receive().0).is_ok());
+    assert_eq!(wire.receive().0, b"", "nothing follows READY");
+    home.serves();
 }

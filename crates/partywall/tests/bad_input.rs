@@ -98,7 +98,7 @@ fn a_path_that_is_something_else() {
     says(&error, &["is not a socket", "choose another path"]);
     assert!(place.path("file").exists(), "it is nobody's to remove");
     let error = connect_error(&place.address("file"));
-    says(&error, &["nobody listens"]);
+    says(&error, &["is a regular file, not a socket"]);
 
     let error = Listener::bind(place.address("no/such/directory")).unwrap_err();
     assert!(matches!(error, BindError::System(partywall_sys::BindError::NoDirectory { .. })));

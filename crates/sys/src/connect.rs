@@ -24,7 +24,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, stat};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
@@ -44,7 +44,11 @@ pub fn connect_unix_path(
     let path = path.as_ref();
     let to = format!("unix:{}", path.display());
     let address = SocketAddrUnix::new(path).map_err(|e| explain(&to, e))?;
-    connect_unix(&address, deadline).map_err(|e| explain(&to, e))
+    connect_unix(&address, deadline).map_err(|errno| match other_file(path) {
+        // To the kernel a file that is no socket is one on which nobody listens.
+        Some(kind) if errno == Errno::CONNREFUSED => ConnectError::NotASocket { to, kind },
+        _ => explain(&to, errno),
+    })
 }
 
 /// Connects to the abstract Unix socket `name` (without the leading zero byte).
@@ -124,6 +128,17 @@ pub(crate) fn internet_family(address: SocketAddr) -> AddressFamily {
     }
 }
 
+/// What is at `path`, if it is something else than a socket. `connect` follows symbolic links; so do we.
+fn other_file(path: &Path) -> Option<&'static str> {
+    match FileType::from_raw_mode(stat(path).ok()?.st_mode) {
+        FileType::RegularFile => Some("a regular file"),
+        FileType::Directory => Some("a directory"),
+        FileType::Fifo => Some("a named pipe"),
+        FileType::CharacterDevice | FileType::BlockDevice => Some("a device"),
+        _ => None,
+    }
+}
+
 fn explain(to: &str, errno: Errno) -> ConnectError {
     let to = to.to_owned();
     match errno {
@@ -158,6 +173,14 @@ pub enum ConnectError {
     Refused {
         /// The address.
         to: String,
+    },
+    /// There is a file, but not a socket.
+    #[error("{to} is {kind}, not a socket: nobody can listen there; is the path right?")]
+    NotASocket {
+        /// The address.
+        to: String,
+        /// What it is.
+        kind: &'static str,
     },
     /// Not allowed.
     #[error(

@@ -68,6 +68,13 @@ fn refused_and_missing_are_told_apart_at_once() {
     let error = connect_unix_path(&path, None).unwrap_err();
     assert!(matches!(error, ConnectError::Refused { .. }), "{error}");
 
+    let error = connect_unix_path(directory.join("."), None).unwrap_err();
+    assert!(matches!(error, ConnectError::NotASocket { kind: "a directory", .. }), "{error}");
+    let file = directory.join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = connect_unix_path(&file, None).unwrap_err();
+    assert!(matches!(error, ConnectError::NotASocket { kind: "a regular file", .. }), "{error}");
+
     let listener = Listener::listen_tcp("[::1]:0".parse().unwrap(), 4);
     let address: SocketAddr = match &listener {
         Ok(listener) => listener.local_addr().unwrap().unwrap(),

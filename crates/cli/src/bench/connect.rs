@@ -35,14 +35,9 @@ pub fn measure<L: Lane>(
         }
         Ok(())
     };
-    let ops = pair.calibrate(duration, |pair, ops| {
-        let body = || open_use_close(ops, &mut latency);
-        Ok(pair.batch(&Request::Run { amount: ops }, body)?.elapsed_ns)
-    })?;
-    let ops = ops.min(OPS_MAX);
+    let ops = pair.calibrate(duration, |ops| open_use_close(ops, &mut latency))?.min(OPS_MAX);
     latency.reset();
-    let body = || open_use_close(ops, &mut latency);
-    let batch = pair.batch(&Request::Run { amount: ops }, body)?;
+    let batch = pair.run(ops, || open_use_close(ops, &mut latency))?;
     let held = pair.batch(&Request::Hold { sessions: SESSIONS }, || {
         let before = Footprint::now()?;
         let lanes = (0..SESSIONS as u64)
@@ -55,16 +50,8 @@ pub fn measure<L: Lane>(
         Ok((Footprint::now()?.since(before, SESSIONS), lanes))
     })?;
     let (cost, _lanes) = held.value;
-    Ok(Round {
-        ops,
-        elapsed_ns: batch.elapsed_ns,
-        bytes: 2 * ops * cell.size as u64,
-        cpu_parent_ns: batch.cpu_ns,
-        cpu_child_ns: batch.done.cpu_ns,
-        session: Some(cost.worse(held.done.session.unwrap_or_default())),
-        memory: None,
-        latency,
-    })
+    let session = Some(cost.worse(held.done.session.unwrap_or_default()));
+    Ok(Round { session, ..batch.round(ops, 2 * ops * cell.size as u64, latency) })
 }
 
 /// The child's part.

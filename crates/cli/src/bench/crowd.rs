@@ -32,21 +32,12 @@ pub fn measure<L: Lane>(
     pair: &mut Pair,
 ) -> Result<Round> {
     let mut lanes = (0..cell.streams).map(|_| connect()).collect::<Result<Vec<_>>>()?;
-    let request = Request::Run { amount: 0 };
-    pair.batch(&request, || play(cell, &mut lanes, WARM_UP))?;
-    let batch = pair.batch(&request, || play(cell, &mut lanes, duration))?;
-    let (latency, busy_cpu_ns) = batch.value;
+    pair.run(0, || play(cell, &mut lanes, WARM_UP))?;
+    let batch = pair.run(0, || play(cell, &mut lanes, duration))?;
+    let (latency, busy_cpu_ns) = &batch.value;
     let ops = latency.len();
-    Ok(Round {
-        ops,
-        elapsed_ns: batch.elapsed_ns,
-        bytes: 2 * ops * cell.size as u64,
-        cpu_parent_ns: batch.cpu_ns.saturating_sub(busy_cpu_ns),
-        cpu_child_ns: batch.done.cpu_ns,
-        session: None,
-        memory: None,
-        latency,
-    })
+    let round = batch.round(ops, 2 * ops * cell.size as u64, latency.clone());
+    Ok(Round { cpu_parent_ns: round.cpu_parent_ns.saturating_sub(*busy_cpu_ns), ..round })
 }
 
 /// The child's part.

@@ -28,22 +28,10 @@ pub fn measure(
     pair: &mut Pair,
 ) -> Result<Round> {
     let mut next = 0;
-    let ops = pair.calibrate(duration, |pair, ops| {
-        let body = || flood(cell, &mut lane, &mut next, ops);
-        Ok(pair.batch(&Request::Run { amount: ops }, body)?.elapsed_ns)
-    })?;
-    let body = || flood(cell, &mut lane, &mut next, ops);
-    let batch = pair.batch(&Request::Run { amount: ops }, body)?;
-    Ok(Round {
-        ops,
-        elapsed_ns: batch.elapsed_ns,
-        bytes: ops * cell.size as u64,
-        cpu_parent_ns: batch.cpu_ns,
-        cpu_child_ns: batch.done.cpu_ns,
-        session: None,
-        memory: None,
-        latency: unpack(&batch.done.latency)?,
-    })
+    let mut flood = |ops| flood(cell, &mut lane, &mut next, ops);
+    let ops = pair.calibrate(duration, &mut flood)?;
+    let batch = pair.run(ops, || flood(ops))?;
+    Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
 /// The child's part.

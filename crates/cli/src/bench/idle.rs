@@ -30,10 +30,10 @@ pub fn measure<L: Lane>(
     let mut outgoing = connect()?;
     let incoming = connect()?;
     let amount = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let batch = pair.batch(&Request::Run { amount }, || watch_sleeper(cell, incoming, duration))?;
+    let batch = pair.run(amount, || watch_sleeper(cell, incoming, duration))?;
     let (activity, sleeper) = batch.value;
     outgoing.send(cell.size, |m| cell.touch.fill(m, 0))?;
-    join(sleeper)?;
+    pair.run(0, || join(sleeper))?;
     let cost = SessionCost {
         wakeups: Some(activity.sleeps),
         idle_cpu_ns: Some(activity.cpu_ns),
@@ -58,10 +58,13 @@ pub fn hold<D: Door>(cell: Cell, door: &mut D, control: &Control) -> Result<()> 
     let mut sleeper = None;
     control.serve(|request| {
         let Request::Run { amount } = request else { bail!("idle only runs") };
-        let lane = incoming.take().context("idle runs once")?;
+        let Some(lane) = incoming.take() else {
+            // The second batch: neither side watches any more, so the other's sleeper may wake.
+            outgoing.send(cell.size, |m| cell.touch.fill(m, 0))?;
+            return Ok(Done::default());
+        };
         let (activity, thread) = watch_sleeper(cell, lane, Duration::from_millis(amount))?;
         sleeper = Some(thread);
-        outgoing.send(cell.size, |m| cell.touch.fill(m, 0))?;
         let session = SessionCost {
             wakeups: Some(activity.sleeps),
             idle_cpu_ns: Some(activity.cpu_ns),

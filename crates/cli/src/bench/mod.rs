@@ -68,6 +68,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.check().map_err(|why| anyhow!(why))?;
     plan::default_pairs(); // before anything is pinned
     let choice = if arguments.targets { Some(Choice::Targets) } else { arguments.scenario };
+    let report_directory = report_directory(arguments, choice);
+    if let Some(directory) = &report_directory {
+        report::prepare(directory)?;
+    }
     let plan = match choice {
         None => Plan::selection(arguments.rounds.unwrap_or(plan::ROUNDS)),
         Some(Choice::Targets) => targets::plan(arguments.rounds, arguments.duration),
@@ -97,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let lines: Vec<Line> =
         outcomes.iter().filter_map(|outcome| Line::of(outcome, &outcomes)).collect();
     show(arguments, &lines, &shown, &machine)?;
-    if let Some(directory) = report_directory(arguments, choice) {
+    if let Some(directory) = report_directory {
         report::write(&directory, &machine, &lines, &outcomes, &shown)?;
         announce(&directory);
     }

@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use hdrhistogram::Histogram;
 
 use super::cell::{Cell, Scenario};
 use super::control::{Child, Done, Request};
@@ -34,6 +35,22 @@ pub struct Batch<R> {
     pub cpu_ns: u64,
     /// The child's part.
     pub done: Done,
+}
+
+impl<R> Batch<R> {
+    /// What the batch says of `ops` operations that carried `bytes` of payload.
+    pub fn round(&self, ops: u64, bytes: u64, latency: Histogram<u64>) -> Round {
+        Round {
+            latency,
+            ops,
+            elapsed_ns: self.elapsed_ns,
+            bytes,
+            cpu_parent_ns: self.cpu_ns,
+            cpu_child_ns: self.done.cpu_ns,
+            session: None,
+            memory: None,
+        }
+    }
 }
 
 impl Pair {
@@ -64,34 +81,19 @@ impl Pair {
         Ok(Batch { done: self.child.finish()?, ..batch })
     }
 
-    /// Finds how many operations take about `duration`, warming everything up on the way.
-    ///
-    /// `batch` does that many and returns the nanoseconds they took.
+    /// Runs a batch of `amount` operations (what they are is up to the scenario).
+    pub fn run<R>(&mut self, amount: u64, body: impl FnOnce() -> Result<R>) -> Result<Batch<R>> {
+        self.batch(&Request::Run { amount }, body)
+    }
+
+    /// Finds how many operations take about `duration`, warming everything up on the way. `body` does
+    /// as many as it is told.
     pub fn calibrate(
         &mut self,
         duration: Duration,
-        batch: impl FnMut(&mut Self, u64) -> Result<u64>,
+        mut body: impl FnMut(u64) -> Result<()>,
     ) -> Result<u64> {
-        self.calibrate_from(OPS_MIN, duration, batch)
-    }
-
-    /// The same, with batches of `ops_min` operations and more.
-    pub fn calibrate_from(
-        &mut self,
-        ops_min: u64,
-        duration: Duration,
-        mut batch: impl FnMut(&mut Self, u64) -> Result<u64>,
-    ) -> Result<u64> {
-        let enough_ns = nanoseconds((duration / 10).min(CALIBRATION_MAX)).max(1);
-        let mut ops = ops_min;
-        loop {
-            let elapsed_ns = batch(self, ops)?.max(1);
-            if elapsed_ns >= enough_ns || ops >= OPS_MAX {
-                let wanted = u128::from(ops) * duration.as_nanos() / u128::from(elapsed_ns);
-                return Ok(u64::try_from(wanted).unwrap_or(OPS_MAX).clamp(ops_min, OPS_MAX));
-            }
-            ops *= 4;
-        }
+        calibrate(OPS_MIN, duration, |ops| Ok(self.run(ops, || body(ops))?.elapsed_ns))
     }
 }
 
@@ -132,6 +134,25 @@ pub fn alone<R>(body: impl FnOnce() -> Result<R>) -> Result<Batch<R>> {
     let elapsed_ns = nanoseconds(start.elapsed());
     let cpu_ns = system::process_cpu_ns() - cpu_before_ns;
     Ok(Batch { value, elapsed_ns, cpu_ns, done: Done::default() })
+}
+
+/// Finds how many operations take about `duration`, beginning with `ops_min`. `batch` does as many as it is told, and
+/// returns how long that took.
+pub fn calibrate(
+    ops_min: u64,
+    duration: Duration,
+    mut batch: impl FnMut(u64) -> Result<u64>,
+) -> Result<u64> {
+    let enough_ns = nanoseconds((duration / 10).min(CALIBRATION_MAX)).max(1);
+    let mut ops = ops_min;
+    loop {
+        let elapsed_ns = batch(ops)?.max(1);
+        if elapsed_ns >= enough_ns || ops >= OPS_MAX {
+            let wanted = u128::from(ops) * duration.as_nanos() / u128::from(elapsed_ns);
+            return Ok(u64::try_from(wanted).unwrap_or(OPS_MAX).clamp(ops_min, OPS_MAX));
+        }
+        ops *= 4;
+    }
 }
 
 /// A duration in nanoseconds; 584 years at most.

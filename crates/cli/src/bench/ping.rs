@@ -29,23 +29,11 @@ pub fn measure(
 ) -> Result<Round> {
     let mut next = 0;
     let mut latency = histogram()?;
-    let ops = pair.calibrate(duration, |pair, ops| {
-        let body = || ping(cell, &mut lane, &mut next, ops, &mut latency);
-        Ok(pair.batch(&Request::Run { amount: ops }, body)?.elapsed_ns)
-    })?;
+    let ops =
+        pair.calibrate(duration, |ops| ping(cell, &mut lane, &mut next, ops, &mut latency))?;
     latency.reset();
-    let body = || ping(cell, &mut lane, &mut next, ops, &mut latency);
-    let batch = pair.batch(&Request::Run { amount: ops }, body)?;
-    Ok(Round {
-        ops,
-        elapsed_ns: batch.elapsed_ns,
-        bytes: 2 * ops * cell.size as u64,
-        cpu_parent_ns: batch.cpu_ns,
-        cpu_child_ns: batch.done.cpu_ns,
-        session: None,
-        memory: None,
-        latency,
-    })
+    let batch = pair.run(ops, || ping(cell, &mut lane, &mut next, ops, &mut latency))?;
+    Ok(batch.round(ops, 2 * ops * cell.size as u64, latency))
 }
 
 /// The child's part.

@@ -36,19 +36,9 @@ pub fn measure(
     let ops = u64::try_from(duration.as_nanos() / u128::from(period_ns)).unwrap_or(u64::MAX).max(1);
     let mut next = 0;
     let warm_up = || send_paced(cell, &mut lane, &mut next, WARM_UP_OPS, WARM_UP_PERIOD_NS);
-    pair.batch(&Request::Run { amount: WARM_UP_OPS }, warm_up)?;
-    let body = || send_paced(cell, &mut lane, &mut next, ops, period_ns);
-    let batch = pair.batch(&Request::Run { amount: ops }, body)?;
-    Ok(Round {
-        ops,
-        elapsed_ns: batch.elapsed_ns,
-        bytes: ops * cell.size as u64,
-        cpu_parent_ns: batch.cpu_ns,
-        cpu_child_ns: batch.done.cpu_ns,
-        session: None,
-        memory: None,
-        latency: unpack(&batch.done.latency)?,
-    })
+    pair.run(WARM_UP_OPS, warm_up)?;
+    let batch = pair.run(ops, || send_paced(cell, &mut lane, &mut next, ops, period_ns))?;
+    Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
 /// The child's part.

@@ -9,6 +9,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -22,7 +23,17 @@ use super::plot::Plot;
 use super::run::Outcome;
 use super::table::Table;
 
-/// Writes all of it.
+/// Makes the directory, and sees that files can be written there: better told before a long measurement
+/// than after it.
+pub fn prepare(directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    let probe = directory.join(format!(".partywall-{}", process::id()));
+    fs::write(&probe, "")
+        .and_then(|()| fs::remove_file(&probe))
+        .with_context(|| format!("nothing can be written to {}", directory.display()))
+}
+
+/// Writes all of it, to a directory that was prepared.
 pub fn write(
     directory: &Path,
     machine: &Machine,
@@ -30,7 +41,6 @@ pub fn write(
     outcomes: &[Outcome],
     shown: &Shown,
 ) -> Result<()> {
-    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     let mut pictures = Vec::new();
     for (name, chart) in charts::all(outcomes) {
         let svg = chart.to_svg()?;

@@ -12,6 +12,7 @@ use partywall::{AcceptError, Address, Channel, Config, Listener};
 use partywall_sys::{Family, Socket};
 
 use super::endpoint::Endpoint;
+use crate::advice::InFlags;
 
 /// A listener of either kind.
 pub struct Door {
@@ -43,7 +44,7 @@ impl Door {
     pub fn open(endpoint: &Endpoint, config: &Config, mode: u32) -> Result<Self, String> {
         if !endpoint.is_plain {
             let listener = Listener::bind_with(&endpoint.address, config);
-            let listener = listener.map_err(|error| error.to_string())?;
+            let listener = listener.map_err(|error| error.in_flags())?;
             let endpoint = listener.local_address().to_string();
             return Ok(Self { endpoint, kind: Kind::Channel(Box::new(listener)) });
         }

@@ -21,7 +21,7 @@ use super::payload::Payload;
 use super::wire::{Answerer, Asker, Trouble, Wire};
 use crate::channel_options::ChannelOptions;
 use crate::exit::{EXIT_CODES, Exit};
-use crate::quantity::{parse_size, parse_time};
+use crate::quantity::{parse_count, parse_size, parse_time};
 
 /// Send messages to echo servers, verify every echo, and compare the times
 #[derive(Clone, Debug, clap::Args)]
@@ -30,8 +30,8 @@ pub struct Arguments {
     /// With whom: unix:/path, unix:@name, tcp:host:port; with plain: before it, lines on a bare socket
     #[arg(long, value_name = "ADDRESS", num_args = 1.., required = true)]
     connect: Vec<Endpoint>,
-    /// How many messages to send to each
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 10_000)]
+    /// How many messages to send to each, such as 500, 10k or 1m
+    #[arg(long, short = 'n', value_name = "N", default_value = "10k", value_parser = parse_count)]
     count: u64,
     /// What to send
     #[arg(long, value_name = "TEXT", conflicts_with = "size")]
@@ -199,5 +199,5 @@ Examples:
   partywall echo run --connect unix:/tmp/e.sock --count 10000 --message hello
   partywall echo run --connect unix:/tmp/e.sock plain:unix:/tmp/p.sock plain:tcp:127.0.0.1:4001
   partywall echo run --connect unix:/tmp/e.sock --size 1m --count 1000 --wait spin
-  partywall echo run --connect unix:/tmp/e.sock --pipeline 64 --count 1000000
+  partywall echo run --connect unix:/tmp/e.sock --pipeline 64 --count 1m
   partywall echo run --plain --connect unix:/tmp/go.sock     any line-echo server will do";

@@ -7,7 +7,7 @@
 //!                      ▲ bell                     │ counts
 //!   main ── waits for --for, --count, or a signal ┘
 //! ```
-//! Signals have their default effect. A socket file that stays behind does not stop the next server.
+//! A signal ends it as its time does, but without waiting for clients: no socket file stays behind.
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -22,9 +22,11 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 
 use super::door::{Client, Door};
 use super::endpoint::Endpoint;
+use crate::advice::InFlags;
 use crate::channel_options::{ChannelOptions, ListenOptions};
 use crate::exit::{EXIT_CODES, Exit};
-use crate::quantity::{bandwidth_name, parse_time, per_second, rate_name, time_name};
+use crate::quantity::{bandwidth_name, parse_count, parse_time, per_second, rate_name, time_name};
+use crate::signals::Caught;
 
 /// Send back whatever comes, at several addresses
 #[derive(Clone, Debug, clap::Args)]
@@ -42,8 +44,8 @@ pub struct Arguments {
     /// End after so long
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
-    /// End after so many messages in all
-    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// End after so many messages in all, such as 500, 10k or 1m
+    #[arg(long, short = 'n', value_name = "N", value_parser = parse_count)]
     count: Option<u64>,
     #[command(flatten)]
     channel: ChannelOptions,
@@ -60,6 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         clients_max: arguments.clients,
         count_max: arguments.count.unwrap_or(u64::MAX),
     });
+    let caught = Arc::new(Caught::catch().context("signals cannot be caught")?);
     let started = Instant::now();
     let mut doors = Vec::new();
     for endpoint in &arguments.listen {
@@ -79,13 +82,29 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for door in doors {
         attendants.push(Attendant::start(door, &desk)?);
     }
+    watch_signals(&caught, &desk)?;
     desk.wait_until_done(arguments.duration.map(|duration| started + duration));
     for attendant in attendants {
         attendant.dismiss();
     }
-    desk.wait_until_empty(Instant::now() + GRACE);
+    let interrupted = caught.let_go();
+    if interrupted.is_none() {
+        desk.wait_until_empty(Instant::now() + GRACE);
+    }
     println!("{}", desk.text(started.elapsed()));
-    Ok(Exit::Done.into())
+    Ok(interrupted.unwrap_or(Exit::Done.into()))
+}
+
+/// A thread that ends the service when a signal comes.
+fn watch_signals(caught: &Arc<Caught>, desk: &Arc<Desk>) -> Result<()> {
+    let (caught, desk) = (Arc::clone(caught), Arc::clone(desk));
+    let watch = move || {
+        if caught.wait().is_ok() {
+            desk.end();
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(watch).context("no thread")?;
+    Ok(())
 }
 
 /// A thread that accepts at one address, and the bell that ends it.
@@ -168,7 +187,7 @@ fn serve_channel(channel: Channel, desk: &Desk) -> Result<(), String> {
             Ok(()) => {}
             // It has what it wanted.
             Err(SendError::Closed(Closed::Finished)) => return Ok(()),
-            Err(error) => return Err(format!("{peer}: {error}")),
+            Err(error) => return Err(format!("{peer}: {}", error.in_flags())),
         }
         if desk.count(1, message.len() as u64) {
             return Ok(());
@@ -229,6 +248,11 @@ impl Desk {
     /// Waits for the last message, or for the time to end.
     fn wait_until_done(&self, deadline: Option<Instant>) {
         self.wait_until(deadline, |books| books.is_done);
+        self.end();
+    }
+
+    /// Nobody comes in any more.
+    fn end(&self) {
         self.books().is_done = true;
         self.changed.notify_all();
     }

@@ -17,6 +17,7 @@ use partywall::{Address, Config, Receiver, RecvError, SendError, Sender};
 use partywall_sys::{Family, Socket, connect_tcp, connect_unix_abstract, connect_unix_path};
 
 use super::endpoint::Endpoint;
+use crate::advice::InFlags;
 use crate::connect::{RETRY_PERIOD, connect_patiently, lies_ahead, may_come};
 use crate::exit::Exit;
 
@@ -82,7 +83,7 @@ impl Wire {
             return Ok(Self { asker, answerer, transport: "plain lines on a bare socket".into() });
         }
         let channel = connect_patiently(&endpoint.address, config, retry)
-            .map_err(|error| Trouble { exit: Exit::from(&error), reason: error.to_string() })?;
+            .map_err(|error| Trouble { exit: Exit::from(&error), reason: error.in_flags() })?;
         let transport = channel.transport().to_string();
         let (sender, receiver) = channel.split();
         Ok(Self {
@@ -100,7 +101,7 @@ impl Asker {
             Self::Channel(sender) => {
                 sender.send_deadline(payload, deadline).map_err(|error| Trouble {
                     exit: late_or(matches!(error, SendError::TimedOut), Exit::from(&error)),
-                    reason: format!("sending failed: {error}"),
+                    reason: format!("sending failed: {}", error.in_flags()),
                 })
             }
             Self::Plain(stream) => {

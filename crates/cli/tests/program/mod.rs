@@ -30,14 +30,12 @@ impl Running {
 
     /// Waits until it has ended.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.0.try_wait().expect("a child of ours") {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "the program does not end");
-            thread::sleep(Duration::from_millis(2));
-        }
+        let mut status = None;
+        wait_until("the program ends", || {
+            status = self.0.try_wait().expect("a child of ours");
+            status.is_some()
+        });
+        status.expect("waited for")
     }
 
     /// The exit code.
@@ -93,6 +91,15 @@ pub fn announced(from: &mut impl BufRead) -> String {
     from.read_line(&mut line).expect("readable");
     let address = line.strip_prefix("listening on ");
     address.unwrap_or_else(|| panic!("says {line:?}")).trim_end().to_owned()
+}
+
+/// Waits until something is so.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not so in time: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 pub fn text(bytes: &[u8]) -> String {

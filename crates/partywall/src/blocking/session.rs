@@ -152,6 +152,13 @@ impl Session {
         self.handle.core.streams().live
     }
 
+    /// Gives all memory for large messages that is not in use back to the system, as far as there is
+    /// room to tell the other side. Idle memory also goes back by itself, see
+    /// [`Config::idle_memory_after`](crate::Config::idle_memory_after).
+    pub fn trim(&self) {
+        self.handle.trim();
+    }
+
     /// Counters of what this side sends.
     #[must_use]
     pub fn stats(&self) -> SenderStats {

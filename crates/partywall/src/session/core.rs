@@ -11,17 +11,18 @@
 //! Nothing in here waits: what cannot be done now registers a waker. Fronts turn that into futures or
 //! into blocking calls.
 
+use super::books::Streams;
 use super::error::{OpenError, SessionError};
-use super::numbers::Numbers;
 use super::outbox::Outbox;
-use super::stream::StreamCore;
+use super::stream::{StreamCore, Terms};
+use super::waiting::wake;
 use crate::config::{BackPressure, Config};
-use crate::error::{Closed, Fault};
+use crate::error::Closed;
 use crate::handshake::Established;
 use crate::peer::Peer;
 use crate::transport::{RecvWire, STREAM_INLINE_MAX, Transport, Unsent};
 use partywall_layout::Kind;
-use partywall_layout::stream::{METADATA_BYTES_MAX, REFUSED, number};
+use partywall_layout::stream::{REFUSED, number};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -50,78 +51,6 @@ struct Call {
     is_called: bool,
 }
 
-/// What both sides agreed to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    /// What may lie unread of a stream: on the other side, on ours.
-    pub(super) send_window: u64,
-    pub(super) recv_window: u64,
-    /// How many streams of the other side's we bear at a time.
-    pub(super) accepts_max: u32,
-}
-
-/// The streams as far as users are concerned; the driver has a table of its own.
-#[derive(Debug)]
-pub(crate) struct Streams {
-    pub(super) numbers: Numbers,
-    /// Opened by us and not in the driver's table yet.
-    pub(super) fresh: Vec<Arc<StreamCore>>,
-    /// Opened by the other side, not accepted yet.
-    pub(super) waiting: VecDeque<Arc<StreamCore>>,
-    /// How many there are that have not ended.
-    pub(crate) live: usize,
-    /// Handles of the session: without one, nobody accepts.
-    sessions: usize,
-    /// Handles of the session and of its streams; with the last one the session closes.
-    users: usize,
-    /// The other side asked for no more.
-    pub(super) going_away: Option<u32>,
-    /// We asked for no more.
-    pub(super) has_gone_away: bool,
-    pub(super) pings: Pings,
-    openers: Waiting,
-    accepters: Waiting,
-    /// Those who wait for an answer, or for the last stream, or for the end.
-    pub(super) others: Waiting,
-    is_over: bool,
-}
-
-/// Questions and answers (SPEC 11.6).
-#[derive(Debug, Default)]
-pub(crate) struct Pings {
-    pub(super) asked: u64,
-    pub(super) answered: u64,
-}
-
-impl Streams {
-    /// Streams have ended; those to be told, if they were the last.
-    fn ended(&mut self, count: usize) -> Vec<Waker> {
-        self.live -= count;
-        if self.live == 0 { self.others.take() } else { Vec::new() }
-    }
-}
-
-/// Wakers of those who wait for one kind of thing, each once.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting(Vec<Waker>);
-
-impl Waiting {
-    fn register(&mut self, context: &Context<'_>) {
-        if !self.0.iter().any(|waker| waker.will_wake(context.waker())) {
-            self.0.push(context.waker().clone());
-        }
-    }
-
-    pub(super) fn take(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.0)
-    }
-}
-
-/// Wakes all of them; no lock of ours may be held.
-pub(super) fn wake(wakers: Vec<Waker>) {
-    wakers.into_iter().for_each(Waker::wake);
-}
-
 impl Core {
     /// Takes a connection apart: the sending end goes behind a lock, the receiving end to the driver.
     pub(super) fn new(established: Established, config: &Config) -> (Arc<Self>, RecvWire) {
@@ -134,21 +63,7 @@ impl Core {
             recv_window: config.stream_window,
             accepts_max: config.streams_max_effective(),
         };
-        let streams = Streams {
-            numbers: Numbers::new(peer_streams.streams_max.min(crate::config::STREAMS_MAX)),
-            fresh: Vec::new(),
-            waiting: VecDeque::new(),
-            live: 0,
-            sessions: 1,
-            users: 1,
-            going_away: None,
-            has_gone_away: false,
-            pings: Pings::default(),
-            openers: Waiting::default(),
-            accepters: Waiting::default(),
-            others: Waiting::default(),
-            is_over: false,
-        };
+        let streams = Streams::new(peer_streams.streams_max);
         let core = Self {
             outbox: Mutex::new(Outbox::new(sender)),
             streams: Mutex::new(streams),
@@ -184,7 +99,10 @@ impl Core {
         let mut streams = self.streams();
         streams.is_over = true;
         let fresh = std::mem::take(&mut streams.fresh);
-        let waiting = std::mem::take(&mut streams.waiting);
+        // What the other side had sent before it closed can still be accepted, and received.
+        let is_kept = matches!(error, SessionError::Closed(_));
+        let refused = if is_kept { VecDeque::new() } else { std::mem::take(&mut streams.waiting) };
+        let waiting: Vec<_> = streams.waiting.iter().chain(&refused).map(Arc::clone).collect();
         let mut wakers = streams.openers.take();
         wakers.extend(streams.accepters.take());
         wakers.extend(streams.others.take());
@@ -203,6 +121,8 @@ impl Core {
             Unsent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
             // What was received before is still delivered: the driver tells when all is.
             Unsent::Closed(closed) => {
+                let waiters = self.outbox().take_waiters();
+                wake(waiters);
                 self.call_driver();
                 return self.end.get().cloned().unwrap_or(SessionError::Closed(closed));
             }
@@ -235,14 +155,14 @@ impl Core {
 
     /// Writes what a stream owes, now or as soon as there is room.
     pub(super) fn owe(&self, stream: &Arc<StreamCore>) {
-        let mut state = stream.lock();
+        let state = stream.lock();
         if state.is_listed || !state.owes() {
             return;
         }
-        state.is_listed = true;
         drop(state);
         let mut outbox = self.outbox();
-        outbox.list(Arc::clone(stream));
+        // Listed under the outbox's lock: else a message of this stream could still slip in before.
+        outbox.list(stream);
         let flushed = outbox.flush();
         self.leave_outbox(outbox);
         self.settle(flushed);
@@ -259,7 +179,8 @@ impl Core {
         }
     }
 
-    /// A number for a new stream, and the stream in the driver's reach.
+    /// A number for a new stream. The driver does not know it before OPEN is written: a number that is
+    /// given back leaves nothing behind.
     pub(super) fn poll_number(
         &self,
         context: &Context<'_>,
@@ -272,50 +193,61 @@ impl Core {
             return Poll::Ready(Err(OpenError::GoingAway { code }));
         } else if let Some(index) = streams.numbers.take() {
             let number = number(index, self.is_acceptor);
-            let stream = Arc::new(self.stream(number, true, Box::default()));
-            streams.fresh.push(Arc::clone(&stream));
             streams.live += 1;
-            return Poll::Ready(Ok(stream));
+            return Poll::Ready(Ok(Arc::new(self.stream(number, true, Box::default()))));
         } else if streams.numbers.is_nothing() {
             return Poll::Ready(Err(OpenError::NoStreams));
         } else {
-            streams.openers.register(context);
+            let woken = streams.openers.register(context);
+            drop(streams);
+            wake(woken);
         }
         Poll::Pending
-    }
-
-    /// A number that was taken was not opened after all.
-    pub(super) fn give_number_back(&self, stream: &Arc<StreamCore>) {
-        let mut streams = self.streams();
-        streams.fresh.retain(|fresh| !Arc::ptr_eq(fresh, stream));
-        drop(streams);
-        self.forget_own(stream.number);
     }
 
     /// Writes OPEN.
     pub(super) fn poll_open(
         &self,
         context: &Context<'_>,
-        stream: &StreamCore,
+        stream: &Arc<StreamCore>,
         metadata: &[u8],
         ticket: &mut Option<u64>,
     ) -> Poll<Result<(), SessionError>> {
         self.check()?;
         let mut outbox = self.outbox();
         match outbox.control(Kind::Open, stream.number, metadata) {
-            Ok(()) => Poll::Ready(Ok(())),
+            Ok(()) => {
+                // Before the outbox is let go: the driver takes it to meet who answers (`meet_fresh`).
+                let mut streams = self.streams();
+                streams.fresh.push(Arc::clone(stream));
+                let is_over = streams.is_over;
+                drop(streams);
+                self.leave_outbox(outbox);
+                if is_over {
+                    // Whoever ended the session may have looked before.
+                    self.check()?;
+                }
+                Poll::Ready(Ok(()))
+            }
             Err(Unsent::Full) => {
                 outbox.await_room(ticket, context);
-                drop(outbox);
+                self.leave_outbox(outbox);
                 self.call_driver();
                 self.check()?;
                 Poll::Pending
             }
             Err(unsent) => {
-                drop(outbox);
+                self.leave_outbox(outbox);
                 Poll::Ready(Err(self.failed(unsent)))
             }
         }
+    }
+
+    /// Streams that we opened and the driver does not know yet.
+    pub(super) fn take_fresh(&self) -> Vec<Arc<StreamCore>> {
+        // Whoever wrote OPEN has noted the stream by the time the outbox is free.
+        let _written = self.outbox();
+        std::mem::take(&mut self.streams().fresh)
     }
 
     /// The next stream that the other side opened.
@@ -325,6 +257,9 @@ impl Core {
     ) -> Poll<Result<Arc<StreamCore>, SessionError>> {
         let mut streams = self.streams();
         if let Some(stream) = streams.waiting.pop_front() {
+            drop(streams);
+            stream.lock().is_waiting = false;
+            self.owe(&stream);
             return Poll::Ready(Ok(stream));
         }
         if streams.is_over {
@@ -332,7 +267,9 @@ impl Core {
             self.check()?;
             return Poll::Pending;
         }
-        streams.accepters.register(context);
+        let woken = streams.accepters.register(context);
+        drop(streams);
+        wake(woken);
         Poll::Pending
     }
 
@@ -351,7 +288,9 @@ impl Core {
             self.check()?;
             return Poll::Pending;
         }
-        streams.others.register(context);
+        let woken = streams.others.register(context);
+        drop(streams);
+        wake(woken);
         Poll::Pending
     }
 
@@ -362,7 +301,7 @@ impl Core {
         let token = streams.pings.asked;
         drop(streams);
         let mut outbox = self.outbox();
-        outbox.ping = Some(token);
+        outbox.ask(token);
         let flushed = outbox.flush();
         self.leave_outbox(outbox);
         self.settle(flushed);
@@ -393,6 +332,9 @@ impl Core {
     pub(super) fn offer(&self, stream: &Arc<StreamCore>) {
         let mut streams = self.streams();
         streams.live += 1;
+        if streams.is_over {
+            return;
+        }
         if streams.has_gone_away || streams.sessions == 0 {
             drop(streams);
             self.refuse(stream);
@@ -406,8 +348,10 @@ impl Core {
 
     fn refuse(&self, stream: &Arc<StreamCore>) {
         let mut state = stream.lock();
+        state.is_waiting = false;
         state.lifecycle.reset(REFUSED);
         state.lifecycle.stop(REFUSED);
+        state.assembly = None;
         state.queue.clear();
         drop(state);
         self.owe(stream);
@@ -437,7 +381,12 @@ impl Core {
     #[inline]
     pub(super) fn leave_outbox(&self, mut outbox: MutexGuard<'_, Outbox>) {
         let ended = std::mem::take(&mut outbox.ended);
+        let has_news = outbox.begins_to_keep();
         drop(outbox);
+        if has_news {
+            // Asleep, it does not wait for room that nobody wanted.
+            self.call_driver();
+        }
         self.forget_theirs(ended);
     }
 
@@ -487,21 +436,5 @@ impl Core {
     /// Whether nobody uses it any more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.streams().users == 0
-    }
-}
-
-/// Whether metadata is short enough.
-pub(super) const fn check_metadata(metadata: &[u8]) -> Result<(), OpenError> {
-    if metadata.len() > METADATA_BYTES_MAX {
-        let (len, max) = (metadata.len(), METADATA_BYTES_MAX);
-        return Err(OpenError::MetadataTooLong { len, max });
-    }
-    Ok(())
-}
-
-/// For those who see that the session has a fault.
-impl From<Fault> for SessionError {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(Arc::new(fault))
     }
 }

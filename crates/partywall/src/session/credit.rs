@@ -36,7 +36,8 @@ impl SendCredit {
     /// Charges a message of this cost if it may begin.
     #[inline]
     pub(crate) const fn charge(&mut self, cost: u64) -> bool {
-        let may_begin = fits(self.window, self.sent - self.credited, cost);
+        // A hostile receiver can credit what was charged and then refunded: that is its own loss.
+        let may_begin = fits(self.window, self.sent.saturating_sub(self.credited), cost);
         if may_begin {
             self.sent += cost;
         }
@@ -170,6 +171,16 @@ mod tests {
             }
             prop_assert!(sender.charge(1 << 40));
         }
+    }
+
+    #[test]
+    fn credit_for_a_message_that_was_given_up_is_harmless() {
+        let mut sender = SendCredit::new(128);
+        assert!(sender.charge(64));
+        sender.heard(1, 64).unwrap();
+        sender.refund(64);
+        assert!(sender.charge(128));
+        assert!(sender.heard(1, 0).is_err());
     }
 
     #[test]

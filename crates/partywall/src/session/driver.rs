@@ -32,6 +32,8 @@ pub(crate) struct Driver {
     pub(super) own: Vec<Slot>,
     pub(super) theirs: Vec<Slot>,
     pub(super) message_max: u64,
+    /// The session is over here, but what is owed has found no room yet.
+    is_leaving: bool,
     /// Somebody asked for something that is no record, or room is wanted: see to it in each turn.
     is_called: bool,
     is_over: bool,
@@ -74,6 +76,7 @@ impl Driver {
             room,
             own: Vec::new(),
             theirs: Vec::new(),
+            is_leaving: false,
             is_called: true,
             is_over: false,
         };
@@ -95,7 +98,7 @@ impl Driver {
             if count == TURN_RECORDS {
                 break Ok(());
             }
-            match self.step() {
+            match if self.is_leaving { self.pass_over() } else { self.step() } {
                 Ok(true) => count += 1,
                 Ok(false) => break Ok(()),
                 Err(error) => break Err(error),
@@ -110,7 +113,15 @@ impl Driver {
                 return self.leave();
             }
         }
-        if count > 0 { Turn::Busy } else { Turn::Idle }
+        if count > 0 {
+            return Turn::Busy;
+        }
+        // One who never sleeps is told of a death by nobody else.
+        match self.wire.notice_end() {
+            Ok(false) => Turn::Idle,
+            Ok(true) => Turn::Busy,
+            Err(fault) => self.fail(fault),
+        }
     }
 
     /// Acts on the next record; `false` if there is none.
@@ -133,6 +144,17 @@ impl Driver {
         }
     }
 
+    /// Takes the next record for nobody: the other side must find room for its own last ones.
+    fn pass_over(&mut self) -> Result<bool, SessionError> {
+        match self.wire.find(false)? {
+            Found::Message => drop(self.wire.take()),
+            Found::Control(record) => self.wire.pass(&record),
+            Found::Nothing => return Ok(false),
+            Found::End(closed) => return Err(SessionError::Closed(closed)),
+        }
+        Ok(true)
+    }
+
     /// Declares that the driver is about to sleep; a `quiet` one looks again by itself.
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<Sleep, Fault> {
         if self.wire.arm(quiet)? {
@@ -149,10 +171,11 @@ impl Driver {
     pub(crate) fn found_room(&mut self) {
         let mut outbox = self.core.outbox();
         outbox.disarm();
-        let flushed = outbox.drain();
+        // Taken first: what is still without room is then waited for from this look on.
         let wakers = outbox.take_waiters();
+        let flushed = outbox.drain();
         self.core.leave_outbox(outbox);
-        super::core::wake(wakers);
+        super::waiting::wake(wakers);
         if let Err(unsent @ (Unsent::Closed(_) | Unsent::Fault(_))) = flushed {
             let _ = self.core.failed(unsent);
         }
@@ -189,6 +212,7 @@ impl Driver {
         if self.core.check().is_ok() {
             self.core.end(SessionError::ClosedHere);
         }
+        self.is_leaving = true;
         self.tell_streams();
         let drained = self.core.outbox().drain();
         self.is_called = true;

@@ -99,6 +99,13 @@ pub enum StreamRecvError {
     Session(#[from] SessionError),
 }
 
+/// For those who see that the session has a fault.
+impl From<Fault> for SessionError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(Arc::new(fault))
+    }
+}
+
 impl From<SessionError> for io::Error {
     fn from(error: SessionError) -> Self {
         let kind = match &error {

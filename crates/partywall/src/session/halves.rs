@@ -10,12 +10,12 @@
 //! Every `poll_` may be called again after it said `Pending`, or not: what an operation holds lies in
 //! its state (`Sending`, `Opening`), which gives it back when it is dropped.
 
-use super::DROPPED;
-use super::core::{Core, check_metadata};
+use super::core::Core;
 use super::credit::cost;
 use super::error::{OpenError, SessionError, StreamRecvError, StreamSendError};
 use super::lifecycle;
-use super::stream::StreamCore;
+use super::stream::{StreamCore, StreamState};
+use super::{DROPPED, METADATA_BYTES_MAX};
 use crate::config::BackPressure;
 use crate::message::Message;
 use crate::transport::{Memory, Progress, SendWire, Unsent};
@@ -54,7 +54,7 @@ impl Drop for Opening {
             if let Some(ticket) = self.ticket {
                 core.outbox().leave(ticket);
             }
-            core.give_number_back(&stream);
+            core.forget_own(stream.number);
         }
     }
 }
@@ -128,6 +128,15 @@ impl Handle {
         }
     }
 
+    /// Gives all memory for large messages that is not in use back to the system, as far as there is
+    /// room to tell the other side.
+    pub(crate) fn trim(&self) {
+        let mut outbox = self.core.outbox();
+        let trimmed = outbox.trim();
+        self.core.leave_outbox(outbox);
+        self.core.settle(trimmed);
+    }
+
     /// Ends the session at once, for all its streams.
     pub(crate) fn close(&self) {
         self.core.end(SessionError::ClosedHere);
@@ -158,8 +167,6 @@ pub(crate) struct SendHalf {
 pub(crate) struct Outgoing {
     /// The cost that was charged.
     charged: Option<u64>,
-    /// Credit of the other direction that goes with it.
-    credit: Option<u64>,
     progress: Progress,
     ticket: Option<u64>,
     memory: Option<Memory>,
@@ -178,14 +185,11 @@ impl SendHalf {
         self.core.owe(&self.stream);
     }
 
-    /// Ready when the other side receives no more, or the session is over.
+    /// Ready when the other side receives no more, we send no more, or the session is over.
     pub(crate) fn poll_stopped(&self, context: &Context<'_>) -> Poll<StreamSendError> {
         let mut state = self.stream.lock();
-        if let Some(end) = &state.end {
-            return Poll::Ready(end.clone().into());
-        }
-        if let lifecycle::Sending::Stopped(code) = state.lifecycle.sending() {
-            return Poll::Ready(StreamSendError::Stopped { code });
+        if let Err(error) = check_sending(&state) {
+            return Poll::Ready(error);
         }
         state.await_credit(context);
         Poll::Pending
@@ -263,6 +267,7 @@ impl SendHalf {
         outgoing: &mut Outgoing,
         len: usize,
     ) -> Poll<Result<(), StreamSendError>> {
+        check_sending(&self.stream.lock())?;
         if outgoing.memory.is_some() {
             return Poll::Ready(Ok(()));
         }
@@ -299,13 +304,14 @@ impl SendHalf {
     /// Gives back what a message holds that went, or will not.
     pub(crate) fn give_back(&mut self, outgoing: &mut Outgoing) {
         if let Some(Memory::Private(bytes)) = &mut outgoing.memory {
-            self.spare = std::mem::take(bytes);
+            if bytes.capacity() <= 2 * self.core.inline_max {
+                self.spare = std::mem::take(bytes);
+            }
             outgoing.memory = None;
         }
         if outgoing.ticket.is_none() && outgoing.charged.is_none() && outgoing.memory.is_none() {
             return;
         }
-        self.untake_credit(outgoing);
         if outgoing.progress.started {
             self.stream.lock().lifecycle.abort();
             self.core.owe(&self.stream);
@@ -317,17 +323,9 @@ impl SendHalf {
             outbox.leave(ticket);
         }
         let wakers = outgoing.memory.take().map(|memory| outbox.release(memory));
-        drop(outbox);
-        super::core::wake(wakers.unwrap_or_default());
+        self.core.leave_outbox(outbox);
+        super::waiting::wake(wakers.unwrap_or_default());
         *outgoing = Outgoing::default();
-    }
-
-    /// What the other side may send must not wait for what we send.
-    fn untake_credit(&self, outgoing: &mut Outgoing) {
-        if outgoing.credit.take().is_some() {
-            self.stream.lock().owes_credit = true;
-            self.core.owe(&self.stream);
-        }
     }
 
     /// Charges the message's cost, once.
@@ -339,23 +337,13 @@ impl SendHalf {
         len: usize,
     ) -> Poll<Result<(), StreamSendError>> {
         let mut state = self.stream.lock();
-        if let Some(end) = &state.end {
-            return Poll::Ready(Err(end.clone().into()));
-        }
-        match state.lifecycle.sending() {
-            lifecycle::Sending::Open => {}
-            lifecycle::Sending::Stopped(code) => {
-                return Poll::Ready(Err(StreamSendError::Stopped { code }));
-            }
-            _ => return Poll::Ready(Err(StreamSendError::ClosedHere)),
-        }
+        check_sending(&state)?;
         if outgoing.charged.is_some() {
             return Poll::Ready(Ok(()));
         }
         let cost = cost(len);
         if state.send_credit.charge(cost) {
             outgoing.charged = Some(cost);
-            outgoing.credit = state.take_credit();
             return Poll::Ready(Ok(()));
         }
         if self.core.policy == BackPressure::Error {
@@ -376,38 +364,57 @@ impl SendHalf {
         let core = &*self.core;
         core.check()?;
         let mut outbox = core.outbox();
-        let (memory, progress) = (&mut outgoing.memory, &mut outgoing.progress);
-        let (number, credit) = (self.stream.number, outgoing.credit);
-        let attempted = outbox.send(number, credit, |wire| attempt(wire, memory, progress));
-        match attempted {
-            Ok(()) => {
-                core.leave_outbox(outbox);
-                Poll::Ready(Ok(()))
-            }
-            Err(Unsent::TooLarge(limit)) => Poll::Ready(Err(StreamSendError::TooLarge(limit))),
-            Err(Unsent::Full) if core.policy == BackPressure::Error && !progress.started => {
-                Poll::Ready(Err(StreamSendError::Full))
-            }
-            Err(Unsent::Full) => {
-                outbox.await_room(&mut outgoing.ticket, context);
-                drop(outbox);
-                self.untake_credit(outgoing);
-                core.call_driver();
-                core.check()?;
-                Poll::Pending
-            }
-            Err(unsent) => {
-                drop(outbox);
-                Poll::Ready(Err(core.failed(unsent).into()))
-            }
+        let mut credit = None;
+        if outgoing.charged.is_some() {
+            // CREDIT and END are written under this lock: an older value may not follow a newer one, and behind
+            // END the number may be another stream's.
+            let mut state = self.stream.lock();
+            check_sending(&state)?;
+            credit = state.take_credit();
         }
+        let (memory, progress) = (&mut outgoing.memory, &mut outgoing.progress);
+        let number = self.stream.number;
+        let attempted = outbox.send(number, credit, |wire| attempt(wire, memory, progress));
+        if credit.is_some() && attempted.is_err() {
+            // What the other side may send must not wait for what we send.
+            self.stream.lock().owes_credit = true;
+            outbox.list(&self.stream);
+        }
+        let must_wait = matches!(attempted, Err(Unsent::Full))
+            && (outgoing.progress.started || core.policy != BackPressure::Error);
+        if must_wait {
+            outbox.await_room(&mut outgoing.ticket, context);
+        }
+        core.leave_outbox(outbox);
+        if matches!(attempted, Err(Unsent::Full)) {
+            core.call_driver();
+        }
+        if must_wait {
+            core.check()?;
+            return Poll::Pending;
+        }
+        Poll::Ready(attempted.map_err(|unsent| match unsent {
+            Unsent::TooLarge(limit) => StreamSendError::TooLarge(limit),
+            Unsent::Full => StreamSendError::Full,
+            unsent => core.failed(unsent).into(),
+        }))
+    }
+}
+
+/// Whether messages may be sent on a stream.
+fn check_sending(state: &StreamState) -> Result<(), StreamSendError> {
+    match (state.lifecycle.sending(), &state.end) {
+        (lifecycle::Sending::Open, None) => Ok(()),
+        (lifecycle::Sending::Open, Some(end)) => Err(end.clone().into()),
+        (lifecycle::Sending::Stopped(code), _) => Err(StreamSendError::Stopped { code }),
+        _ => Err(StreamSendError::ClosedHere),
     }
 }
 
 impl Outgoing {
     fn done(&mut self, sent: Result<(), StreamSendError>) -> Poll<Result<(), StreamSendError>> {
         if sent.is_ok() {
-            (self.charged, self.credit, self.progress) = (None, None, Progress::default());
+            (self.charged, self.progress) = (None, Progress::default());
         }
         Poll::Ready(sent)
     }
@@ -431,7 +438,10 @@ impl RecvHalf {
         if let Some(message) = state.queue.pop_front() {
             // Told along with the next message that goes the other way, or when we wait for more.
             state.owes_credit |= state.recv_credit.took(cost(message.len()));
-            let must_tell = state.owes_credit && state.recv_credit.is_overdue();
+            let is_overdue = state.owes_credit && state.recv_credit.is_overdue();
+            // END waits for the last message to be taken.
+            let must_tell =
+                is_overdue || (state.queue.is_empty() && state.lifecycle.owed().is_some());
             drop(state);
             if must_tell {
                 self.core.owe(&self.stream);
@@ -474,4 +484,13 @@ impl Drop for RecvHalf {
         self.stop(DROPPED);
         self.core.depart(false);
     }
+}
+
+/// Whether metadata is short enough.
+const fn check_metadata(metadata: &[u8]) -> Result<(), OpenError> {
+    if metadata.len() > METADATA_BYTES_MAX {
+        let (len, max) = (metadata.len(), METADATA_BYTES_MAX);
+        return Err(OpenError::MetadataTooLong { len, max });
+    }
+    Ok(())
 }

@@ -7,14 +7,16 @@
 //!   ─────────────────────────────────────────────────────────────────────────────────────
 //!   halves.rs   what users hold            driver.rs   who receives ─▶ routing.rs: for whom
 //!               patience.rs: before sleeping, look again
-//!   core.rs     what both share            outbox.rs   one at a time sends, what is owed first
+//!   core.rs, books.rs   what both share    outbox.rs   one at a time sends, what is owed first
 //!   stream.rs   one stream                 lifecycle.rs, credit.rs, numbers.rs   pure rules
+//!   waiting.rs  who waits for what all share
 //!   ─────────────────────────────────────────────────────────────────────────────────────
 //!   transport   records of streams over a wall or a socket
 //! ```
 //!
 //! It starts no task and no thread, and never waits: what cannot be done now registers a waker.
 
+mod books;
 mod core;
 mod credit;
 mod driver;
@@ -26,6 +28,7 @@ mod outbox;
 mod patience;
 mod routing;
 mod stream;
+mod waiting;
 
 pub use error::{OpenError, SessionError, StreamRecvError, StreamSendError};
 pub use partywall_layout::stream::{DROPPED, METADATA_BYTES_MAX, REFUSED};

@@ -10,6 +10,7 @@
 //! Nobody waits in here: an attempt either succeeds or says `Full`.
 
 use super::stream::{OwedRecord, StreamCore};
+use crate::error::Closed;
 use crate::transport::{Glance, Room, SendWire, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::stream::{ANSWER, ASK, CreditBody, GoAwayBody, PingBody, ResetBody, SESSION};
@@ -30,7 +31,9 @@ pub(crate) struct Outbox {
     owed: VecDeque<Arc<StreamCore>>,
     /// Records of the session itself that are owed: only the newest of each kind counts.
     pub(super) pong: Option<u64>,
-    pub(super) ping: Option<u64>,
+    ping: Option<u64>,
+    /// The newest question.
+    asked: u64,
     pub(super) go_away: Option<u32>,
     waiters: Vec<(u64, Waker)>,
     last_ticket: u64,
@@ -38,7 +41,11 @@ pub(crate) struct Outbox {
     seen: Glance,
     /// How many streams have ended here: END was written for them.
     pub(super) ended: usize,
+    /// The driver was told that the wire keeps something.
+    was_keeping: bool,
     is_closed: bool,
+    /// Nothing that is sent will be received: no room is worth waiting for.
+    is_cut_off: bool,
 }
 
 impl Outbox {
@@ -51,29 +58,45 @@ impl Outbox {
             owed: VecDeque::new(),
             pong: None,
             ping: None,
+            asked: 0,
             go_away: None,
             waiters: Vec::new(),
             last_ticket: 0,
             ended: 0,
+            was_keeping: false,
             is_closed: false,
+            is_cut_off: false,
         }
     }
 
-    /// Lists a stream that owes something; it must not be listed yet.
-    pub(crate) fn list(&mut self, stream: Arc<StreamCore>) {
-        self.owed.push_back(stream);
+    /// Lists a stream if it owes something and is not listed yet.
+    pub(crate) fn list(&mut self, stream: &Arc<StreamCore>) {
+        let mut state = stream.lock();
+        if !state.is_listed && state.owes() {
+            state.is_listed = true;
+            self.owed.push_back(Arc::clone(stream));
+        }
+    }
+
+    /// Asks with this token, unless a newer one was asked with: its answer will do for both.
+    pub(crate) fn ask(&mut self, token: u64) {
+        if token > self.asked {
+            self.asked = token;
+            self.ping = Some(token);
+        }
     }
 
     /// Writes what is owed; `Full` if some is left.
     pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
-        if !self.owes() {
+        if self.is_closed || !self.owes() {
             return Ok(());
         }
-        self.attempt(|outbox| {
+        let flushed = self.attempt(|outbox| {
             let written = outbox.write_owed();
             let published = outbox.wire.publish();
             written.and(published)
-        })
+        });
+        self.note(flushed)
     }
 
     /// One attempt to send something for `stream`, behind what is owed and, if there is any, credit of
@@ -85,6 +108,10 @@ impl Outbox {
         credit: Option<u64>,
         mut attempt: impl FnMut(&mut SendWire) -> Result<(), Unsent>,
     ) -> Result<(), Unsent> {
+        if self.is_closed {
+            // The end of the direction was written: what came behind it would count as sent.
+            return Err(Unsent::Closed(Closed::Disconnected));
+        }
         self.flush()?;
         let mut attempt = |wire: &mut SendWire| {
             if let Some(credited) = credit {
@@ -94,16 +121,21 @@ impl Outbox {
             attempt(wire)
         };
         match attempt(&mut self.wire) {
-            Err(Unsent::Full) => self.attempt(|outbox| attempt(&mut outbox.wire)),
-            other => other,
+            Err(Unsent::Full) => {
+                let attempted = self.attempt(|outbox| attempt(&mut outbox.wire));
+                self.note(attempted)
+            }
+            other => self.note(other),
         }
     }
 
     /// Writes a record that is not a message, behind what is owed.
     pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
         self.send(stream, None, |wire| {
-            wire.control(kind, stream, body)?;
-            wire.publish()
+            let written = wire.control(kind, stream, body);
+            // Also when there is no room: what the wire had to tell before must not lie in an open batch.
+            let published = wire.publish();
+            written.and(published)
         })
     }
 
@@ -136,14 +168,29 @@ impl Outbox {
         self.waiters.drain(..).map(|(_, waker)| waker).collect()
     }
 
+    /// Gives all memory back that is not in use.
+    pub(crate) fn trim(&mut self) -> Result<(), Unsent> {
+        self.flush()?;
+        self.wire.trim(true)
+    }
+
     /// Whether anybody, or anything owed, waits for room.
     pub(crate) fn wants_room(&self) -> bool {
-        !self.is_closed && (self.owes() || !self.waiters.is_empty())
+        !(self.is_closed || self.is_cut_off)
+            && (self.owes() || !self.waiters.is_empty() || self.wire.keeps())
+    }
+
+    /// Whether the wire keeps something, and did not when this was asked last.
+    #[inline]
+    pub(crate) fn begins_to_keep(&mut self) -> bool {
+        let keeps = self.wire.keeps();
+        let was_keeping = std::mem::replace(&mut self.was_keeping, keeps);
+        keeps && !was_keeping
     }
 
     /// Whether there may be room that the last attempt did not find.
     pub(crate) fn may_have_room(&self) -> bool {
-        self.room.glance() != self.seen
+        self.room.glance() != self.seen || self.room.is_writable()
     }
 
     /// Declares that the driver sleeps until room comes; `true` if there may be some already.
@@ -161,7 +208,8 @@ impl Outbox {
     /// Writes what the wire itself kept, on a socket; `Full` if some is left.
     pub(crate) fn drain(&mut self) -> Result<(), Unsent> {
         self.flush()?;
-        self.wire.flush()
+        let flushed = self.wire.flush();
+        self.note(flushed)
     }
 
     /// The end of the session's direction.
@@ -182,6 +230,15 @@ impl Outbox {
             || self.go_away.is_some()
     }
 
+    /// Remembers if nothing can ever be sent.
+    #[inline]
+    fn note<T>(&mut self, sent: Result<T, Unsent>) -> Result<T, Unsent> {
+        if matches!(sent, Err(Unsent::Closed(_) | Unsent::Fault(_))) {
+            self.is_cut_off = true;
+        }
+        sent
+    }
+
     /// The attempt after which somebody waits: a glance goes before it.
     #[cold]
     fn attempt<T>(
@@ -190,7 +247,8 @@ impl Outbox {
     ) -> Result<T, Unsent> {
         let seen = self.room.glance();
         let attempted = attempt(self);
-        if matches!(attempted, Err(Unsent::Full)) {
+        // Others who wait already may want something else, which came since they looked.
+        if matches!(attempted, Err(Unsent::Full)) && self.waiters.is_empty() {
             self.seen = seen;
         }
         attempted

@@ -233,17 +233,16 @@ impl Driver {
 
     /// A record of the session itself.
     fn hear(&self, record: &RecordHeader) -> Result<(), SessionError> {
+        if !matches!(record.kind, Kind::GoAway | Kind::Ping) {
+            let (position, kind) = (record.position.0, record.kind as u8);
+            return Err(self.violated(Violation::Unexpected { position, kind }));
+        }
         let heard = self.body(record).and_then(|body| {
             let body = &body[..record.len as usize];
-            match record.kind {
-                Kind::GoAway => {
-                    self.core.heard_go_away(GoAwayBody::read(record, body)?.code.get());
-                }
-                Kind::Ping => self.heard_ping(&PingBody::read(record, body)?),
-                other => {
-                    let (position, kind) = (record.position.0, other as u8);
-                    return Err(Violation::Unexpected { position, kind });
-                }
+            if record.kind == Kind::GoAway {
+                self.core.heard_go_away(GoAwayBody::read(record, body)?.code.get());
+            } else {
+                self.heard_ping(&PingBody::read(record, body)?);
             }
             Ok(())
         });
@@ -290,7 +289,7 @@ impl Driver {
 
     /// Takes streams into the table that we opened meanwhile.
     fn meet_fresh(&mut self) {
-        let fresh = std::mem::take(&mut self.core.streams().fresh);
+        let fresh = self.core.take_fresh();
         for stream in fresh {
             let at = index(stream.number).map_or(0, |(at, _)| at as usize);
             if at >= self.own.len() {

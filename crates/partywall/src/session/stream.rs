@@ -31,6 +31,16 @@ pub(crate) struct StreamCore {
     state: Mutex<StreamState>,
 }
 
+/// What both sides agreed to, for all streams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// What may lie unread of a stream: on the other side, on ours.
+    pub(super) send_window: u64,
+    pub(super) recv_window: u64,
+    /// How many streams of the other side's we bear at a time.
+    pub(super) accepts_max: u32,
+}
+
 /// What changes of a stream.
 #[derive(Debug)]
 pub(crate) struct StreamState {
@@ -43,6 +53,8 @@ pub(crate) struct StreamState {
     pub(crate) assembly: Option<Assembly>,
     /// The other side must be told what was taken.
     pub(crate) owes_credit: bool,
+    /// Opened by the other side, and neither accepted nor refused yet.
+    pub(crate) is_waiting: bool,
     /// Listed in the outbox among those that owe something.
     pub(crate) is_listed: bool,
     /// Who waits for a message, and who for credit.
@@ -74,6 +86,7 @@ impl StreamCore {
             queue: VecDeque::new(),
             assembly: None,
             owes_credit: false,
+            is_waiting: !is_opener,
             is_listed: false,
             receiver: None,
             sender: None,
@@ -105,6 +118,8 @@ impl StreamState {
             Some(Owed::CloseWrite | Owed::End) | None if self.tells_credit() => {
                 Some(OwedRecord::Credit(self.recv_credit.due()))
             }
+            // Else what lies unread of streams that have ended would be bounded by nothing (SPEC 11.5).
+            Some(Owed::End) if self.is_waiting || !self.queue.is_empty() => None,
             other => other.map(OwedRecord::Lifecycle),
         }
     }

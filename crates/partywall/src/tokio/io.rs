@@ -11,9 +11,10 @@
 //! there is nothing to flush.
 
 use super::stream::{RecvStream, SendStream};
+use crate::error::TooLarge;
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::{Outgoing, StreamRecvError};
+use crate::session::{Outgoing, StreamRecvError, StreamSendError};
 use bytes::Buf;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -117,7 +118,14 @@ impl WriteHalf {
         let half = self.send.half();
         let mut taken = len;
         let mut polled = half.poll_send_whole(context, &mut self.outgoing, &bytes[..len]);
-        if polled.is_pending() && len > WRITE_BYTES_SMALL {
+        if let Poll::Ready(Err(StreamSendError::TooLarge(TooLarge { max: max @ 1.., .. }))) = polled
+        {
+            // Bytes have no boundaries: fewer will do.
+            taken = usize::try_from(max).map_or(len, |max| max.min(len));
+            half.give_back(&mut self.outgoing);
+            polled = half.poll_send_whole(context, &mut self.outgoing, &bytes[..taken]);
+        }
+        if polled.is_pending() && taken > WRITE_BYTES_SMALL {
             // Where memory is exhausted, a short one may still go through the ring.
             taken = WRITE_BYTES_SMALL;
             polled = half.poll_send_whole(context, &mut self.outgoing, &bytes[..taken]);

@@ -39,6 +39,7 @@
 //! Every future here may be dropped at any time. A `send` that was dropped either sent the whole message or
 //! nothing of it; a `recv` that was dropped took nothing.
 
+pub mod calls;
 mod drive;
 mod io;
 mod listen;

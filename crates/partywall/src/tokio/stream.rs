@@ -22,13 +22,18 @@ pub struct Stream {
 
 impl Stream {
     pub(super) fn new((send, recv): (SendHalf, RecvHalf)) -> Self {
-        Self { send: SendStream { half: send }, recv: RecvStream { half: recv } }
+        Self { send: SendStream { half: send }, recv: RecvStream { half: recv, received: 0 } }
     }
 
     /// The two directions, to be used by a task each.
     #[must_use]
     pub fn into_split(self) -> (SendStream, RecvStream) {
         (self.send, self.recv)
+    }
+
+    #[cfg(any(feature = "serde", feature = "zerocopy"))]
+    pub(crate) const fn halves_mut(&mut self) -> (&mut SendStream, &mut RecvStream) {
+        (&mut self.send, &mut self.recv)
     }
 
     /// The stream as bytes, for protocols that run over those.
@@ -133,6 +138,7 @@ impl SendStream {
     /// # Errors
     /// [`StreamSendError::Full`], and as [`send`](Self::send).
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+        // Whole or not at all: a part would only be given up.
         let context = Context::from_waker(Waker::noop());
         let mut outgoing = Guard::new(self);
         match outgoing.poll(|half, state| half.poll_send_whole(&context, state, payload)) {
@@ -164,7 +170,7 @@ impl SendStream {
         self.half.reset(code);
     }
 
-    /// Waits until the other side receives no more of this stream; why.
+    /// Waits until the other side receives no more of this stream, or this side sends no more; why.
     pub async fn stopped(&mut self) -> StreamSendError {
         poll_fn(|context| self.half.poll_stopped(context)).await
     }
@@ -178,6 +184,8 @@ impl SendStream {
 #[derive(Debug)]
 pub struct RecvStream {
     half: RecvHalf,
+    /// How many messages were received.
+    received: u64,
 }
 
 impl RecvStream {
@@ -186,7 +194,7 @@ impl RecvStream {
     /// # Errors
     /// [`StreamRecvError::Finished`] at the end, and see there.
     pub async fn recv(&mut self) -> Result<Message, StreamRecvError> {
-        poll_fn(|context| self.half.poll_recv(context)).await
+        poll_fn(|context| self.poll_recv(context)).await
     }
 
     /// The next message if one is there now. Never waits.
@@ -194,7 +202,7 @@ impl RecvStream {
     /// # Errors
     /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
     pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
-        match self.half.poll_recv(&Context::from_waker(Waker::noop())) {
+        match self.poll_recv(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(received) => received,
             Poll::Pending => Err(StreamRecvError::Empty),
         }
@@ -208,12 +216,20 @@ impl RecvStream {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Message, StreamRecvError>> {
-        self.half.poll_recv(context)
+        let polled = self.half.poll_recv(context);
+        self.received += u64::from(matches!(polled, Poll::Ready(Ok(_))));
+        polled
     }
 
     /// Receives no more: the sender gets `code`, and what is unread is dropped.
     pub fn stop(&mut self, code: u32) {
         self.half.stop(code);
+    }
+
+    /// How many messages were received of this stream.
+    #[must_use]
+    pub const fn received(&self) -> u64 {
+        self.received
     }
 
     pub(super) const fn half(&self) -> &RecvHalf {

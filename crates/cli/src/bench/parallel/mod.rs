@@ -29,7 +29,7 @@ use super::cell::{Cell, Processes};
 use super::control::{Control, Done, Reply, Request};
 use super::lane::Setup;
 use super::measure::{Round, StreamMemory, histogram};
-use super::parent::{Batch, Pair, alone};
+use super::parent::{Batch, Pair, alone, calibrate};
 use lane::{Client, Server, Transport, Work, dispatch};
 use play::Side;
 use unread::Unread;
@@ -59,7 +59,7 @@ impl Work for Measure<'_> {
         let runtime = runtime()?;
         let mut ends = Ends::<T>::meet(cell, setup, runtime, pair)?;
         ends.batch(pair, &Request::Gather)?;
-        let amount = pair.calibrate_from(1, duration, |pair, amount| {
+        let amount = calibrate(1, duration, |amount| {
             Ok(ends.batch(pair, &Request::Run { amount })?.elapsed_ns)
         })?;
         let memory_before = ends.memory()?;
@@ -74,16 +74,8 @@ impl Work for Measure<'_> {
         let mut latency = histogram()?;
         batch.value.iter().for_each(|&ns| latency.saturating_record(ns));
         let ops = amount * cell.streams as u64;
-        Ok(Round {
-            latency,
-            ops,
-            elapsed_ns: batch.elapsed_ns,
-            bytes: 2 * ops * cell.size as u64,
-            cpu_parent_ns: batch.cpu_ns,
-            cpu_child_ns: batch.done.cpu_ns,
-            session: None,
-            memory,
-        })
+        let bytes = 2 * ops * cell.size as u64;
+        Ok(Round { memory, ..batch.round(ops, bytes, latency) })
     }
 }
 

@@ -127,6 +127,11 @@ impl Line {
         Ok(self.room.wait_tokens(deadline)? & 1 << PROCESS != 0)
     }
 
+    /// Whether there is room, or nobody who would read.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.room.wait_tokens(Some(Instant::now())).is_ok_and(|tokens| tokens != 0)
+    }
+
     /// Sleeps until there may be something; whether the other process died.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
         Ok(self.records.wait_tokens(deadline)? & 1 << PROCESS != 0)

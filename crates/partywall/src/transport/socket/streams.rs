@@ -98,6 +98,11 @@ impl SocketSender {
         }
     }
 
+    /// Whether bytes are left that the kernel did not take.
+    pub(crate) fn keeps(&self) -> bool {
+        self.rest_sent < self.rest.len()
+    }
+
     fn begin_piece(&self, payload: &[u8], progress: &Progress) -> Kind {
         match progress.sent + piece(payload, progress) == payload.len() {
             _ if progress.sent == 0 => Kind::FragmentFirst,

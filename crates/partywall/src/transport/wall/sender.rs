@@ -18,6 +18,7 @@ use crate::error::{Closed, SendError};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, Progress, Unsent};
 use partywall_layout::record::{BlobBody, Kind};
+use partywall_layout::ring::footprint;
 use partywall_layout::segment::{ASLEEP_RECORDS, RELEASED, sending};
 use partywall_layout::{RingSize, Violation};
 use partywall_ring::{
@@ -135,6 +136,11 @@ impl WallSender {
     /// Appends a record that is not a message, to be published with others.
     pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
         self.check()?;
+        let needed = footprint(body.len() as u64) + self.growth.owed_bytes_max();
+        if self.producer.open_bytes() + needed > self.producer.size().batch_max() {
+            // Many of them are more than a batch.
+            self.publish()?;
+        }
         self.append_owed()?;
         self.stream = stream;
         self.append(kind, &[body])

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An application that logs and measures, and an agent in a process of its own that collects both.
+//!
+//! ```text
+//!   application                                      agent (looks every 10 ms, is never woken)
+//!     4 threads ── log ──▶ LossySender ─────────────▶ LossyReceiver   log lines, and how many were lost
+//!     1 thread ─── counters every 20 ms ────────────▶ recv_plain      a plain struct
+//! ```
+//!
+//! `cargo run --example log_agent --features zerocopy` runs both and ends by itself. The application never
+//! waits for the agent: what there is no room for is dropped and counted.
+
+use partywall::lossy::{LossyReceiver, LossyRecvError, LossySender, OnFull};
+use partywall::{Channel, Config, Listener, RecvError, RecvPlainError, TrySendError, Wait};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What the application counts, as the agent sees it: no padding, any bytes are a value.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Counters {
+    sent: u64,
+    dropped: u64,
+    uptime_us: u64,
+}
+
+const THREADS: u64 = 4;
+const LINES_PER_THREAD: u64 = 50_000;
+/// About 200,000 lines of 64 bytes, headers included: what may come between two looks of the agent.
+const RING_BYTES: u64 = 16 << 20;
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+const COUNT_EVERY: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn main() -> Result<(), Failure> {
+    let mut arguments = std::env::args().skip(1);
+    match (arguments.next().as_deref(), arguments.next()) {
+        (Some("agent"), Some(address)) => agent(&address),
+        (None, _) => application(),
+        _ => Err("usage: log_agent [agent ADDRESS]".into()),
+    }
+}
+
+/// Listens, starts its agent, and gives it a channel for lines and one for counters.
+fn application() -> Result<(), Failure> {
+    let address = format!("unix:@log-agent-{}", std::process::id());
+    let config = Config::default().ring_bytes(RING_BYTES);
+    let mut listener = Listener::bind_with(&address, &config)?;
+    let mut agent = Command::new(std::env::current_exe()?).args(["agent", &address]).spawn()?;
+    let lines = listener.accept_deadline(Instant::now() + PATIENCE)?;
+    let counters = listener.accept_deadline(Instant::now() + PATIENCE)?;
+
+    let log = LossySender::new(lines.split().0, OnFull::DropNewest);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                scope.spawn({
+                    let log = log.clone();
+                    move || work(&log, thread)
+                })
+            })
+            .collect();
+        let counting = || workers.iter().any(|worker| !worker.is_finished());
+        count(counters, &log, started, counting)
+    })?;
+    // Dropping the last sender would do it too, with less patience.
+    log.flush(Instant::now() + PATIENCE)?;
+    let stats = log.stats();
+    let took = started.elapsed();
+    drop(log);
+    println!(
+        "application: {} lines sent, {} dropped, in {took:?}",
+        stats.sent,
+        stats.drops.total()
+    );
+    let status = agent.wait()?;
+    if status.success() { Ok(()) } else { Err(format!("the agent ended with {status}").into()) }
+}
+
+/// One thread of the application: what it does is to log.
+fn work(log: &LossySender, thread: u64) {
+    for line in 0..LINES_PER_THREAD {
+        log.log(format!("thread {thread}: line {line}").as_bytes());
+    }
+}
+
+/// Sends the counters now and then, and once more at the end; never waits for the agent either.
+fn count(
+    channel: Channel,
+    log: &LossySender,
+    started: Instant,
+    goes_on: impl Fn() -> bool,
+) -> Result<(), Failure> {
+    let (mut sender, _receiver) = channel.split();
+    loop {
+        let is_last = !goes_on();
+        let stats = log.stats();
+        let counters = Counters {
+            sent: stats.sent,
+            dropped: stats.drops.total(),
+            uptime_us: started.elapsed().as_micros().try_into()?,
+        };
+        match sender.try_send_plain(&counters) {
+            // The next ones are newer anyway.
+            Ok(()) | Err(TrySendError::Full) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if is_last {
+            return Ok(());
+        }
+        std::thread::sleep(COUNT_EVERY);
+    }
+}
+
+/// Collects lines in this thread and counters in another, until the application closes both.
+fn agent(address: &str) -> Result<(), Failure> {
+    let mut lines = LossyReceiver::new(partywall::connect(address)?.split().1);
+    let (_sender, mut counters) = partywall::connect(address)?.split();
+    lines.set_wait(Wait::Timed(LOOK_EVERY));
+    counters.set_wait(Wait::Timed(LOOK_EVERY));
+
+    let counting = std::thread::spawn(move || -> Result<_, Failure> {
+        let (mut count, mut last) = (0_u64, Counters::default());
+        loop {
+            match counters.recv_plain::<Counters>() {
+                Ok(counters) => (count, last) = (count + 1, *counters),
+                Err(RecvPlainError::Recv(RecvError::Closed(_))) => return Ok((count, last)),
+                Err(error) => return Err(error.to_string().into()),
+            }
+        }
+    });
+    let (mut bytes, mut gaps) = (0, 0_u64);
+    loop {
+        match lines.recv() {
+            Ok(record) => {
+                bytes += record.message.len();
+                gaps += u64::from(record.lost_before > 0);
+            }
+            Err(LossyRecvError::Closed(_)) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let (count, last) = counting.join().map_err(|_| "the counting thread panicked")??;
+    println!(
+        "agent: {} lines ({bytes} bytes), {} lost in {gaps} places; counters {count} times, the last: {last:?}",
+        lines.received(),
+        lines.lost()
+    );
+    Ok(())
+}

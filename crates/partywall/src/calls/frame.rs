@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What stands before the payload of each message of a stream of calls (CALLS 2).
+//!
+//! ```text
+//!  0      1            4             8                        16
+//!  ┌──────┬────────────┬─────────────┬────────────────────────┬─────────┐
+//!  │ u8   │ 3 zeros    │ u32 word    │ u64 id                 │ payload │   little-endian
+//!  │ kind │            │             │                        │         │
+//!  └──────┴────────────┴─────────────┴────────────────────────┴─────────┘
+//!   1 CALL, 2 ONE_WAY   time left, µs; 0: no deadline
+//!   3 CANCEL            0                                       none
+//!   4 ANSWER            0
+//!   5 ERROR             code
+//! ```
+//!
+//! 16 bytes, so that the payload of a large message begins at a multiple of 16.
+
+use super::serving::CallViolation;
+use std::time::Duration;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Length of the header in bytes.
+pub(crate) const HEADER_BYTES: usize = 16;
+
+/// Error codes from here on are those of the protocol; handlers use smaller ones.
+pub const CODES_RESERVED: u32 = 0xffff_ff00;
+/// The server has as many calls waiting as it bears.
+pub const BUSY: u32 = 0xffff_ff01;
+/// The time of the call was over before its handler was done.
+pub const DEADLINE: u32 = 0xffff_ff02;
+/// The server gave the call up: its handler panicked.
+pub const ABORTED: u32 = 0xffff_ff03;
+
+/// With this code a stream is reset whose other side broke the rules of calls.
+pub const VIOLATION: u32 = 0xca11_0001;
+
+/// A header, understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// A call; `one_way` ones are not answered. The time left in µs, 0 for any.
+    Call { id: u64, one_way: bool, left_us: u32 },
+    /// The client no longer wants the answer.
+    Cancel { id: u64 },
+    /// The payload is the answer.
+    Answer { id: u64 },
+    /// The payload belongs to the error.
+    Error { id: u64, code: u32 },
+}
+
+/// The header as it lies.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Header {
+    kind: u8,
+    zero: [u8; 3],
+    word: U32,
+    id: U64,
+}
+
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
+
+const CALL: u8 = 1;
+const ONE_WAY: u8 = 2;
+const CANCEL: u8 = 3;
+const ANSWER: u8 = 4;
+const ERROR: u8 = 5;
+
+impl Frame {
+    /// The header's bytes.
+    pub(crate) fn encode(self) -> [u8; HEADER_BYTES] {
+        let (kind, word, id) = match self {
+            Self::Call { id, one_way: false, left_us } => (CALL, left_us, id),
+            Self::Call { id, one_way: true, left_us } => (ONE_WAY, left_us, id),
+            Self::Cancel { id } => (CANCEL, 0, id),
+            Self::Answer { id } => (ANSWER, 0, id),
+            Self::Error { id, code } => (ERROR, code, id),
+        };
+        zerocopy::transmute!(Header { kind, zero: [0; 3], word: U32::new(word), id: U64::new(id) })
+    }
+
+    /// The header of a message.
+    pub(crate) fn decode(message: &[u8]) -> Result<Self, CallViolation> {
+        let Ok((header, payload)) = Header::read_from_prefix(message) else {
+            return Err(CallViolation::Short { len: message.len() });
+        };
+        let Header { kind, zero, word, id } = header;
+        let (id, word) = (id.get(), word.get());
+        if zero != [0; 3] || id == 0 {
+            return Err(CallViolation::Header { kind, id });
+        }
+        match kind {
+            CALL | ONE_WAY => Ok(Self::Call { id, one_way: kind == ONE_WAY, left_us: word }),
+            CANCEL if word == 0 && payload.is_empty() => Ok(Self::Cancel { id }),
+            ANSWER if word == 0 => Ok(Self::Answer { id }),
+            ERROR => Ok(Self::Error { id, code: word }),
+            _ => Err(CallViolation::Header { kind, id }),
+        }
+    }
+}
+
+/// How a remaining time travels: rounded up, at least 1; too long ones, and none, as 0.
+pub(crate) fn left_us(left: Option<Duration>) -> u32 {
+    let Some(left) = left else { return 0 };
+    u32::try_from(left.as_nanos().div_ceil(1000).max(1)).unwrap_or(0)
+}
+
+/// What travelled.
+pub(crate) const fn left(left_us: u32) -> Option<Duration> {
+    if left_us == 0 { None } else { Some(Duration::from_micros(left_us as u64)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The golden examples of CALLS 2.
+    const GOLDEN: [(Frame, [u8; 16]); 5] = [
+        (
+            Frame::Call { id: 1, one_way: false, left_us: 250_000 },
+            [1, 0, 0, 0, 0x90, 0xd0, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            Frame::Call { id: 0x0102, one_way: true, left_us: 0 },
+            [2, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0],
+        ),
+        (Frame::Cancel { id: 1 }, [3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]),
+        (Frame::Answer { id: 1 }, [4, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]),
+        (
+            Frame::Error { id: 1, code: BUSY },
+            [5, 0, 0, 0, 1, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0],
+        ),
+    ];
+
+    #[test]
+    fn the_bytes_are_those_of_the_specification() {
+        for (frame, bytes) in GOLDEN {
+            assert_eq!(frame.encode(), bytes, "{frame:?}");
+            assert_eq!(Frame::decode(&bytes), Ok(frame));
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused() {
+        assert_eq!(Frame::decode(&[1; 15]), Err(CallViolation::Short { len: 15 }));
+        let good = Frame::Cancel { id: 1 }.encode();
+        for (at, value) in [(0, 0), (0, 6), (1, 1), (3, 1), (4, 1), (8, 0)] {
+            let mut bad = good;
+            bad[at] = value;
+            assert!(matches!(Frame::decode(&bad), Err(CallViolation::Header { .. })), "{at}");
+        }
+        let long = [&good[..], &[1]].concat();
+        assert!(matches!(Frame::decode(&long), Err(CallViolation::Header { .. })));
+    }
+
+    #[test]
+    fn times_are_rounded_up_and_long_ones_travel_as_none() {
+        assert_eq!(left_us(None), 0);
+        assert_eq!(left_us(Some(Duration::ZERO)), 1);
+        assert_eq!(left_us(Some(Duration::from_nanos(1001))), 2);
+        assert_eq!(left_us(Some(Duration::from_secs(4000))), 4_000_000_000);
+        assert_eq!(left_us(Some(Duration::from_secs(5000))), 0);
+        assert_eq!(left(0), None);
+    }
+
+    proptest! {
+        /// Any bytes are a frame that encodes to the same bytes, or are refused.
+        #[test]
+        fn any_bytes_are_understood_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Ok(frame) = Frame::decode(&bytes) {
+                prop_assert_eq!(&frame.encode()[..], &bytes[..HEADER_BYTES]);
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The agent's end: records, and how many were lost before each.
+
+use super::header::{HEADER_BYTES, Meaning, meaning};
+use crate::error::{Closed, Fault, RecvError, TryRecvError};
+use crate::message::Message;
+use crate::receiver::Receiver;
+use crate::wait::Wait;
+use bytes::Buf;
+use std::time::Instant;
+
+/// A record, as it arrived.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Record {
+    /// How many were lost between this one and the one before.
+    pub lost_before: u64,
+    /// The record itself.
+    pub message: Message,
+}
+
+/// Why no record was received.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LossyRecvError {
+    /// None is there now; only from `try_recv`.
+    #[error("no record is there now")]
+    Empty,
+    /// The deadline passed before one came.
+    #[error("no record came before the deadline")]
+    TimedOut,
+    /// There will be no more; [`LossyReceiver::lost`] is final.
+    #[error(transparent)]
+    Closed(Closed),
+    /// The channel is broken.
+    #[error(transparent)]
+    Fault(Fault),
+    /// A message is no record. The next one can be received all the same.
+    #[error(
+        "message {number} ({len} bytes) is no record: does the other side send with LossySender?"
+    )]
+    NotARecord {
+        /// Which message of this channel, from 0.
+        number: u64,
+        /// Its length in bytes.
+        len: usize,
+    },
+}
+
+/// Receives what a [`LossySender`](super::LossySender) sends.
+#[derive(Debug)]
+pub struct LossyReceiver {
+    receiver: Receiver,
+    received: u64,
+    lost: u64,
+    /// Reported on their own, and not told with a record yet.
+    reported: u64,
+}
+
+impl LossyReceiver {
+    /// Receives from `receiver` from now on.
+    #[must_use]
+    pub const fn new(receiver: Receiver) -> Self {
+        Self { receiver, received: 0, lost: 0, reported: 0 }
+    }
+
+    /// How to wait from now on. [`Wait::Timed`] spares the application from ever waking the agent.
+    pub const fn set_wait(&mut self, wait: Wait) {
+        self.receiver.set_wait(wait);
+    }
+
+    /// How many records were received.
+    #[must_use]
+    pub const fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// How many records were lost, as far as the other side has told.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The next record; waits for one.
+    ///
+    /// # Errors
+    /// See [`LossyRecvError`].
+    pub fn recv(&mut self) -> Result<Record, LossyRecvError> {
+        loop {
+            let message = self.receiver.recv()?;
+            if let Some(record) = self.take(message)? {
+                return Ok(record);
+            }
+        }
+    }
+
+    /// As [`recv`](Self::recv), but only until `deadline`.
+    ///
+    /// # Errors
+    /// See [`LossyRecvError`].
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Record, LossyRecvError> {
+        loop {
+            let message = self.receiver.recv_deadline(deadline)?;
+            if let Some(record) = self.take(message)? {
+                return Ok(record);
+            }
+        }
+    }
+
+    /// The next record if one is there now. Never waits.
+    ///
+    /// # Errors
+    /// See [`LossyRecvError`].
+    pub fn try_recv(&mut self) -> Result<Record, LossyRecvError> {
+        loop {
+            let message = self.receiver.try_recv()?;
+            if let Some(record) = self.take(message)? {
+                return Ok(record);
+            }
+        }
+    }
+
+    /// The record of a message; `None` if it is a report, which was counted.
+    fn take(&mut self, mut message: Message) -> Result<Option<Record>, LossyRecvError> {
+        match meaning(&message) {
+            Some(Meaning::Record(lost)) => {
+                message.advance(HEADER_BYTES);
+                self.received += 1;
+                self.lost = self.lost.saturating_add(lost);
+                let lost_before = std::mem::take(&mut self.reported).saturating_add(lost);
+                Ok(Some(Record { lost_before, message }))
+            }
+            Some(Meaning::Report(lost)) => {
+                self.lost = self.lost.saturating_add(lost);
+                self.reported = self.reported.saturating_add(lost);
+                Ok(None)
+            }
+            None => {
+                let number = self.receiver.stats().messages.saturating_sub(1);
+                Err(LossyRecvError::NotARecord { number, len: message.len() })
+            }
+        }
+    }
+}
+
+impl From<RecvError> for LossyRecvError {
+    fn from(error: RecvError) -> Self {
+        match error {
+            RecvError::Closed(closed) => Self::Closed(closed),
+            RecvError::TimedOut => Self::TimedOut,
+            RecvError::Fault(fault) => Self::Fault(fault),
+        }
+    }
+}
+
+impl From<TryRecvError> for LossyRecvError {
+    fn from(error: TryRecvError) -> Self {
+        match error {
+            TryRecvError::Closed(closed) => Self::Closed(closed),
+            TryRecvError::Empty => Self::Empty,
+            TryRecvError::Fault(fault) => Self::Fault(fault),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The books of a session: its streams as far as users are concerned, and who waits for what.
+//!
+//! One lock of the session guards all of it, held for moments; whoever is to be woken is handed out and
+//! woken once no lock is held.
+
+use super::numbers::Numbers;
+use super::stream::StreamCore;
+use super::waiting::Waiting;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// The streams as far as users are concerned; the driver has a table of its own.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    pub(super) numbers: Numbers,
+    /// Opened by us and not in the driver's table yet.
+    pub(super) fresh: Vec<Arc<StreamCore>>,
+    /// Opened by the other side, not accepted yet.
+    pub(super) waiting: VecDeque<Arc<StreamCore>>,
+    /// How many there are that have not ended.
+    pub(crate) live: usize,
+    /// Handles of the session: without one, nobody accepts.
+    pub(super) sessions: usize,
+    /// Handles of the session and of its streams; with the last one the session closes.
+    pub(super) users: usize,
+    /// The other side asked for no more.
+    pub(super) going_away: Option<u32>,
+    /// We asked for no more.
+    pub(super) has_gone_away: bool,
+    pub(super) pings: Pings,
+    pub(super) openers: Waiting,
+    pub(super) accepters: Waiting,
+    /// Those who wait for an answer, or for the last stream, or for the end.
+    pub(super) others: Waiting,
+    pub(super) is_over: bool,
+}
+
+/// Questions and answers (SPEC 11.6).
+#[derive(Debug, Default)]
+pub(crate) struct Pings {
+    pub(super) asked: u64,
+    pub(super) answered: u64,
+}
+
+impl Streams {
+    /// The other side bears so many of ours at a time.
+    pub(super) fn new(streams_max: u32) -> Self {
+        Self {
+            numbers: Numbers::new(streams_max.min(crate::config::STREAMS_MAX)),
+            fresh: Vec::new(),
+            waiting: VecDeque::new(),
+            live: 0,
+            sessions: 1,
+            users: 1,
+            going_away: None,
+            has_gone_away: false,
+            pings: Pings::default(),
+            openers: Waiting::default(),
+            accepters: Waiting::default(),
+            others: Waiting::default(),
+            is_over: false,
+        }
+    }
+
+    /// Streams have ended; those to be told, if they were the last.
+    pub(super) fn ended(&mut self, count: usize) -> Vec<Waker> {
+        self.live -= count;
+        if self.live == 0 { self.others.take() } else { Vec::new() }
+    }
+}

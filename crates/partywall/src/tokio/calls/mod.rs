@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls and answers over one stream: many in flight, answered in any order.
+//!
+//! ```text
+//!   Client ── call 1 ── call 2 ── call 3 ──▶  Server      one stream, one task of the client's,
+//!          ◀─ answer 2 ── error 3 ── answer 1 ─           one task per call that runs
+//! ```
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let address = format!("unix:{}/app.sock", directory.path().display());
+//! use partywall::tokio::calls::{CallError, Client, Failure, Request, Server};
+//! # let mut listener = partywall::tokio::Listener::bind(&address)?;
+//! # let (session, there) = tokio::join!(partywall::tokio::connect(&address), listener.accept());
+//! # let (session, there) = (session?, there?);
+//!
+//! let serving = tokio::spawn(async move {
+//!     let stream = there.accept().await.unwrap();
+//!     Server::new(stream).serve(|request: Request| async move {
+//!         if request.is_empty() {
+//!             return Err(Failure::new(1, "nothing to shout"));
+//!         }
+//!         Ok(request.to_ascii_uppercase())
+//!     }).await
+//! });
+//!
+//! let client = Client::new(session.open(b"shout").await?);
+//! assert_eq!(client.call(b"hello").await?, b"HELLO");
+//! let Err(CallError::Failed { code, detail }) = client.call(b"").await else { panic!() };
+//! assert_eq!((code, &detail[..]), (1, &b"nothing to shout"[..]));
+//! drop(client);
+//! serving.await??;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is copied
+//!
+//! A payload is copied once, to where the other side looks at it. What arrives is the message itself, past
+//! its header: a large one is a view, as for streams, and begins at a multiple of 16.
+//!
+//! # Giving up
+//!
+//! Dropping the future of a call before its answer came tells the server, which drops the call's handler, or
+//! never begins it. A deadline travels with the call, as the time left. When the stream or the session
+//! ends, every call in flight fails at once with [`CallError::Lost`].
+//!
+//! # Limits
+//!
+//! See [`CallsConfig`]. Calls wait for room as streams do; under
+//! [`BackPressure::Error`](crate::BackPressure::Error), a call without room fails with
+//! [`CallError::Full`], and a server that cannot answer ends: use another policy there.
+//!
+//! The bytes are specified in `spec/CALLS.md`.
+
+mod client;
+mod server;
+
+pub use crate::calls::{ABORTED, BUSY, CODES_RESERVED, CallViolation, DEADLINE, VIOLATION};
+pub use client::Client;
+pub use server::{Failure, Request, ServeError, Server};
+
+use super::stream::SendStream;
+use crate::calls::frame::{Frame, HEADER_BYTES};
+use crate::error::TooLarge;
+use crate::session::{StreamRecvError, StreamSendError};
+use bytes::Bytes;
+
+/// Limits of a [`Client`] or a [`Server`], with defaults for all.
+#[derive(Clone, Copy, Debug)]
+pub struct CallsConfig {
+    in_flight_max: usize,
+    running_max: usize,
+    waiting_max: usize,
+}
+
+impl Default for CallsConfig {
+    fn default() -> Self {
+        Self { in_flight_max: 1024, running_max: 64, waiting_max: 1024 }
+    }
+}
+
+impl CallsConfig {
+    /// A client: how many calls may be in flight; further ones wait. At least 1. Default: 1,024.
+    ///
+    /// A call that was given up counts until the server has been told.
+    #[must_use]
+    pub const fn in_flight_max(mut self, count: usize) -> Self {
+        self.in_flight_max = count;
+        self
+    }
+
+    /// A server: how many handlers run at a time. At least 1. Default: 64.
+    #[must_use]
+    pub const fn running_max(mut self, count: usize) -> Self {
+        self.running_max = count;
+        self
+    }
+
+    /// A server: how many calls may wait for their handler to run; further ones fail with
+    /// [`CallError::Busy`]. Default: 1,024.
+    #[must_use]
+    pub const fn waiting_max(mut self, count: usize) -> Self {
+        self.waiting_max = count;
+        self
+    }
+}
+
+/// Why a call has no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The handler says so.
+    #[error("the call failed with code {code} ({} bytes of detail)", detail.len())]
+    Failed {
+        /// The application's code.
+        code: u32,
+        /// What it says.
+        detail: Bytes,
+    },
+    /// The server has as many calls waiting as it bears. It did not begin this one: try again later.
+    #[error("the server is busy: try again later, or raise CallsConfig::waiting_max there")]
+    Busy,
+    /// The server gave the call up: its handler panicked, or its answer was too long to be sent.
+    #[error("the server gave the call up: look at its log")]
+    Aborted,
+    /// The deadline passed first. The handler may have done its work, or part of it.
+    #[error("no answer came before the deadline")]
+    DeadlineExceeded,
+    /// The payload can never be sent over this session.
+    #[error("{0}")]
+    TooLarge(TooLarge),
+    /// There is no room, and the policy is [`BackPressure::Error`](crate::BackPressure::Error).
+    #[error("there is no room now")]
+    Full,
+    /// The stream or the session is over. The handler may have done its work, or part of it.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+/// Why a stream carries no more calls.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lost {
+    /// Nothing can be received: [`StreamRecvError::Finished`] if the server is done.
+    #[error("no answers will come: {0}")]
+    Recv(StreamRecvError),
+    /// Nothing can be sent.
+    #[error("no calls can be sent: {0}")]
+    Send(StreamSendError),
+    /// The other side broke the rules of calls.
+    #[error(transparent)]
+    Violation(CallViolation),
+}
+
+impl From<StreamSendError> for CallError {
+    fn from(error: StreamSendError) -> Self {
+        match error {
+            StreamSendError::TooLarge(limit) => Self::TooLarge(limit),
+            StreamSendError::Full => Self::Full,
+            error => Self::Lost(Lost::Send(error)),
+        }
+    }
+}
+
+/// A message up to this long is put together on the stack.
+const SHORT_MAX: usize = 512;
+
+/// Sends a header and its payload as one message: whole, or nothing of it.
+async fn send_frame(
+    stream: &mut SendStream,
+    frame: Frame,
+    payload: &[u8],
+) -> Result<(), StreamSendError> {
+    let (header, len) = (frame.encode(), HEADER_BYTES + payload.len());
+    if len <= SHORT_MAX {
+        let mut short = [0; SHORT_MAX];
+        short[..HEADER_BYTES].copy_from_slice(&header);
+        short[HEADER_BYTES..len].copy_from_slice(payload);
+        return stream.send(&short[..len]).await;
+    }
+    let mut memory = stream.reserve(len).await?;
+    memory[..HEADER_BYTES].copy_from_slice(&header);
+    memory[HEADER_BYTES..].copy_from_slice(payload);
+    memory.commit().await
+}

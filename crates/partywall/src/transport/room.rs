@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting for room, the same for all transports and for senders of one thread or of many.
+//!
+//! ```text
+//!   glance ─▶ attempt: Full ─▶ spin until the glance differs ─▶ declare ─▶ glance again ─▶ sleep
+//! ```
+
+use super::socket::Line;
+use super::wall::Wall;
+use super::{Glance, SendWire};
+use crate::error::Fault;
+use crate::wait::{Spinner, Spun, Wait};
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Where a sender waits for room.
+#[derive(Clone, Debug)]
+pub(crate) enum Room {
+    Wall(Arc<Wall>),
+    Socket(Arc<Line>),
+}
+
+impl Room {
+    /// Whether this is a forked child, where the shared memory is not mapped.
+    pub(crate) fn is_inherited(&self) -> bool {
+        match self {
+            Self::Wall(wall) => wall.is_inherited(),
+            Self::Socket(_) => false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn glance(&self) -> Glance {
+        match self {
+            Self::Wall(wall) => wall.glance(),
+            Self::Socket(_) => Glance([0; 3]),
+        }
+    }
+
+    /// Whether the system says that there is room, which no glance shows: on a socket.
+    pub(crate) fn is_writable(&self) -> bool {
+        matches!(self, Self::Socket(line) if line.is_writable())
+    }
+
+    /// Spins until the glance differs from `seen`; `Pause` also where spinning makes no sense.
+    fn spin(&self, spinner: &mut Spinner, wait: Wait, seen: Glance) -> Spun {
+        match self {
+            Self::Wall(wall) => spinner.spin(wait, || wall.glance() != seen),
+            // Only a system call can tell whether a socket has room: then it may as well wait.
+            Self::Socket(_) => Spun::Exhausted,
+        }
+    }
+
+    /// Sleeps until rung, hung up, or the deadline; whether the other side hung up.
+    pub(crate) fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
+        match self {
+            Self::Wall(wall) => wall.sleep_for_room(deadline),
+            Self::Socket(line) => line.sleep_for_room(deadline),
+        }
+    }
+
+    /// Wakes whoever sleeps here, because something became free on our own side. On a socket, room
+    /// comes from the other side only.
+    pub(crate) fn nudge(&self) {
+        if let Self::Wall(wall) = self {
+            wall.wake_own_room();
+        }
+    }
+
+    /// The descriptor that becomes readable when there may be room.
+    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Self::Wall(wall) => wall.room_descriptor(),
+            Self::Socket(line) => line.room_descriptor(),
+        }
+    }
+}
+
+/// How waiting for room ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// There may be room.
+    Again,
+    /// The deadline passed.
+    TimedOut,
+}
+
+/// Waits until a glance would differ from `seen`. The closures reach the sender: directly, or through
+/// the lock of a shared one, which is not held while waiting.
+pub(crate) fn wait_for_room(
+    room: &Room,
+    seen: Glance,
+    wait: Wait,
+    spinner: &mut Spinner,
+    deadline: Option<Instant>,
+    mut with: impl FnMut(&mut dyn FnMut(&mut SendWire) -> Result<(), Fault>) -> Result<(), Fault>,
+) -> Result<Waited, Fault> {
+    if has_passed(deadline) {
+        // Also when the glance differs every time, but there never is room.
+        return Ok(Waited::TimedOut);
+    }
+    match room.spin(spinner, wait, seen) {
+        Spun::Ready => return Ok(Waited::Again),
+        Spun::Exhausted => {}
+        Spun::Pause => {
+            if room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
+                with(&mut |wire| {
+                    wire.note_hang_up();
+                    Ok(())
+                })?;
+            }
+            // Something may have become free on our own side, which no glance shows.
+            return Ok(Waited::Again);
+        }
+    }
+    if has_passed(deadline) {
+        return Ok(Waited::TimedOut);
+    }
+    let quiet = matches!(wait, Wait::Timed(_));
+    with(&mut |wire| wire.arm(quiet))?;
+    let slept = if room.glance() == seen {
+        room.sleep(until(wait, deadline)).map_err(waiting_failed)
+    } else {
+        Ok(false)
+    };
+    with(&mut |wire| {
+        wire.disarm();
+        if matches!(slept, Ok(true)) {
+            wire.note_hang_up();
+        }
+        Ok(())
+    })?;
+    slept.map(|_| Waited::Again)
+}
+
+pub(crate) fn waiting_failed(source: io::Error) -> Fault {
+    Fault::system("waiting", source)
+}
+
+pub(crate) fn has_passed(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
+/// When to wake at the latest: at the deadline, or after the period of `Wait::Timed`.
+pub(crate) fn until(wait: Wait, deadline: Option<Instant>) -> Option<Instant> {
+    let Wait::Timed(period) = wait else { return deadline };
+    let Some(next) = Instant::now().checked_add(period) else { return deadline };
+    Some(deadline.map_or(next, |deadline| deadline.min(next)))
+}

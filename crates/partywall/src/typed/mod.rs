@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages that are values: serde's (feature `serde`), or plain structs (feature `zerocopy`).
+//!
+//! ```text
+//!   values.rs   send_value, recv_value     postcard: any serde type, compact, decoded
+//!   plain.rs    send_plain, recv_plain     the struct's own bytes, looked at where they lie
+//!   places.rs   bytes at an address that suits the struct
+//! ```
+//!
+//! Neither changes what is on the wire: a value is the payload of one message, so limits on its size
+//! are the limits on messages.
+
+#[cfg(feature = "zerocopy")]
+mod places;
+#[cfg(feature = "zerocopy")]
+mod plain;
+#[cfg(feature = "serde")]
+mod values;
+
+#[cfg(feature = "zerocopy")]
+pub use plain::{NotPlain, Plain, RecvPlainError};
+#[cfg(feature = "serde")]
+pub use values::{DecodeError, EncodeError, RecvValueError, SendValueError};

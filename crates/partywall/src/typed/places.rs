@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bytes at an address that a struct of any alignment up to 64 can be looked at.
+//!
+//! ```text
+//!   There     the message stays where it is: memory of the neighbour, or our heap
+//!   Short     up to 128 bytes, within the value, which is itself aligned
+//!   Long      longer ones, on our heap
+//! ```
+
+use crate::message::Message;
+use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// A line of memory: what blocks are aligned to, and structs at most.
+#[derive(Clone, Copy, Debug, zerocopy::FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(64))]
+pub(super) struct Line([u8; 64]);
+
+/// So many lines are kept within the value.
+const SHORT_LINES: usize = 2;
+
+/// Bytes of a message, aligned.
+pub(super) enum Place {
+    There(Message),
+    Short { lines: [Line; SHORT_LINES], len: u8 },
+    Long { lines: Vec<Line>, len: usize },
+}
+
+impl Place {
+    /// A private copy at an aligned address.
+    pub(super) fn copied(bytes: &[u8]) -> Self {
+        let len = bytes.len();
+        if len <= SHORT_LINES * size_of::<Line>() {
+            let mut lines = [Line::new_zeroed(); SHORT_LINES];
+            lines.as_mut_bytes()[..len].copy_from_slice(bytes);
+            #[expect(clippy::cast_possible_truncation, reason = "at most 128")]
+            return Self::Short { lines, len: len as u8 };
+        }
+        let mut lines = vec![Line::new_zeroed(); len.div_ceil(size_of::<Line>())];
+        lines.as_mut_bytes()[..len].copy_from_slice(bytes);
+        Self::Long { lines, len }
+    }
+
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::There(message) => message,
+            Self::Short { lines, len } => &lines.as_bytes()[..usize::from(*len)],
+            Self::Long { lines, len } => &lines.as_bytes()[..*len],
+        }
+    }
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Serde values as messages, encoded by postcard.
+//!
+//! ```text
+//!   short   value ─ encode ─▶ stack ─ copy ─▶ ring                one pass
+//!   long    value ─ measure ─▶ reserve ─ encode ─▶ shared memory   two passes, no buffer between
+//!   recv    message view ─ decode ─▶ value                        no copy; &str and &[u8] may borrow
+//! ```
+//!
+//! What was reserved for a value that turns out otherwise than measured is given back: a value is sent whole, or
+//! not at all.
+
+use crate::channel::Channel;
+use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
+use crate::message::Message;
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+use crate::shared::SharedSender;
+use postcard::ser_flavors::Size;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::any::type_name;
+use std::time::Instant;
+
+/// Why a value has no encoding.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a {type_name} cannot be encoded ({reason}): postcard needs lengths in advance, and a value that does \
+     not change meanwhile"
+)]
+pub struct EncodeError {
+    type_name: &'static str,
+    reason: postcard::Error,
+}
+
+/// Why a message is not the value that was expected. The message can be had back.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "message {number} ({} bytes) is no {type_name} ({reason}): do both sides have the same definition of it?",
+    message.len()
+)]
+pub struct DecodeError {
+    number: u64,
+    type_name: &'static str,
+    reason: postcard::Error,
+    /// In a box: errors are to be small.
+    message: Box<Message>,
+}
+
+impl DecodeError {
+    /// Which message of its channel, or of its direction of a stream, from 0.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The message.
+    #[must_use]
+    pub fn into_message(self) -> Message {
+        *self.message
+    }
+}
+
+/// Why a value was not sent; `E` is the error of the sender.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendValueError<E> {
+    /// The value has no encoding. Nothing was sent.
+    #[error(transparent)]
+    Encode(EncodeError),
+    /// The message was not sent.
+    #[error(transparent)]
+    Send(E),
+}
+
+/// Why no value was received; `E` is the error of the receiver.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecvValueError<E> {
+    /// A message came, and is not such a value. It was taken; the next one can be received.
+    #[error(transparent)]
+    Decode(DecodeError),
+    /// No message was received.
+    #[error(transparent)]
+    Recv(E),
+}
+
+impl<E> From<EncodeError> for SendValueError<E> {
+    fn from(error: EncodeError) -> Self {
+        Self::Encode(error)
+    }
+}
+
+impl<E> From<DecodeError> for RecvValueError<E> {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+/// A value up to this long goes by way of the stack: the ring would take a copy all the same.
+const SHORT_MAX: usize = 1024;
+
+/// A value, encoded or measured.
+#[expect(clippy::large_enum_variant, reason = "lives for one call; a box is what it spares")]
+enum Encoded {
+    Short { bytes: [u8; SHORT_MAX], len: usize },
+    Long { len: usize },
+}
+
+fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Encoded, EncodeError> {
+    let mut bytes = [0; SHORT_MAX];
+    match postcard::to_slice(value, &mut bytes) {
+        Ok(encoded) => {
+            let len = encoded.len();
+            Ok(Encoded::Short { bytes, len })
+        }
+        Err(postcard::Error::SerializeBufferFull) => {
+            let len = postcard::serialize_with_flavor(value, Size::default());
+            Ok(Encoded::Long { len: len.map_err(|reason| failed::<T>(reason))? })
+        }
+        Err(reason) => Err(failed::<T>(reason)),
+    }
+}
+
+/// Encodes into reserved memory; how much of it is used.
+fn encode_into<T: Serialize + ?Sized>(value: &T, memory: &mut [u8]) -> Result<usize, EncodeError> {
+    let encoded = postcard::to_slice(value, memory);
+    encoded.map(|bytes| bytes.len()).map_err(|reason| failed::<T>(reason))
+}
+
+fn failed<T: ?Sized>(reason: postcard::Error) -> EncodeError {
+    EncodeError { type_name: type_name::<T>(), reason }
+}
+
+fn decode<T: DeserializeOwned, E>(message: Message, number: u64) -> Result<T, RecvValueError<E>> {
+    match postcard::from_bytes(&message) {
+        Ok(value) => Ok(value),
+        Err(reason) => {
+            let (type_name, message) = (type_name::<T>(), Box::new(message));
+            Err(DecodeError { number, type_name, reason, message }.into())
+        }
+    }
+}
+
+impl Message {
+    /// The value that the message encodes, which may borrow from it: strings and bytes are then not copied.
+    ///
+    /// Bytes behind the value are ignored. Under [`Trust::Peer`](crate::Trust::Peer) what is borrowed lies in the
+    /// neighbour's memory, and stays as it was checked only while the neighbour keeps its promise (SECURITY.md);
+    /// what is owned was copied, and is safe from that.
+    ///
+    /// # Errors
+    /// What postcard says.
+    ///
+    /// # Examples
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::Listener::bind(&address)?;
+    /// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
+    /// # let mut there = listener.accept()?;
+    /// # let mut channel = client.join().unwrap();
+    /// channel.send_value(&("a name", 7_u32))?;
+    /// let message = there.recv()?;
+    /// let (name, number): (&str, u32) = message.value()?;
+    /// assert_eq!((name, number), ("a name", 7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn value<'a, T: Deserialize<'a>>(&'a self) -> Result<T, postcard::Error> {
+        postcard::from_bytes(self)
+    }
+}
+
+impl Sender {
+    /// Sends a serde value as one message. A long one is encoded where the receiver will look at it.
+    ///
+    /// # Errors
+    /// See [`SendValueError`], and [`send`](Self::send).
+    pub fn send_value<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), SendValueError<SendError>> {
+        let len = match encode(value)? {
+            Encoded::Short { bytes, len } => {
+                return self.send(&bytes[..len]).map_err(SendValueError::Send);
+            }
+            Encoded::Long { len } => len,
+        };
+        let mut memory = self.reserve(len).map_err(SendValueError::Send)?;
+        let used = encode_into(value, &mut memory)?;
+        memory.truncate(used);
+        memory.commit().map_err(SendValueError::Send)
+    }
+
+    /// As [`send_value`](Self::send_value), but waits for room only until `deadline`.
+    ///
+    /// # Errors
+    /// As there, and [`SendError::TimedOut`].
+    pub fn send_value_deadline<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+        deadline: Instant,
+    ) -> Result<(), SendValueError<SendError>> {
+        let len = match encode(value)? {
+            Encoded::Short { bytes, len } => {
+                let sent = self.send_deadline(&bytes[..len], deadline);
+                return sent.map_err(SendValueError::Send);
+            }
+            Encoded::Long { len } => len,
+        };
+        let mut memory = self.reserve_deadline(len, deadline).map_err(SendValueError::Send)?;
+        let used = encode_into(value, &mut memory)?;
+        memory.truncate(used);
+        memory.commit().map_err(SendValueError::Send)
+    }
+
+    /// As [`send_value`](Self::send_value), if there is room now. Never waits.
+    ///
+    /// # Errors
+    /// See [`SendValueError`], and [`try_send`](Self::try_send).
+    pub fn try_send_value<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), SendValueError<TrySendError>> {
+        let len = match encode(value)? {
+            Encoded::Short { bytes, len } => {
+                return self.try_send(&bytes[..len]).map_err(SendValueError::Send);
+            }
+            Encoded::Long { len } => len,
+        };
+        let mut memory = self.try_reserve(len).map_err(SendValueError::Send)?;
+        let used = encode_into(value, &mut memory)?;
+        memory.truncate(used);
+        memory.try_commit().map_err(|(_, error)| SendValueError::Send(error))
+    }
+}
+
+impl SharedSender {
+    /// See [`Sender::send_value`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_value<T: Serialize + ?Sized>(
+        &self,
+        value: &T,
+    ) -> Result<(), SendValueError<SendError>> {
+        let len = match encode(value)? {
+            Encoded::Short { bytes, len } => {
+                return self.send(&bytes[..len]).map_err(SendValueError::Send);
+            }
+            Encoded::Long { len } => len,
+        };
+        let mut memory = self.reserve(len).map_err(SendValueError::Send)?;
+        let used = encode_into(value, &mut memory)?;
+        memory.truncate(used);
+        memory.commit().map_err(SendValueError::Send)
+    }
+
+    /// See [`Sender::try_send_value`].
+    ///
+    /// # Errors
+    /// As there, and [`TrySendError::Busy`] while another thread sends.
+    pub fn try_send_value<T: Serialize + ?Sized>(
+        &self,
+        value: &T,
+    ) -> Result<(), SendValueError<TrySendError>> {
+        let len = match encode(value)? {
+            Encoded::Short { bytes, len } => {
+                return self.try_send(&bytes[..len]).map_err(SendValueError::Send);
+            }
+            Encoded::Long { len } => len,
+        };
+        let mut memory = self.try_reserve(len).map_err(SendValueError::Send)?;
+        let used = encode_into(value, &mut memory)?;
+        memory.truncate(used);
+        memory.try_commit().map_err(|(_, error)| SendValueError::Send(error))
+    }
+}
+
+impl Receiver {
+    /// The next message as a serde value; waits for one. It is decoded from where it lies.
+    ///
+    /// # Errors
+    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from the error.
+    /// And as [`recv`](Self::recv).
+    pub fn recv_value<T: DeserializeOwned>(&mut self) -> Result<T, RecvValueError<RecvError>> {
+        let message = self.recv().map_err(RecvValueError::Recv)?;
+        decode(message, self.stats().messages.saturating_sub(1))
+    }
+
+    /// As [`recv_value`](Self::recv_value), but only until `deadline`.
+    ///
+    /// # Errors
+    /// As there, and [`RecvError::TimedOut`].
+    pub fn recv_value_deadline<T: DeserializeOwned>(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<T, RecvValueError<RecvError>> {
+        let message = self.recv_deadline(deadline).map_err(RecvValueError::Recv)?;
+        decode(message, self.stats().messages.saturating_sub(1))
+    }
+
+    /// As [`recv_value`](Self::recv_value), if a message is there now. Never waits.
+    ///
+    /// # Errors
+    /// As there, and [`TryRecvError::Empty`].
+    pub fn try_recv_value<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<T, RecvValueError<TryRecvError>> {
+        let message = self.try_recv().map_err(RecvValueError::Recv)?;
+        decode(message, self.stats().messages.saturating_sub(1))
+    }
+}
+
+impl Channel {
+    /// See [`Sender::send_value`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_value<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), SendValueError<SendError>> {
+        self.sender().send_value(value)
+    }
+
+    /// See [`Receiver::recv_value`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_value<T: DeserializeOwned>(&mut self) -> Result<T, RecvValueError<RecvError>> {
+        self.receiver().recv_value()
+    }
+}
+
+#[cfg(feature = "tokio")]
+mod streams {
+    use super::{Encoded, RecvValueError, SendValueError, decode, encode, encode_into};
+    use crate::session::{StreamRecvError, StreamSendError};
+    use crate::tokio::{RecvStream, SendStream, Stream};
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+
+    impl SendStream {
+        /// Sends a serde value as one message. A long one is encoded where the receiver will look at it.
+        /// Dropping the future sends nothing of it.
+        ///
+        /// # Errors
+        /// See [`SendValueError`], and [`send`](Self::send).
+        pub async fn send_value<T: Serialize + ?Sized>(
+            &mut self,
+            value: &T,
+        ) -> Result<(), SendValueError<StreamSendError>> {
+            let len = match encode(value)? {
+                Encoded::Short { bytes, len } => {
+                    return self.send(&bytes[..len]).await.map_err(SendValueError::Send);
+                }
+                Encoded::Long { len } => len,
+            };
+            let mut memory = self.reserve(len).await.map_err(SendValueError::Send)?;
+            let used = encode_into(value, &mut memory)?;
+            memory.truncate(used);
+            memory.commit().await.map_err(SendValueError::Send)
+        }
+    }
+
+    impl RecvStream {
+        /// The next message as a serde value. Cancel-safe: a future that is dropped took nothing.
+        ///
+        /// # Errors
+        /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from the
+        /// error. And as [`recv`](Self::recv).
+        pub async fn recv_value<T: DeserializeOwned>(
+            &mut self,
+        ) -> Result<T, RecvValueError<StreamRecvError>> {
+            let message = self.recv().await.map_err(RecvValueError::Recv)?;
+            decode(message, self.received().saturating_sub(1))
+        }
+    }
+
+    impl Stream {
+        /// See [`SendStream::send_value`].
+        ///
+        /// # Errors
+        /// As there.
+        pub async fn send_value<T: Serialize + ?Sized>(
+            &mut self,
+            value: &T,
+        ) -> Result<(), SendValueError<StreamSendError>> {
+            self.halves_mut().0.send_value(value).await
+        }
+
+        /// See [`RecvStream::recv_value`].
+        ///
+        /// # Errors
+        /// As there.
+        pub async fn recv_value<T: DeserializeOwned>(
+            &mut self,
+        ) -> Result<T, RecvValueError<StreamRecvError>> {
+            self.halves_mut().1.recv_value().await
+        }
+    }
+}

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The other side of a session keeps no rule of streams: ours names the rule it broke, or goes on; it
+//! never panics, hangs, or grows.
+#![cfg(feature = "tokio")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
+
+#[path = "support_session/foe.rs"]
+mod foe;
+mod support;
+
+use foe::SessionFoe;
+use partywall::tokio::{Listener, Session, Stream};
+use partywall::{Config, Fault, SessionError, TransportPolicy};
+use partywall_layout::record::Kind;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use support::{Holdings, Place, Random, Watchdog, alone};
+use tokio::runtime::Runtime;
+
+const MESSAGE_MAX: u64 = 1 << 20;
+const WINDOW: u64 = 1000;
+const STREAMS_MAX: u32 = 4;
+const LIMIT: Duration = Duration::from_secs(20);
+/// The most that a flood may make us grow, in bytes.
+const GROWTH_MAX: u64 = 8 << 20;
+
+/// Our side: a listener whose sessions come out of a queue.
+struct Home {
+    place: Place,
+    runtime: Runtime,
+    sessions: Receiver<Session>,
+}
+
+impl Home {
+    fn new() -> Self {
+        let place = Place::new();
+        let config = Config::default()
+            .transport(TransportPolicy::Socket)
+            .message_max(MESSAGE_MAX)
+            .stream_window(WINDOW)
+            .streams_max(STREAMS_MAX);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (sender, sessions) = channel();
+        let address = place.address("home");
+        let guard = runtime.enter();
+        let mut listener = Listener::bind_with(address, &config).unwrap();
+        drop(guard);
+        runtime.spawn(async move {
+            while let Ok(session) = listener.accept().await {
+                if sender.send(session).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { place, runtime, sessions }
+    }
+
+    fn meet(&self) -> (SessionFoe, Session) {
+        let foe = SessionFoe::meet(&self.place.path("home"));
+        (foe, self.sessions.recv_timeout(LIMIT).unwrap())
+    }
+
+    fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(async { tokio::time::timeout(LIMIT, future).await }).expect("hung")
+    }
+
+    /// A session in which our side opened stream 2 and sent a message of cost 128, and accepts all.
+    fn in_use(&self) -> (SessionFoe, Session, Stream) {
+        let (foe, session) = self.meet();
+        let ours = self.wait(async {
+            let mut stream = session.open(b"ours").await.unwrap();
+            stream.send(&[1; 100]).await.unwrap();
+            stream
+        });
+        (foe, session, ours)
+    }
+
+    /// The code of the violation that ended the session.
+    fn code(&self, session: &Session) -> u32 {
+        match self.wait(session.closed()) {
+            SessionError::Fault(fault) => match &*fault {
+                Fault::Violation { violation, .. } => violation.code(),
+                other => panic!("{other}"),
+            },
+            other => panic!("{other}"),
+        }
+    }
+}
+
+/// Accepts streams and keeps them, without reading.
+fn keep_all(home: &Home, session: &Session) {
+    let session = session.clone();
+    home.runtime.spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok(stream) = session.accept().await {
+            kept.push(stream);
+        }
+    });
+}
+
+type Act = fn(&mut SessionFoe);
+
+/// What ends the session, and with which code.
+const CASES: &[(&str, u32, Act)] = &[
+    ("our number is opened", 16, |foe| _ = foe.say(Kind::Open, 4, b"")),
+    ("an index beyond streams max", 16, |foe| _ = foe.say(Kind::Open, 9, b"")),
+    ("the last number there is", 16, |foe| _ = foe.say(Kind::Open, u32::MAX, b"")),
+    ("opened twice", 16, |foe| {
+        foe.say(Kind::Open, 1, b"");
+        foe.say(Kind::Open, 1, b"");
+    }),
+    ("metadata too long", 7, |foe| _ = foe.say(Kind::Open, 1, &[0; 1009])),
+    ("a message never opened", 16, |foe| _ = foe.say(Kind::Data, 3, b"x")),
+    ("a message of our number never opened", 16, |foe| _ = foe.say(Kind::Data, 4, b"x")),
+    ("an end never opened", 16, |foe| _ = foe.say(Kind::CloseWrite, 3, b"")),
+    ("END never opened", 16, |foe| _ = foe.say(Kind::End, 4, b"")),
+    ("credit never opened", 16, |foe| _ = foe.credit(3, 0)),
+    ("a fragment never opened", 16, |foe| _ = foe.first(3, 9, b"x")),
+    ("a message of the session", 16, |foe| _ = foe.say(Kind::Data, 0, b"x")),
+    ("OPEN of the session", 4, |foe| _ = foe.say(Kind::Open, 0, b"")),
+    ("OPEN of the session with metadata", 4, |foe| _ = foe.say(Kind::Open, 0, &[0; 100])),
+    ("RESET of the session", 4, |foe| _ = foe.reset(0, 3)),
+    ("CREDIT of the session", 4, |foe| _ = foe.credit(0, 0)),
+    ("END of the session", 4, |foe| _ = foe.say(Kind::End, 0, b"")),
+    ("a fragment of the session", 4, |foe| _ = foe.first(0, 9, b"x")),
+    ("GO_AWAY of a stream", 4, |foe| _ = foe.say(Kind::GoAway, 2, &[0; 8])),
+    ("PING of a stream", 4, |foe| _ = foe.say(Kind::Ping, 2, &[0; 16])),
+    ("a short GO_AWAY", 7, |foe| _ = foe.say(Kind::GoAway, 0, &[0; 7])),
+    ("a long PING", 7, |foe| _ = foe.say(Kind::Ping, 0, &[0; 17])),
+    ("a PING that neither asks nor answers", 7, |foe| _ = foe.say(Kind::Ping, 0, &[2; 16])),
+    ("a message after the end", 16, |foe| {
+        foe.say(Kind::CloseWrite, 2, b"");
+        foe.say(Kind::Data, 2, b"x");
+    }),
+    ("a message after RESET {sending}", 16, |foe| {
+        foe.reset(2, 1);
+        foe.say(Kind::Data, 2, b"x");
+    }),
+    ("CLOSE_WRITE twice", 16, |foe| {
+        foe.say(Kind::CloseWrite, 2, b"");
+        foe.say(Kind::CloseWrite, 2, b"");
+    }),
+    ("RESET {sending} twice", 16, |foe| {
+        foe.reset(2, 1);
+        foe.reset(2, 1);
+    }),
+    ("CLOSE_WRITE with a body", 7, |foe| _ = foe.say(Kind::CloseWrite, 2, b"x")),
+    ("END with a body", 7, |foe| _ = foe.say(Kind::End, 2, b"x")),
+    ("END of its own stream", 16, |foe| {
+        foe.say(Kind::Open, 1, b"");
+        foe.reset(1, 3);
+        foe.say(Kind::End, 1, b"");
+    }),
+    ("END while open", 16, |foe| _ = foe.say(Kind::End, 2, b"")),
+    ("END while one direction is open", 16, |foe| {
+        foe.say(Kind::CloseWrite, 2, b"");
+        foe.say(Kind::End, 2, b"");
+    }),
+    ("a record after END", 16, |foe| {
+        foe.reset(2, 3);
+        foe.say(Kind::End, 2, b"");
+        foe.credit(2, 128);
+    }),
+    ("END twice", 16, |foe| {
+        foe.reset(2, 3);
+        foe.say(Kind::End, 2, b"");
+        foe.say(Kind::End, 2, b"");
+    }),
+    ("RESET without direction", 7, |foe| _ = foe.reset(2, 0)),
+    ("RESET of a third direction", 7, |foe| _ = foe.reset(2, 4)),
+    ("RESET of all directions", 7, |foe| _ = foe.reset(2, u32::MAX)),
+    ("a short RESET", 7, |foe| _ = foe.say(Kind::Reset, 2, &[1; 7])),
+    ("a long RESET", 7, |foe| _ = foe.say(Kind::Reset, 2, &[1; 100])),
+    ("a short CREDIT", 7, |foe| _ = foe.say(Kind::Credit, 2, &[0; 4])),
+    ("more credit than was sent", 17, |foe| _ = foe.credit(2, 129)),
+    ("all credit there is", 17, |foe| _ = foe.credit(2, u64::MAX)),
+    ("credit that goes back", 17, |foe| {
+        foe.credit(2, 128);
+        foe.credit(2, 64);
+    }),
+    ("credit after the stop", 16, |foe| {
+        foe.reset(2, 2);
+        foe.credit(2, 128);
+    }),
+    ("more than the window", 17, |foe| {
+        for _ in 0..3 {
+            foe.say(Kind::Data, 2, &[0; 500]);
+        }
+    }),
+    ("more than the window, in empty messages", 17, |foe| {
+        for _ in 0..17 {
+            foe.say(Kind::Data, 2, b"");
+        }
+    }),
+    ("more than the window, announced", 17, |foe| {
+        foe.say(Kind::Data, 2, &[0; 600]);
+        foe.first(2, 600, b"x");
+    }),
+    ("a total longer than agreed", 11, |foe| _ = foe.first(2, MESSAGE_MAX + 1, b"x")),
+    ("the longest total", 11, |foe| _ = foe.first(2, u64::MAX, b"x")),
+    ("a first part without total", 7, |foe| _ = foe.say(Kind::FragmentFirst, 2, &[0; 7])),
+    ("a part of nothing", 14, |foe| _ = foe.say(Kind::FragmentMid, 2, b"x")),
+    ("a last part of nothing", 14, |foe| _ = foe.say(Kind::FragmentLast, 2, b"x")),
+    ("the end of no message", 14, |foe| _ = foe.say(Kind::FragmentAbort, 2, b"")),
+    ("an abort with a body", 7, |foe| {
+        foe.first(2, 9, b"x");
+        foe.say(Kind::FragmentAbort, 2, b"x");
+    }),
+    ("a message in parts within another", 14, |foe| {
+        foe.first(2, 9, b"x");
+        foe.first(2, 9, b"x");
+    }),
+    ("a message between its parts", 16, |foe| {
+        foe.first(2, 9, b"x");
+        foe.say(Kind::Data, 2, b"x");
+    }),
+    ("parts of another stream", 14, |foe| {
+        foe.say(Kind::Open, 1, b"");
+        foe.first(2, 9, b"x");
+        foe.say(Kind::FragmentMid, 1, b"x");
+    }),
+    ("more than the total", 14, |foe| {
+        foe.first(2, 3, b"x");
+        foe.say(Kind::FragmentMid, 2, b"123");
+    }),
+    ("less than the total", 14, |foe| {
+        foe.first(2, 9, b"x");
+        foe.say(Kind::FragmentLast, 2, b"123");
+    }),
+];
+
+#[test]
+fn each_rule_of_streams_that_is_broken_is_named() {
+    let _alone = alone();
+    let _watchdog = Watchdog::new("each rule", Duration::from_secs(120));
+    let home = Home::new();
+    let mut wrong = Vec::new();
+    for (what, code, act) in CASES {
+        let (mut foe, session, mut ours) = home.in_use();
+        keep_all(&home, &session);
+        act(&mut foe);
+        let found = home.code(&session);
+        if found != *code {
+            wrong.push(format!("{what}: not code {code} but {found}"));
+        }
+        // It stays that way for all that there is.
+        assert!(home.wait(ours.send(b"x")).is_err());
+        assert!(home.wait(session.open(b"")).is_err());
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What is strange, and allowed.
+const HARMLESS: &[(&str, Act)] = &[
+    ("GO_AWAY twice", |foe| {
+        foe.say(Kind::GoAway, 0, &[0; 8]);
+        foe.say(Kind::GoAway, 0, &[0; 8]);
+    }),
+    ("an answer that nobody asked for", |foe| {
+        _ = foe.say(Kind::Ping, 0, &[1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0])
+    }),
+    ("RESET {receiving} twice", |foe| {
+        foe.reset(2, 2);
+        foe.reset(2, 2);
+    }),
+    ("the same credit twice", |foe| {
+        foe.credit(2, 128);
+        foe.credit(2, 128);
+    }),
+    ("a message under way for ever", |foe| _ = foe.first(2, MESSAGE_MAX, b"x")),
+    ("empty parts", |foe| {
+        foe.first(2, 4, b"");
+        for _ in 0..1000 {
+            foe.say(Kind::FragmentMid, 2, b"");
+        }
+        foe.say(Kind::FragmentLast, 2, b"1234");
+    }),
+    ("the highest index first", |foe| _ = foe.say(Kind::Open, 7, &[0; 1008])),
+    ("what was under way when its stream ended", |foe| {
+        foe.say(Kind::Open, 1, b"");
+        foe.reset(1, 3);
+        assert!(foe.hear_until(Kind::End, 1).is_some());
+        foe.say(Kind::Data, 1, &[0; 60_000]);
+        foe.say(Kind::Data, 1, &[0; 60_000]);
+        foe.credit(1, 1 << 40);
+        foe.say(Kind::CloseWrite, 1, b"");
+        foe.say(Kind::Open, 1, b"again");
+    }),
+];
+
+#[test]
+fn what_is_strange_but_allowed_does_no_harm() {
+    let _alone = alone();
+    let _watchdog = Watchdog::new("harmless", Duration::from_secs(60));
+    let home = Home::new();
+    for (what, act) in HARMLESS {
+        let (mut foe, session, _ours) = home.in_use();
+        keep_all(&home, &session);
+        act(&mut foe);
+        assert!(foe.ping(77) && foe.hear_answer(77), "{what}: {:?}", session.close_reason());
+    }
+}
+
+#[test]
+fn a_stream_that_was_never_accepted_is_not_opened_again() {
+    let _alone = alone();
+    let home = Home::new();
+    let (mut foe, session) = home.meet();
+    foe.say(Kind::Open, 1, b"");
+    foe.reset(1, 3);
+    assert!(foe.ping(1) && foe.hear_answer(1));
+    assert_eq!(session.streams(), 1, "it ends when it was accepted");
+    foe.say(Kind::Open, 1, b"");
+    assert_eq!(home.code(&session), 16);
+}
+
+#[test]
+fn rapid_reset_and_floods_take_bounded_memory() {
+    let _alone = alone();
+    let _watchdog = Watchdog::new("floods", Duration::from_secs(120));
+    let home = Home::new();
+    let (mut foe, session, _ours) = home.in_use();
+    let accepting = session.clone();
+    home.runtime.spawn(async move { while accepting.accept().await.is_ok() {} });
+    let mut before = None;
+    for round in 0..5000u64 {
+        foe.say(Kind::Open, 1, &[0; 1008]);
+        foe.say(Kind::Data, 1, &[0; 900]);
+        foe.reset(1, 3);
+        assert!(foe.hear_until(Kind::End, 1).is_some(), "{:?}", session.close_reason());
+        if round == 500 {
+            before = Some(Holdings::now());
+        }
+    }
+    // Nobody reads the answers: only the newest is kept.
+    for token in 0..200_000 {
+        assert!(foe.ping(token));
+    }
+    for _ in 0..50_000 {
+        assert!(foe.say(Kind::GoAway, 0, &[0; 8]));
+    }
+    assert!(foe.hear_answer(199_999));
+    let (before, after) = (before.unwrap(), Holdings::now());
+    assert!(after.resident_bytes < before.resident_bytes + GROWTH_MAX, "{before:?} {after:?}");
+    assert_eq!(after.descriptors, before.descriptors);
+}
+
+#[test]
+fn records_at_random_end_in_a_violation_or_in_nothing() {
+    let _alone = alone();
+    let _watchdog = Watchdog::new("random records", Duration::from_secs(120));
+    let home = Home::new();
+    let kinds = [
+        Kind::Data,
+        Kind::FragmentFirst,
+        Kind::FragmentMid,
+        Kind::FragmentLast,
+        Kind::FragmentAbort,
+        Kind::Open,
+        Kind::CloseWrite,
+        Kind::Reset,
+        Kind::Credit,
+        Kind::GoAway,
+        Kind::Ping,
+        Kind::End,
+    ];
+    let (mut violations, mut alive) = (0, 0);
+    for seed in 0..400 {
+        let mut random = Random::new(seed + 1);
+        let (mut foe, session, _ours) = home.in_use();
+        keep_all(&home, &session);
+        foe.say(Kind::Open, 1, b"");
+        for _ in 0..random.below(12) {
+            let kind = kinds[random.below(kinds.len() as u64) as usize];
+            let stream = random.below(4) as u32;
+            let len = [0, 8, 8, 16, 9, 1000][random.below(6) as usize];
+            let body: Vec<u8> =
+                (0..len).map(|_| random.below(4) as u8 * (random.below(3) / 2) as u8).collect();
+            foe.say(kind, stream, &body);
+        }
+        if foe.ping(1 << 40) && foe.hear_answer(1 << 40) {
+            assert!(session.close_reason().is_none());
+            alive += 1;
+        } else {
+            match home.wait(session.closed()) {
+                // Stream 0 was closed by chance, last of all.
+                SessionError::Closed(_) => {}
+                _ => assert!((1..=17).contains(&home.code(&session)), "seed {seed}"),
+            }
+            violations += 1;
+        }
+    }
+    assert!(violations > 100 && alive > 20, "{violations} violations, {alive} alive");
+}
