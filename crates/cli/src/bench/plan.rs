@@ -80,16 +80,16 @@ impl Plan {
             }
         }
         let waits = [WaitName::Adaptive, WaitName::Park];
-        for (rate, duration) in [(100, ms(350)), (1_000, ms(250)), (10_000, ms(120))] {
+        for (rate, duration) in [(100, ms(350)), (1_000, ms(220)), (10_000, ms(120))] {
             for cell in sockets_and_ours(Scenario::Rate, TINY, &waits) {
                 plan.add(cell.at_rate(rate), duration);
             }
         }
         for cell in sockets_and_ours(Scenario::Crowd, TINY, &waits) {
-            plan.add(cell.with_streams(default_pairs()), ms(150));
+            plan.add(cell.with_streams(default_pairs()), ms(130));
         }
         for cell in sockets_and_ours(Scenario::Parallel, TINY, &[WaitName::Adaptive]) {
-            plan.add(cell.with_streams(STREAMS), ms(120));
+            plan.add(cell.with_streams(STREAMS), ms(60));
         }
         for cell in sockets_and_ours(Scenario::Connect, TINY, &[WaitName::Adaptive]) {
             plan.add(cell, ms(60));

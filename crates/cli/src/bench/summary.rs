@@ -83,7 +83,7 @@ fn rows() -> Vec<Row> {
             has_floor: false,
         },
         Row {
-            what: format!("{STREAMS} streams at once on tokio, per round trip (64 B)"),
+            what: format!("{STREAMS} streams at once, a round trip (64 B)"),
             like: Cell::new(Scenario::Parallel, TransportName::Wall, TINY).with_streams(STREAMS),
             metric: Metric::NsPerOp,
             show: |ns, _| time_name(ns),
