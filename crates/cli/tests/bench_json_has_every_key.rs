@@ -125,9 +125,7 @@ fn a_stream_that_nobody_reads_is_bounded_and_the_others_go_on() {
         let at = |key: &str| lines[1][key].as_u64().expect(key);
         assert_eq!(lines[1]["transport"], "wall");
         assert!(at("unread_messages") >= 2, "each sender got at least one off");
-        // One message per stream may be longer than what may lie unread of it.
-        let message_bytes = at("unread_bytes") / at("unread_messages");
-        assert!(at("unread_bytes") <= at("unread_bytes_max") + 2 * message_bytes, "{}", lines[1]);
+        assert!(at("unread_bytes") <= at("unread_bytes_max"), "{}", lines[1]);
         assert!(at("memory_bytes") <= at("memory_bytes_max"), "{}", lines[1]);
     }
 }

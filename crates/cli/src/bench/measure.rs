@@ -46,7 +46,7 @@ pub struct StreamMemory {
     pub unread_messages: u64,
     /// Payload bytes in them.
     pub unread_bytes: u64,
-    /// The configured bound of that; a single message per stream may be longer.
+    /// The bound of that: as configured per stream, or one message that is longer.
     pub unread_bytes_max: u64,
 }
 

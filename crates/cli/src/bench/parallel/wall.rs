@@ -32,6 +32,7 @@ pub struct WallServer {
 pub struct WallClient {
     session: Session,
     bytes_max: u64,
+    unread_bytes_max: u64,
 }
 
 /// One end of one stream.
@@ -53,7 +54,9 @@ impl Transport for Wall {
 
     async fn connect(cell: Cell, setup: &Setup, address: &str) -> Result<WallClient> {
         let session = connect_with(address, &config(cell, setup)).await?;
-        Ok(WallClient { session, bytes_max: memory_max(cell) })
+        // A single message may be longer than what may lie unread.
+        let unread_bytes_max = STREAM_WINDOW.max(cell.size as u64);
+        Ok(WallClient { session, bytes_max: memory_max(cell), unread_bytes_max })
     }
 }
 
@@ -91,7 +94,7 @@ impl Client for WallClient {
             bytes: stats.memory_bytes,
             bytes_max: self.bytes_max,
             blocks_out: stats.blocks_out,
-            unread_bytes_max: STREAM_WINDOW,
+            unread_bytes_max: self.unread_bytes_max,
         })
     }
 }
