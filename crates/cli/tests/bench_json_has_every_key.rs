@@ -93,6 +93,50 @@ fn crowd() {
 }
 
 #[test]
+fn parallel() {
+    let few = ["parallel", "--streams", "7", "--size", "64,64k", "--transport", "wall,uds,tcp"];
+    for (processes, more) in [(2, &[][..]), (1, &["--one-process"])] {
+        let lines = lines(&[&few, more].concat());
+        assert_eq!(lines.len(), 6);
+        for line in &lines {
+            assert_complete(line);
+            assert_eq!((&line["streams"], &line["unread"]), (&7.into(), &0.into()));
+            assert_eq!(line["processes"], processes);
+            assert!(line["ns_per_op"]["median"].as_f64().expect("a number") > 0.0);
+            assert_eq!(line["memory_bytes_max"].is_u64(), line["transport"] == "wall", "{line}");
+        }
+        let large = lines.iter().find(|line| line["size"] == 65536).expect("asked for");
+        assert!(large["p50_ns"].as_u64() > Some(0), "each large operation is timed: {large}");
+    }
+}
+
+#[test]
+fn a_stream_that_nobody_reads_is_bounded_and_the_others_go_on() {
+    for size in ["64", "4k", "1m"] {
+        let lines = lines(&["parallel", "--streams", "5", "--unread", "2", "--size", size]);
+        assert_eq!(lines.len(), 6, "three transports, each without and with");
+        for pair in lines.chunks(2) {
+            let [without, with] = pair else { panic!("an odd one") };
+            assert_complete(with);
+            assert_eq!((&without["streams"], &with["streams"]), (&3.into(), &3.into()));
+            assert_eq!((&without["unread"], &with["unread"]), (&0.into(), &2.into()));
+            assert!(without.get("rate_kept").is_none() && with["rate_kept"]["median"].is_f64());
+        }
+        let at = |key: &str| lines[1][key].as_u64().expect(key);
+        assert_eq!(lines[1]["transport"], "wall");
+        assert!(at("unread_messages") >= 2, "each sender got at least one off");
+        assert!(at("unread_bytes") <= at("unread_bytes_max"), "{}", lines[1]);
+        assert!(at("memory_bytes") <= at("memory_bytes_max"), "{}", lines[1]);
+    }
+}
+
+#[test]
+fn untouched_streams_are_called_so() {
+    let few = ["parallel", "--streams", "3", "--size", "1m", "--touch", "none"];
+    assert!(lines(&few).iter().all(|line| line["touched"] == Value::Bool(false)));
+}
+
+#[test]
 fn connect() {
     let lines = lines(&["connect", "--transport", "wall,uds,tcp"]);
     assert_eq!(lines.len(), 6);
@@ -134,6 +178,12 @@ fn nonsense_is_refused_before_anything_is_measured() {
         &["rate", "--rate", "0"],
         &["nonsense"],
         &["connect", "--transport", "pipe"],
+        &["parallel", "--transport", "pipe"],
+        &["parallel", "--streams", "0"],
+        &["parallel", "--unread", "199"],
+        &["parallel", "--one-process", "--pin", "0,1"],
+        &["ping", "--one-process"],
+        &["--unread", "1"],
         &["ping", "--transport", "uds", "--pin", "9999,9998"],
     ] {
         let output = bench(arguments);

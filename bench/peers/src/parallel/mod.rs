@@ -2,14 +2,14 @@
 //! `parallel`: many streams at once on tokio, one message in flight on each; the cost per operation.
 //!
 //! ```text
-//! client   open ×199   task ×199   (send, receive) × amount   close ×199
+//! client   open ×199   task ×199   warm-up   (send, receive) × amount   close ×199
 //! server               task ×199   (receive, send) until the stream ends
-//!                      ◄── the clock runs ──►
+//!                                            ◄── the clock runs ──►
 //! ```
 //! This is how `shmipc` measures itself: one session, both ends in one process on tokio's multi-threaded runtime
 //! with its default number of threads, a fresh session for each measurement, and no clock read in between. So there
-//! is no distribution of latencies, only elapsed time over operations. Opening and closing stay outside; there they
-//! are inside, but criterion fits a line through measurements of many lengths and quotes its slope, so they fall out
+//! is no distribution of latencies, only elapsed time over operations. Opening, warming up (all streams at once, a quarter
+//! of what is measured) and closing stay outside; there they are inside, but criterion fits a line through measurements of many lengths and quotes its slope, so they fall out
 //! all the same. With two processes each end has its own runtime.
 
 mod framed;
@@ -58,10 +58,12 @@ impl Work for Measure<'_> {
         let runtime = runtime()?;
         if cell.processes == Processes::Two {
             let address = child.open(cell, setup, amount)?;
+            let mut asking = runtime.block_on(Asking::<T>::start(cell, setup, &address, amount))?;
             child.begin()?;
-            let mut round = runtime.block_on(drive::<T>(cell, setup, &address, amount))?;
-            round.cpu_ns += child.end()?;
-            return Ok(round);
+            let round = runtime.block_on(asking.measure(amount))?;
+            let cpu_ns = round.cpu_ns + child.end()?;
+            runtime.block_on(asking.close())?;
+            return Ok(Round { cpu_ns, ..round });
         }
         runtime.block_on(async {
             let mut serving = Serving::start::<T>(cell, setup).await?;
@@ -96,8 +98,8 @@ impl Work for Serve<'_> {
         let runtime = runtime()?;
         let serving = runtime.block_on(Serving::start::<T>(cell, setup))?;
         control.reply(&Reply::Bound { address: serving.address.clone() })?;
-        let cpu_before_ns = process_cpu_ns();
         control.wait_begin()?;
+        let cpu_before_ns = process_cpu_ns();
         control.wait_end()?;
         let cpu_ns = process_cpu_ns() - cpu_before_ns;
         runtime.block_on(serving.stop())?;
@@ -178,39 +180,81 @@ async fn echo_until_end(lane: &mut impl Lane, shape: Shape) -> Result<()> {
     Ok(())
 }
 
-/// The client's end: the measurement.
+/// The client's end: all of it.
 async fn drive<T: Transport>(
     cell: Cell,
     setup: &Setup,
     address: &str,
     amount: u64,
 ) -> Result<Round> {
-    let shape = Shape::of(&cell);
-    let client = T::connect(setup, shape, address).await?;
-    let mut lanes = Vec::with_capacity(cell.streams);
-    for _ in 0..cell.streams {
-        lanes.push(client.open().await?);
+    let mut asking = Asking::<T>::start(cell, setup, address, amount).await?;
+    let round = asking.measure(amount).await?;
+    asking.close().await?;
+    Ok(round)
+}
+
+/// The client's ends of all streams.
+struct Asking<T: Transport> {
+    cell: Cell,
+    client: T::Client,
+    lanes: Vec<T::Lane>,
+    /// The next operation on each stream.
+    next: u64,
+}
+
+impl<T: Transport> Asking<T> {
+    /// Opens the streams and warms them up: shared memory grows and caches fill before the clock starts, for every
+    /// transport alike.
+    async fn start(cell: Cell, setup: &Setup, address: &str, amount: u64) -> Result<Self> {
+        let client = T::connect(setup, Shape::of(&cell), address).await?;
+        let mut lanes = Vec::with_capacity(cell.streams);
+        for _ in 0..cell.streams {
+            lanes.push(client.open().await?);
+        }
+        let mut asking = Self { cell, client, lanes, next: 0 };
+        asking.run((amount / WARM_UP_FRACTION).max(WARM_UP_MIN)).await?;
+        Ok(asking)
     }
-    let mut streams = JoinSet::new();
-    let cpu_before_ns = process_cpu_ns();
-    let start = Instant::now();
-    for (stream, lane) in (0..).zip(lanes) {
-        streams.spawn(ask(lane, shape, stream << STREAM_SHIFT, amount));
+
+    /// `amount` round trips on each stream, by the clock.
+    async fn measure(&mut self, amount: u64) -> Result<Round> {
+        let over_socket_before = self.client.over_socket();
+        let cpu_before_ns = process_cpu_ns();
+        let start = Instant::now();
+        self.run(amount).await?;
+        let elapsed_ns = nanoseconds(start.elapsed());
+        let cpu_ns = process_cpu_ns() - cpu_before_ns;
+        let over_socket = self.client.over_socket() - over_socket_before;
+        let ops = amount * self.cell.streams as u64;
+        let bytes = 2 * ops * self.cell.size as u64;
+        Ok(Round { latency: histogram()?, ops, elapsed_ns, bytes, cpu_ns, over_socket })
     }
-    let mut lanes = Vec::with_capacity(cell.streams);
-    while let Some(ended) = streams.join_next().await {
-        lanes.push(ended.context("a stream of the client panicked")??);
+
+    /// `amount` round trips on each stream, all streams at once.
+    async fn run(&mut self, amount: u64) -> Result<()> {
+        let (shape, first) = (Shape::of(&self.cell), self.next);
+        let mut streams = JoinSet::new();
+        for (stream, lane) in (0..).zip(self.lanes.drain(..)) {
+            let first = stream << STREAM_SHIFT | first;
+            streams.spawn(async move { Ok((stream, ask(lane, shape, first, amount).await?)) });
+        }
+        let mut ended: Vec<(u64, T::Lane)> = Vec::with_capacity(self.cell.streams);
+        while let Some(stream) = streams.join_next().await {
+            let done: Result<_> = stream.context("a stream of the client panicked")?;
+            ended.push(done?);
+        }
+        ended.sort_unstable_by_key(|&(stream, _)| stream);
+        self.lanes.extend(ended.into_iter().map(|(_, lane)| lane));
+        self.next += amount;
+        Ok(())
     }
-    let elapsed_ns = nanoseconds(start.elapsed());
-    let cpu_ns = process_cpu_ns() - cpu_before_ns;
-    for lane in lanes {
-        lane.close().await?;
+
+    async fn close(self) -> Result<()> {
+        for lane in self.lanes {
+            lane.close().await?;
+        }
+        self.client.close().await
     }
-    let over_socket = client.over_socket();
-    client.close().await?;
-    let ops = amount * cell.streams as u64;
-    let bytes = 2 * ops * cell.size as u64;
-    Ok(Round { latency: histogram()?, ops, elapsed_ns, bytes, cpu_ns, over_socket })
 }
 
 /// `amount` round trips on one stream; gives the lane back.
@@ -251,6 +295,10 @@ fn is_gone(error: &anyhow::Error) -> bool {
 /// How the sequence number is divided.
 const STREAM_SHIFT: u32 = 32;
 const OPERATION: u64 = (1 << STREAM_SHIFT) - 1;
+
+/// The warm-up is this part of what is measured, and never less than a few round trips on each stream.
+const WARM_UP_FRACTION: u64 = 4;
+const WARM_UP_MIN: u64 = 4;
 
 /// All streams have been closed by the client when this begins.
 const STREAMS_END_TIMEOUT: Duration = Duration::from_secs(10);

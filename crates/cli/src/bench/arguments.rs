@@ -35,6 +35,15 @@ pub struct Arguments {
     /// Threads that only burn CPU, in each process, for `crowd`
     #[arg(long, default_value_t = 0)]
     pub busy: usize,
+    /// Streams at once for `parallel` [default: 199]
+    #[arg(long, value_parser = parse_streams)]
+    pub streams: Option<usize>,
+    /// Streams of these that are sent to without end and never read, for `parallel`: what do the others keep?
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub unread: usize,
+    /// Both ends in one process, not pinned, for `parallel`: as some libraries measure themselves
+    #[arg(long, conflicts_with = "pin")]
+    pub one_process: bool,
     /// How long each combination is measured in each round, such as 2s or 300ms
     #[arg(long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
@@ -69,6 +78,8 @@ pub enum Choice {
     Rate,
     /// More pairs than cores
     Crowd,
+    /// Many streams of one session at once, on tokio: the cost per operation
+    Parallel,
     /// Sessions per second, and what an idle one costs
     Connect,
     /// The project's own targets, each with its verdict
@@ -80,8 +91,30 @@ pub enum Choice {
 pub enum Pin {
     /// Wherever the scheduler likes: not comparable between transports.
     None,
+    /// Both ends in one process, which may use all CPUs.
+    OneProcess,
     /// The parent on the first CPU, the child on the second.
     To(usize, usize),
+}
+
+impl Arguments {
+    /// Refuses what would silently be something else.
+    pub fn check(&self) -> Result<(), String> {
+        let is_parallel = self.scenario == Some(Choice::Parallel) && !self.targets;
+        if !is_parallel && (self.streams.is_some() || self.unread > 0 || self.one_process) {
+            return Err("--streams, --unread and --one-process belong to `bench parallel`".into());
+        }
+        if self.unread >= self.streams() {
+            let (unread, streams) = (self.unread, self.streams());
+            return Err(format!("--unread {unread} of {streams} streams leaves none to measure"));
+        }
+        Ok(())
+    }
+
+    /// Streams in all, read or not.
+    pub fn streams(&self) -> usize {
+        self.streams.unwrap_or(STREAMS)
+    }
 }
 
 /// A size as people write it: 64, 4k, 1m, 1g (binary multiples).
@@ -107,6 +140,13 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     match parse_scaled(text, 1000)? {
         rate @ 1..=RATE_MAX => Ok(rate),
         _ => Err(format!("rates go from 1 to {RATE_MAX} per second")),
+    }
+}
+
+fn parse_streams(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(streams @ 1..=STREAMS_MAX) => Ok(streams),
+        _ => Err(format!("write a number from 1 to {STREAMS_MAX}")),
     }
 }
 
@@ -157,6 +197,12 @@ fn parse_pin(text: &str) -> Result<Pin, String> {
 /// Largest message; both processes hold a few copies of it.
 const SIZE_MAX: usize = 256 << 20;
 
+/// Streams at once, unless told otherwise: as many as others measure with.
+pub const STREAMS: usize = 199;
+
+/// Most streams at once: the baselines need a descriptor for each.
+const STREAMS_MAX: usize = 4096;
+
 /// Fastest open-loop rate; a period below a microsecond cannot be paced.
 const RATE_MAX: u64 = 1_000_000;
 
@@ -169,6 +215,8 @@ Examples:
   partywall bench ping --size 64,4k,1m         round trips of three sizes
   partywall bench ping --wait park --transport wall,uds
   partywall bench rate --rate 100,10k --json   one JSON object per line
+  partywall bench parallel --size 64,1m        199 streams of one session at once, on tokio
+  partywall bench parallel --unread 1          what do 198 streams keep if nobody reads one?
   partywall bench targets                      does this build keep its promises here?";
 
 #[cfg(test)]
@@ -185,6 +233,7 @@ mod tests {
         assert_eq!(parse_duration("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(parse_pin("0, 1"), Ok(Pin::To(0, 1)));
         assert_eq!(parse_pin("none"), Ok(Pin::None));
+        assert_eq!(parse_streams("4096"), Ok(STREAMS_MAX));
     }
 
     #[test]
@@ -196,6 +245,30 @@ mod tests {
         assert!(parse_duration("0s").is_err());
         assert!(parse_duration("-1s").is_err());
         assert!(parse_pin("1").is_err());
+        assert!(parse_streams("0").is_err() && parse_streams("4097").is_err());
+    }
+
+    #[test]
+    fn what_belongs_to_parallel_is_refused_elsewhere() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Program {
+            #[command(flatten)]
+            bench: Arguments,
+        }
+        let check = |line: &str| {
+            let words = format!("bench {line}");
+            Program::try_parse_from(words.split(' ')).map(|program| program.bench.check())
+        };
+        for good in ["parallel --streams 2 --unread 1", "parallel --one-process", "ping"] {
+            assert_eq!(check(good).unwrap(), Ok(()), "{good}");
+        }
+        for bad in
+            ["ping --streams 2", "--unread 1", "crowd --one-process", "parallel --unread 199"]
+        {
+            assert!(check(bad).unwrap().is_err(), "{bad}");
+        }
+        assert!(check("parallel --one-process --pin 0,1").is_err());
     }
 
     #[test]

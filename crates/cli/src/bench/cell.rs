@@ -2,7 +2,7 @@
 //! What can be measured: a *cell* is one scenario on one transport with one way to wait and one size.
 //!
 //! ```text
-//! cell = scenario × transport × wait × size × streams × rate        measured once per round
+//! cell = scenario × transport × wait × size × streams × rate × processes        measured once per round
 //! ```
 //! It does *not* say which cells a run contains; that is `plan.rs`.
 
@@ -25,6 +25,8 @@ pub enum Scenario {
     Rate,
     /// Many pairs at once on too few cores.
     Crowd,
+    /// Many streams of one session at once, on tokio.
+    Parallel,
     /// A session opened, used once and closed.
     Connect,
     /// A session that nobody uses.
@@ -63,6 +65,16 @@ pub enum WaitName {
     Timed,
 }
 
+/// Where the two ends live.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Processes {
+    /// Both in the first (`parallel` only).
+    One,
+    /// One each.
+    Two,
+}
+
 /// One thing to measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cell {
@@ -74,8 +86,12 @@ pub struct Cell {
     pub wait: Option<WaitName>,
     /// Bytes per message.
     pub size: usize,
-    /// Pairs at work at once (1 except in `crowd`; in `idle` the sessions held open).
+    /// Pairs or streams at work at once (1 except in `crowd` and `parallel`; in `idle` the sessions held open).
     pub streams: usize,
+    /// Streams besides, which are sent to without end and never read (`parallel` only).
+    pub unread: usize,
+    /// Where the two ends live.
+    pub processes: Processes,
     /// Threads that only burn CPU, in each process (`crowd` only).
     pub busy: usize,
     /// Messages per second (`rate` only).
@@ -93,6 +109,8 @@ impl Cell {
             wait: None,
             size,
             streams: 1,
+            unread: 0,
+            processes: Processes::Two,
             busy: 0,
             rate: None,
             touch: Touch::All,
@@ -109,7 +127,7 @@ impl Cell {
         Self { rate: Some(rate), ..self }
     }
 
-    /// The same, with `streams` pairs or sessions.
+    /// The same, with `streams` pairs, streams or sessions.
     pub const fn with_streams(self, streams: usize) -> Self {
         Self { streams, ..self }
     }
@@ -123,16 +141,18 @@ impl Scenario {
             Self::Flood => "flood",
             Self::Rate => "rate",
             Self::Crowd => "crowd",
+            Self::Parallel => "parallel",
             Self::Connect => "connect",
             Self::Idle => "idle",
         }
     }
 
-    /// Whether the scenario makes sense on `transport`: floors have neither back-pressure nor sessions.
+    /// Whether the scenario makes sense on `transport`: floors have neither back-pressure nor sessions, and a pipe
+    /// has one stream.
     pub const fn fits(self, transport: TransportName) -> bool {
         match transport {
             TransportName::FloorSpin | TransportName::FloorEventfd => matches!(self, Self::Ping),
-            TransportName::Pipe => !matches!(self, Self::Connect | Self::Idle),
+            TransportName::Pipe => !matches!(self, Self::Parallel | Self::Connect | Self::Idle),
             TransportName::Wall | TransportName::Uds | TransportName::Tcp => true,
         }
     }
@@ -148,6 +168,16 @@ impl TransportName {
             Self::Pipe => "pipe",
             Self::FloorSpin => "floor-spin",
             Self::FloorEventfd => "floor-eventfd",
+        }
+    }
+}
+
+impl Processes {
+    /// How many.
+    pub const fn count(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Two => 2,
         }
     }
 }
@@ -171,6 +201,12 @@ impl fmt::Display for Cell {
             write!(f, " {}", wait.name())?;
         }
         write!(f, " {}", super::arguments::size_name(self.size))?;
+        if self.scenario == Scenario::Parallel {
+            write!(f, " ×{}", self.streams)?;
+        }
+        if self.unread > 0 {
+            write!(f, " + {} unread", self.unread)?;
+        }
         if let Some(rate) = self.rate {
             write!(f, " at {rate}/s")?;
         }

@@ -4,7 +4,7 @@
 //! ```text
 //! ping-by-size     p50 of the round trip over the size          ping-tail     64 B: the whole distribution
 //! flood-by-size    bytes per second over the size               rate-latency  p50 over messages per second
-//!                                                               rate-cpu      the receiver's share of a core
+//! parallel-by-size time per round trip of many streams          rate-cpu      the receiver's share of a core
 //! ```
 //! A picture without points is left out.
 
@@ -23,6 +23,7 @@ pub fn all(outcomes: &[Outcome]) -> Vec<(&'static str, LineChart)> {
         ("ping-by-size", ping_by_size(outcomes)),
         ("ping-tail", ping_tail(outcomes)),
         ("flood-by-size", flood_by_size(outcomes)),
+        ("parallel-by-size", parallel_by_size(outcomes)),
         ("rate-latency", rate_latency(outcomes)),
         ("rate-cpu", rate_cpu(outcomes)),
     ];
@@ -52,6 +53,18 @@ fn flood_by_size(outcomes: &[Outcome]) -> LineChart {
         series: lines(outcomes, Scenario::Flood, size, |outcome| {
             Some(1e9 * size(outcome.cell) / median(outcome, Metric::NsPerOp)?)
         }),
+    }
+}
+
+fn parallel_by_size(outcomes: &[Outcome]) -> LineChart {
+    LineChart {
+        title: "Many streams at once: time per round trip of any of them over message size",
+        x_label: "message size",
+        y_label: "time per operation",
+        x_base: 8.0,
+        x_name: whole_size_name,
+        y_name: time_name,
+        series: lines(outcomes, Scenario::Parallel, size, |o| median(o, Metric::NsPerOp)),
     }
 }
 
@@ -128,7 +141,9 @@ fn lines(
 
 fn line_name(cell: Cell) -> String {
     let name = cell.transport.name();
-    cell.wait.map_or_else(|| name.to_owned(), |wait| format!("{name} {}", wait.name()))
+    let waits = cell.wait.map_or_else(String::new, |wait| format!(" {}", wait.name()));
+    let unread = if cell.unread > 0 { ", one unread" } else { "" };
+    format!("{name}{waits}{unread}")
 }
 
 fn median(outcome: &Outcome, metric: Metric) -> Option<f64> {

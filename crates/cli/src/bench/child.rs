@@ -11,7 +11,7 @@ use partywall_sys::cpu::set_affinity;
 use super::cell::{Cell, Scenario};
 use super::control::{Control, Reply, Request};
 use super::lane::{Door, Setup, Transport, Work, dispatch};
-use super::{connect, crowd, flood, idle, ping, rate};
+use super::{connect, crowd, flood, idle, parallel, ping, rate};
 
 /// What `bench` passes to the process it starts.
 #[derive(clap::Args)]
@@ -40,7 +40,10 @@ fn serve(arguments: &ChildArguments, control: &Control) -> Result<()> {
         let Request::Open { cell, setup } = control.next_request()? else {
             bail!("asked for a batch before a cell was opened");
         };
-        dispatch(cell.transport, Part { cell, setup: &setup, control })?;
+        match cell.scenario {
+            Scenario::Parallel => parallel::answer(cell, &setup, control)?,
+            _ => dispatch(cell.transport, Part { cell, setup: &setup, control })?,
+        }
     }
 }
 
@@ -65,6 +68,7 @@ impl Work for Part<'_> {
             Scenario::Crowd => crowd::echo(cell, &mut door, control),
             Scenario::Connect => connect::accept(cell, &mut door, control),
             Scenario::Idle => idle::hold(cell, &mut door, control),
+            Scenario::Parallel => bail!("parallel has lanes of its own"),
         }
     }
 }

@@ -74,7 +74,9 @@ pub fn accept<D: Door>(cell: Cell, door: &mut D, control: &Control) -> Result<()
             let cost = Footprint::now()?.since(before, sessions);
             Ok(Done { session: Some(cost), ..Done::default() })
         }
-        Request::Open { .. } | Request::Close => bail!("connect only runs and holds"),
+        Request::Open { .. } | Request::Gather | Request::Close => {
+            bail!("connect only runs and holds")
+        }
     })
 }
 

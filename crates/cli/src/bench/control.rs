@@ -49,6 +49,8 @@ pub enum Request {
         /// How many.
         sessions: usize,
     },
+    /// One operation on each stream, answered only once the messages of all are there (`parallel` only).
+    Gather,
     /// Forget the cell.
     Close,
 }

@@ -3,7 +3,7 @@
 
 use super::cell::{Cell, Scenario, TransportName};
 use super::json::percentile;
-use super::measure::{Round, ratio};
+use super::measure::{Round, StreamMemory, ratio};
 use super::ratio::{Metric, Spread};
 use super::run::{Outcome, find};
 use super::table::{Table, bandwidth_name, bytes_name, dash, rate_name, spread_name, time_name};
@@ -21,12 +21,18 @@ pub fn table(outcomes: &[Outcome]) -> Table {
 
 /// What the columns mean.
 pub const LEGEND: &str = "\
-All rounds together; ratios are the median over the rounds [smallest–largest] of p50 (flood and crowd: of time
-per operation) over floor-spin's round trip at that size and over the Unix socket. CPU/op: both processes.
+All rounds together; ratios are the median over the rounds [smallest–largest] of p50 (flood, crowd and parallel: of
+time per operation) over floor-spin's round trip at that size and over the Unix socket. time/op: elapsed time over operations of
+all streams, not a latency. CPU/op: both processes.
 cores s+r: fraction of a core that sender and receiver take.";
 
-/// What held and idle sessions cost, in words; empty if the run had none.
-pub fn sessions(outcomes: &[Outcome]) -> String {
+/// What the table has no columns for, in words; empty if there is nothing.
+pub fn notes(outcomes: &[Outcome]) -> String {
+    [sessions(outcomes), streams(outcomes)].concat()
+}
+
+/// What held and idle sessions cost.
+fn sessions(outcomes: &[Outcome]) -> String {
     let lines = outcomes.iter().filter_map(|outcome| {
         let cell = outcome.cell;
         let cost = outcome.pooled()?.session?;
@@ -43,6 +49,45 @@ pub fn sessions(outcomes: &[Outcome]) -> String {
         })
     });
     lines.collect()
+}
+
+/// What many streams of one session hold, and what they keep beside one that nobody reads.
+fn streams(outcomes: &[Outcome]) -> String {
+    let lines = outcomes.iter().filter_map(|outcome| {
+        let Cell { unread, streams, .. } = outcome.cell;
+        let kept = Spread::of_rate_kept(outcome, outcomes).map(|kept| {
+            let kept = spread_name(Some(kept));
+            format!(
+                "the {streams} others keep {kept} of their rate beside {unread} that nobody reads"
+            )
+        });
+        let memory = outcome.pooled()?.memory.map(memory_name);
+        let parts: Vec<String> = [kept, memory].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| format!("{}: {}\n", outcome.cell, parts.join("; ")))
+    });
+    lines.collect()
+}
+
+fn memory_name(memory: StreamMemory) -> String {
+    let bytes = |count| bytes_name(ratio(count, 1));
+    let mut name = format!(
+        "shared memory {} of at most {}",
+        bytes(memory.memory_bytes),
+        bytes(memory.memory_bytes_max)
+    );
+    if memory.grown_bytes > 0 {
+        name += &format!(", {} of it while the clock ran", bytes(memory.grown_bytes));
+    }
+    if memory.unread_bytes_max > 0 {
+        name += &format!(
+            ", {} blocks out; unread {} ({} messages) of at most {}",
+            memory.blocks_out,
+            bytes(memory.unread_bytes),
+            memory.unread_messages,
+            bytes(memory.unread_bytes_max)
+        );
+    }
+    name
 }
 
 fn line(outcome: &Outcome, round: &Round, outcomes: &[Outcome]) -> Vec<String> {
@@ -66,6 +111,7 @@ fn line(outcome: &Outcome, round: &Round, outcomes: &[Outcome]) -> Vec<String> {
         at(0.99),
         at(0.999),
         at(1.0),
+        if metric == Metric::NsPerOp { time_name(round.ns_per_op()) } else { dash() },
         time_name(round.cpu_per_op()),
         format!("{:.2}+{:.2}", cores(round.cpu_parent_ns), cores(round.cpu_child_ns)),
         rate_name(1e9 * ratio(round.ops, round.elapsed_ns)),
@@ -78,18 +124,19 @@ fn line(outcome: &Outcome, round: &Round, outcomes: &[Outcome]) -> Vec<String> {
 /// What a scenario is compared by.
 const fn headline(scenario: Scenario) -> Metric {
     match scenario {
-        Scenario::Flood | Scenario::Crowd => Metric::NsPerOp,
+        Scenario::Flood | Scenario::Crowd | Scenario::Parallel => Metric::NsPerOp,
         Scenario::Ping | Scenario::Rate | Scenario::Connect | Scenario::Idle => Metric::P50,
     }
 }
 
-const HEADINGS: [&str; 12] = [
+const HEADINGS: [&str; 13] = [
     "",
     "p50",
     "p90",
     "p99",
     "p99.9",
     "max",
+    "time/op",
     "CPU/op",
     "cores s+r",
     "ops",

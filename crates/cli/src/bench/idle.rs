@@ -47,6 +47,7 @@ pub fn measure<L: Lane>(
         cpu_parent_ns: activity.cpu_ns,
         cpu_child_ns: batch.done.session.and_then(|s| s.idle_cpu_ns).unwrap_or(0),
         session: Some(cost.worse(batch.done.session.unwrap_or_default())),
+        memory: None,
     })
 }
 

@@ -3,13 +3,15 @@
 //!
 //! The keys up to `touched` are always there, in this order. A percentile is `null` where it would mislead: without
 //! samples, or p99 and beyond of `rate` from fewer than 1,000. Further keys follow only where a scenario has more
-//! to say: `rate` its rate and cores, `connect` and `idle` the cost of a session.
+//! to say: `rate` its rate and cores, `connect` and `idle` the cost of a session, `parallel` the time per operation
+//! over the rounds, its processes, its session's memory, and what the streams keep beside one that nobody reads.
 
 use serde::Serialize;
 
 use super::cell::{Cell, Scenario, TransportName};
-use super::measure::{Round, ratio};
+use super::measure::{Round, StreamMemory, ratio};
 use super::pattern::Touch;
+use super::ratio::{Metric, Spread};
 use super::run::Outcome;
 
 /// The object.
@@ -47,13 +49,29 @@ pub struct Line {
     idle_wakeups: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     idle_cpu_ns: Option<u64>,
+    #[serde(flatten)]
+    parallel: Option<Parallel>,
+}
+
+/// What only `parallel` has to say.
+#[derive(Clone, Debug, Serialize)]
+struct Parallel {
+    ns_per_op: Option<Spread>,
+    rounds: usize,
+    processes: usize,
+    unread: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_kept: Option<Spread>,
+    #[serde(flatten)]
+    memory: Option<StreamMemory>,
 }
 
 impl Line {
     /// All rounds of one cell; `None` if there were none.
-    pub fn of(outcome: &Outcome) -> Option<Self> {
+    pub fn of(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
         let cell = outcome.cell;
         let round = outcome.pooled()?;
+        let is_parallel = cell.scenario == Scenario::Parallel;
         let at = |quantile| percentile(&round, cell, quantile);
         let is_connect = cell.scenario == Scenario::Connect;
         let held = round.session.filter(|_| is_connect);
@@ -83,7 +101,22 @@ impl Line {
             descriptors_per_session: held.map(|s| rounded(s.descriptors)),
             idle_wakeups: round.session.and_then(|s| s.wakeups),
             idle_cpu_ns: round.session.and_then(|s| s.idle_cpu_ns),
+            parallel: is_parallel.then(|| Parallel::of(outcome, &round, outcomes)),
         })
+    }
+}
+
+impl Parallel {
+    fn of(outcome: &Outcome, round: &Round, outcomes: &[Outcome]) -> Self {
+        let cell = outcome.cell;
+        Self {
+            ns_per_op: Spread::of_metric(outcome, Metric::NsPerOp).map(|s| s.map(rounded)),
+            rounds: outcome.rounds.len(),
+            processes: cell.processes.count(),
+            unread: cell.unread,
+            rate_kept: Spread::of_rate_kept(outcome, outcomes).map(|s| s.map(to_four_decimals)),
+            memory: round.memory,
+        }
     }
 }
 
@@ -96,7 +129,7 @@ pub fn percentile(round: &Round, cell: Cell, quantile: f64) -> Option<u64> {
 
 /// Fraction of a core, to four decimals.
 fn cores(cpu_ns: u64, round: &Round) -> f64 {
-    (ratio(cpu_ns, round.elapsed_ns) * 1e4).round() / 1e4
+    to_four_decimals(ratio(cpu_ns, round.elapsed_ns))
 }
 
 /// An eventfd carries no payload, so none can have been touched.
@@ -107,6 +140,10 @@ fn is_touched(cell: Cell) -> bool {
 /// One decimal is more than any of these numbers is good for.
 fn rounded(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
+}
+
+fn to_four_decimals(number: f64) -> f64 {
+    (number * 1e4).round() / 1e4
 }
 
 /// Fewer samples have no 99th percentile worth the name.

@@ -73,8 +73,10 @@ pub fn default_pin() -> Result<Pin> {
 }
 
 fn placement(pin: Pin) -> String {
-    let Pin::To(parent, child) = pin else {
-        return "not pinned (ratios to sockets are not comparable)".to_owned();
+    let (parent, child) = match pin {
+        Pin::To(parent, child) => (parent, child),
+        Pin::None => return "not pinned (ratios to sockets are not comparable)".to_owned(),
+        Pin::OneProcess => return "both ends in one process, not pinned".to_owned(),
     };
     let siblings =
         read(&format!("/sys/devices/system/cpu/cpu{parent}/topology/thread_siblings_list"));

@@ -27,6 +27,42 @@ pub struct Round {
     pub cpu_child_ns: u64,
     /// What an idle session holds (`connect` and `idle` only).
     pub session: Option<SessionCost>,
+    /// What a session with many streams holds (`parallel` on the wall only).
+    pub memory: Option<StreamMemory>,
+}
+
+/// What a session with many streams holds on its sending side, right after they were measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct StreamMemory {
+    /// Shared memory for large messages, in bytes.
+    pub memory_bytes: u64,
+    /// The configured bound of that.
+    pub memory_bytes_max: u64,
+    /// How much of it came while the clock ran: 0, or the growth was measured too.
+    pub grown_bytes: u64,
+    /// Large messages that the receiver has not let go of.
+    pub blocks_out: u64,
+    /// Messages that lie unread on streams that nobody reads.
+    pub unread_messages: u64,
+    /// Payload bytes in them.
+    pub unread_bytes: u64,
+    /// The bound of that: as configured per stream, or one message that is longer.
+    pub unread_bytes_max: u64,
+}
+
+impl StreamMemory {
+    /// The larger value of each.
+    pub fn worse(self, other: Self) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.max(other.memory_bytes),
+            memory_bytes_max: self.memory_bytes_max.max(other.memory_bytes_max),
+            grown_bytes: self.grown_bytes.max(other.grown_bytes),
+            blocks_out: self.blocks_out.max(other.blocks_out),
+            unread_messages: self.unread_messages.max(other.unread_messages),
+            unread_bytes: self.unread_bytes.max(other.unread_bytes),
+            unread_bytes_max: self.unread_bytes_max.max(other.unread_bytes_max),
+        }
+    }
 }
 
 /// What one session costs while nobody uses it: the larger of the two sides.
@@ -82,6 +118,10 @@ pub fn pool(rounds: &[Round]) -> Option<Round> {
         sum.cpu_parent_ns += round.cpu_parent_ns;
         sum.cpu_child_ns += round.cpu_child_ns;
         sum.session = match (sum.session, round.session) {
+            (Some(a), Some(b)) => Some(a.worse(b)),
+            (a, b) => a.or(b),
+        };
+        sum.memory = match (sum.memory, round.memory) {
             (Some(a), Some(b)) => Some(a.worse(b)),
             (a, b) => a.or(b),
         };

@@ -5,7 +5,7 @@
 //! arguments ─► plan (cells) ─► run: round by round, cell by cell ─► summary | detail | targets | json
 //!                                │                                └► report.html, *.svg, results.json
 //!              parent ◄─ control (JSON lines) ─► child        the same program, started again
-//!                 └──── lane: wall uds tcp pipe floor ─┘       ping flood rate crowd connect idle
+//!                 └──── lane: wall uds tcp pipe floor ─┘       ping flood rate crowd connect idle parallel
 //! ```
 //! What it does *not* do: compare with other libraries (their dependencies stay out of this workspace).
 
@@ -28,6 +28,7 @@ mod json;
 mod lane;
 mod machine;
 mod measure;
+mod parallel;
 mod parent;
 mod pattern;
 mod ping;
@@ -51,12 +52,12 @@ mod watchdog;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 pub use arguments::Arguments;
 pub use child::{ChildArguments, run_child};
 
-use arguments::Choice;
+use arguments::{Choice, Pin};
 use json::Line;
 use machine::Machine;
 use plan::Plan;
@@ -64,6 +65,7 @@ use table::Table;
 
 /// Measures what was asked for and shows it.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    arguments.check().map_err(|why| anyhow!(why))?;
     plan::default_pairs(); // before anything is pinned
     let choice = if arguments.targets { Some(Choice::Targets) } else { arguments.scenario };
     let report_directory = report_directory(arguments, choice);
@@ -75,7 +77,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some(Choice::Targets) => targets::plan(arguments.rounds, arguments.duration),
         Some(scenario) => Plan::scenario(scenario, arguments)?,
     };
-    let pin = arguments.pin.map_or_else(machine::default_pin, Ok)?;
+    let pin = match arguments.pin {
+        _ if arguments.one_process => Pin::OneProcess,
+        Some(pin) => pin,
+        None => machine::default_pin()?,
+    };
     let machine = Machine::look(pin);
     let outcomes = run::run(&plan, pin)?;
 
@@ -89,10 +95,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         Some(_) => Shown {
             table: detail::table(&outcomes),
-            notes: format!("{}{}", detail::sessions(&outcomes), detail::LEGEND),
+            notes: [detail::notes(&outcomes), detail::LEGEND.to_owned()].concat(),
         },
     };
-    let lines: Vec<Line> = outcomes.iter().filter_map(Line::of).collect();
+    let lines: Vec<Line> =
+        outcomes.iter().filter_map(|outcome| Line::of(outcome, &outcomes)).collect();
     show(arguments, &lines, &shown, &machine)?;
     if let Some(directory) = report_directory {
         report::write(&directory, &machine, &lines, &outcomes, &shown)?;

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use hdrhistogram::Histogram;
 
 use super::cell::{Cell, Scenario};
@@ -15,7 +15,7 @@ use super::control::{Child, Done, Request};
 use super::lane::{Setup, Transport, Work, dispatch};
 use super::measure::Round;
 use super::watchdog::Watchdog;
-use super::{connect, crowd, flood, idle, ping, rate, system};
+use super::{connect, crowd, flood, idle, parallel, ping, rate, system};
 
 /// The two processes, ready to measure.
 pub struct Pair {
@@ -48,6 +48,7 @@ impl<R> Batch<R> {
             cpu_parent_ns: self.cpu_ns,
             cpu_child_ns: self.done.cpu_ns,
             session: None,
+            memory: None,
         }
     }
 }
@@ -56,7 +57,10 @@ impl Pair {
     /// Measures `cell` once, for about `duration`.
     pub fn measure(&mut self, cell: Cell, setup: &Setup, duration: Duration) -> Result<Round> {
         self.watchdog.arm(duration * DURATION_FACTOR + DURATION_ALLOWANCE);
-        let measured = dispatch(cell.transport, Part { cell, setup, duration, pair: self });
+        let measured = match cell.scenario {
+            Scenario::Parallel => parallel::measure(cell, setup, duration, self),
+            _ => dispatch(cell.transport, Part { cell, setup, duration, pair: self }),
+        };
         self.watchdog.disarm();
         measured
             .map_err(|error| match self.child.failure() {
@@ -73,12 +77,8 @@ impl Pair {
         body: impl FnOnce() -> Result<R>,
     ) -> Result<Batch<R>> {
         self.child.begin(request)?;
-        let cpu_before_ns = system::process_cpu_ns();
-        let start = Instant::now();
-        let value = body()?;
-        let elapsed_ns = nanoseconds(start.elapsed());
-        let cpu_ns = system::process_cpu_ns() - cpu_before_ns;
-        Ok(Batch { value, elapsed_ns, cpu_ns, done: self.child.finish()? })
+        let batch = alone(body)?;
+        Ok(Batch { done: self.child.finish()?, ..batch })
     }
 
     /// Runs a batch of `amount` operations (what they are is up to the scenario).
@@ -93,16 +93,7 @@ impl Pair {
         duration: Duration,
         mut body: impl FnMut(u64) -> Result<()>,
     ) -> Result<u64> {
-        let enough_ns = nanoseconds((duration / 10).min(CALIBRATION_MAX)).max(1);
-        let mut ops = OPS_MIN;
-        loop {
-            let elapsed_ns = self.run(ops, || body(ops))?.elapsed_ns.max(1);
-            if elapsed_ns >= enough_ns || ops >= OPS_MAX {
-                let wanted = u128::from(ops) * duration.as_nanos() / u128::from(elapsed_ns);
-                return Ok(u64::try_from(wanted).unwrap_or(OPS_MAX).clamp(OPS_MIN, OPS_MAX));
-            }
-            ops *= 4;
-        }
+        calibrate(OPS_MIN, duration, |ops| Ok(self.run(ops, || body(ops))?.elapsed_ns))
     }
 }
 
@@ -128,9 +119,39 @@ impl Work for Part<'_> {
             Scenario::Crowd => crowd::measure(cell, connect, duration, pair),
             Scenario::Connect => connect::measure(cell, connect, duration, pair),
             Scenario::Idle => idle::measure(cell, connect, duration, pair),
+            Scenario::Parallel => bail!("parallel has lanes of its own"),
         }?;
         pair.child.close()?;
         Ok(round)
+    }
+}
+
+/// Runs `body` without a counterpart in the child.
+pub fn alone<R>(body: impl FnOnce() -> Result<R>) -> Result<Batch<R>> {
+    let cpu_before_ns = system::process_cpu_ns();
+    let start = Instant::now();
+    let value = body()?;
+    let elapsed_ns = nanoseconds(start.elapsed());
+    let cpu_ns = system::process_cpu_ns() - cpu_before_ns;
+    Ok(Batch { value, elapsed_ns, cpu_ns, done: Done::default() })
+}
+
+/// Finds how many operations take about `duration`, beginning with `ops_min`. `batch` does as many as it is told, and
+/// returns how long that took.
+pub fn calibrate(
+    ops_min: u64,
+    duration: Duration,
+    mut batch: impl FnMut(u64) -> Result<u64>,
+) -> Result<u64> {
+    let enough_ns = nanoseconds((duration / 10).min(CALIBRATION_MAX)).max(1);
+    let mut ops = ops_min;
+    loop {
+        let elapsed_ns = batch(ops)?.max(1);
+        if elapsed_ns >= enough_ns || ops >= OPS_MAX {
+            let wanted = u128::from(ops) * duration.as_nanos() / u128::from(elapsed_ns);
+            return Ok(u64::try_from(wanted).unwrap_or(OPS_MAX).clamp(ops_min, OPS_MAX));
+        }
+        ops *= 4;
     }
 }
 
@@ -146,6 +167,6 @@ const DURATION_ALLOWANCE: Duration = Duration::from_secs(20);
 /// Warming up takes no longer than this for the batch that ends it.
 const CALIBRATION_MAX: Duration = Duration::from_millis(20);
 
-/// Operations of the smallest and the largest batch.
+/// Operations of the smallest batch, unless told otherwise, and of the largest.
 const OPS_MIN: u64 = 8;
 const OPS_MAX: u64 = 1 << 28;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::arguments::{Arguments, Choice};
-use super::cell::{Cell, Scenario, TransportName, WaitName};
+use super::arguments::{Arguments, Choice, STREAMS};
+use super::cell::{Cell, Processes, Scenario, TransportName, WaitName};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -80,13 +80,16 @@ impl Plan {
             }
         }
         let waits = [WaitName::Adaptive, WaitName::Park];
-        for (rate, duration) in [(100, ms(350)), (1_000, ms(250)), (10_000, ms(120))] {
+        for (rate, duration) in [(100, ms(350)), (1_000, ms(220)), (10_000, ms(120))] {
             for cell in sockets_and_ours(Scenario::Rate, TINY, &waits) {
                 plan.add(cell.at_rate(rate), duration);
             }
         }
         for cell in sockets_and_ours(Scenario::Crowd, TINY, &waits) {
-            plan.add(cell.with_streams(default_pairs()), ms(150));
+            plan.add(cell.with_streams(default_pairs()), ms(130));
+        }
+        for cell in sockets_and_ours(Scenario::Parallel, TINY, &[WaitName::Adaptive]) {
+            plan.add(cell.with_streams(STREAMS), ms(60));
         }
         for cell in sockets_and_ours(Scenario::Connect, TINY, &[WaitName::Adaptive]) {
             plan.add(cell, ms(60));
@@ -131,6 +134,11 @@ impl Plan {
                 let sizes = or(&arguments.size, &[TINY]);
                 plan.add_all(Scenario::Crowd, &sizes, &[], arguments, duration.unwrap_or(ms(400)));
             }
+            Choice::Parallel => {
+                let sizes = or(&arguments.size, &PARALLEL_SIZES);
+                let time = duration.unwrap_or(ms(300));
+                plan.add_all(Scenario::Parallel, &sizes, &[], arguments, time);
+            }
             Choice::Connect => {
                 let sizes = or(&arguments.size, &[TINY]);
                 let time = duration.unwrap_or(ms(200));
@@ -169,7 +177,7 @@ impl Plan {
         }
     }
 
-    /// The streams, rates and busy threads that belong to the scenario.
+    /// The pairs or streams, rates and busy threads that belong to the scenario.
     fn add_variants(&mut self, cell: Cell, arguments: &Arguments, duration: Duration) {
         match cell.scenario {
             Scenario::Ping if cell.transport == TransportName::FloorEventfd => {
@@ -183,6 +191,13 @@ impl Plan {
             Scenario::Crowd => {
                 let pairs = arguments.pairs.unwrap_or_else(default_pairs).max(1);
                 self.add(Cell { busy: arguments.busy, ..cell.with_streams(pairs) }, duration);
+            }
+            Scenario::Parallel => {
+                let streams = arguments.streams() - arguments.unread; // checked to leave some
+                let processes = if arguments.one_process { Processes::One } else { Processes::Two };
+                let cell = Cell { processes, ..cell.with_streams(streams) };
+                self.add(cell, duration);
+                self.add(Cell { unread: arguments.unread, ..cell }, duration);
             }
             Scenario::Idle => self.add(cell.with_streams(IDLE_CHANNELS), duration),
             Scenario::Ping | Scenario::Flood | Scenario::Connect => self.add(cell, duration),
@@ -218,7 +233,7 @@ const fn waits_worth_trying(scenario: Scenario) -> &'static [WaitName] {
         Scenario::Ping => &[WaitName::Spin, WaitName::Adaptive, WaitName::Park, WaitName::Timed],
         Scenario::Rate => &[WaitName::Adaptive, WaitName::Park, WaitName::Timed],
         Scenario::Flood | Scenario::Crowd => &[WaitName::Adaptive, WaitName::Park],
-        Scenario::Connect | Scenario::Idle => &[WaitName::Adaptive],
+        Scenario::Parallel | Scenario::Connect | Scenario::Idle => &[WaitName::Adaptive],
     }
 }
 
@@ -253,6 +268,9 @@ pub const EVENTFD_SIZE: usize = 8;
 /// A pair of channels, one watched on each side.
 pub const IDLE_CHANNELS: usize = 2;
 
+/// Of the streams at once; from one line of the cache to more than any cache.
+const PARALLEL_SIZES: [usize; 6] = [TINY, 1 << 10, PAGE, BLOCK, LARGE, 4 << 20];
+
 const WAITS: [WaitName; 3] = [WaitName::Spin, WaitName::Adaptive, WaitName::Park];
 const OTHERS: [TransportName; 3] = [TransportName::Uds, TransportName::Tcp, TransportName::Pipe];
 const FLOORS: [TransportName; 2] = [TransportName::FloorSpin, TransportName::FloorEventfd];
@@ -267,6 +285,28 @@ mod tests {
         let total: Duration =
             plan.steps.iter().map(|step| step.duration * step.rounds_max.min(plan.rounds)).sum();
         assert!(total < Duration::from_secs(35), "{total:?} without warming up and connecting");
+    }
+
+    #[test]
+    fn streams_are_measured_with_and_without_those_nobody_reads() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Program {
+            #[command(flatten)]
+            bench: Arguments,
+        }
+        let steps = |line: &str| {
+            let program = Program::parse_from(line.split(' '));
+            Plan::scenario(Choice::Parallel, &program.bench).unwrap().steps
+        };
+        let wall = "bench parallel --size 64 --transport wall";
+        let alone = steps(&format!("{wall} --one-process"));
+        assert_eq!(alone.len(), 1);
+        assert_eq!((alone[0].cell.streams, alone[0].cell.processes), (199, Processes::One));
+        let both = steps(&format!("{wall} --unread 1"));
+        let counts: Vec<_> = both.iter().map(|s| (s.cell.streams, s.cell.unread)).collect();
+        assert_eq!(counts, [(198, 0), (198, 1)]);
+        assert_eq!(steps("bench parallel").len(), 18, "six sizes, and pipes have no streams");
     }
 
     #[test]

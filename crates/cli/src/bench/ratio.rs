@@ -4,10 +4,12 @@
 //! Two cells of one round are measured within the same second or so, so what disturbs a machine for longer than
 //! that disturbs both. Absolute times of different rounds are *not* compared.
 
-use super::cell::Scenario;
+use serde::Serialize;
+
+use super::cell::{Cell, Scenario};
 use super::json::TAIL_SAMPLES_MIN;
 use super::measure::{Round, ratio};
-use super::run::Outcome;
+use super::run::{Outcome, find};
 
 /// A number taken from a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +27,7 @@ pub enum Metric {
 }
 
 /// A median and the smallest and largest value around it.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Spread {
     /// The middle value.
     pub median: f64,
@@ -64,6 +66,20 @@ impl Spread {
     /// Of one metric over the rounds of a cell.
     pub fn of_metric(outcome: &Outcome, metric: Metric) -> Option<Self> {
         Self::of(outcome.rounds.iter().map(|round| metric.of(round)))
+    }
+
+    /// Of the rate that streams keep beside others that nobody reads: theirs with over theirs without.
+    ///
+    /// `None` if `outcome` has no such others, or the same streams were not measured without them.
+    pub fn of_rate_kept(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
+        let is_beside = outcome.cell.unread > 0;
+        let without = find(outcomes, Cell { unread: 0, ..outcome.cell }).filter(|_| is_beside)?;
+        Self::of_ratio((without, Metric::NsPerOp), (outcome, Metric::NsPerOp))
+    }
+
+    /// The same values, each changed by `change`.
+    pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
+        Self { median: change(self.median), min: change(self.min), max: change(self.max) }
     }
 
     /// Of the ratio of two cells, round by round.

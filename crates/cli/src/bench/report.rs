@@ -71,7 +71,7 @@ fn page(machine: &Machine, outcomes: &[Outcome], shown: &Shown, pictures: &[Stri
         pictures.iter().map(|svg| format!("<figure>{svg}</figure>\n")).collect(),
         "<details><summary>Every measurement</summary>\n".to_owned(),
         html_table(&detail::table(outcomes)),
-        format!("<p class=\"notes\">{}</p>\n", escaped(&detail::sessions(outcomes))),
+        format!("<p class=\"notes\">{}</p>\n", escaped(&detail::notes(outcomes))),
         "</details>\n".to_owned(),
         METHOD.to_owned(),
         format!("<p>{touched}</p>\n</body>\n</html>\n"),
@@ -126,7 +126,8 @@ within a round, and the median over the rounds is quoted with the smallest and l
 machine say little about another; ratios say more.</p>
 <p>Unix sockets, TCP (TCP_NODELAY) and pipes are blocking, with the kernel's default buffers, one write and one
 read of known size per message. floor-spin is the payload and one flag in bare shared memory; floor-eventfd is an
-eventfd written and read. rate is open loop and measured from the intended send time. CPU time is that of both
+eventfd written and read. parallel is many streams on tokio, one message in flight on each: on the wall all in one
+session, on sockets one connection each, with a length before each message. rate is open loop and measured from the intended send time. CPU time is that of both
 processes, all threads.</p>
 ";
 

@@ -50,7 +50,7 @@ pub fn run(plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
     let directory = Directory::make()?;
     let watchdog = Watchdog::start(directory.path.clone());
     let child_cpu = match pin {
-        Pin::None => None,
+        Pin::None | Pin::OneProcess => None,
         Pin::To(parent, child) => {
             set_affinity(parent).with_context(|| pin_advice(parent))?;
             Some(child)

@@ -4,6 +4,7 @@
 //! Times are medians over the rounds. Ratios compare times, also where a rate is shown, so smaller is better
 //! everywhere; they are formed per round, for our default way to wait.
 
+use super::arguments::STREAMS;
 use super::cell::{Cell, Scenario, TransportName, WaitName};
 use super::measure::ratio;
 use super::plan::{BLOCK, IDLE_CHANNELS, LARGE, PAGE, TINY, default_pairs, ours};
@@ -79,6 +80,13 @@ fn rows() -> Vec<Row> {
             like: Cell::new(Scenario::Crowd, TransportName::Wall, TINY).with_streams(pairs),
             metric: Metric::NsPerOp,
             show: |ns, _| rate_name(1e9 / ns),
+            has_floor: false,
+        },
+        Row {
+            what: format!("{STREAMS} streams at once, a round trip (64 B)"),
+            like: Cell::new(Scenario::Parallel, TransportName::Wall, TINY).with_streams(STREAMS),
+            metric: Metric::NsPerOp,
+            show: |ns, _| time_name(ns),
             has_floor: false,
         },
         Row {
@@ -186,6 +194,7 @@ mod tests {
             cpu_parent_ns: ns,
             cpu_child_ns: ns,
             session: None,
+            memory: None,
         };
         Outcome { cell, rounds: vec![round; 5] }
     }

@@ -2,17 +2,19 @@
 //! `partywall bench targets`: the promises of this project, measured here and now, each with its verdict.
 //!
 //! ```text
-//! target = (cell, number) ÷ (cell, number) ≤ limit        both cells measured in each of ≥ 5 rounds
+//! target = (cell, number) ÷ (cell, number) ≤ limit (or ≥)        both cells measured in each of ≥ 5 rounds
 //!        | (cell, number)                  ≤ limit
 //! ```
 //! The verdict is that of the median; the spread stands beside it. p99 of `rate` is taken from all rounds together,
 //! and only from at least 1,000 samples. Comparisons with other libraries live in a workspace of their own.
 
+use std::fmt;
 use std::time::Duration;
 
+use super::arguments::{STREAMS, size_name};
 use super::cell::{Cell, Scenario, TransportName, WaitName};
 use super::measure::{SessionCost, ratio};
-use super::plan::{IDLE_CHANNELS, LARGE, Plan, ROUNDS, TINY, default_pairs, ours};
+use super::plan::{BLOCK, IDLE_CHANNELS, LARGE, Plan, ROUNDS, TINY, default_pairs, ours};
 use super::ratio::{Metric, Spread};
 use super::run::{Outcome, find};
 use super::table::{Table, dash};
@@ -20,8 +22,15 @@ use super::table::{Table, dash};
 /// One promise.
 struct Target {
     what: String,
-    limit: f64,
+    limit: Limit,
     number: Number,
+}
+
+/// How large a number may be, or has to be.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
 }
 
 /// What is compared with the limit.
@@ -67,7 +76,10 @@ pub fn table(verdicts: &[Verdict]) -> Table {
 
 /// Every promise.
 fn targets() -> Vec<Target> {
-    [ping_targets(), stream_targets(), idle_targets()].into_iter().flatten().collect()
+    [ping_targets(), flow_targets(), stream_targets(), idle_targets()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn ping_targets() -> Vec<Target> {
@@ -92,7 +104,7 @@ fn ping_targets() -> Vec<Target> {
     ]
 }
 
-fn stream_targets() -> Vec<Target> {
+fn flow_targets() -> Vec<Target> {
     let floor = Cell::new(Scenario::Ping, TransportName::FloorSpin, TINY);
     let flood = ours(Scenario::Flood, TINY, WaitName::Adaptive);
     let mut targets = vec![target(
@@ -113,7 +125,7 @@ fn stream_targets() -> Vec<Target> {
     let adaptive = rate(TransportName::Wall, RATES[0]).waiting(WaitName::Adaptive);
     targets.push(Target {
         what: format!("rate {}/s, adaptive: receiver's share of a core", RATES[0]),
-        limit: 0.05,
+        limit: Limit::AtMost(0.05),
         number: Number::Plain(adaptive, Metric::ReceiverCores),
     });
     let crowd = |wait| {
@@ -125,12 +137,30 @@ fn stream_targets() -> Vec<Target> {
     targets
 }
 
+fn stream_targets() -> Vec<Target> {
+    let kept = |size| {
+        let without = ours(Scenario::Parallel, size, WaitName::Adaptive).with_streams(STREAMS - 1);
+        let with = Cell { unread: 1, ..without };
+        Target {
+            what: format!(
+                "parallel {}: rate that {} streams keep beside one unread",
+                size_name(size),
+                STREAMS - 1
+            ),
+            limit: Limit::AtLeast(0.9),
+            // The rate with over the rate without: times per operation the other way round.
+            number: Number::Ratio((without, Metric::NsPerOp), (with, Metric::NsPerOp)),
+        }
+    };
+    [TINY, BLOCK].map(kept).into()
+}
+
 fn idle_targets() -> Vec<Target> {
     let idle = ours(Scenario::Idle, TINY, WaitName::Adaptive).with_streams(IDLE_CHANNELS);
     let connect = ours(Scenario::Connect, TINY, WaitName::Adaptive);
     let session = |what: &str, limit, cell, number| Target {
         what: what.to_owned(),
-        limit,
+        limit: Limit::AtMost(limit),
         number: Number::Session(cell, number),
     };
     vec![
@@ -143,7 +173,26 @@ fn idle_targets() -> Vec<Target> {
 }
 
 fn target(what: &str, limit: f64, above: (Cell, Metric), below: (Cell, Metric)) -> Target {
+    let limit = Limit::AtMost(limit);
     Target { what: what.to_owned(), limit, number: Number::Ratio(above, below) }
+}
+
+impl Limit {
+    fn holds(self, number: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => number <= limit,
+            Self::AtLeast(limit) => number >= limit,
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(limit) => write!(f, "≤ {limit}"),
+            Self::AtLeast(limit) => write!(f, "≥ {limit}"),
+        }
+    }
 }
 
 impl Target {
@@ -156,10 +205,10 @@ impl Target {
 
     fn judge(&self, outcomes: &[Outcome]) -> Verdict {
         let measured = self.measured(outcomes);
-        let is_kept = measured.map(|spread| spread.median <= self.limit);
+        let is_kept = measured.map(|spread| self.limit.holds(spread.median));
         let line = vec![
             self.what.clone(),
-            format!("≤ {}", self.limit),
+            self.limit.to_string(),
             measured.map_or_else(dash, |spread| format!("{:.2}", spread.median)),
             measured.map_or_else(dash, |spread| format!("{:.2}–{:.2}", spread.min, spread.max)),
             match is_kept {
@@ -191,7 +240,7 @@ fn time_for(cell: Cell) -> Duration {
     Duration::from_millis(match cell.scenario {
         Scenario::Ping | Scenario::Flood => 300,
         Scenario::Rate if cell.rate == Some(RATES[0]) => 2100,
-        Scenario::Rate | Scenario::Crowd => 500,
+        Scenario::Rate | Scenario::Crowd | Scenario::Parallel => 500,
         Scenario::Connect => 100,
         Scenario::Idle => 2000,
     })
@@ -207,6 +256,13 @@ mod tests {
     #[test]
     fn promises_that_cannot_be_measured_are_neither_kept_nor_broken() {
         assert!(judge(&[]).iter().all(|verdict| verdict.is_kept.is_none()));
+    }
+
+    #[test]
+    fn limits_hold_on_their_side_and_at_the_edge() {
+        assert!(Limit::AtMost(1.3).holds(1.3) && !Limit::AtMost(1.3).holds(1.31));
+        assert!(Limit::AtLeast(0.9).holds(0.9) && !Limit::AtLeast(0.9).holds(0.89));
+        assert!(!Limit::AtLeast(0.9).holds(f64::NAN));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! send      send_with(size): filled in place, where the receiver will read it
 //! receive   recv_ref ─► read in place ─► dropped: its place is free again
 //! ```
-//! The only file of the benchmark that touches the library. The policy is `Wall`: where memory cannot be shared the
+//! The only file of the benchmark that touches the library's channels; its sessions are in `parallel/wall.rs`. The policy is `Wall`: where memory cannot be shared the
 //! measurement fails and says why, instead of measuring a socket under our name.
 
 use std::time::Duration;
@@ -80,14 +80,18 @@ impl Lane for WallLane {
 }
 
 fn config(setup: &Setup) -> Config {
-    let wait = match setup.wait {
+    let memory_max = (setup.size as u64 * MESSAGES_IN_FLIGHT).max(MEMORY_MIN);
+    Config::default().wait(wait_of(setup)).transport(TransportPolicy::Wall).memory_max(memory_max)
+}
+
+/// How the library is told to wait.
+pub const fn wait_of(setup: &Setup) -> Wait {
+    match setup.wait {
         Some(WaitName::Spin) => Wait::Spin,
         Some(WaitName::Park) => Wait::Park,
         Some(WaitName::Timed) => Wait::Timed(TIMED_PERIOD),
         Some(WaitName::Adaptive) | None => Wait::Adaptive,
-    };
-    let memory_max = (setup.size as u64 * MESSAGES_IN_FLIGHT).max(MEMORY_MIN);
-    Config::default().wait(wait).transport(TransportPolicy::Wall).memory_max(memory_max)
+    }
 }
 
 /// How long a `timed` receiver sleeps between two looks.
