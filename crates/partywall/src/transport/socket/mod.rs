@@ -24,7 +24,7 @@ use crate::error::Fault;
 use crate::peer::Peer;
 use crate::transport::has_passed;
 use crate::transport::standing::Standing;
-use partywall_layout::Violation;
+use partywall_layout::{RecordHeader, Violation};
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::socket::Family;
 use partywall_sys::{EpollSet, ForkGuard, PidFd, Socket};
@@ -183,6 +183,15 @@ impl Line {
             }
         }
     }
+}
+
+/// No record's payload is longer than [`DATA_BYTES_MAX`] (SPEC 8.2).
+fn check_payload(record: &RecordHeader) -> Result<(), Violation> {
+    if record.len <= DATA_BYTES_MAX {
+        return Ok(());
+    }
+    let (position, len, max) = (record.position.0, record.len, DATA_BYTES_MAX.into());
+    Err(Violation::RecordLength { position, len, max })
 }
 
 /// Whether an error of the socket means that the other side is gone.

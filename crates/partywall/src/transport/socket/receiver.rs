@@ -6,7 +6,7 @@
 //!   large           bytes of a BLOB as they arrive: what is announced is not allocated at once
 //! ```
 
-use super::{DATA_BYTES_MAX, Line, is_gone};
+use super::{DATA_BYTES_MAX, Line, check_payload, is_gone};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
@@ -352,12 +352,9 @@ impl SocketReceiver {
         let Ok((wire, after)) = WireHeader::read_from_prefix(unread) else { return Ok(None) };
         let second = u64::from(wire.len.get()) | u64::from(wire.stream.get()) << 32;
         let record = RecordHeader::check_words(self.position, wire.word0.get(), second)?;
-        if record.len > DATA_BYTES_MAX {
-            let (position, len, max) = (self.position.0, record.len, DATA_BYTES_MAX.into());
-            return Err(Violation::RecordLength { position, len, max });
-        }
         match record.kind {
             _ if self.is_multiplexed && kinds::is_of_sessions(&record) => {
+                check_payload(&record)?;
                 if after.len() < record.len as usize {
                     return Ok(None);
                 }
@@ -366,6 +363,7 @@ impl SocketReceiver {
                 Ok(Some(Found::Control(record)))
             }
             Kind::Data => {
+                check_payload(&record)?;
                 if u64::from(record.len) > self.line.message_max {
                     let (len, max) = (record.len.into(), self.line.message_max);
                     return Err(Violation::MessageLength { len, max });
