@@ -61,9 +61,8 @@ impl Work for Measure<'_> {
             let mut asking = runtime.block_on(Asking::<T>::start(cell, setup, &address, amount))?;
             child.begin()?;
             let round = runtime.block_on(asking.measure(amount))?;
-            let cpu_ns = round.cpu_ns + child.end()?;
-            runtime.block_on(asking.close())?;
-            return Ok(Round { cpu_ns, ..round });
+            runtime.block_on(asking.close())?; // the child ends only once its streams have
+            return Ok(Round { cpu_ns: round.cpu_ns + child.end()?, ..round });
         }
         runtime.block_on(async {
             let mut serving = Serving::start::<T>(cell, setup).await?;
