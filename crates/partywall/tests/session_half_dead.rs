@@ -138,9 +138,13 @@ fn senders_under_load_learn_promptly_that_the_receiver_was_killed() {
 
 /// Waits for room: everything else of the session has been filled.
 async fn fill(session: &Session) -> Vec<JoinHandle<StreamSendError>> {
-    let mut tasks = Vec::new();
+    // All are open before the first sends: once the ring is full, an OPEN would wait, too.
+    let mut streams = Vec::new();
     for _ in 0..8 {
-        let mut stream = session.open(b"").await.unwrap();
+        streams.push(session.open(b"").await.unwrap());
+    }
+    let mut tasks = Vec::new();
+    for mut stream in streams {
         tasks.push(tokio::spawn(async move {
             loop {
                 if let Err(error) = stream.send(&[1; 300]).await {
