@@ -156,6 +156,16 @@ async fn fill(session: &Session) -> Vec<JoinHandle<StreamSendError>> {
     tasks
 }
 
+/// Stops a process, and returns once it has: until then it may still answer.
+fn stop(pid: i32) {
+    kill(pid, Signal::STOP).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ") {
+        assert!(Instant::now() < deadline, "process {pid} does not stop");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn every_call_that_waits_ends_when_the_other_process_is_killed() {
     if variable(KIND).is_some() {
@@ -176,7 +186,7 @@ fn every_call_that_waits_ends_when_the_other_process_is_killed() {
                 held.push(session.open(b"").await.unwrap());
             }
             assert!(session.ping().await.is_ok());
-            kill(second.pid(), Signal::STOP).unwrap();
+            stop(second.pid());
             let room = fill(&session).await;
             let waiting = session.clone();
             let open = tokio::spawn(async move { waiting.open(b"").await.map(drop) });
