@@ -239,6 +239,9 @@ const _: () = {
     assert!(core::mem::offset_of!(BlobBody, length) == 24);
 };
 
+/// What may follow a [`BlobBody`] in a session (SPEC 5.2): the credit of the other direction.
+pub type BlobCredit = U64;
+
 /// The body of SEGMENT and SEGMENT_RETIRE records (SPEC 5.4).
 ///
 /// ```text

@@ -18,7 +18,7 @@ use partywall_sys::{MapError, MemfdError, OwnMap, PeerMap};
 use std::cell::UnsafeCell;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Our half, cut into parts that each have one owner.
@@ -143,7 +143,7 @@ impl PeerHalf {
         role: u32,
     ) -> Result<Self, PeerHalfError> {
         let mapped = map_memory(descriptor, announced, limit);
-        let (memory, _) = mapped.map_err(PeerHalfError::Map)?;
+        let memory = mapped.map_err(PeerHalfError::Map)?;
         // Copy once, check, then use.
         let mut copy = [0; size_of::<HalfHeader>()];
         memory.copy(0, &mut copy);
@@ -171,20 +171,8 @@ pub(crate) fn map_memory(
     descriptor: BorrowedFd<'_>,
     announced: u64,
     limit: u64,
-) -> Result<(PeerMem, Alive), MapError> {
-    let pages = Arc::new(PeerPages(PeerMap::map(descriptor, announced, limit)?));
-    let alive = Alive(Arc::downgrade(&pages));
-    Ok((PeerMem::new(pages), alive))
-}
-
-/// Tells whether memory of the neighbour is still mapped, without keeping it so.
-#[derive(Debug, Default)]
-pub(crate) struct Alive(Weak<PeerPages>);
-
-impl Alive {
-    pub(crate) fn is_alive(&self) -> bool {
-        self.0.strong_count() > 0
-    }
+) -> Result<PeerMem, MapError> {
+    Ok(PeerMem::new(Arc::new(PeerPages(PeerMap::map(descriptor, announced, limit)?))))
 }
 
 struct OwnPages(OwnMap);

@@ -27,6 +27,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
+use core::ops::Range;
 use core::ptr::NonNull;
 
 /// Memory that this process alone writes, for as long as the value lives.
@@ -266,17 +267,24 @@ impl PeerMem {
         self.len == 0
     }
 
+    /// Where `len` bytes from `offset` lie, or `None` if they are not all there.
+    #[inline]
+    #[must_use]
+    pub fn range(&self, offset: u64, len: u64) -> Option<Range<usize>> {
+        let start = usize::try_from(offset).ok()?;
+        let len = usize::try_from(len).ok()?;
+        let is_there = start <= self.len && len <= self.len - start;
+        is_there.then(|| start..start + len)
+    }
+
     /// `len` bytes from `offset` as a value of its own, or `None` if they are not all there.
+    #[inline]
     #[must_use]
     pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
-        let offset = usize::try_from(offset).ok()?;
-        let len = usize::try_from(len).ok()?;
-        if offset > self.len || len > self.len - offset {
-            return None;
-        }
-        // SAFETY: `offset` is within the memory, as checked above.
-        let base = unsafe { self.base.add(offset) };
-        Some(Self { base, len, _keep: Arc::clone(&self._keep) })
+        let Range { start, end } = self.range(offset, len)?;
+        // SAFETY: `start` is within the memory, as checked above.
+        let base = unsafe { self.base.add(start) };
+        Some(Self { base, len: end - start, _keep: Arc::clone(&self._keep) })
     }
 
     /// The word at byte `offset`; all that the neighbour wrote before it published the word is

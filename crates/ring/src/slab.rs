@@ -149,6 +149,7 @@ impl Slab {
     }
 
     /// A block of `len` bytes, or `None` if there is no such memory, or too many blocks are in use.
+    #[inline]
     #[must_use]
     pub fn allocate(&mut self, len: usize) -> Option<Block> {
         if self.reserved >= self.idle.len() {
@@ -194,6 +195,7 @@ impl Slab {
     ///
     /// # Panics
     /// If the block is another slab's.
+    #[inline]
     #[must_use]
     pub fn commit(&mut self, block: Block) -> Place {
         let Block { mem, chunk, len } = block;
@@ -215,6 +217,7 @@ impl Slab {
     ///
     /// # Panics
     /// If the block is another slab's.
+    #[inline]
     pub fn free(&mut self, block: Block) {
         let this = &mut self.chunks[block.chunk as usize];
         assert!(this.mem.is_none() && !this.is_free, "the block is not one of this slab");
@@ -227,6 +230,7 @@ impl Slab {
     ///
     /// # Errors
     /// [`Violation::Block`] if that block is not out.
+    #[inline]
     pub fn reclaim(&mut self, id: u64) -> Result<(), Violation> {
         #[expect(clippy::cast_possible_truncation, reason = "the two halves of an id")]
         let (ticket, generation) = (id as u32, (id >> 32) as u32);
@@ -327,12 +331,17 @@ impl Slab {
     }
 
     /// Takes back a chunk that was used. The next one of its size gets it as it is.
+    #[inline]
     fn release_chunk(&mut self, chunk: u32) {
         let this = &self.chunks[chunk as usize];
         let (segment, units) = (this.segment, this.units);
         self.segment_mut(segment).used -= units * SLOT_BYTES;
-        for gone in self.recent.keep(units, chunk).into_iter().flatten() {
+        let [gone, rest] = self.recent.keep(units, chunk);
+        if let Some(gone) = gone {
             self.join(gone);
+        }
+        if let Some(rest) = rest {
+            self.join(rest);
         }
     }
 
@@ -394,6 +403,7 @@ impl Slab {
         index
     }
 
+    #[inline]
     fn segment_mut(&mut self, index: u32) -> &mut Segment {
         // A chunk's segment exists as long as any of it is used: `take_idle_segment` asks.
         #[expect(clippy::unwrap_used, reason = "the line above")]

@@ -6,7 +6,7 @@ use super::park::{look, wait_for};
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::session::{
-    Outgoing, RecvHalf, SendHalf, SessionError, StreamRecvError, StreamSendError,
+    RecvHalf, SendHalf, SessionError, StreamRecvError, StreamSendError,
 };
 use crate::wait::{Spinner, Wait};
 use std::fmt;
@@ -175,9 +175,9 @@ impl SendStream {
     /// # Errors
     /// [`StreamSendError::Full`], and as [`send`](Self::send).
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
-        let mut guard = Guard::new(self);
-        let (half, state) = (&guard.stream.half, &mut guard.state);
-        let sent = look(|context| half.poll_send_whole(context, state, payload));
+        let guard = Guard::new(self);
+        let half = &mut guard.stream.half;
+        let sent = look(|context| half.poll_send_whole(context, payload));
         sent.unwrap_or(Err(StreamSendError::Full))
     }
 
@@ -189,7 +189,7 @@ impl SendStream {
     /// As [`send`](Self::send).
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         let mut guard = Guard::new(self);
-        guard.wait(None, |half, state, context| half.poll_reserve(context, state, len))?;
+        guard.wait(None, |half, context| half.poll_reserve(context, len))?;
         Ok(Reservation { guard })
     }
 
@@ -204,7 +204,7 @@ impl SendStream {
     ) -> Result<Reservation<'_>, StreamSendError> {
         let mut guard = Guard::new(self);
         guard
-            .wait(Some(deadline), |half, state, context| half.poll_reserve(context, state, len))?;
+            .wait(Some(deadline), |half, context| half.poll_reserve(context, len))?;
         Ok(Reservation { guard })
     }
 
@@ -234,40 +234,36 @@ impl SendStream {
         deadline: Option<Instant>,
     ) -> Result<(), StreamSendError> {
         let mut guard = Guard::new(self);
-        guard.wait(deadline, |half, state, context| half.poll_send(context, state, payload))
+        guard.wait(deadline, |half, context| half.poll_send(context, payload))
     }
 }
 
 /// A message on its way out, which gives back what it holds.
 struct Guard<'a> {
     stream: &'a mut SendStream,
-    state: Outgoing,
 }
 
 impl<'a> Guard<'a> {
     fn new(stream: &'a mut SendStream) -> Self {
-        Self { stream, state: Outgoing::default() }
+        // A reservation may have been forgotten instead of dropped.
+        stream.half.give_back();
+        Self { stream }
     }
 
     fn wait(
         &mut self,
         deadline: Option<Instant>,
-        mut poll: impl FnMut(
-            &mut SendHalf,
-            &mut Outgoing,
-            &Context<'_>,
-        ) -> Poll<Result<(), StreamSendError>>,
+        mut poll: impl FnMut(&mut SendHalf, &Context<'_>) -> Poll<Result<(), StreamSendError>>,
     ) -> Result<(), StreamSendError> {
         let SendStream { half, wait, spinner } = &mut *self.stream;
-        let state = &mut self.state;
-        let done = wait_for(*wait, spinner, deadline, |context| poll(half, state, context));
+        let done = wait_for(*wait, spinner, deadline, |context| poll(half, context));
         done.unwrap_or(Err(SessionError::TimedOut.into()))
     }
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        self.stream.half.give_back(&mut self.state);
+        self.stream.half.give_back();
     }
 }
 
@@ -346,11 +342,11 @@ impl Reservation<'_> {
 
     /// Shortens the message to `len` bytes; does nothing if it is not longer.
     pub fn truncate(&mut self, len: usize) {
-        self.guard.state.truncate(len);
+        self.guard.stream.half.truncate(len);
     }
 
     fn commit_until(mut self, deadline: Option<Instant>) -> Result<(), StreamSendError> {
-        self.guard.wait(deadline, |half, state, context| half.poll_commit(context, state))
+        self.guard.wait(deadline, |half, context| half.poll_commit(context))
     }
 }
 
@@ -358,13 +354,13 @@ impl Deref for Reservation<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.guard.state.memory()
+        self.guard.stream.half.memory()
     }
 }
 
 impl DerefMut for Reservation<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.guard.state.memory_mut()
+        self.guard.stream.half.memory_mut()
     }
 }
 

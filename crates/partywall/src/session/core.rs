@@ -365,6 +365,7 @@ impl Core {
     fn refuse(&self, stream: &Arc<StreamCore>) {
         let mut state = stream.lock();
         state.is_waiting = false;
+        stream.note_sending_over();
         state.lifecycle.reset(REFUSED);
         state.lifecycle.stop(REFUSED);
         state.assembly = None;

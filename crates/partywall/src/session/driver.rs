@@ -129,9 +129,9 @@ impl Driver {
     fn step(&mut self) -> Result<bool, SessionError> {
         match self.wire.find(false)? {
             Found::Message => {
-                let number = self.wire.stream();
+                let (number, credit) = (self.wire.stream(), self.wire.take_credit());
                 let message = self.wire.take();
-                self.deliver(number, message)?;
+                self.deliver(number, message, credit)?;
                 Ok(true)
             }
             Found::Control(record) => {

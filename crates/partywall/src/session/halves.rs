@@ -6,8 +6,8 @@
 //!   RecvHalf  queue ─▶ message ─▶ credit                  dropped: RESET {receiving}
 //! ```
 //!
-//! Every `poll_` may be called again after it said `Pending`, or not: what an operation holds lies in
-//! its state, [`Outgoing`], and is given back when that is dropped.
+//! Every `poll_` may be called again after it said `Pending`, or not: what a message on its way out holds
+//! lies in its half, and [`SendHalf::give_back`] gives it back.
 
 use super::DROPPED;
 use super::core::Core;
@@ -26,8 +26,12 @@ pub(super) fn halves(core: &Arc<Core>, stream: &Arc<StreamCore>) -> (SendHalf, R
     core.join(false);
     core.join(false);
     let (core, stream) = (Arc::clone(core), Arc::clone(stream));
-    let spare = Vec::new();
-    let send = SendHalf { core: Arc::clone(&core), stream: Arc::clone(&stream), spare };
+    let send = SendHalf {
+        core: Arc::clone(&core),
+        stream: Arc::clone(&stream),
+        outgoing: Outgoing::default(),
+        spare: Vec::new(),
+    };
     (send, RecvHalf { core, stream })
 }
 
@@ -36,14 +40,16 @@ pub(super) fn halves(core: &Arc<Core>, stream: &Arc<StreamCore>) -> (SendHalf, R
 pub(crate) struct SendHalf {
     pub(crate) core: Arc<Core>,
     pub(crate) stream: Arc<StreamCore>,
+    /// The one message that may be on its way out.
+    outgoing: Outgoing,
     /// The memory of the last short reservation.
     spare: Vec<u8>,
 }
 
-/// A message on its way out. Whoever drops it before it went gives back what it holds:
-/// [`SendHalf::give_back`].
+/// What a message on its way out holds. It stays where it is: moved about, it would cost more than the
+/// rest of a reservation.
 #[derive(Debug, Default)]
-pub(crate) struct Outgoing {
+struct Outgoing {
     /// The cost that was charged.
     charged: Option<u64>,
     progress: Progress,
@@ -54,12 +60,14 @@ pub(crate) struct Outgoing {
 impl SendHalf {
     /// No more messages.
     pub(crate) fn close(&self) {
+        self.stream.note_sending_over();
         self.stream.lock().lifecycle.close();
         self.core.owe(&self.stream);
     }
 
     /// Gives up sending.
     pub(crate) fn reset(&self, code: u32) {
+        self.stream.note_sending_over();
         self.stream.lock().lifecycle.reset(code);
         self.core.owe(&self.stream);
     }
@@ -77,6 +85,7 @@ impl SendHalf {
 
 impl Drop for SendHalf {
     fn drop(&mut self) {
+        self.give_back();
         if std::thread::panicking() {
             self.reset(DROPPED);
         } else {
@@ -86,54 +95,48 @@ impl Drop for SendHalf {
     }
 }
 
-impl Outgoing {
+impl SendHalf {
     /// The reserved memory.
     pub(crate) fn memory(&self) -> &[u8] {
-        self.memory.as_ref().map_or(&[], Memory::as_slice)
+        self.outgoing.memory.as_ref().map_or(&[], Memory::as_slice)
     }
 
     /// The reserved memory, to be filled.
     pub(crate) fn memory_mut(&mut self) -> &mut [u8] {
-        self.memory.as_mut().map_or(&mut [], Memory::as_mut_slice)
+        self.outgoing.memory.as_mut().map_or(&mut [], Memory::as_mut_slice)
     }
 
     /// Shortens what was reserved.
     pub(crate) fn truncate(&mut self, len: usize) {
-        if let Some(memory) = &mut self.memory {
+        if let Some(memory) = &mut self.outgoing.memory {
             memory.truncate(len);
         }
     }
-}
 
-impl SendHalf {
     /// Sends a copy of `payload`.
     pub(crate) fn poll_send(
-        &self,
+        &mut self,
         context: &Context<'_>,
-        outgoing: &mut Outgoing,
         payload: &[u8],
     ) -> Poll<Result<(), StreamSendError>> {
-        ready!(self.poll_charge(context, outgoing, payload.len()))?;
-        let sent =
-            ready!(self.poll_wire(context, outgoing, |wire, _, progress| {
-                wire.send_on(payload, progress)
-            }));
-        outgoing.done(sent)
+        let sent = ready!(self.poll_wire(context, Some(cost(payload.len())), |wire, outgoing| {
+            wire.send_on(payload, &mut outgoing.progress)
+        }));
+        self.outgoing.done(sent)
     }
 
     /// Sends a copy of `payload` whole, or nothing of it: after `Pending` it may be another one.
     pub(crate) fn poll_send_whole(
-        &self,
+        &mut self,
         context: &Context<'_>,
-        outgoing: &mut Outgoing,
         payload: &[u8],
     ) -> Poll<Result<(), StreamSendError>> {
-        ready!(self.poll_charge(context, outgoing, payload.len()))?;
-        let polled = self.poll_wire(context, outgoing, |wire, _, _| wire.try_send(payload));
+        let cost = cost(payload.len());
+        let polled = self.poll_wire(context, Some(cost), |wire, _| wire.try_send(payload));
         if let Poll::Ready(sent) = polled {
-            return outgoing.done(sent);
+            return self.outgoing.done(sent);
         }
-        if let Some(cost) = outgoing.charged.take() {
+        if let Some(cost) = self.outgoing.charged.take() {
             self.stream.lock().send_credit.refund(cost);
         }
         Poll::Pending
@@ -143,54 +146,63 @@ impl SendHalf {
     pub(crate) fn poll_reserve(
         &mut self,
         context: &Context<'_>,
-        outgoing: &mut Outgoing,
         len: usize,
     ) -> Poll<Result<(), StreamSendError>> {
-        check_sending(&self.stream.lock())?;
-        if outgoing.memory.is_some() {
+        if !self.stream.may_send() {
+            check_sending(&self.stream.lock())?;
+        }
+        if self.outgoing.memory.is_some() {
             return Poll::Ready(Ok(()));
         }
         if len <= self.core.inline_max {
             // Short: it will be copied, and needs nothing of what all share.
             let mut bytes = std::mem::take(&mut self.spare);
             bytes.resize(len, 0);
-            outgoing.memory = Some(Memory::Private(bytes));
+            self.outgoing.memory = Some(Memory::Private(bytes));
             return Poll::Ready(Ok(()));
         }
-        self.poll_wire(context, outgoing, |wire, memory, _| {
-            *memory = Some(wire.reserve(len)?);
+        self.poll_wire(context, None, |wire, outgoing| {
+            outgoing.memory = Some(wire.reserve(len)?);
             Ok(())
         })
     }
 
     /// Sends what was reserved.
     pub(crate) fn poll_commit(
-        &self,
+        &mut self,
         context: &Context<'_>,
-        outgoing: &mut Outgoing,
     ) -> Poll<Result<(), StreamSendError>> {
-        ready!(self.poll_charge(context, outgoing, outgoing.memory().len()))?;
-        let sent = ready!(self.poll_wire(context, outgoing, |wire, memory, progress| {
+        let cost = cost(self.memory().len());
+        let sent = ready!(self.poll_wire(context, Some(cost), |wire, outgoing| {
+            let Outgoing { memory, progress, .. } = outgoing;
             match memory {
                 // It stays ours, for the next one.
                 Some(Memory::Private(bytes)) => wire.send_on(bytes, progress),
                 _ => wire.commit(memory, progress),
             }
         }));
-        outgoing.done(sent)
+        self.outgoing.done(sent)
     }
 
     /// Gives back what a message holds that went, or will not.
-    pub(crate) fn give_back(&mut self, outgoing: &mut Outgoing) {
-        if let Some(Memory::Private(bytes)) = &mut outgoing.memory {
+    #[inline]
+    pub(crate) fn give_back(&mut self) {
+        if let Some(Memory::Private(bytes)) = &mut self.outgoing.memory {
             if bytes.capacity() <= 2 * self.core.inline_max {
                 self.spare = std::mem::take(bytes);
             }
-            outgoing.memory = None;
+            self.outgoing.memory = None;
         }
-        if outgoing.ticket.is_none() && outgoing.charged.is_none() && outgoing.memory.is_none() {
-            return;
+        let Outgoing { charged, ticket, memory, .. } = &self.outgoing;
+        if ticket.is_some() || charged.is_some() || memory.is_some() {
+            self.give_up();
         }
+    }
+
+    /// The message has not gone, or not all of it.
+    #[cold]
+    fn give_up(&mut self) {
+        let outgoing = std::mem::take(&mut self.outgoing);
         if outgoing.progress.started {
             self.stream.lock().lifecycle.abort();
             self.core.owe(&self.stream);
@@ -201,76 +213,58 @@ impl SendHalf {
         if let Some(ticket) = outgoing.ticket {
             outbox.leave(ticket);
         }
-        let wakers = outgoing.memory.take().map(|memory| outbox.release(memory));
+        let wakers = outgoing.memory.map(|memory| outbox.release(memory));
         self.core.leave_outbox(outbox);
         super::waiting::wake(wakers.unwrap_or_default());
-        *outgoing = Outgoing::default();
     }
 
-    /// Charges the message's cost, once.
-    #[inline]
-    fn poll_charge(
-        &self,
-        context: &Context<'_>,
-        outgoing: &mut Outgoing,
-        len: usize,
-    ) -> Poll<Result<(), StreamSendError>> {
-        let mut state = self.stream.lock();
-        check_sending(&state)?;
-        if outgoing.charged.is_some() {
-            return Poll::Ready(Ok(()));
-        }
-        let cost = cost(len);
-        if state.send_credit.charge(cost) {
-            outgoing.charged = Some(cost);
-            return Poll::Ready(Ok(()));
-        }
-        if self.core.policy == BackPressure::Error {
-            return Poll::Ready(Err(StreamSendError::Full));
-        }
-        state.await_credit(context);
-        Poll::Pending
-    }
-
-    /// Attempts something at the wire until there is room.
+    /// Attempts something at the wire until there is room. A message is charged its `cost` before, once, and
+    /// waits for credit if there is none.
     #[inline]
     fn poll_wire(
-        &self,
+        &mut self,
         context: &Context<'_>,
-        outgoing: &mut Outgoing,
-        mut attempt: impl FnMut(&mut SendWire, &mut Option<Memory>, &mut Progress) -> Result<(), Unsent>,
+        cost: Option<u64>,
+        mut attempt: impl FnMut(&mut SendWire, &mut Outgoing) -> Result<(), Unsent>,
     ) -> Poll<Result<(), StreamSendError>> {
-        let core = &*self.core;
-        core.check()?;
+        let Self { core, stream, outgoing, .. } = self;
+        if let Err(end) = core.check() {
+            // How the stream ended by itself says more.
+            check_sending(&stream.lock())?;
+            return Poll::Ready(Err(end.into()));
+        }
         let mut outbox = core.outbox();
         // First, because it may be of this stream: newer credit, or its end.
         let flushed = outbox.flush();
         let mut credit = None;
-        if outgoing.charged.is_some() {
+        if let Some(cost) = cost {
             // CREDIT and END are written under this lock: an older value may not follow a newer one, and behind
             // END the number may be another stream's. From here on nothing else is owed.
-            let mut state = self.stream.lock();
-            if let Err(error) = check_sending(&state) {
+            let mut state = stream.lock();
+            if let Some(unready) = charge(&mut state, core, context, outgoing, cost) {
                 drop(state);
                 core.leave_outbox(outbox);
-                return Poll::Ready(Err(error));
+                core.settle(flushed);
+                return unready;
             }
             if flushed.is_ok() {
                 credit = state.take_credit();
             }
         }
-        let (memory, progress) = (&mut outgoing.memory, &mut outgoing.progress);
-        let number = self.stream.number;
-        let mut attempted = flushed
-            .and_then(|()| outbox.send(number, credit, |wire| attempt(wire, memory, progress)));
+        let mut attempted =
+            flushed.and_then(|()| outbox.send(stream.number, credit, |wire| attempt(wire, outgoing)));
         if credit.is_some() && attempted.is_err() {
             // What the other side may send must not wait for what we send.
-            self.stream.lock().owes_credit = true;
-            outbox.list(&self.stream);
+            stream.lock().owes_credit = true;
+            outbox.list(stream);
             if matches!(attempted, Err(Unsent::TooLarge(_))) {
                 // Nobody may try again: the credit goes alone, and no longer takes of what the message needs.
-                attempted = outbox.send(number, None, |wire| attempt(wire, memory, progress));
+                attempted = outbox.send(stream.number, None, |wire| attempt(wire, outgoing));
             }
+        }
+        if attempted.is_ok() {
+            core.leave_outbox(outbox);
+            return Poll::Ready(Ok(()));
         }
         let must_wait = matches!(attempted, Err(Unsent::Full))
             && (outgoing.progress.started || core.policy != BackPressure::Error);
@@ -291,6 +285,31 @@ impl SendHalf {
             unsent => core.failed(unsent).into(),
         }))
     }
+}
+
+/// Charges a message its cost, unless it was charged; what to answer if it may not go now.
+#[inline]
+fn charge(
+    state: &mut StreamState,
+    core: &Core,
+    context: &Context<'_>,
+    outgoing: &mut Outgoing,
+    cost: u64,
+) -> Option<Poll<Result<(), StreamSendError>>> {
+    if let Err(error) = check_sending(state) {
+        return Some(Poll::Ready(Err(error)));
+    }
+    if outgoing.charged.is_none() {
+        if !state.send_credit.charge(cost) {
+            if core.policy == BackPressure::Error {
+                return Some(Poll::Ready(Err(StreamSendError::Full)));
+            }
+            state.await_credit(context);
+            return Some(Poll::Pending);
+        }
+        outgoing.charged = Some(cost);
+    }
+    None
 }
 
 /// Whether messages may be sent on a stream.

@@ -35,6 +35,6 @@ pub use error::{OpenError, SessionError, StreamRecvError, StreamSendError};
 pub use partywall_layout::stream::{DROPPED, METADATA_BYTES_MAX, REFUSED};
 
 pub(crate) use driver::{Driver, Sleep, Turn};
-pub(crate) use halves::{Outgoing, RecvHalf, SendHalf};
+pub(crate) use halves::{RecvHalf, SendHalf};
 pub(crate) use handle::{Handle, Opening};
 pub(crate) use patience::{Next, Patience};

@@ -99,8 +99,8 @@ impl Outbox {
         self.note(flushed)
     }
 
-    /// One attempt to send something for `stream`, behind what is owed and, if there is any, credit of
-    /// the other direction.
+    /// One attempt to send something for `stream`, behind what is owed and, if there is any, along with
+    /// credit of the other direction.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -114,10 +114,7 @@ impl Outbox {
         }
         self.flush()?;
         let mut attempt = |wire: &mut SendWire| {
-            if let Some(credited) = credit {
-                write_record(wire, stream, OwedRecord::Credit(credited))?;
-            }
-            wire.set_stream(stream);
+            wire.set_stream(stream, credit)?;
             attempt(wire)
         };
         match attempt(&mut self.wire) {

@@ -34,23 +34,38 @@ pub(super) enum Slot {
 }
 
 impl Driver {
-    /// Hands a whole message to its stream.
+    /// Hands a whole message to its stream, and the credit that came with it.
     #[inline]
-    pub(super) fn deliver(&mut self, number: u32, message: Message) -> Result<(), SessionError> {
+    pub(super) fn deliver(
+        &mut self,
+        number: u32,
+        message: Message,
+        credit: Option<u64>,
+    ) -> Result<(), SessionError> {
         let (is_own, at) = self.locate(number)?;
         let Slot::Open(stream) = &self.table(is_own)[at] else { return Ok(()) };
         let mut state = stream.lock();
         if state.lifecycle.has_ended() {
             return Ok(());
         }
+        let mut sender = None;
+        if let Some(credited) = credit {
+            let heard = state.heard_credit(number, credited);
+            heard.map_err(|violation| self.violated(violation))?;
+            sender = state.sender.take();
+        }
+        let mut receiver = None;
         let arrival = state.heard_message(number, cost(message.len()));
         if arrival.map_err(|violation| self.violated(violation))? == Arrival::Keep {
             state.queue.push_back(message);
-            let waker = state.receiver.take();
-            drop(state);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            receiver = state.receiver.take();
+        }
+        drop(state);
+        if let Some(receiver) = receiver {
+            receiver.wake();
+        }
+        if let Some(sender) = sender {
+            sender.wake();
         }
         Ok(())
     }
@@ -107,6 +122,9 @@ impl Driver {
                 let body = ResetBody::read(record, &body[..record.len as usize])?;
                 let (code, directions) = (body.code.get(), body.directions.get());
                 state.lifecycle.heard_reset(number, code, directions)?;
+                if state.lifecycle.sending() != Sending::Open {
+                    stream.note_sending_over();
+                }
                 if state.lifecycle.receiving() != Receiving::Open {
                     state.assembly = None;
                 }
@@ -115,11 +133,7 @@ impl Driver {
             Kind::Credit => {
                 let body = self.body(record)?;
                 let body = CreditBody::read(record, &body[..record.len as usize])?;
-                if matches!(state.lifecycle.sending(), Sending::Stopped(_)) {
-                    let what = "is credited after it was stopped";
-                    return Err(Violation::Stream { stream: number, what });
-                }
-                state.send_credit.heard(number, body.credited.get())?;
+                state.heard_credit(number, body.credited.get())?;
                 [None, state.sender.take()]
             }
             _ => [self.assemble(record, &mut state)?, None],
@@ -337,6 +351,15 @@ impl StreamState {
             self.recv_credit.arrived(number, cost)?;
         }
         Ok(arrival)
+    }
+
+    /// The other side has taken this much of what we sent.
+    fn heard_credit(&mut self, number: u32, credited: u64) -> Result<(), Violation> {
+        if matches!(self.lifecycle.sending(), Sending::Stopped(_)) {
+            let what = "is credited after it was stopped";
+            return Err(Violation::Stream { stream: number, what });
+        }
+        self.send_credit.heard(number, credited)
     }
 
     /// Whether parts of messages are dropped.

@@ -18,6 +18,7 @@ use super::lifecycle::{Lifecycle, Owed};
 use crate::message::Message;
 use crate::transport::assembly::Assembly;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
@@ -31,6 +32,8 @@ pub(crate) struct StreamCore {
     state: Mutex<StreamState>,
     /// Its number on the wire.
     pub(crate) number: u32,
+    /// A hint for whoever does not need the lock: nothing can be sent any more.
+    is_sending_over: AtomicBool,
     /// What it was opened with, if the other side opened it.
     pub(crate) metadata: Box<[u8]>,
 }
@@ -98,7 +101,8 @@ impl StreamCore {
             sender: None,
             end: None,
         };
-        Self { number, metadata, state: Mutex::new(state) }
+        let is_sending_over = AtomicBool::new(false);
+        Self { number, is_sending_over, metadata, state: Mutex::new(state) }
     }
 
     #[inline]
@@ -106,8 +110,22 @@ impl StreamCore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether messages may be sent, as far as is known without the lock: whoever sends looks again.
+    #[inline]
+    pub(crate) fn may_send(&self) -> bool {
+        // ORDER: Relaxed: a hint.
+        !self.is_sending_over.load(Ordering::Relaxed)
+    }
+
+    /// Nothing can be sent any more.
+    pub(crate) fn note_sending_over(&self) {
+        // ORDER: Relaxed: a hint.
+        self.is_sending_over.store(true, Ordering::Relaxed);
+    }
+
     /// The session is over: whoever waits is told.
     pub(crate) fn end(&self, error: &SessionError) {
+        self.note_sending_over();
         let mut state = self.lock();
         state.end.get_or_insert_with(|| error.clone());
         let wakers = [state.receiver.take(), state.sender.take()];

@@ -14,7 +14,7 @@ use super::stream::{RecvStream, SendStream};
 use crate::error::TooLarge;
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::{Outgoing, StreamRecvError, StreamSendError};
+use crate::session::{StreamRecvError, StreamSendError};
 use crate::transport::Transport;
 use bytes::Buf;
 use std::io::{self, IoSlice};
@@ -41,9 +41,8 @@ pub struct ReadHalf {
 /// The writing half of a [`StreamIo`].
 #[derive(Debug)]
 pub struct WriteHalf {
+    /// A write that waits holds none of its bytes: the next call may bring others.
     send: SendStream,
-    /// A write that waits. It holds none of its bytes: the next call may bring others.
-    outgoing: Outgoing,
     /// The bytes of several slices.
     gathered: Vec<u8>,
 }
@@ -56,10 +55,7 @@ const WRITE_BYTES_SMALL: usize = 4 << 10;
 impl StreamIo {
     pub(super) fn new(send: SendStream, recv: RecvStream) -> Self {
         let read = ReadHalf { recv, rest: None, is_finished: false };
-        Self {
-            read,
-            write: WriteHalf { send, outgoing: Outgoing::default(), gathered: Vec::new() },
-        }
+        Self { read, write: WriteHalf { send, gathered: Vec::new() } }
     }
 
     /// The two halves, to be used by a task each.
@@ -113,7 +109,7 @@ impl WriteHalf {
     }
 
     fn give_back(&mut self) {
-        self.send.half().give_back(&mut self.outgoing);
+        self.send.half().give_back();
     }
 
     /// Sends as much of `bytes` as one message takes.
@@ -124,29 +120,23 @@ impl WriteHalf {
         let len = bytes.len().min(WRITE_BYTES_MAX);
         let half = self.send.half();
         let mut taken = len;
-        let mut polled = half.poll_send_whole(context, &mut self.outgoing, &bytes[..len]);
+        let mut polled = half.poll_send_whole(context, &bytes[..len]);
         if let Poll::Ready(Err(StreamSendError::TooLarge(TooLarge { max: max @ 1.., .. }))) = polled
         {
             // Bytes have no boundaries: fewer will do.
             taken = usize::try_from(max).map_or(len, |max| max.min(len));
-            half.give_back(&mut self.outgoing);
-            polled = half.poll_send_whole(context, &mut self.outgoing, &bytes[..taken]);
+            half.give_back();
+            polled = half.poll_send_whole(context, &bytes[..taken]);
         }
         if polled.is_pending() && taken > WRITE_BYTES_SMALL {
             // Where memory is exhausted, a short one may still go through the ring.
             taken = WRITE_BYTES_SMALL;
-            polled = half.poll_send_whole(context, &mut self.outgoing, &bytes[..taken]);
+            polled = half.poll_send_whole(context, &bytes[..taken]);
         }
         if polled.is_ready() {
             self.give_back();
         }
         Poll::Ready(ready!(polled).map(|()| taken).map_err(io::Error::from))
-    }
-}
-
-impl Drop for WriteHalf {
-    fn drop(&mut self) {
-        self.give_back();
     }
 }
 

@@ -4,7 +4,7 @@
 use super::io::StreamIo;
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::{Outgoing, RecvHalf, SendHalf, StreamRecvError, StreamSendError};
+use crate::session::{RecvHalf, SendHalf, StreamRecvError, StreamSendError};
 use crate::transport::Transport;
 use std::fmt;
 use std::future::poll_fn;
@@ -136,7 +136,7 @@ impl SendStream {
     /// See [`StreamSendError`].
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         let mut outgoing = Guard::new(self);
-        poll_fn(|context| outgoing.poll(|half, state| half.poll_send(context, state, payload)))
+        poll_fn(|context| outgoing.poll(|half| half.poll_send(context, payload)))
             .await
     }
 
@@ -148,7 +148,7 @@ impl SendStream {
         // Whole or not at all: a part would only be given up.
         let context = Context::from_waker(Waker::noop());
         let mut outgoing = Guard::new(self);
-        match outgoing.poll(|half, state| half.poll_send_whole(&context, state, payload)) {
+        match outgoing.poll(|half| half.poll_send_whole(&context, payload)) {
             Poll::Ready(sent) => sent,
             Poll::Pending => Err(StreamSendError::Full),
         }
@@ -162,7 +162,7 @@ impl SendStream {
     /// As [`send`](Self::send).
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         let mut outgoing = Guard::new(self);
-        poll_fn(|context| outgoing.poll(|half, state| half.poll_reserve(context, state, len)))
+        poll_fn(|context| outgoing.poll(|half| half.poll_reserve(context, len)))
             .await?;
         Ok(Reservation { outgoing })
     }
@@ -252,25 +252,28 @@ pub struct Reservation<'a> {
 
 /// A message on its way out, which gives back what it holds.
 struct Guard<'a> {
-    stream: &'a mut SendStream,
-    state: Outgoing,
+    half: &'a mut SendHalf,
 }
 
 impl<'a> Guard<'a> {
+    #[inline]
     fn new(stream: &'a mut SendStream) -> Self {
-        Self { stream, state: Outgoing::default() }
+        let half = &mut stream.half;
+        // A reservation may have been forgotten instead of dropped.
+        half.give_back();
+        Self { half }
     }
 
     #[inline]
-    fn poll<T>(&mut self, poll: impl FnOnce(&mut SendHalf, &mut Outgoing) -> T) -> T {
-        poll(&mut self.stream.half, &mut self.state)
+    fn poll<T>(&mut self, poll: impl FnOnce(&mut SendHalf) -> T) -> T {
+        poll(self.half)
     }
 }
 
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.stream.half.give_back(&mut self.state);
+        self.half.give_back();
     }
 }
 
@@ -280,12 +283,12 @@ impl Reservation<'_> {
     /// # Errors
     /// As [`SendStream::send`]; the message is then dropped.
     pub async fn commit(mut self) -> Result<(), StreamSendError> {
-        poll_fn(|context| self.outgoing.poll(|half, state| half.poll_commit(context, state))).await
+        poll_fn(|context| self.outgoing.poll(|half| half.poll_commit(context))).await
     }
 
     /// Shortens the message to `len` bytes; does nothing if it is not longer.
     pub fn truncate(&mut self, len: usize) {
-        self.outgoing.state.truncate(len);
+        self.outgoing.half.truncate(len);
     }
 }
 
@@ -293,13 +296,13 @@ impl Deref for Reservation<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.outgoing.state.memory()
+        self.outgoing.half.memory()
     }
 }
 
 impl DerefMut for Reservation<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.outgoing.state.memory_mut()
+        self.outgoing.half.memory_mut()
     }
 }
 

@@ -174,10 +174,17 @@ impl SendWire {
         }
     }
 
-    /// From now on there are streams, and `stream` is the one of the messages that follow.
+    /// From now on there are streams, and `stream` is the one of the messages that follow. The first of
+    /// them carries `credit` of the other direction, or has it written before it.
     #[inline]
-    pub(crate) fn set_stream(&mut self, stream: u32) {
-        on!(self, end => end.set_stream(stream));
+    pub(crate) fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), Unsent> {
+        match self {
+            Self::Wall(end) => {
+                end.set_stream(stream, credit);
+                Ok(())
+            }
+            Self::Socket(end) => end.set_stream(stream, credit),
+        }
     }
 
     /// Writes a record that is not a message. It is seen at the latest when
@@ -192,12 +199,14 @@ impl SendWire {
     }
 
     /// Memory for a message of `len` bytes.
+    #[inline]
     pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
         on!(self, end => end.reserve(len))
     }
 
     /// Sends what was written to reserved memory; takes the memory when it succeeds, or when the
     /// memory is of no further use.
+    #[inline]
     pub(crate) fn commit(
         &mut self,
         memory: &mut Option<Memory>,
@@ -207,6 +216,7 @@ impl SendWire {
     }
 
     /// Takes reserved memory back.
+    #[inline]
     pub(crate) fn release(&mut self, memory: Memory) {
         on!(self, end => end.release(memory));
     }
@@ -328,6 +338,15 @@ impl RecvWire {
     #[inline]
     pub(crate) fn stream(&self) -> u32 {
         on!(self, end => end.stream())
+    }
+
+    /// The credit that came with the current message, once.
+    #[inline]
+    pub(crate) const fn take_credit(&mut self) -> Option<u64> {
+        match self {
+            Self::Wall(end) => end.take_credit(),
+            Self::Socket(_) => None,
+        }
     }
 
     /// Copies bytes of the record found last, from its payload's byte `from` on.

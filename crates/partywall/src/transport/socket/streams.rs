@@ -14,6 +14,7 @@ use partywall_layout::record::FRAGMENT_PREFIX_BYTES;
 use partywall_layout::{Kind, RecordHeader};
 use std::io::IoSlice;
 use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
 
 /// How many bytes of a long message go at a time.
 const PIECE_BYTES: usize = 32 << 10;
@@ -23,9 +24,13 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 const _: () = assert!(PIECE_BYTES as u64 + FRAGMENT_PREFIX_BYTES <= DATA_BYTES_MAX as u64);
 
 impl SocketSender {
-    /// From now on messages are of this stream.
-    pub(crate) const fn set_stream(&mut self, stream: u32) {
+    /// From now on messages are of this stream; its credit goes before them.
+    pub(crate) fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), Unsent> {
+        if let Some(credited) = credit {
+            self.control(Kind::Credit, stream, U64::new(credited).as_bytes())?;
+        }
         self.stream = stream;
+        Ok(())
     }
 
     /// Sends a whole message now or nothing of it.

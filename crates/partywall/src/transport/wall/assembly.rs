@@ -3,14 +3,14 @@
 //! stream apart.
 
 use super::receiver::WallReceiver;
-use crate::message::Message;
+use super::segments::Held;
 use crate::transport::assembly::Assembly;
 use partywall_layout::record::{FRAGMENT_PREFIX_BYTES, Kind};
 use partywall_layout::{RecordHeader, Violation};
 
 impl WallReceiver {
     /// Adds a fragment; the message, if it was the last.
-    pub(super) fn assemble(&mut self, record: &RecordHeader) -> Result<Option<Message>, Violation> {
+    pub(super) fn assemble(&mut self, record: &RecordHeader) -> Result<Option<Held>, Violation> {
         let bad = |what| Violation::Fragment { position: record.position.0, what };
         let mut len = record.len as usize;
         let mut from = 0;
@@ -45,7 +45,7 @@ impl WallReceiver {
         let whole = self.assembly.take().and_then(Assembly::finish);
         let bytes = whole.ok_or_else(|| bad("ends before the announced length"))?;
         self.count(bytes.len() as u64);
-        Ok(Some(Message::from_vec(bytes)))
+        Ok(Some(Held::Whole(bytes)))
     }
 }
 

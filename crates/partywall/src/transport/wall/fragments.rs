@@ -28,7 +28,8 @@ impl WallSender {
             self.check_overflow(payload.len())?;
         }
         while progress.sent < payload.len() {
-            let pieces = self.append_owed().and_then(|()| {
+            let owed = self.append_owed().and_then(|()| self.append_credit());
+            let pieces = owed.and_then(|()| {
                 let piece = self.piece(payload, progress.sent);
                 self.append_piece(payload, progress.sent, piece).map(|()| piece)
             });

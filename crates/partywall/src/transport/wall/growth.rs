@@ -141,6 +141,7 @@ impl WallSender {
     }
 
     /// A block for a message of `len` bytes.
+    #[inline]
     pub(super) fn allocate(&mut self, len: usize) -> Result<Block, Unsent> {
         match self.try_allocate(len) {
             Err(Unsent::Full) => Err(self.no_room()),
@@ -148,6 +149,7 @@ impl WallSender {
         }
     }
 
+    #[inline]
     fn try_allocate(&mut self, len: usize) -> Result<Block, Unsent> {
         self.check_length(len as u64)?;
         if !self.slab.has_recent(len) {
@@ -170,6 +172,7 @@ impl WallSender {
     }
 
     /// Whether a message of this length can go by memory at all.
+    #[inline]
     fn check_length(&self, len: u64) -> Result<(), Unsent> {
         let limits = &self.wall.limits;
         let too_large = |max, limit| Err(Unsent::TooLarge(TooLarge { len, max, limit }));
@@ -187,6 +190,7 @@ impl WallSender {
     }
 
     /// The longest message that can ever go by memory.
+    #[inline]
     pub(super) fn largest(&self) -> u64 {
         self.growth.first_bytes.max(self.wall.limits.own_memory)
     }
@@ -310,6 +314,7 @@ impl WallSender {
     }
 
     /// Remembers since when memory lies idle, and gives it back in time.
+    #[inline]
     fn note_idle(&mut self) {
         if self.growth.segments.is_empty() {
             return;

@@ -202,6 +202,7 @@ impl Wall {
         self.limits.message
     }
 
+    #[inline]
     fn is_isolated(&self) -> bool {
         self.standing.peer.trust == Trust::Isolated
     }
@@ -230,6 +231,7 @@ impl Wall {
     }
 
     /// Rings for room if the neighbour sleeps for it.
+    #[inline]
     fn wake_for_room(&self) -> bool {
         let must_ring = self.room_waker.look() == Wake::Ring;
         if must_ring {
@@ -238,12 +240,16 @@ impl Wall {
         must_ring
     }
 
-    /// Gives a block back to the neighbour.
-    pub(crate) fn release(&self, block: u64) {
+    /// Gives a block back to the neighbour, and counts that before the next one is given back.
+    #[inline]
+    fn release(&self, block: u64, count: impl FnOnce()) {
         if self.standing.guard.is_child() {
             return;
         }
-        lock(&self.releaser).release(block);
+        let mut releaser = lock(&self.releaser);
+        releaser.release(block);
+        count();
+        drop(releaser);
         let _ = self.wake_for_room();
     }
 

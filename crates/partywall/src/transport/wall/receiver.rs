@@ -15,7 +15,7 @@
 use super::assembly::may_interrupt;
 use super::counters::Counters;
 use super::lag::Lag;
-use super::segments::{SegmentError, Segments};
+use super::segments::{Held, SegmentError, Segments};
 use super::{Sleeping, Wall};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
@@ -23,12 +23,13 @@ use crate::stats::ReceiverStats;
 use crate::transport::assembly::Assembly;
 use crate::transport::{Found, Waited, has_passed, kinds, until, waiting_failed};
 use crate::wait::{Spinner, Spun, Wait};
-use partywall_layout::record::Kind;
+use partywall_layout::record::{BlobBody, BlobCredit, Kind};
 use partywall_layout::segment::receiving;
 use partywall_layout::{RecordHeader, RingSize, Violation};
 use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper, Wake};
 use std::sync::Arc;
 use std::time::Instant;
+use zerocopy::FromBytes;
 
 /// The receiving end.
 #[derive(Debug)]
@@ -42,10 +43,12 @@ pub(crate) struct WallReceiver {
     /// The inline message that `find` found and `done` has not yet left behind.
     current: Option<RecordHeader>,
     /// A message that does not lie inline, found and not yet taken.
-    held: Option<Message>,
+    held: Option<Held>,
     /// There are streams (a session), and this is the one of the current message.
     is_multiplexed: bool,
     stream: u32,
+    /// The credit that came with it.
+    credit: Option<u64>,
     /// A copy of the current one, if the neighbour is isolated.
     copy: Vec<u8>,
     /// The neighbour hung up or died: one more look, then the end.
@@ -80,7 +83,7 @@ pub(super) struct Parts {
 }
 
 /// Bodies of records that are not messages fit here.
-const BODY_MAX: usize = 32;
+const BODY_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
 /// Of long records the processor fetches the rest by itself.
 const PREFETCH_BYTES_MAX: u64 = 256;
 /// So many records without a message in one go at most: a look must end even if the neighbour never does.
@@ -90,10 +93,11 @@ const LOOKS_IN_VAIN_MAX: u32 = 256;
 
 impl WallReceiver {
     pub(super) fn new(wall: Arc<Wall>, parts: Parts) -> Self {
+        let segments = Segments::new(&wall, parts.slab, parts.half_bytes);
         Self {
             wall,
             consumer: Consumer::new(parts.ring, parts.ring_size, parts.consumed),
-            segments: Segments::new(parts.slab, parts.half_bytes),
+            segments,
             sleeper: Sleeper::new(parts.asleep),
             counters: Counters::new(parts.counters),
             assembly: None,
@@ -101,6 +105,7 @@ impl WallReceiver {
             held: None,
             is_multiplexed: false,
             stream: 0,
+            credit: None,
             copy: Vec::new(),
             hung_up: false,
             end: None,
@@ -170,12 +175,19 @@ impl WallReceiver {
         self.stream
     }
 
+    #[inline]
+    pub(crate) const fn take_credit(&mut self) -> Option<u64> {
+        self.credit.take()
+    }
+
     /// Copies bytes of a record that `find` found.
+    #[inline]
     pub(crate) fn body(&self, record: &RecordHeader, from: usize, into: &mut [u8]) {
         self.consumer.copy(record, from, into);
     }
 
     /// Goes on behind a record that `find` found.
+    #[inline]
     pub(crate) fn pass(&mut self, record: &RecordHeader) {
         self.advance(record);
     }
@@ -186,7 +198,7 @@ impl WallReceiver {
         match (&self.current, &self.held) {
             (Some(_), _) if self.wall.is_isolated() => &self.copy,
             (Some(record), _) => self.consumer.payload(record),
-            (None, Some(message)) => message,
+            (None, Some(held)) => held.as_slice(),
             (None, None) => &[],
         }
     }
@@ -194,8 +206,8 @@ impl WallReceiver {
     /// Takes the current message.
     #[inline]
     pub(crate) fn take(&mut self) -> Message {
-        if let Some(message) = self.held.take() {
-            return message;
+        if let Some(held) = self.held.take() {
+            return held.into_message();
         }
         let message = Message::copied(self.current());
         self.done();
@@ -338,6 +350,7 @@ impl WallReceiver {
             self.consumer.copy(&record, 0, &mut self.copy);
         }
         self.stream = record.stream;
+        self.credit = None;
         self.current = Some(record);
     }
 
@@ -347,13 +360,21 @@ impl WallReceiver {
         // A look that was forgotten, not dropped: what it showed has turned into this record.
         self.current = None;
         let mut body = [0; BODY_MAX];
-        let body = self.small_body(record, &mut body)?;
+        let mut body = self.small_body(record, &mut body)?;
         self.stream = record.stream;
-        let message = self.segments.message(&self.wall, record, body);
-        let message = message.map_err(|violation| self.wall.violated(violation))?;
+        self.credit = None;
+        if self.is_multiplexed {
+            if let Some((blob, credited)) = body.split_at_checked(size_of::<BlobBody>()) {
+                if let Ok(credited) = BlobCredit::read_from_bytes(credited) {
+                    (body, self.credit) = (blob, Some(credited.get()));
+                }
+            }
+        }
+        let held = self.segments.message(&self.wall, record, body);
+        let held = held.map_err(|violation| self.wall.violated(violation))?;
         self.counters.add(receiving::BLOBS, 1);
-        self.count(message.len() as u64);
-        self.held = Some(message);
+        self.count(held.as_slice().len() as u64);
+        self.held = Some(held);
         self.advance(record);
         Ok(())
     }
@@ -392,9 +413,8 @@ impl WallReceiver {
                 if record.kind == Kind::FragmentAbort {
                     self.check_empty(&record)?;
                 }
-                let message = self.assemble(&record);
-                let message = message.map_err(|violation| self.wall.violated(violation))?;
-                self.held = message;
+                let whole = self.assemble(&record);
+                self.held = whole.map_err(|violation| self.wall.violated(violation))?;
                 self.held.is_some().then_some(Found::Message)
             }
             Kind::CloseWrite => {
@@ -432,6 +452,7 @@ impl WallReceiver {
     }
 
     /// A private copy of a small body.
+    #[inline]
     fn small_body<'b>(
         &self,
         record: &RecordHeader,

@@ -2,11 +2,17 @@
 //! The neighbour's slab memory as we see it: which segments are mapped, and views of blocks in them
 //! (SPEC 5.2 to 5.4).
 //!
+//! ```text
+//!   Segments (the receiver's)  number, views made ─┐         bytes still looked at: made − returned
+//!   View ─ offset, length, id ─────────────────────┴▶ Memory ─ pages, views returned ─▶ Wall
+//! ```
+//!
 //! A view keeps its segment mapped and its block reserved; dropping it, in any order and on any
-//! thread, gives the block back. Views outlive the connection.
+//! thread, gives the block back. Views outlive the connection. A view costs one reference count, of the
+//! segment's memory.
 
 use super::{Wall, lock};
-use crate::half::{Alive, map_memory};
+use crate::half::map_memory;
 use crate::message::Message;
 use partywall_layout::record::{BlobBody, SegmentBody};
 use partywall_layout::{RecordHeader, Violation};
@@ -14,7 +20,8 @@ use partywall_ring::PeerMem;
 use partywall_sys::MapError;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use zerocopy::FromBytes;
 
 /// The neighbour's segments that are mapped now.
@@ -32,15 +39,25 @@ pub(super) struct Segments {
 #[derive(Debug)]
 struct Segment {
     number: u32,
-    memory: PeerMem,
-    /// Whether anybody keeps it mapped; nobody asks this of the half's own slab.
-    alive: Alive,
+    /// How many views of it were made.
+    views: u64,
+    memory: Arc<Memory>,
 }
 
 #[derive(Debug)]
 struct Retired {
     bytes: u64,
-    alive: Alive,
+    views: u64,
+    memory: Weak<Memory>,
+}
+
+/// A segment's memory, as the receiver and the views of it share it.
+#[derive(Debug)]
+struct Memory {
+    pages: PeerMem,
+    wall: Arc<Wall>,
+    /// How many views of it were dropped: written while blocks are given back, one at a time.
+    returned: AtomicU64,
 }
 
 /// Why a segment could not be mapped.
@@ -60,9 +77,9 @@ impl From<Violation> for SegmentError {
 
 impl Segments {
     /// The slab of the half is segment 0.
-    pub(super) fn new(slab: PeerMem, half_bytes: u64) -> Self {
+    pub(super) fn new(wall: &Arc<Wall>, slab: PeerMem, half_bytes: u64) -> Self {
         Self {
-            mapped: vec![Segment { number: 0, memory: slab, alive: Alive::default() }],
+            mapped: vec![Segment::new(wall, 0, slab)],
             retired: Vec::new(),
             bytes: half_bytes,
             last_number: 0,
@@ -72,7 +89,7 @@ impl Segments {
     /// Maps the segment that a SEGMENT record tells of.
     pub(super) fn add(
         &mut self,
-        wall: &Wall,
+        wall: &Arc<Wall>,
         record: &RecordHeader,
         body: &[u8],
     ) -> Result<(), SegmentError> {
@@ -98,14 +115,14 @@ impl Segments {
             wall.wake_own_room();
         }
         let mapped = map_memory(descriptor.as_fd(), size, wall.limits.map);
-        let (memory, alive) = mapped.map_err(|error| {
+        let pages = mapped.map_err(|error| {
             if error.is_violation() {
                 SegmentError::Violation(bad(map_violation(&error), size))
             } else {
                 SegmentError::System(io::Error::other(error.to_string()))
             }
         })?;
-        self.mapped.push(Segment { number, memory, alive });
+        self.mapped.push(Segment::new(wall, number, pages));
         self.bytes = wanted;
         self.last_number = number;
         Ok(())
@@ -120,11 +137,12 @@ impl Segments {
         let Some(index) = known.filter(|_| number != 0) else {
             return Err(bad("segment number", number.into()));
         };
-        if self.mapped[index].memory.len() as u64 != size {
+        if self.mapped[index].memory.pages.len() as u64 != size {
             return Err(bad("segment size", size));
         }
-        let Segment { alive, .. } = self.mapped.swap_remove(index);
-        self.retired.push(Retired { bytes: size, alive });
+        let Segment { views, memory, .. } = self.mapped.swap_remove(index);
+        self.retired.push(Retired { bytes: size, views, memory: Arc::downgrade(&memory) });
+        drop(memory);
         self.forget_unseen();
         Ok(())
     }
@@ -133,19 +151,21 @@ impl Segments {
     fn forget_unseen(&mut self) {
         let bytes = &mut self.bytes;
         self.retired.retain(|retired| {
-            let is_seen = retired.alive.is_alive();
+            let memory = retired.memory.upgrade();
+            let is_seen = memory.is_some_and(|memory| memory.returned() < retired.views);
             *bytes -= if is_seen { 0 } else { retired.bytes };
             is_seen
         });
     }
 
     /// The message that a BLOB record tells of, as a view, or as a copy if the neighbour is isolated.
+    #[inline]
     pub(super) fn message(
-        &self,
-        wall: &Arc<Wall>,
+        &mut self,
+        wall: &Wall,
         record: &RecordHeader,
         body: &[u8],
-    ) -> Result<Message, Violation> {
+    ) -> Result<Held, Violation> {
         let bad = |what, found| Violation::Body { position: record.position.0, what, found };
         let Ok(body) = BlobBody::read_from_bytes(body) else {
             return Err(bad("blob length", record.len.into()));
@@ -157,19 +177,62 @@ impl Segments {
         if len > wall.limits.message {
             return Err(Violation::MessageLength { len, max: wall.limits.message });
         }
-        let segment = self.mapped.iter().find(|segment| segment.number == number);
+        let segment = self.mapped.iter_mut().find(|segment| segment.number == number);
         let segment = segment.ok_or_else(|| bad("blob segment", number.into()))?;
-        let memory = segment.memory.part(body.offset.get(), len);
-        let memory = memory.ok_or_else(|| bad("blob offset", body.offset.get()))?;
-        let block = Block { id: body.block.get(), wall: Arc::clone(wall) };
-        let view = View { memory, _block: block };
+        let place = segment.memory.pages.range(body.offset.get(), len);
+        let place = place.ok_or_else(|| bad("blob offset", body.offset.get()))?;
+        segment.views += 1;
+        let memory = Arc::clone(&segment.memory);
+        let view = View { memory, offset: place.start, len: place.len(), id: body.block.get() };
         if wall.is_isolated() {
             // Copied before anybody looks at it; the view ends here, so the block goes home.
-            let mut copy = vec![0; view.memory.len()];
-            view.memory.copy(0, &mut copy);
-            return Ok(Message::from_vec(copy));
+            let mut copy = vec![0; view.len];
+            view.memory.pages.copy(view.offset, &mut copy);
+            return Ok(Held::Whole(copy));
         }
-        Ok(Message::from_view(view))
+        Ok(Held::View(view))
+    }
+}
+
+impl Segment {
+    fn new(wall: &Arc<Wall>, number: u32, pages: PeerMem) -> Self {
+        let memory = Memory { pages, wall: Arc::clone(wall), returned: AtomicU64::new(0) };
+        Self { number, views: 0, memory: Arc::new(memory) }
+    }
+}
+
+impl Memory {
+    fn returned(&self) -> u64 {
+        // While a block is given back, the neighbour may know it and its view not be counted yet.
+        let _giving_back = lock(&self.wall.releaser);
+        // ORDER: Relaxed: only written under the lock.
+        self.returned.load(Ordering::Relaxed)
+    }
+}
+
+/// A message that does not lie inline, found and not taken yet.
+#[derive(Debug)]
+pub(super) enum Held {
+    View(View),
+    /// In private memory.
+    Whole(Vec<u8>),
+}
+
+impl Held {
+    #[inline]
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::View(view) => view.as_slice(),
+            Self::Whole(bytes) => bytes,
+        }
+    }
+
+    #[inline]
+    pub(super) fn into_message(self) -> Message {
+        match self {
+            Self::View(view) => Message::from_view(view),
+            Self::Whole(bytes) => Message::from_vec(bytes),
+        }
     }
 }
 
@@ -195,30 +258,29 @@ pub(super) const fn map_violation(error: &MapError) -> &'static str {
     }
 }
 
-/// A block of the neighbour's memory that we look at.
+/// A block of the neighbour's memory that we look at; it goes home when this is dropped.
 #[derive(Debug)]
 pub(crate) struct View {
-    // Dropped first: when the neighbour has its block back and retires the segment, we no longer keep it.
-    memory: PeerMem,
-    _block: Block,
-}
-
-/// A block that goes home when this is dropped.
-#[derive(Debug)]
-struct Block {
+    memory: Arc<Memory>,
+    offset: usize,
+    len: usize,
     id: u64,
-    wall: Arc<Wall>,
 }
 
 impl View {
     #[inline]
     pub(crate) fn as_slice(&self) -> &[u8] {
-        self.memory.slice(0, self.memory.len())
+        self.memory.pages.slice(self.offset, self.len)
     }
 }
 
-impl Drop for Block {
+impl Drop for View {
+    #[inline]
     fn drop(&mut self) {
-        self.wall.release(self.id);
+        let Memory { wall, returned, .. } = &*self.memory;
+        wall.release(self.id, || {
+            // ORDER: Relaxed: one at a time, under the releaser's lock.
+            returned.store(returned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        });
     }
 }

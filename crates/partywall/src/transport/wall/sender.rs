@@ -17,7 +17,7 @@ use crate::config::{BackPressure, Config};
 use crate::error::{Closed, SendError};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, Progress, Unsent};
-use partywall_layout::record::{BlobBody, Kind};
+use partywall_layout::record::{BlobBody, BlobCredit, Kind};
 use partywall_layout::ring::footprint;
 use partywall_layout::segment::{ASLEEP_RECORDS, RELEASED, sending};
 use partywall_layout::{RingSize, Violation};
@@ -43,6 +43,8 @@ pub(crate) struct WallSender {
     pub(super) inline_max: usize,
     /// The stream of the messages that are sent; 0 on a channel.
     stream: u32,
+    /// What the next message tells of what was taken of the other direction of its stream.
+    credit: Option<u64>,
     /// The caller's code is writing a message in place.
     is_filling: bool,
     /// The memory of the last small reservation.
@@ -73,6 +75,11 @@ pub(super) struct Parts {
     pub release_ring: PeerMem,
 }
 
+/// The longest body of a BLOB.
+const BLOB_BYTES_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
+/// Credit costs a BLOB no room.
+const _: () = assert!(footprint(BLOB_BYTES_MAX as u64) == footprint(size_of::<BlobBody>() as u64));
+
 impl WallSender {
     pub(super) fn new(wall: Arc<Wall>, parts: Parts, config: &Config) -> Self {
         let neighbour = wall.neighbour.clone();
@@ -93,6 +100,7 @@ impl WallSender {
             // At least one byte, because a message in fragments has at least two.
             inline_max: config.inline_max.min(peer_message).max(1),
             stream: 0,
+            credit: None,
             is_filling: false,
             spare: Vec::new(),
             reclaimer: Reclaimer::new(parts.release_ring, neighbour.clone(), word(RELEASED)),
@@ -129,8 +137,8 @@ impl WallSender {
     }
 
     #[inline]
-    pub(crate) const fn set_stream(&mut self, stream: u32) {
-        self.stream = stream;
+    pub(crate) const fn set_stream(&mut self, stream: u32, credit: Option<u64>) {
+        (self.stream, self.credit) = (stream, credit);
     }
 
     /// Appends a record that is not a message, to be published with others.
@@ -218,6 +226,7 @@ impl WallSender {
     }
 
     /// Memory for a message of `len` bytes.
+    #[inline]
     pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
         self.check()?;
         if len <= self.inline_max {
@@ -235,6 +244,7 @@ impl WallSender {
     }
 
     /// Sends what was written to reserved memory.
+    #[inline]
     pub(crate) fn commit(
         &mut self,
         memory: &mut Option<Memory>,
@@ -264,6 +274,7 @@ impl WallSender {
     }
 
     /// Takes reserved memory back.
+    #[inline]
     pub(crate) fn release(&mut self, memory: Memory) {
         match memory {
             Memory::Slab(block) => self.slab.free(block),
@@ -329,6 +340,7 @@ impl WallSender {
     pub(super) fn add(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         if payload.len() <= self.inline_max {
             self.append_owed()?;
+            self.append_credit()?;
             return self.append(Kind::Data, &[payload]);
         }
         let mut block = match self.allocate(payload.len()) {
@@ -345,11 +357,12 @@ impl WallSender {
     }
 
     /// Appends a message that lies in `block` to the open batch; gives the block back if it fails.
+    #[inline]
     fn add_block(&mut self, block: Block) -> Result<(), (Unsent, Block)> {
         if let Err(unsent) = self.append_owed() {
             return Err((unsent, block));
         }
-        match self.producer.has_room(size_of::<BlobBody>()) {
+        match self.producer.has_room(BLOB_BYTES_MAX) {
             Ok(true) => {}
             Ok(false) => return Err((self.no_room(), block)),
             Err(violation) => return Err((self.violated(violation), block)),
@@ -364,8 +377,23 @@ impl WallSender {
         };
         self.batch_blocks.push(place.id);
         // There is room: asked above.
-        let _ = self.append(Kind::Blob, &[body.as_bytes()]);
+        let _ = match self.credit.take() {
+            None => self.append(Kind::Blob, &[body.as_bytes()]),
+            Some(credited) => {
+                let credited: BlobCredit = U64::new(credited);
+                self.append(Kind::Blob, &[body.as_bytes(), credited.as_bytes()])
+            }
+        };
         Ok(())
+    }
+
+    /// Appends the credit that a message cannot carry itself.
+    #[inline]
+    pub(super) fn append_credit(&mut self) -> Result<(), Unsent> {
+        match self.credit.take() {
+            None => Ok(()),
+            Some(credited) => self.append(Kind::Credit, &[U64::new(credited).as_bytes()]),
+        }
     }
 
     /// Appends one record to the open batch.
@@ -410,6 +438,7 @@ impl WallSender {
     }
 
     /// Takes home what the neighbour has released.
+    #[inline]
     pub(super) fn reclaim(&mut self) -> Result<(), Unsent> {
         loop {
             // Blocks of the open batch cannot come home: the neighbour has not seen them.
