@@ -160,6 +160,11 @@ impl Slab {
             Some(chunk) => chunk,
             None => self.cut(units)?,
         };
+        self.hand_out(chunk, len)
+    }
+
+    #[inline]
+    fn hand_out(&mut self, chunk: u32, len: usize) -> Option<Block> {
         let this = &mut self.chunks[chunk as usize];
         this.is_free = false;
         let mem = this.mem.take()?;
@@ -167,6 +172,17 @@ impl Slab {
         self.segment_mut(segment).used += units * SLOT_BYTES;
         self.reserved += 1;
         Some(Block { mem, chunk, len })
+    }
+
+    /// A block of `len` bytes that was given back a moment ago, as it is.
+    #[inline]
+    #[must_use]
+    pub fn allocate_recent(&mut self, len: usize) -> Option<Block> {
+        if self.reserved >= self.idle.len() {
+            return None;
+        }
+        let chunk = self.recent.take((len.max(1)).div_ceil(UNIT) as u64)?;
+        self.hand_out(chunk, len)
     }
 
     /// Whether a block of `len` bytes was given back a moment ago and can be had at once.

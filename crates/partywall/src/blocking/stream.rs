@@ -5,9 +5,7 @@ use super::io::StreamIo;
 use super::park::{look, wait_for};
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::{
-    RecvHalf, SendHalf, SessionError, StreamRecvError, StreamSendError,
-};
+use crate::session::{RecvHalf, SendHalf, SessionError, StreamRecvError, StreamSendError};
 use crate::wait::{Spinner, Wait};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -203,8 +201,7 @@ impl SendStream {
         deadline: Instant,
     ) -> Result<Reservation<'_>, StreamSendError> {
         let mut guard = Guard::new(self);
-        guard
-            .wait(Some(deadline), |half, context| half.poll_reserve(context, len))?;
+        guard.wait(Some(deadline), |half, context| half.poll_reserve(context, len))?;
         Ok(Reservation { guard })
     }
 

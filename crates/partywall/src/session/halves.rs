@@ -161,10 +161,7 @@ impl SendHalf {
             self.outgoing.memory = Some(Memory::Private(bytes));
             return Poll::Ready(Ok(()));
         }
-        self.poll_wire(context, None, |wire, outgoing| {
-            outgoing.memory = Some(wire.reserve(len)?);
-            Ok(())
-        })
+        self.poll_wire(context, None, |wire, outgoing| wire.reserve_into(&mut outgoing.memory, len))
     }
 
     /// Sends what was reserved.
@@ -251,8 +248,8 @@ impl SendHalf {
                 credit = state.take_credit();
             }
         }
-        let mut attempted =
-            flushed.and_then(|()| outbox.send(stream.number, credit, |wire| attempt(wire, outgoing)));
+        let mut attempted = flushed
+            .and_then(|()| outbox.send(stream.number, credit, |wire| attempt(wire, outgoing)));
         if credit.is_some() && attempted.is_err() {
             // What the other side may send must not wait for what we send.
             stream.lock().owes_credit = true;

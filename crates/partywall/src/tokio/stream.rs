@@ -136,8 +136,7 @@ impl SendStream {
     /// See [`StreamSendError`].
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         let mut outgoing = Guard::new(self);
-        poll_fn(|context| outgoing.poll(|half| half.poll_send(context, payload)))
-            .await
+        poll_fn(|context| outgoing.poll(|half| half.poll_send(context, payload))).await
     }
 
     /// Sends a copy of `payload` if there is credit and room now. Never waits.
@@ -162,8 +161,7 @@ impl SendStream {
     /// As [`send`](Self::send).
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         let mut outgoing = Guard::new(self);
-        poll_fn(|context| outgoing.poll(|half| half.poll_reserve(context, len)))
-            .await?;
+        poll_fn(|context| outgoing.poll(|half| half.poll_reserve(context, len))).await?;
         Ok(Reservation { outgoing })
     }
 

@@ -204,6 +204,22 @@ impl SendWire {
         on!(self, end => end.reserve(len))
     }
 
+    /// As [`reserve`](Self::reserve), to where the memory is to lie: for those who reserve all the time.
+    #[inline]
+    pub(crate) fn reserve_into(
+        &mut self,
+        place: &mut Option<Memory>,
+        len: usize,
+    ) -> Result<(), Unsent> {
+        if let Self::Wall(end) = self {
+            if end.reserve_recent(place, len)? {
+                return Ok(());
+            }
+        }
+        *place = Some(self.reserve(len)?);
+        Ok(())
+    }
+
     /// Sends what was written to reserved memory; takes the memory when it succeeds, or when the
     /// memory is of no further use.
     #[inline]

@@ -2,8 +2,8 @@
 //! A channel's message that comes in fragments (SPEC 5.5). A session puts its own together, for each
 //! stream apart.
 
+use super::blob::Held;
 use super::receiver::WallReceiver;
-use super::segments::Held;
 use crate::transport::assembly::Assembly;
 use partywall_layout::record::{FRAGMENT_PREFIX_BYTES, Kind};
 use partywall_layout::{RecordHeader, Violation};

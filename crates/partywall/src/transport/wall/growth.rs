@@ -14,7 +14,7 @@ use super::sender::WallSender;
 use crate::config::BackPressure;
 use crate::error::{Fault, Limit, TooLarge};
 use crate::half::create_memory;
-use crate::transport::Unsent;
+use crate::transport::{Memory, Unsent};
 use partywall_layout::record::{Kind, SegmentBody};
 use partywall_layout::ring::{Position, footprint};
 use partywall_layout::segment::{GRAIN_BYTES, sending};
@@ -140,8 +140,24 @@ impl WallSender {
         Ok(())
     }
 
-    /// A block for a message of `len` bytes.
+    /// Reserves a block that was given back a moment ago; `false` if there is none of this very size.
     #[inline]
+    pub(crate) fn reserve_recent(
+        &mut self,
+        place: &mut Option<Memory>,
+        len: usize,
+    ) -> Result<bool, Unsent> {
+        self.check()?;
+        if len <= self.inline_max || len as u64 > self.wall.limits.peer_message {
+            return Ok(false);
+        }
+        let Some(block) = self.slab.allocate_recent(len) else { return Ok(false) };
+        *place = Some(Memory::Slab(block));
+        self.note_idle();
+        Ok(true)
+    }
+
+    /// A block for a message of `len` bytes.
     pub(super) fn allocate(&mut self, len: usize) -> Result<Block, Unsent> {
         match self.try_allocate(len) {
             Err(Unsent::Full) => Err(self.no_room()),
@@ -149,7 +165,6 @@ impl WallSender {
         }
     }
 
-    #[inline]
     fn try_allocate(&mut self, len: usize) -> Result<Block, Unsent> {
         self.check_length(len as u64)?;
         if !self.slab.has_recent(len) {

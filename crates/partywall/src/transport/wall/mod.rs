@@ -17,6 +17,7 @@
 mod assembly;
 mod batch;
 mod beside;
+mod blob;
 mod counters;
 mod door;
 mod fragments;

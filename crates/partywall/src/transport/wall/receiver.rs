@@ -13,9 +13,10 @@
 //! the end.
 
 use super::assembly::may_interrupt;
+use super::blob::Held;
 use super::counters::Counters;
 use super::lag::Lag;
-use super::segments::{Held, SegmentError, Segments};
+use super::segments::{SegmentError, Segments};
 use super::{Sleeping, Wall};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
@@ -29,26 +30,25 @@ use partywall_layout::{RecordHeader, RingSize, Violation};
 use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper, Wake};
 use std::sync::Arc;
 use std::time::Instant;
-use zerocopy::FromBytes;
 
 /// The receiving end.
 #[derive(Debug)]
 pub(crate) struct WallReceiver {
     pub(super) wall: Arc<Wall>,
     pub(super) consumer: Consumer,
-    segments: Segments,
+    pub(super) segments: Segments,
     sleeper: Sleeper,
-    counters: Counters,
+    pub(super) counters: Counters,
     pub(super) assembly: Option<Assembly>,
     /// The inline message that `find` found and `done` has not yet left behind.
-    current: Option<RecordHeader>,
+    pub(super) current: Option<RecordHeader>,
     /// A message that does not lie inline, found and not yet taken.
-    held: Option<Held>,
+    pub(super) held: Option<Held>,
     /// There are streams (a session), and this is the one of the current message.
-    is_multiplexed: bool,
-    stream: u32,
+    pub(super) is_multiplexed: bool,
+    pub(super) stream: u32,
     /// The credit that came with it.
-    credit: Option<u64>,
+    pub(super) credit: Option<u64>,
     /// A copy of the current one, if the neighbour is isolated.
     copy: Vec<u8>,
     /// The neighbour hung up or died: one more look, then the end.
@@ -83,7 +83,7 @@ pub(super) struct Parts {
 }
 
 /// Bodies of records that are not messages fit here.
-const BODY_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
+pub(super) const BODY_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
 /// Of long records the processor fetches the rest by itself.
 const PREFETCH_BYTES_MAX: u64 = 256;
 /// So many records without a message in one go at most: a look must end even if the neighbour never does.
@@ -354,31 +354,6 @@ impl WallReceiver {
         self.current = Some(record);
     }
 
-    /// Makes a message of memory that a record refers to the current one.
-    #[inline]
-    fn hold(&mut self, record: &RecordHeader) -> Result<(), Fault> {
-        // A look that was forgotten, not dropped: what it showed has turned into this record.
-        self.current = None;
-        let mut body = [0; BODY_MAX];
-        let mut body = self.small_body(record, &mut body)?;
-        self.stream = record.stream;
-        self.credit = None;
-        if self.is_multiplexed {
-            if let Some((blob, credited)) = body.split_at_checked(size_of::<BlobBody>()) {
-                if let Ok(credited) = BlobCredit::read_from_bytes(credited) {
-                    (body, self.credit) = (blob, Some(credited.get()));
-                }
-            }
-        }
-        let held = self.segments.message(&self.wall, record, body);
-        let held = held.map_err(|violation| self.wall.violated(violation))?;
-        self.counters.add(receiving::BLOBS, 1);
-        self.count(held.as_slice().len() as u64);
-        self.held = Some(held);
-        self.advance(record);
-        Ok(())
-    }
-
     /// Acts on a record that is no whole message; `None` to go on with the next.
     #[cold]
     fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
@@ -453,7 +428,7 @@ impl WallReceiver {
 
     /// A private copy of a small body.
     #[inline]
-    fn small_body<'b>(
+    pub(super) fn small_body<'b>(
         &self,
         record: &RecordHeader,
         into: &'b mut [u8; BODY_MAX],
@@ -475,7 +450,7 @@ impl WallReceiver {
 
     /// Goes on behind `record`, and tells the producer now and then.
     #[inline]
-    fn advance(&mut self, record: &RecordHeader) {
+    pub(super) fn advance(&mut self, record: &RecordHeader) {
         self.consumer.advance(record);
         if self.lag.is_behind() {
             self.consumer.prefetch(record.footprint().min(PREFETCH_BYTES_MAX));

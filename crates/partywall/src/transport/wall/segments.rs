@@ -11,9 +11,9 @@
 //! thread, gives the block back. Views outlive the connection. A view costs one reference count, of the
 //! segment's memory.
 
+use super::blob::Held;
 use super::{Wall, lock};
 use crate::half::map_memory;
-use crate::message::Message;
 use partywall_layout::record::{BlobBody, SegmentBody};
 use partywall_layout::{RecordHeader, Violation};
 use partywall_ring::PeerMem;
@@ -158,14 +158,16 @@ impl Segments {
         });
     }
 
-    /// The message that a BLOB record tells of, as a view, or as a copy if the neighbour is isolated.
+    /// Holds the message that a BLOB record tells of, as a view, or as a copy if the neighbour is isolated;
+    /// its length.
     #[inline]
-    pub(super) fn message(
+    pub(super) fn hold(
         &mut self,
+        held: &mut Option<Held>,
         wall: &Wall,
         record: &RecordHeader,
         body: &[u8],
-    ) -> Result<Held, Violation> {
+    ) -> Result<u64, Violation> {
         let bad = |what, found| Violation::Body { position: record.position.0, what, found };
         let Ok(body) = BlobBody::read_from_bytes(body) else {
             return Err(bad("blob length", record.len.into()));
@@ -188,9 +190,11 @@ impl Segments {
             // Copied before anybody looks at it; the view ends here, so the block goes home.
             let mut copy = vec![0; view.len];
             view.memory.pages.copy(view.offset, &mut copy);
-            return Ok(Held::Whole(copy));
+            *held = Some(Held::Whole(copy));
+        } else {
+            *held = Some(Held::View(view));
         }
-        Ok(Held::View(view))
+        Ok(len)
     }
 }
 
@@ -207,32 +211,6 @@ impl Memory {
         let _giving_back = lock(&self.wall.releaser);
         // ORDER: Relaxed: only written under the lock.
         self.returned.load(Ordering::Relaxed)
-    }
-}
-
-/// A message that does not lie inline, found and not taken yet.
-#[derive(Debug)]
-pub(super) enum Held {
-    View(View),
-    /// In private memory.
-    Whole(Vec<u8>),
-}
-
-impl Held {
-    #[inline]
-    pub(super) fn as_slice(&self) -> &[u8] {
-        match self {
-            Self::View(view) => view.as_slice(),
-            Self::Whole(bytes) => bytes,
-        }
-    }
-
-    #[inline]
-    pub(super) fn into_message(self) -> Message {
-        match self {
-            Self::View(view) => Message::from_view(view),
-            Self::Whole(bytes) => Message::from_vec(bytes),
-        }
     }
 }
 
