@@ -66,6 +66,9 @@ impl SendHalf {
 
     /// Ready when the other side receives no more, we send no more, or the session is over.
     pub(crate) fn poll_stopped(&self, context: &Context<'_>) -> Poll<StreamSendError> {
+        if let Err(error) = self.core.check_process() {
+            return Poll::Ready(error.into());
+        }
         let mut state = self.stream.lock();
         if let Err(error) = check_sending(&state) {
             return Poll::Ready(error);
@@ -146,6 +149,7 @@ impl SendHalf {
         outgoing: &mut Outgoing,
         len: usize,
     ) -> Poll<Result<(), StreamSendError>> {
+        self.core.check_process()?;
         check_sending(&self.stream.lock())?;
         if outgoing.memory.is_some() {
             return Poll::Ready(Ok(()));
@@ -215,6 +219,7 @@ impl SendHalf {
         outgoing: &mut Outgoing,
         len: usize,
     ) -> Poll<Result<(), StreamSendError>> {
+        self.core.check_process()?;
         let mut state = self.stream.lock();
         check_sending(&state)?;
         if outgoing.charged.is_some() {
@@ -326,6 +331,7 @@ impl RecvHalf {
         &self,
         context: &Context<'_>,
     ) -> Poll<Result<Message, StreamRecvError>> {
+        self.core.check_process()?;
         let mut state = self.stream.lock();
         if let Some(message) = state.queue.pop_front() {
             // Told along with the next message that goes the other way, or when we wait for more.
