@@ -100,11 +100,7 @@ fn plain_unix_sockets_at_both_ends() {
     let directory = tempfile::tempdir().unwrap();
     let (front, back) = (directory.path().join("front"), directory.path().join("back"));
     echo_unix(&back);
-    let pair = Pair::start(
-        &format!("plain:unix:{}", front.display()),
-        &format!("plain:unix:{}", back.display()),
-        &[],
-    );
+    let pair = Pair::unix(&front, &back, &[]);
     assert_eq!(pair.entry.address, format!("plain:unix:{}", front.display()));
     for (seed, len) in [1, 1500, 5 << 20].into_iter().enumerate() {
         round_trip(UnixStream::connect(&front).unwrap(), &pattern(len, seed as u64));
