@@ -158,5 +158,5 @@ fn several_entries_share_one_exit() {
     let (code, said) = other.finish();
     assert_eq!(code, 0);
     // The first line comes at the beginning, or as soon as there is time for it.
-    assert!(said.contains(" open, ") && said.contains(" connections, "), "{said}");
+    assert!(said.contains(" open, ") && said.contains(" connection, "), "{said}");
 }
