@@ -2,11 +2,11 @@
 //! A forked child cannot use, and cannot harm, the sessions that it inherited, and none of its calls waits for
 //! a driver that is not there; and it does not hide that its parent died.
 //!
-//! Like `fork.rs`, with `unsafe` because there is no safe way to fork. A child has every lock as it was, also those
-//! that another thread held. So what it inherits here is driven by the very thread that forks, and not while it
-//! does.
+//! A child has every lock as it was, also those that another thread held. So what it inherits here is driven by the
+//! very thread that forks, and not while it does.
 #![cfg(feature = "tokio")]
 
+mod support_fork;
 mod support_session;
 
 use partywall::blocking;
@@ -16,28 +16,10 @@ use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use support_fork::{_exit, fork, in_a_fork};
 use support_session::two::{PATIENCE, Second, pattern, soon, variable};
 use support_session::{Kind, pair};
 use tokio::runtime::Runtime;
-
-unsafe extern "C" {
-    safe fn fork() -> i32;
-    safe fn _exit(code: i32) -> !;
-    safe fn waitpid(pid: i32, status: Option<&mut i32>, options: i32) -> i32;
-}
-
-/// Runs `child` in a forked child; whether it returned `true`.
-fn in_a_fork(child: impl FnOnce() -> bool) -> bool {
-    let pid = fork();
-    assert!(pid >= 0, "fork failed");
-    if pid == 0 {
-        let is_right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
-        _exit(if matches!(is_right, Ok(true)) { 0 } else { 1 });
-    }
-    let mut status = -1;
-    assert_eq!(waitpid(pid, Some(&mut status), 0), pid);
-    status == 0
-}
 
 /// Both sides of a session in this process, both ends of a stream of it, and the thread that drives them: ours.
 struct Ends {
