@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::cell::TransportName;
 use super::measure::ratio;
 use super::pattern::Touch;
-use super::ratio::Spread;
 use super::run::Outcome;
+use super::spread::Spread;
 use super::table_rows::rival_of;
 
 /// The object.

@@ -16,6 +16,8 @@ mod arguments;
 mod cell;
 mod child;
 mod control;
+#[path = "../../../crates/cli/src/bench/host.rs"]
+mod host;
 mod json;
 mod leftovers;
 mod machine;
@@ -31,6 +33,8 @@ mod quantity;
 mod ratio;
 mod run;
 mod setup;
+#[path = "../../../crates/cli/src/bench/spread.rs"]
+mod spread;
 #[path = "../../../crates/cli/src/bench/table.rs"]
 #[allow(dead_code, reason = "shared with `partywall bench`, which uses the rest")]
 mod table;

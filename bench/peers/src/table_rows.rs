@@ -4,8 +4,8 @@
 use super::cell::{Cell, Processes, Scenario, TransportName, size_name};
 use super::measure::ratio;
 use super::pattern::Touch;
-use super::ratio::Spread;
 use super::run::Outcome;
+use super::spread::Spread;
 use super::table::{Table, bandwidth_name, dash, rate_name, spread_name, time_name};
 
 /// The table of the cells of `scenario`; `None` if the run had none.

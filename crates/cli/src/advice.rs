@@ -33,6 +33,10 @@ impl InFlags for HandshakeError {
             Self::Refused { refusal: Refusal::Transport, .. } => {
                 format!("{self}; --transport auto on both sides allows the socket")
             }
+            Self::Refused { refusal: Refusal::Service, peer, .. } => format!(
+                "{peer} serves something else: listen, connect and echo have a channel to each other, proxy \
+                 has a session with another proxy. Reach it with what it was made for"
+            ),
             other => other.to_string(),
         }
     }
@@ -97,6 +101,15 @@ mod tests {
                 ConnectError::from(HandshakeError::NoTransport { reason: NoWall::Remote })
                     .in_flags(),
                 "--transport auto",
+            ),
+            (
+                HandshakeError::Refused {
+                    peer: peer(),
+                    refusal: Refusal::Service,
+                    text: String::new(),
+                }
+                .in_flags(),
+                "another proxy",
             ),
             (BindError::NotLoopback { address: peer() }.in_flags(), "--allow-remote"),
             (too_large(Limit::OwnMemory).in_flags(), "--memory"),

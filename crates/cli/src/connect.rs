@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match connect_patiently(&arguments.address, &arguments.channel.config(), arguments.retry) {
         Ok(channel) => pipe::run(channel, &arguments.pipe),
         Err(error) => {
-            eprintln!("partywall: {}", error.in_flags());
+            eprintln!("partywall: {}{}", error.in_flags(), hint(&error, arguments.retry));
             Ok(Exit::from(&error).into())
         }
     }
@@ -57,6 +57,19 @@ pub fn connect_patiently(
             other => return other,
         }
     }
+}
+
+/// What would help where nobody is there yet, behind the error.
+pub fn hint(error: &ConnectError, retry: Option<Duration>) -> &'static str {
+    match error {
+        ConnectError::System(error) => hint_of(error, retry),
+        _ => "",
+    }
+}
+
+/// As [`hint`], for what the system said.
+pub fn hint_of(error: &partywall_sys::ConnectError, retry: Option<Duration>) -> &'static str {
+    if retry.is_none() && may_come(error) { "; --retry 5s waits until it is there" } else { "" }
 }
 
 /// Whether a listener may be there the next time.

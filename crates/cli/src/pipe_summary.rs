@@ -2,9 +2,9 @@
 //! What `--stats` prints at the end of `listen` and `connect`.
 //!
 //! ```text
-//! sent        5.00 GiB  in  81,920 messages   1.91 GB/s
-//! received         0 B  in       0 messages     0 B/s
-//! time          2.81 s
+//! sent         5.00 GiB (5368709120 bytes) in 81920 messages, 81920 without a copy, 1.78 GiB/s
+//! received          0 B (0 bytes) in 0 messages, 0 without a copy, 0 B/s
+//! time           2.81 s
 //! …
 //! ```
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use partywall::{Channel, ReceiverStats, SenderStats, Transport};
 
-use crate::quantity::{bandwidth_name, size_name, time_name};
+use crate::quantity::{bandwidth_name, counted, size_name, time_name};
 
 /// Everything there is to say about one connection.
 pub struct Summary {
@@ -48,8 +48,9 @@ impl Summary {
             let (size, rate) = (size_name(bytes), bandwidth_name(bytes, time));
             let _ = writeln!(
                 text,
-                "{name:<10} {size:>10} ({bytes} bytes) in {messages} messages, \
-                 {zero_copy} without a copy, {rate}"
+                "{name:<10} {size:>10} ({}) in {}, {zero_copy} without a copy, {rate}",
+                counted(bytes, "byte"),
+                counted(messages, "message"),
             );
         };
         way("sent", sent.bytes, sent.messages, sent.zero_copy);
@@ -59,16 +60,20 @@ impl Summary {
         let _ = writeln!(text, "peer       {}, trust: {}", self.peer, self.trust);
         let _ = writeln!(
             text,
-            "waiting    rang {} times for the receiver, {} for the sender; slept {} times for room, \
-             {} for messages; spinning paid {} times",
-            sent.bells, received.bells, sent.sleeps, received.sleeps, received.spins_paid
+            "waiting    rang {} for the receiver, {} for the sender; slept {} for room, \
+             {} for messages; spinning paid {}",
+            counted(sent.bells, "time"),
+            received.bells,
+            counted(sent.sleeps, "time"),
+            received.sleeps,
+            counted(received.spins_paid, "time")
         );
         let peak = resident_peak().map_or_else(|| "unknown".to_owned(), size_name);
         let _ = writeln!(
             text,
-            "memory     {} shared to send, {} overflows; {peak} resident at most",
+            "memory     {} shared to send, {}; {peak} resident at most",
             size_name(sent.memory_bytes),
-            sent.overflows,
+            counted(sent.overflows, "overflow"),
         );
         text
     }

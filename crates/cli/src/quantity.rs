@@ -112,13 +112,20 @@ pub fn rate_name(per_second: f64) -> String {
 pub fn size_name(bytes: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
     let bytes = bytes as f64;
-    scaled(bytes, &[("B", 1.0), ("KiB", 1024.0), ("MiB", 1_048_576.0), ("GiB", 1_073_741_824.0)])
+    scaled(bytes, &SIZE_UNITS)
 }
 
-/// `6.12 GB/s`: decimal, as memory bandwidth is quoted.
+/// `5.70 GiB/s`: in the units of [`size_name`], beside which it stands. (`bench` quotes GB/s, as memory bandwidth
+/// is quoted.)
 pub fn bandwidth_name(bytes: u64, time: Duration) -> String {
-    let units = [("B/s", 1.0), ("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9)];
-    scaled(per_second(bytes, time), &units)
+    let per_second = per_second(bytes, time);
+    scaled(per_second, &SIZE_UNITS) + "/s"
+}
+
+/// `1 message`, `2 messages`: for nouns whose plural ends in s.
+pub fn counted(count: u64, one: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {one}{s}")
 }
 
 /// How many of `count` fall on a second; 0 if no time passed.
@@ -140,6 +147,10 @@ fn scaled(number: f64, units: &[(&str, f64)]) -> String {
     };
     format!("{value:.decimals$} {name}")
 }
+
+/// As sizes are given to the command: 1k are 1024.
+const SIZE_UNITS: [(&str, f64); 4] =
+    [("B", 1.0), ("KiB", 1024.0), ("MiB", 1_048_576.0), ("GiB", 1_073_741_824.0)];
 
 /// Larger sizes are mistakes.
 const SIZE_MAX: u64 = 1 << 40;
@@ -186,7 +197,14 @@ mod tests {
         assert_eq!(time_name(Duration::from_micros(7150)), "7.15 ms");
         assert_eq!(size_name(5 << 30), "5.00 GiB");
         assert_eq!(size_name(0), "0 B");
-        assert_eq!(bandwidth_name(6_123_000_000, Duration::from_secs(1)), "6.12 GB/s");
+        assert_eq!(bandwidth_name(6 << 30, Duration::from_secs(1)), "6.00 GiB/s");
+        assert_eq!(bandwidth_name(6 << 30, Duration::from_secs(4)), "1.50 GiB/s");
         assert_eq!(bandwidth_name(1, Duration::ZERO), "0 B/s");
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let names: Vec<String> = (0..3).map(|count| counted(count, "client")).collect();
+        assert_eq!(names, ["0 clients", "1 client", "2 clients"]);
     }
 }

@@ -67,7 +67,7 @@ fn over_every_wire_and_then_compares_them() {
     assert!(said.contains("÷ fastest") && said.contains("is the fastest:"), "{said}");
 
     let one = ask(&serving.addresses, &["--count", "1", "--message", "hello"]);
-    assert_eq!(one.matches("sent        1 messages of 5 bytes").count(), 4, "{one}");
+    assert_eq!(one.matches("sent        1 message of 5 bytes").count(), 4, "{one}");
     let verdict = serving.verdict();
     assert!(
         verdict.contains("echoed 4004 messages of 400020 bytes in all, to 8 clients"),

@@ -4,14 +4,14 @@
 mod program;
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 
-use program::{Listening, Running, partywall, run, text};
+use program::{Listening, Running, announced, partywall, run, text};
 
 const FAILURE: i32 = 1;
 const NO_CONNECTION: i32 = 3;
@@ -94,7 +94,11 @@ fn nobody_to_listen_to_or_to_reach_is_3() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().display().to_string();
     ends(&["connect", &format!("unix:{path}/nobody")], NO_CONNECTION, "does not exist");
-    ends(&["connect", "tcp:127.0.0.1:1"], NO_CONNECTION, "nobody listens");
+    ends(&["connect", "tcp:127.0.0.1:1"], NO_CONNECTION, "start the server; --retry 5s waits");
+    for endpoint in ["tcp:127.0.0.1:1", "plain:tcp:127.0.0.1:1"] {
+        let says = "partywall: nobody listens on tcp:127.0.0.1:1: start the server; --retry 5s";
+        ends(&["echo", "run", "--connect", endpoint], NO_CONNECTION, says);
+    }
     ends(&["connect", "unix:@partywall-nobody", "--retry", "50ms"], NO_CONNECTION, "nobody");
     ends(&["listen", &format!("unix:{path}/no/such/dir")], NO_CONNECTION, "directory");
     ends(&["listen", "tcp:0.0.0.0:0"], NO_CONNECTION, "--allow-remote");
@@ -123,6 +127,21 @@ fn a_listener_that_does_not_speak_partywall_is_3() {
     });
     ends(&["connect", &address(directory.path())], NO_CONNECTION, "does not speak Partywall");
     other.join().unwrap();
+}
+
+#[test]
+fn a_channel_and_a_session_do_not_meet_and_both_sides_say_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = address(directory.path());
+    let mut proxy =
+        Running::start(&mut partywall(&["proxy", "--listen", &address, "--to", "tcp:127.0.0.1:1"]));
+    let mut stderr = BufReader::new(proxy.0.stderr.take().unwrap());
+    let address = announced(&mut stderr);
+    ends(&["connect", &address], NO_CONNECTION, "proxy has a session with another proxy");
+    ends(&["echo", "run", "--connect", &address], NO_CONNECTION, "serves something else");
+    let mut refused = String::new();
+    stderr.read_line(&mut refused).unwrap();
+    assert!(refused.contains("asks for channels, and this listener serves sessions"), "{refused}");
 }
 
 #[test]

@@ -24,11 +24,7 @@ impl Fixture {
         let directory = tempfile::tempdir().unwrap();
         let (front, back) = (directory.path().join("front"), directory.path().join("back"));
         let server = UnixListener::bind(&back).unwrap();
-        let pair = Pair::start(
-            &format!("plain:unix:{}", front.display()),
-            &format!("plain:unix:{}", back.display()),
-            options,
-        );
+        let pair = Pair::unix(&front, &back, options);
         Self { _directory: directory, _pair: pair, front, server }
     }
 

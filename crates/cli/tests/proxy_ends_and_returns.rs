@@ -79,11 +79,7 @@ fn sigterm_lets_open_connections_finish_and_leaves_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     let (front, back) = (directory.path().join("front"), directory.path().join("back"));
     echo_unix(&back);
-    let pair = Pair::start(
-        &format!("plain:unix:{}", front.display()),
-        &format!("plain:unix:{}", back.display()),
-        &["--drain", "1h"],
-    );
+    let pair = Pair::unix(&front, &back, &["--drain", "1h"]);
     let wall = pair.directory.path().join("wall.sock");
     let mut client = UnixStream::connect(&front).unwrap();
     exchange(&mut client, b"before");

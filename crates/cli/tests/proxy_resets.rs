@@ -110,11 +110,7 @@ fn a_reader_that_leaves_a_unix_socket_ends_that_direction_only() {
     let directory = tempfile::tempdir().unwrap();
     let (front, back) = (directory.path().join("front"), directory.path().join("back"));
     let server = UnixListener::bind(&back).unwrap();
-    let _pair = Pair::start(
-        &format!("plain:unix:{}", front.display()),
-        &format!("plain:unix:{}", back.display()),
-        &[],
-    );
+    let _pair = Pair::unix(&front, &back, &[]);
     let mut client = UnixStream::connect(&front).unwrap();
     let mut there = server.accept().unwrap().0;
     client.write_all(b"x").unwrap();

@@ -10,6 +10,7 @@
 //! in an `assert!` what the value is; the guide shows how to print errors instead.
 
 use crate::address::AddressError;
+use partywall_layout::hello::{SERVICE_CHANNEL, SERVICE_LINK, SERVICE_SESSION};
 use partywall_layout::{NoWall, Refusal, Violation};
 use std::io;
 
@@ -308,7 +309,9 @@ pub enum HandshakeError {
     },
     /// The service asked for is not the one offered.
     #[error(
-        "{peer} asks for service {asked}, this is service {offered} (1 channel, 2 session, 3 link)"
+        "{peer} asks for {}, and this listener serves {}: both sides must use the same",
+        service_name(*asked),
+        service_name(*offered)
     )]
     Service {
         /// Who.
@@ -372,5 +375,15 @@ impl HandshakeError {
             Self::Descriptor { .. } => 210,
             Self::System { .. } => 211,
         }
+    }
+}
+
+/// A service in words (SPEC 2.2).
+fn service_name(number: u32) -> String {
+    match number {
+        SERVICE_CHANNEL => "channels".to_owned(),
+        SERVICE_SESSION => "sessions".to_owned(),
+        SERVICE_LINK => "links".to_owned(),
+        other => format!("service {other}"),
     }
 }

@@ -1,35 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A forked child cannot use, and cannot harm, what it inherited; and it does not hide that its parent
 //! died.
-//!
-//! The only tests with `unsafe`: there is no safe way to fork.
 
+mod support_fork;
 mod support_two;
 
 use partywall::{
     AcceptError, Channel, Closed, Fault, Listener, RecvError, SendError, TryRecvError, TrySendError,
 };
 use std::time::{Duration, Instant};
+use support_fork::{_exit, fork, in_a_fork};
 use support_two::{Kind, Second, pattern, soon, variable};
-
-unsafe extern "C" {
-    safe fn fork() -> i32;
-    safe fn _exit(code: i32) -> !;
-    safe fn waitpid(pid: i32, status: Option<&mut i32>, options: i32) -> i32;
-}
-
-/// Runs `child` in a forked child; whether it returned `true`.
-fn in_a_fork(child: impl FnOnce() -> bool) -> bool {
-    let pid = fork();
-    assert!(pid >= 0, "fork failed");
-    if pid == 0 {
-        let is_right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
-        _exit(if matches!(is_right, Ok(true)) { 0 } else { 1 });
-    }
-    let mut status = -1;
-    assert_eq!(waitpid(pid, Some(&mut status), 0), pid);
-    status == 0
-}
 
 #[test]
 fn a_child_gets_a_clear_error_and_harms_nobody() {

@@ -20,7 +20,10 @@ use support_session::{Kind, give_up_after, pair_with, run, until};
 
 /// So many seeds for each kind of transport.
 const SEEDS: u64 = 40;
-/// A run takes milliseconds; on a busy machine much more, because those who give up try again.
+/// A run takes milliseconds; on a busy machine much more, because those who give up, or may not wait, try again. The
+/// dearest are those where both drivers spin, senders get an error for want of credit, and openers for want of numbers
+/// (over a Unix socket, seed 4): nobody ever sleeps, and what a run takes is processor time, most of it wasted. That
+/// is half a second of it, in all.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How a sending direction ends.

@@ -13,8 +13,9 @@ use super::cell::{Cell, Scenario};
 use super::measure::ratio;
 use super::plan::TINY;
 use super::plot::{LineChart, Series};
-use super::ratio::{Metric, Spread};
+use super::ratio::Metric;
 use super::run::Outcome;
+use super::spread::Spread;
 use super::table::{bandwidth_name, rate_name, time_name};
 
 /// File names without ending, and pictures.

@@ -4,8 +4,9 @@
 use super::cell::{Cell, Scenario, TransportName};
 use super::json::percentile;
 use super::measure::{Round, StreamMemory, ratio};
-use super::ratio::{Metric, Spread};
+use super::ratio::Metric;
 use super::run::{Outcome, find};
+use super::spread::Spread;
 use super::table::{Table, bandwidth_name, bytes_name, dash, rate_name, spread_name, time_name};
 
 /// The table; without `idle`, which has none of these columns.

@@ -11,8 +11,9 @@ use serde::Serialize;
 use super::cell::{Cell, Scenario, TransportName};
 use super::measure::{Round, StreamMemory, ratio};
 use super::pattern::Touch;
-use super::ratio::{Metric, Spread};
+use super::ratio::Metric;
 use super::run::Outcome;
+use super::spread::Spread;
 
 /// The object.
 #[derive(Clone, Debug, Serialize)]

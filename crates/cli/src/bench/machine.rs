@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! On what the numbers were measured: without this they are not numbers.
 
-use std::fs;
-
-use anyhow::{Context, Result, bail};
-use partywall_sys::{cpu, limits};
+use anyhow::Result;
+use partywall_sys::limits;
 use serde::Serialize;
 
 use super::arguments::Pin;
+use super::host::{self, BUILD, COMMIT, Host};
 
 /// The machine, the placement and the program.
 #[derive(Clone, Debug, Serialize)]
@@ -35,19 +34,17 @@ pub struct Machine {
 impl Machine {
     /// Looks around.
     pub fn look(pin: Pin) -> Self {
-        let cpuinfo = read("/proc/cpuinfo");
-        let load = read("/proc/loadavg");
+        let Host { cpu, cpus, kernel, is_virtual, load } = Host::look();
         Self {
-            cpu: cpuinfo_field(&cpuinfo, "model name").unwrap_or("unknown").to_owned(),
-            cpus: cpu::affinity().map_or(0, |cpus| cpus.len()),
-            kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
+            cpu,
+            cpus,
+            kernel,
             placement: placement(pin),
             governor: governor(pin),
-            virtual_machine: cpuinfo_field(&cpuinfo, "flags")
-                .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
-            load: load.split(' ').next().unwrap_or("unknown").to_owned(),
-            commit: env!("PARTYWALL_COMMIT"),
-            build: if cfg!(debug_assertions) { "debug" } else { "release" },
+            virtual_machine: is_virtual,
+            load,
+            commit: COMMIT,
+            build: BUILD,
         }
     }
 
@@ -62,14 +59,9 @@ impl Machine {
     }
 }
 
-/// Where to put the processes if nobody says: the first two CPUs we may use.
+/// Where to put the processes if nobody says.
 pub fn default_pin() -> Result<Pin> {
-    let cpus = cpu::affinity().context("asking which CPUs may be used")?;
-    match cpus[..] {
-        [first, second, ..] => Ok(Pin::To(first, second)),
-        [_] => Ok(Pin::None),
-        [] => bail!("no CPU to run on"),
-    }
+    Ok(host::two_cpus()?.map_or(Pin::None, |(first, second)| Pin::To(first, second)))
 }
 
 fn placement(pin: Pin) -> String {
@@ -78,47 +70,12 @@ fn placement(pin: Pin) -> String {
         Pin::None => return "not pinned (ratios to sockets are not comparable)".to_owned(),
         Pin::OneProcess => return "both ends in one process, not pinned".to_owned(),
     };
-    let siblings =
-        read(&format!("/sys/devices/system/cpu/cpu{parent}/topology/thread_siblings_list"));
-    let relation = match (parent == child, list_contains(siblings.trim(), child)) {
-        (true, _) => " (one CPU for both)",
-        (false, true) => " (two hyperthreads of one core)",
-        (false, false) => "",
-    };
+    let relation = host::relation(parent, child).map(|words| format!(" ({words})"));
+    let relation = relation.unwrap_or_default();
     format!("sender on CPU {parent}, receiver on CPU {child}{relation}")
 }
 
 fn governor(pin: Pin) -> String {
     let cpu = if let Pin::To(parent, _) = pin { parent } else { 0 };
     limits::cpu_governor(cpu).unwrap_or_else(|| "not visible".to_owned())
-}
-
-/// Whether a kernel list such as `0-1,4` contains `cpu`.
-fn list_contains(list: &str, cpu: usize) -> bool {
-    list.split(',').any(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let bounds = (first.parse::<usize>(), last.parse::<usize>());
-        matches!(bounds, (Ok(first), Ok(last)) if (first..=last).contains(&cpu))
-    })
-}
-
-fn cpuinfo_field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
-    let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
-    Some(line.split_once(':')?.1.trim())
-}
-
-/// A file of the kernel, empty where it does not exist.
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernel_lists_are_understood() {
-        assert!(list_contains("0-1,4", 4) && list_contains("0-1,4", 1));
-        assert!(!list_contains("0-1,4", 2) && !list_contains("", 0));
-    }
 }

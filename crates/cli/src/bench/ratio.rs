@@ -4,12 +4,11 @@
 //! Two cells of one round are measured within the same second or so, so what disturbs a machine for longer than
 //! that disturbs both. Absolute times of different rounds are *not* compared.
 
-use serde::Serialize;
-
 use super::cell::{Cell, Scenario};
 use super::json::TAIL_SAMPLES_MIN;
 use super::measure::{Round, ratio};
 use super::run::{Outcome, find};
+use super::spread::Spread;
 
 /// A number taken from a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,17 +25,6 @@ pub enum Metric {
     ReceiverCores,
 }
 
-/// A median and the smallest and largest value around it.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Spread {
-    /// The middle value.
-    pub median: f64,
-    /// The smallest.
-    pub min: f64,
-    /// The largest.
-    pub max: f64,
-}
-
 impl Metric {
     /// Its value in `round`.
     pub fn of(self, round: &Round) -> f64 {
@@ -51,18 +39,6 @@ impl Metric {
 }
 
 impl Spread {
-    /// Of any values; `None` if there are none.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut sorted: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
-        let (&min, &max) = (sorted.first()?, sorted.last()?);
-        let middle = sorted.len() / 2;
-        let is_odd = sorted.len() % 2 == 1;
-        let median =
-            if is_odd { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) };
-        Some(Self { median, min, max })
-    }
-
     /// Of one metric over the rounds of a cell.
     pub fn of_metric(outcome: &Outcome, metric: Metric) -> Option<Self> {
         Self::of(outcome.rounds.iter().map(|round| metric.of(round)))
@@ -96,17 +72,5 @@ impl Spread {
         let (a, b) = (above.0.pooled()?, below.0.pooled()?);
         let is_enough = a.latency.len().min(b.latency.len()) >= TAIL_SAMPLES_MIN;
         is_enough.then(|| Self { median: above.1.of(&a) / below.1.of(&b), ..spread })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between() {
-        let spread = Spread::of([4.0, 1.0, 3.0, 2.0]);
-        assert_eq!(spread, Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
-        assert_eq!(Spread::of([f64::NAN]), None);
     }
 }

@@ -8,8 +8,9 @@ use super::arguments::STREAMS;
 use super::cell::{Cell, Scenario, TransportName, WaitName};
 use super::measure::ratio;
 use super::plan::{BLOCK, IDLE_CHANNELS, LARGE, PAGE, TINY, default_pairs, ours};
-use super::ratio::{Metric, Spread};
+use super::ratio::Metric;
 use super::run::{Outcome, find};
+use super::spread::Spread;
 use super::table::{Table, bandwidth_name, bytes_name, dash, rate_name, ratio_name, time_name};
 
 /// One line: a scenario, and how its number is shown.

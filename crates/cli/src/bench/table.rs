@@ -3,7 +3,7 @@
 //!
 //! It does *not* know what the numbers mean; that is `summary.rs`, `detail.rs` and `targets.rs`.
 
-use super::ratio::Spread;
+use super::spread::Spread;
 
 /// A table in the making.
 #[derive(Clone, Debug, Default)]

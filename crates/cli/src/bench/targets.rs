@@ -15,8 +15,9 @@ use super::arguments::{STREAMS, size_name};
 use super::cell::{Cell, Scenario, TransportName, WaitName};
 use super::measure::{SessionCost, ratio};
 use super::plan::{BLOCK, IDLE_CHANNELS, LARGE, Plan, ROUNDS, TINY, default_pairs, ours};
-use super::ratio::{Metric, Spread};
+use super::ratio::Metric;
 use super::run::{Outcome, find};
+use super::spread::Spread;
 use super::table::{Table, dash};
 
 /// One promise.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::endpoint::Endpoint;
-use crate::quantity::{bandwidth_name, per_second, rate_name, time_name};
+use crate::quantity::{bandwidth_name, counted, per_second, rate_name, time_name};
 
 /// Counts and times of one endpoint.
 pub struct Outcome {
@@ -31,13 +31,17 @@ impl Outcome {
     pub fn text(&self) -> String {
         let bytes = self.received * self.size as u64;
         format!(
-            "{}\n  transport   {}\n  sent        {} messages of {} bytes\n  received    {} echoes, all verified\n  \
+            "{}\n  transport   {}\n  sent        {} of {}\n  received    {}, all verified\n  \
              time        {}\n  rate        {}, {} each way\n  round trip  mean {}, p50 {}, p99 {}, max {}\n",
             self.endpoint,
             self.transport,
-            self.sent,
-            self.size,
-            self.received,
+            counted(self.sent, "message"),
+            counted(self.size as u64, "byte"),
+            if self.received == 1 {
+                "1 echo".to_owned()
+            } else {
+                format!("{} echoes", self.received)
+            },
             time_name(self.time),
             rate_name(self.rate()),
             bandwidth_name(bytes, self.time),

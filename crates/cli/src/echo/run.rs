@@ -68,7 +68,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 outcomes.push(outcome);
             }
             Err(Trouble { exit, reason }) => {
-                eprintln!("partywall: {endpoint}: {reason}");
+                // What was tried with it is told of one that may be among many.
+                if reason.contains(&endpoint.address.to_string()) {
+                    eprintln!("partywall: {reason}");
+                } else {
+                    eprintln!("partywall: {endpoint}: {reason}");
+                }
                 return Ok(exit.into());
             }
         }

@@ -25,7 +25,9 @@ use super::endpoint::Endpoint;
 use crate::advice::InFlags;
 use crate::channel_options::{ChannelOptions, ListenOptions};
 use crate::exit::{EXIT_CODES, Exit};
-use crate::quantity::{bandwidth_name, parse_count, parse_time, per_second, rate_name, time_name};
+use crate::quantity::{
+    bandwidth_name, counted, parse_count, parse_time, per_second, rate_name, time_name,
+};
 use crate::signals::Caught;
 
 /// Send back whatever comes, at several addresses
@@ -281,10 +283,10 @@ impl Desk {
     fn text(&self, time: Duration) -> String {
         let books = self.books();
         format!(
-            "echoed {} messages of {} bytes in all, to {} clients, in {}: {}, {}",
-            books.messages,
-            books.bytes,
-            books.clients_seen,
+            "echoed {} of {} in all, to {}, in {}: {}, {}",
+            counted(books.messages, "message"),
+            counted(books.bytes, "byte"),
+            counted(books.clients_seen, "client"),
             time_name(time),
             rate_name(per_second(books.messages, time)),
             bandwidth_name(books.bytes, time)

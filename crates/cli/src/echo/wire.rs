@@ -18,7 +18,7 @@ use partywall_sys::{Family, Socket, connect_tcp, connect_unix_abstract, connect_
 
 use super::endpoint::Endpoint;
 use crate::advice::InFlags;
-use crate::connect::{RETRY_PERIOD, connect_patiently, lies_ahead, may_come};
+use crate::connect::{RETRY_PERIOD, connect_patiently, hint, hint_of, lies_ahead, may_come};
 use crate::exit::Exit;
 
 /// The sending half of a connection.
@@ -76,14 +76,17 @@ impl Wire {
         let unreached = |reason: String| Trouble { exit: Exit::NoConnection, reason };
         if endpoint.is_plain {
             let socket = connect_plain(&endpoint.address, retry);
-            let socket = socket.map_err(|error| unreached(error.to_string()))?;
+            let socket =
+                socket.map_err(|error| unreached(format!("{error}{}", hint_of(&error, retry))))?;
             let (write, read) =
                 streams(socket, patience).map_err(|error| unreached(error.to_string()))?;
             let (asker, answerer) = (Asker::Plain(write), Answerer::Plain(read, vec![0; line + 1]));
             return Ok(Self { asker, answerer, transport: "plain lines on a bare socket".into() });
         }
-        let channel = connect_patiently(&endpoint.address, config, retry)
-            .map_err(|error| Trouble { exit: Exit::from(&error), reason: error.in_flags() })?;
+        let channel = connect_patiently(&endpoint.address, config, retry).map_err(|error| {
+            let reason = format!("{}{}", error.in_flags(), hint(&error, retry));
+            Trouble { exit: Exit::from(&error), reason }
+        })?;
         let transport = channel.transport().to_string();
         let (sender, receiver) = channel.split();
         Ok(Self {

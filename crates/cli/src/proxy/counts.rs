@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::quantity::{bandwidth_name, size_name, time_name};
+use crate::quantity::{bandwidth_name, counted, size_name, time_name};
 
 /// The counters of one proxy.
 #[derive(Debug)]
@@ -65,15 +65,15 @@ impl Counts {
 
     /// One line, for `--stats-every`.
     pub fn line(&self) -> String {
-        let counted = *self.lock();
+        let now = *self.lock();
         format!(
-            "{} open, {} connections, {} from plain, {} to plain, {} resets, {} failures",
-            counted.open,
-            counted.connections,
-            size_name(counted.from_plain_bytes),
-            size_name(counted.to_plain_bytes),
-            counted.resets_here + counted.resets_there,
-            counted.failures,
+            "{} open, {}, {} from plain, {} to plain, {}, {}",
+            now.open,
+            counted(now.connections, "connection"),
+            size_name(now.from_plain_bytes),
+            size_name(now.to_plain_bytes),
+            counted(now.resets_here + now.resets_there, "reset"),
+            counted(now.failures, "failure"),
         )
     }
 
@@ -83,24 +83,24 @@ impl Counts {
     }
 }
 
-fn table(counted: &Counted, time: Duration) -> String {
+fn table(total: &Counted, time: Duration) -> String {
     let mut text = String::new();
     let mut row = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<14} {value}");
     };
-    let open = format!("{} still open, {} at most", counted.open, counted.open_max);
-    row("connections", format!("{} ({open})", counted.connections));
+    let open = format!("{} still open, {} at most", total.open, total.open_max);
+    row("connections", format!("{} ({open})", total.connections));
     for (name, bytes) in
-        [("from plain", counted.from_plain_bytes), ("to plain", counted.to_plain_bytes)]
+        [("from plain", total.from_plain_bytes), ("to plain", total.to_plain_bytes)]
     {
         let (size, rate) = (size_name(bytes), bandwidth_name(bytes, time));
-        row(name, format!("{size} ({bytes} bytes), {rate}"));
+        row(name, format!("{size} ({}), {rate}", counted(bytes, "byte")));
     }
-    let (here, there) = (counted.resets_here, counted.resets_there);
+    let (here, there) = (total.resets_here, total.resets_there);
     row("resets", format!("{} ({here} by the plain side, {there} by the other)", here + there));
-    row("failures", format!("{} (no connection came about)", counted.failures));
-    row("cut off", format!("{} (a session or a proxy ended)", counted.cut_off));
-    row("sessions", counted.sessions.to_string());
+    row("failures", format!("{} (no connection came about)", total.failures));
+    row("cut off", format!("{} (a session or a proxy ended)", total.cut_off));
+    row("sessions", total.sessions.to_string());
     row("time", time_name(time));
     text
 }

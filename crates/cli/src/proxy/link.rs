@@ -18,6 +18,8 @@ use tokio::select;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::advice::InFlags;
+
 use super::codes;
 use super::shared::Shared;
 
@@ -88,7 +90,7 @@ impl Keeper {
                     self.current.send_replace(None);
                     shared.say(&format!("the session with {} is over: {why}", self.target));
                 }
-                Err(error) => shared.say(&format!("{error}; trying again")),
+                Err(error) => shared.say(&format!("{}; trying again", error.in_flags())),
             }
             if began.elapsed() > PAUSE_MAX {
                 pause = PAUSE_MIN;
@@ -105,7 +107,7 @@ async fn over(session: &Session) -> String {
         why = session.closed() => why.to_string(),
         code = session.going_away() => match code {
             Ok(codes::ENDING) => "the proxy there is ending".to_owned(),
-            Ok(code) => format!("it takes no more connections (code {code})"),
+            Ok(code) => format!("it takes no more connections (code {code:#x})"),
             Err(why) => why.to_string(),
         },
     }

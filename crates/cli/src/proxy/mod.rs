@@ -8,7 +8,7 @@
 //!   sides.rs   which side is plain          carry.rs      one connection: how its ends pass through
 //!   link.rs    the session, made again      to_stream.rs  to_plain.rs  chunk.rs   the bytes
 //!   plain.rs   TCP and Unix sockets         stage.rs      running, draining, ending
-//!   shared.rs  counts.rs  codes.rs          what all connections have in common
+//!   shared.rs  counts.rs  codes.rs  log.rs  what all connections have in common
 //! ```
 //! It looks at no byte of what it carries, and keeps none but those under way.
 
@@ -17,6 +17,7 @@ mod chunk;
 mod codes;
 mod counts;
 mod link;
+mod log;
 mod plain;
 mod shared;
 mod sides;
@@ -26,7 +27,7 @@ mod to_stream;
 mod way_in;
 mod way_out;
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,11 +41,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{interval, sleep};
 
+use crate::advice::InFlags;
 use crate::channel_options::{ChannelOptions, ListenOptions};
 use crate::exit::Exit;
 use crate::quantity::{parse_size, parse_time};
 
 use link::Link;
+use log::Log;
 use plain::PlainListener;
 use shared::Shared;
 use sides::{Side, Way};
@@ -120,7 +123,9 @@ async fn proxy(arguments: &Arguments, way: Way) -> Result<ExitCode> {
     let (alive, mut all_gone) = mpsc::channel::<()>(1);
     let places = usize::try_from(arguments.connections).unwrap_or(usize::MAX);
     let timeout = arguments.connect_timeout;
-    let shared = Arc::new(Shared::new(stages, places, timeout, arguments.quiet, &alive));
+    let log = Log::start(io::stderr()).context("starting a thread failed")?;
+    let says = (log, arguments.quiet);
+    let shared = Arc::new(Shared::new(stages, places, timeout, says, &alive));
     let serving = match start(arguments, way, &shared) {
         Ok(serving) => serving,
         Err(reason) => {
@@ -141,9 +146,8 @@ async fn proxy(arguments: &Arguments, way: Way) -> Result<ExitCode> {
         signal = signals.next() => Some(signal),
     };
     reporting.iter().for_each(JoinHandle::abort);
-    if arguments.stats {
-        let _ = write!(io::stderr(), "{}", shared.counts.table());
-    }
+    let table = if arguments.stats { shared.counts.table() } else { String::new() };
+    shared.log.finish(table.trim_end(), SHUTDOWN_TIME);
     Ok(second.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal)))
 }
 
@@ -177,7 +181,11 @@ fn start(arguments: &Arguments, way: Way, shared: &Arc<Shared>) -> Result<JoinHa
             Ok(tokio::spawn(way_in::serve(listener, link, Arc::clone(shared))))
         }
         Way::Out { wall, plain } => {
-            let listener = bind(&wall, &at.apply(config))?;
+            let log = shared.log.clone();
+            let config = at.apply(config).on_refused(move |error| {
+                log.say(&format!("partywall: refused: {}", error.in_flags()));
+            });
+            let listener = bind(&wall, &config)?;
             announce(listener.local_address(), false);
             Ok(tokio::spawn(way_out::serve(listener, plain, Arc::clone(shared))))
         }
@@ -185,7 +193,7 @@ fn start(arguments: &Arguments, way: Way, shared: &Arc<Shared>) -> Result<JoinHa
 }
 
 fn bind(wall: &Address, config: &Config) -> Result<Listener, String> {
-    Listener::bind_with(wall, config).map_err(|error| error.to_string())
+    Listener::bind_with(wall, config).map_err(|error| error.in_flags())
 }
 
 /// One connection that nobody reads must not hold up others: where its blocks take all memory, the rest goes
@@ -205,11 +213,11 @@ async fn report(every: Duration, shared: Arc<Shared>) {
     let mut ticks = interval(every);
     loop {
         ticks.tick().await;
-        let _ = writeln!(io::stderr(), "{}", shared.counts.line());
+        shared.log.report(&shared.counts.line());
     }
 }
 
-/// How long the last words of a session may take.
+/// How long the last words of a session may take, and ours on stderr.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
@@ -227,7 +235,9 @@ the one where programs without Partywall are.
 
 The end of what one program sends passes through while the other direction goes on; so does a reset,
 which a Unix socket cannot tell from the end. Who does not read makes the other side wait. When the
-other proxy is gone, its connections are reset, and new ones wait until it is back.";
+other proxy is gone, its connections are reset, and new ones wait until it is back.
+
+What is said on stderr holds up no connection: while nobody reads it, lines are left out, and counted.";
 
 const EXITS: &str = "\
 Exit codes:

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What all connections of a proxy share.
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc};
 
 use super::counts::Counts;
+use super::log::Log;
 use super::stage::Stages;
 
 /// Limits, counters and the way to the end.
@@ -18,14 +18,15 @@ pub struct Shared {
     /// How far the proxy is on its way to its end.
     pub stages: Stages,
     /// One permit for each connection that may be open.
-    pub places: Semaphore,
+    pub places: Arc<Semaphore>,
     /// How long a connection may take to come about.
     pub connect_timeout: Duration,
-    /// Whether nothing is said.
-    pub is_quiet: bool,
+    /// What is said on stderr.
+    pub log: Log,
+    /// Whether that is only what was asked for.
+    is_quiet: bool,
     /// Dropped with the last connection.
     alive: mpsc::WeakSender<()>,
-    last_said: Mutex<String>,
 }
 
 /// A connection that counts as open until it is dropped.
@@ -41,17 +42,17 @@ impl Shared {
         stages: Stages,
         connections: usize,
         connect_timeout: Duration,
-        is_quiet: bool,
+        (log, is_quiet): (Log, bool),
         alive: &mpsc::Sender<()>,
     ) -> Self {
         Self {
             counts: Counts::new(),
             stages,
-            places: Semaphore::new(connections),
+            places: Arc::new(Semaphore::new(connections)),
             connect_timeout,
+            log,
             is_quiet,
             alive: alive.downgrade(),
-            last_said: Mutex::default(),
         }
     }
 
@@ -69,14 +70,8 @@ impl Shared {
 
     /// Tells it on stderr; what was just said is not said again.
     pub fn say(&self, what: &str) {
-        if self.is_quiet {
-            return;
-        }
-        let mut last = self.last_said.lock().unwrap_or_else(PoisonError::into_inner);
-        if *last != what {
-            what.clone_into(&mut last);
-            // If nobody reads it, the connections go on all the same.
-            let _ = writeln!(io::stderr(), "{what}");
+        if !self.is_quiet {
+            self.log.say(what);
         }
     }
 }

@@ -28,16 +28,16 @@ pub async fn serve(listener: PlainListener, link: Link, shared: Arc<Shared>) {
 
 async fn accept_all(listener: &PlainListener, link: &Link, shared: &Arc<Shared>) {
     loop {
-        // Never closed; the permit goes on into the connection's task.
-        let Ok(place) = shared.places.acquire().await else { return };
+        // Never closed.
+        let Ok(place) = Arc::clone(&shared.places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok(plain) => {
-                place.forget();
                 let (link, shared, open) = (link.clone(), Arc::clone(shared), shared.begin());
                 tokio::spawn(async move {
                     connect(plain, &link, &shared).await;
                     drop(open);
-                    shared.places.add_permits(1);
+                    // Also if the task panics, it is free again.
+                    drop(place);
                 });
             }
             Err(error) => pause(&error, shared).await,

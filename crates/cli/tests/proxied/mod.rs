@@ -5,6 +5,7 @@
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{ChildStderr, Command};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,8 +32,7 @@ impl Proxy {
 
     /// Sends it a signal, such as `TERM`.
     pub fn signal(&self, name: &str) {
-        let command = format!("kill -{name} {}", self.process.0.id());
-        assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success());
+        signal(&self.process, name);
     }
 
     /// Waits for its end: the exit code, and what it still said.
@@ -42,6 +42,12 @@ impl Proxy {
         self.stderr.read_to_string(&mut said).unwrap();
         (code, said)
     }
+}
+
+/// Sends a process a signal, such as `TERM`.
+pub fn signal(process: &Running, name: &str) {
+    let command = format!("kill -{name} {}", process.0.id());
+    assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success());
 }
 
 /// The proxies, and what is between them.
@@ -59,6 +65,12 @@ impl Pair {
         let exit = Proxy::start(&wall, to, options);
         let entry = Proxy::start(listen, &wall, options);
         Self { directory, entry, exit }
+    }
+
+    /// Socket files at both ends.
+    pub fn unix(front: &Path, back: &Path, options: &[&str]) -> Self {
+        let plain = |path: &Path| format!("plain:unix:{}", path.display());
+        Self::start(&plain(front), &plain(back), options)
     }
 
     /// TCP at both ends.
@@ -145,7 +157,7 @@ pub fn echo_tcp() -> TcpListener {
 }
 
 /// The same at a socket file.
-pub fn echo_unix(path: &std::path::Path) {
+pub fn echo_unix(path: &Path) {
     let listener = UnixListener::bind(path).unwrap();
     thread::spawn(move || {
         for socket in listener.incoming() {

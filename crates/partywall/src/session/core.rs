@@ -17,12 +17,13 @@ use super::outbox::Outbox;
 use super::stream::{StreamCore, Terms};
 use super::waiting::wake;
 use crate::config::{BackPressure, Config};
-use crate::error::Closed;
+use crate::error::{Closed, Fault};
 use crate::handshake::Established;
 use crate::peer::Peer;
 use crate::transport::{RecvWire, STREAM_INLINE_MAX, Transport, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::stream::{REFUSED, number};
+use partywall_sys::ForkGuard;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -35,6 +36,8 @@ pub(crate) struct Core {
     /// The driver, and whether it is called for: somebody wants room, or nobody anything any more.
     driver: Apart<Mutex<Call>>,
     end: OnceLock<SessionError>,
+    /// Of the process whose driver this is: in a child of it nobody would ever be woken.
+    guard: ForkGuard,
     pub(crate) peer: Peer,
     pub(crate) transport: Transport,
     pub(super) policy: BackPressure,
@@ -85,6 +88,7 @@ impl Core {
             streams: Apart(Mutex::new(streams)),
             driver: Apart(Mutex::new(Call::default())),
             end: OnceLock::new(),
+            guard: ForkGuard::current(),
             peer,
             transport,
             policy: config.back_pressure,
@@ -106,7 +110,19 @@ impl Core {
     /// Why the session is over, if it is.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), SessionError> {
-        self.end.get().map_or(Ok(()), |end| Err(end.clone()))
+        match self.end.get() {
+            None => self.check_process(),
+            Some(end) => Err(end.clone()),
+        }
+    }
+
+    /// That this is not a forked child: every use asks this first (SPEC 7.3).
+    #[inline]
+    pub(super) fn check_process(&self) -> Result<(), SessionError> {
+        if self.guard.is_child() {
+            return Err(Fault::Forked.into());
+        }
+        Ok(())
     }
 
     /// The session is over; the first reason counts. Everybody who waits is told.
@@ -201,6 +217,7 @@ impl Core {
         &self,
         context: &Context<'_>,
     ) -> Poll<Result<Arc<StreamCore>, OpenError>> {
+        self.check_process()?;
         let mut streams = self.streams();
         if streams.is_over {
             drop(streams);
@@ -271,6 +288,7 @@ impl Core {
         &self,
         context: &Context<'_>,
     ) -> Poll<Result<Arc<StreamCore>, SessionError>> {
+        self.check_process()?;
         let mut streams = self.streams();
         if let Some(stream) = streams.waiting.pop_front() {
             drop(streams);
@@ -295,6 +313,7 @@ impl Core {
         context: &Context<'_>,
         is_done: impl Fn(&Streams) -> bool,
     ) -> Poll<Result<(), SessionError>> {
+        self.check_process()?;
         let mut streams = self.streams();
         if is_done(&streams) {
             return Poll::Ready(Ok(()));

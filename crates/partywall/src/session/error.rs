@@ -28,7 +28,7 @@ pub enum SessionError {
 #[non_exhaustive]
 pub enum OpenError {
     /// The other side asked for no more streams (`go_away`), with this code. Open it elsewhere.
-    #[error("the other side takes no more streams (code {code}): open it over another session")]
+    #[error("the other side takes no more streams (code {code:#x}): open it over another session")]
     GoingAway {
         /// What the other side gave as its reason.
         code: u32,

@@ -74,6 +74,9 @@ impl SendHalf {
 
     /// Ready when the other side receives no more, we send no more, or the session is over.
     pub(crate) fn poll_stopped(&self, context: &Context<'_>) -> Poll<StreamSendError> {
+        if let Err(error) = self.core.check_process() {
+            return Poll::Ready(error.into());
+        }
         let mut state = self.stream.lock();
         if let Err(error) = check_sending(&state) {
             return Poll::Ready(error);
@@ -148,6 +151,7 @@ impl SendHalf {
         context: &Context<'_>,
         len: usize,
     ) -> Poll<Result<(), StreamSendError>> {
+        self.core.check_process()?;
         if !self.stream.may_send() {
             check_sending(&self.stream.lock())?;
         }
@@ -226,6 +230,7 @@ impl SendHalf {
     ) -> Poll<Result<(), StreamSendError>> {
         let Self { core, stream, outgoing, .. } = self;
         if let Err(end) = core.check() {
+            core.check_process()?;
             // How the stream ended by itself says more.
             check_sending(&stream.lock())?;
             return Poll::Ready(Err(end.into()));
@@ -342,6 +347,7 @@ impl RecvHalf {
         &self,
         context: &Context<'_>,
     ) -> Poll<Result<Message, StreamRecvError>> {
+        self.core.check_process()?;
         let mut state = self.stream.lock();
         if let Some(message) = state.queue.pop_front() {
             // Told along with the next message that goes the other way, or when we wait for more.

@@ -10,7 +10,7 @@
 //! Nobody waits in here: an attempt either succeeds or says `Full`.
 
 use super::stream::{OwedRecord, StreamCore};
-use crate::error::Closed;
+use crate::error::{Closed, Fault};
 use crate::transport::{Glance, Room, SendWire, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::stream::{ANSWER, ASK, CreditBody, GoAwayBody, PingBody, ResetBody, SESSION};
@@ -91,6 +91,10 @@ impl Outbox {
         if self.is_closed || !self.owes() {
             return Ok(());
         }
+        if self.room.is_inherited() {
+            // Not even the counters are mapped in a forked child.
+            return Err(Unsent::Fault(Fault::Forked));
+        }
         let flushed = self.attempt(|outbox| {
             let written = outbox.write_owed();
             let published = outbox.wire.publish();
@@ -130,6 +134,9 @@ impl Outbox {
     pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
         self.send(stream, None, |wire| {
             let written = wire.control(kind, stream, body);
+            if matches!(written, Err(Unsent::Fault(_))) {
+                return written;
+            }
             // Also when there is no room: what the wire had to tell before must not lie in an open batch.
             let published = wire.publish();
             written.and(published)
@@ -191,7 +198,7 @@ impl Outbox {
     }
 
     /// Declares that the driver sleeps until room comes; `true` if there may be some already.
-    pub(crate) fn arm(&mut self) -> Result<bool, crate::error::Fault> {
+    pub(crate) fn arm(&mut self) -> Result<bool, Fault> {
         self.wire.drain()?;
         self.wire.arm(false)?;
         Ok(self.may_have_room())

@@ -169,7 +169,7 @@ impl fmt::Display for PoolEvent {
             }
             Self::GoneAway { place, code, next_attempt } => write!(
                 f,
-                "session {place} takes no more streams (code {code}); next attempt in {next_attempt:?}"
+                "session {place} takes no more streams (code {code:#x}); next attempt in {next_attempt:?}"
             ),
         }
     }

@@ -20,6 +20,7 @@ use postcard::ser_flavors::Size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::any::type_name;
+use std::ops::DerefMut;
 use std::time::Instant;
 
 /// Why a value has no encoding.
@@ -128,6 +129,26 @@ fn encode_into<T: Serialize + ?Sized>(value: &T, memory: &mut [u8]) -> Result<us
     encoded.map(|bytes| bytes.len()).map_err(|reason| failed::<T>(reason))
 }
 
+/// Sends a value: a short one by `send`, a long one in memory that it takes by `reserve` and, cut to what was
+/// used of it, hands to `commit`.
+fn send_encoded<S, M: DerefMut<Target = [u8]>, T: Serialize + ?Sized, E>(
+    sender: S,
+    value: &T,
+    send: impl FnOnce(S, &[u8]) -> Result<(), E>,
+    reserve: impl FnOnce(S, usize) -> Result<M, E>,
+    commit: impl FnOnce(M, usize) -> Result<(), E>,
+) -> Result<(), SendValueError<E>> {
+    let len = match encode(value)? {
+        Encoded::Short { bytes, len } => {
+            return send(sender, &bytes[..len]).map_err(SendValueError::Send);
+        }
+        Encoded::Long { len } => len,
+    };
+    let mut memory = reserve(sender, len).map_err(SendValueError::Send)?;
+    let used = encode_into(value, &mut memory)?;
+    commit(memory, used).map_err(SendValueError::Send)
+}
+
 fn failed<T: ?Sized>(reason: postcard::Error) -> EncodeError {
     EncodeError { type_name: type_name::<T>(), reason }
 }
@@ -180,16 +201,16 @@ impl Sender {
         &mut self,
         value: &T,
     ) -> Result<(), SendValueError<SendError>> {
-        let len = match encode(value)? {
-            Encoded::Short { bytes, len } => {
-                return self.send(&bytes[..len]).map_err(SendValueError::Send);
-            }
-            Encoded::Long { len } => len,
-        };
-        let mut memory = self.reserve(len).map_err(SendValueError::Send)?;
-        let used = encode_into(value, &mut memory)?;
-        memory.truncate(used);
-        memory.commit().map_err(SendValueError::Send)
+        send_encoded(
+            self,
+            value,
+            |sender, bytes| sender.send(bytes),
+            |sender, len| sender.reserve(len),
+            |mut memory, used| {
+                memory.truncate(used);
+                memory.commit()
+            },
+        )
     }
 
     /// As [`send_value`](Self::send_value), but waits for room only until `deadline`.
@@ -201,17 +222,16 @@ impl Sender {
         value: &T,
         deadline: Instant,
     ) -> Result<(), SendValueError<SendError>> {
-        let len = match encode(value)? {
-            Encoded::Short { bytes, len } => {
-                let sent = self.send_deadline(&bytes[..len], deadline);
-                return sent.map_err(SendValueError::Send);
-            }
-            Encoded::Long { len } => len,
-        };
-        let mut memory = self.reserve_deadline(len, deadline).map_err(SendValueError::Send)?;
-        let used = encode_into(value, &mut memory)?;
-        memory.truncate(used);
-        memory.commit().map_err(SendValueError::Send)
+        send_encoded(
+            self,
+            value,
+            |sender, bytes| sender.send_deadline(bytes, deadline),
+            |sender, len| sender.reserve_deadline(len, deadline),
+            |mut memory, used| {
+                memory.truncate(used);
+                memory.commit()
+            },
+        )
     }
 
     /// As [`send_value`](Self::send_value), if there is room now. Never waits.
@@ -222,16 +242,16 @@ impl Sender {
         &mut self,
         value: &T,
     ) -> Result<(), SendValueError<TrySendError>> {
-        let len = match encode(value)? {
-            Encoded::Short { bytes, len } => {
-                return self.try_send(&bytes[..len]).map_err(SendValueError::Send);
-            }
-            Encoded::Long { len } => len,
-        };
-        let mut memory = self.try_reserve(len).map_err(SendValueError::Send)?;
-        let used = encode_into(value, &mut memory)?;
-        memory.truncate(used);
-        memory.try_commit().map_err(|(_, error)| SendValueError::Send(error))
+        send_encoded(
+            self,
+            value,
+            |sender, bytes| sender.try_send(bytes),
+            |sender, len| sender.try_reserve(len),
+            |mut memory, used| {
+                memory.truncate(used);
+                memory.try_commit().map_err(|(_, error)| error)
+            },
+        )
     }
 }
 
@@ -244,16 +264,16 @@ impl SharedSender {
         &self,
         value: &T,
     ) -> Result<(), SendValueError<SendError>> {
-        let len = match encode(value)? {
-            Encoded::Short { bytes, len } => {
-                return self.send(&bytes[..len]).map_err(SendValueError::Send);
-            }
-            Encoded::Long { len } => len,
-        };
-        let mut memory = self.reserve(len).map_err(SendValueError::Send)?;
-        let used = encode_into(value, &mut memory)?;
-        memory.truncate(used);
-        memory.commit().map_err(SendValueError::Send)
+        send_encoded(
+            self,
+            value,
+            |sender, bytes| sender.send(bytes),
+            |sender, len| sender.reserve(len),
+            |mut memory, used| {
+                memory.truncate(used);
+                memory.commit()
+            },
+        )
     }
 
     /// See [`Sender::try_send_value`].
@@ -264,16 +284,16 @@ impl SharedSender {
         &self,
         value: &T,
     ) -> Result<(), SendValueError<TrySendError>> {
-        let len = match encode(value)? {
-            Encoded::Short { bytes, len } => {
-                return self.try_send(&bytes[..len]).map_err(SendValueError::Send);
-            }
-            Encoded::Long { len } => len,
-        };
-        let mut memory = self.try_reserve(len).map_err(SendValueError::Send)?;
-        let used = encode_into(value, &mut memory)?;
-        memory.truncate(used);
-        memory.try_commit().map_err(|(_, error)| SendValueError::Send(error))
+        send_encoded(
+            self,
+            value,
+            |sender, bytes| sender.try_send(bytes),
+            |sender, len| sender.try_reserve(len),
+            |mut memory, used| {
+                memory.truncate(used);
+                memory.try_commit().map_err(|(_, error)| error)
+            },
+        )
     }
 }
 

@@ -102,7 +102,8 @@ pub struct Foe {
     next_segment: u32,
 }
 
-struct Pages(PeerMap);
+/// The neighbour's half, mapped.
+pub struct Pages(pub PeerMap);
 
 impl Readable for Pages {
     fn cells(&self) -> &[UnsafeCell<u8>] {

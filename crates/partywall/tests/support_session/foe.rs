@@ -1,21 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other side of a session, by hand: it completes the handshake over a Unix socket like anybody and
-//! then writes what records it likes.
+//! The other side of a session, by hand: it completes the handshake like anybody and then writes what records
+//! it likes, over a socket or a wall, as the one that connected or the one that accepted.
+//!
+//! Tests count its streams as a connector does: it opens odd numbers, our side even ones. A foe that accepted
+//! shifts them:
+//!
+//! ```text
+//!   in the test     0   1 (its)  2 (ours)  3  4 …        on the wire of an acceptor     0   2  1  4  3 …
+//! ```
+#![allow(dead_code, reason = "each test file uses a part")]
 
-use crate::support::foe::{Wire, hello};
-use partywall_layout::hello::{FEATURE_SOCKET, Offer, Ready, SERVICE_SESSION, TRANSPORT_SOCKET};
+use crate::support::foe::{BOTH, Pages, Wire, hello};
+use partywall_layout::hello::{
+    FEATURE_SOCKET, Hello, OFFER_BELLS, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,
+    SERVICE_SESSION, TRANSPORT_SOCKET, TRANSPORT_WALL,
+};
 use partywall_layout::record::{Kind, WireHeader};
 use partywall_layout::ring::footprint;
-use partywall_layout::{Position, RecordHeader};
+use partywall_layout::segment::{CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES};
+use partywall_layout::{Geometry, HalfHeader, Position, RecordHeader};
+use partywall_ring::{AppendError, Consumer, OwnMem, PeerMem, Producer, Writable};
+use partywall_sys::poll::{self, PollFd, PollFlags};
+use partywall_sys::{Bell, Listener, OwnMap, PeerMap};
 use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A neighbour after its handshake; it opens the odd numbers.
+/// What the foe is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Role {
+    pub is_acceptor: bool,
+    pub is_wall: bool,
+}
+
+impl Role {
+    pub const ALL: [Self; 4] = [
+        Self { is_acceptor: false, is_wall: false },
+        Self { is_acceptor: false, is_wall: true },
+        Self { is_acceptor: true, is_wall: false },
+        Self { is_acceptor: true, is_wall: true },
+    ];
+}
+
+/// A neighbour after its handshake.
 pub struct SessionFoe {
-    pub wire: Wire,
+    role: Role,
+    wire: Wire,
+    /// Where its next record goes, on a socket.
     position: Position,
+    wall: Option<Wall>,
 }
 
 /// A record that our side sent.
@@ -28,23 +65,51 @@ pub struct Heard {
 
 impl SessionFoe {
     /// Connects to a listener that somebody else drives.
-    pub fn meet(path: &Path) -> Self {
-        let wire = Wire::connect(path);
-        let mut own = hello(FEATURE_SOCKET);
+    pub fn connect(path: &Path, is_wall: bool) -> Self {
+        let role = Role { is_acceptor: false, is_wall };
+        Self::come_to_terms(Wire::connect(path), role)
+    }
+
+    /// Accepts whoever connects.
+    pub fn accept(listener: &Listener, is_wall: bool) -> Self {
+        let deadline = Some(Instant::now() + PATIENCE);
+        let mut ready = [PollFd::new(listener, PollFlags::IN)];
+        assert_ne!(poll::wait(&mut ready, deadline).unwrap(), 0, "nobody comes");
+        let socket = listener.accept().unwrap().unwrap();
+        Self::come_to_terms(Wire { socket }, Role { is_acceptor: true, is_wall })
+    }
+
+    fn come_to_terms(wire: Wire, role: Role) -> Self {
+        let mut own = hello(if role.is_wall { BOTH } else { FEATURE_SOCKET });
         own.service = U32::new(SERVICE_SESSION);
         own.stream_window = U64::new(1 << 20);
         own.streams_max = U32::new(100);
-        assert!(wire.send_hello(&own));
-        assert!(!wire.receive().0.is_empty(), "HELLO");
-        assert!(!wire.receive().0.is_empty(), "OFFER");
-        assert!(wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]));
-        assert!(wire.send(Ready::new(TRANSPORT_SOCKET, 1).as_bytes(), &[]));
+        if !role.is_acceptor {
+            assert!(wire.send_hello(&own));
+        }
+        let theirs = Hello::read_from_bytes(&wire.receive().0).unwrap();
+        if role.is_acceptor {
+            assert!(wire.send_hello(&own));
+        }
+        let wall = if role.is_wall {
+            let session_id = if role.is_acceptor { own.nonce } else { theirs.nonce };
+            Some(Wall::agree(&wire, role, session_id))
+        } else {
+            assert!(wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]));
+            assert!(!wire.receive().0.is_empty(), "OFFER");
+            assert!(wire.send(Ready::new(TRANSPORT_SOCKET, 1).as_bytes(), &[]));
+            None
+        };
         assert!(!wire.receive().0.is_empty(), "READY");
-        Self { wire, position: Position(0) }
+        Self { role, wire, position: Position(0), wall }
     }
 
     /// Sends a record; whether the other side still takes any.
     pub fn say(&mut self, kind: Kind, stream: u32, body: &[u8]) -> bool {
+        let stream = self.shifted(stream);
+        if let Some(wall) = &mut self.wall {
+            return wall.say(&self.wire, kind, stream, body);
+        }
         let len = u32::try_from(body.len()).unwrap();
         let header = RecordHeader { position: self.position, kind, len, stream };
         self.position = self.position.plus(footprint(len.into()));
@@ -77,7 +142,16 @@ impl SessionFoe {
     }
 
     /// The next record of our side; `None` when it hung up.
-    pub fn hear(&self) -> Option<Heard> {
+    pub fn hear(&mut self) -> Option<Heard> {
+        let mut heard = match &mut self.wall {
+            Some(wall) => wall.hear(&self.wire)?,
+            None => self.hear_from_socket()?,
+        };
+        heard.stream = self.shifted(heard.stream);
+        Some(heard)
+    }
+
+    fn hear_from_socket(&self) -> Option<Heard> {
         let mut header = [0; size_of::<WireHeader>()];
         self.read(&mut header)?;
         let header = WireHeader::read_from_bytes(&header).unwrap();
@@ -88,7 +162,7 @@ impl SessionFoe {
     }
 
     /// Reads until a record of this kind comes; `None` when our side hung up.
-    pub fn hear_until(&self, kind: Kind, stream: u32) -> Option<Heard> {
+    pub fn hear_until(&mut self, kind: Kind, stream: u32) -> Option<Heard> {
         loop {
             let heard = self.hear()?;
             if heard.kind == kind as u64 && heard.stream == stream {
@@ -98,7 +172,7 @@ impl SessionFoe {
     }
 
     /// Reads until this question is answered; whether it was.
-    pub fn hear_answer(&self, token: u64) -> bool {
+    pub fn hear_answer(&mut self, token: u64) -> bool {
         let answer = [1u64.to_le_bytes(), token.to_le_bytes()].concat();
         while let Some(heard) = self.hear_until(Kind::Ping, 0) {
             if heard.body == answer {
@@ -106,6 +180,18 @@ impl SessionFoe {
             }
         }
         false
+    }
+
+    /// The same stream as the other role counts it, there and back.
+    fn shifted(&self, stream: u32) -> u32 {
+        match stream {
+            0 => 0,
+            _ if !self.role.is_acceptor => stream,
+            // Index and side stay, as far as there is such a number.
+            u32::MAX => u32::MAX - 1,
+            odd if odd % 2 == 1 => odd + 1,
+            even => even - 1,
+        }
     }
 
     fn read(&self, into: &mut [u8]) -> Option<()> {
@@ -119,3 +205,119 @@ impl SessionFoe {
         Some(())
     }
 }
+
+/// Both halves, as the foe has them. It keeps to the form of a ring, and to nothing else.
+struct Wall {
+    producer: Producer,
+    consumer: Consumer,
+    /// Our side's: for records, for room.
+    bells: [Bell; 2],
+    /// Rung for nobody: the foe looks by itself.
+    _own_bells: [Bell; 2],
+}
+
+struct OwnPages(OwnMap);
+
+impl Writable for OwnPages {
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.0.as_mut_slice()
+    }
+}
+
+impl Wall {
+    /// OFFERs both ways, and its own READY.
+    fn agree(wire: &Wire, role: Role, session_id: [u8; 16]) -> Self {
+        let geometry = Geometry::new(RING_BYTES, 1024, 16 << 10).unwrap();
+        let own_role = if role.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
+        let (descriptor, consumed, ring) = own_half(&geometry, session_id, own_role);
+        let own_bells = [Bell::new().unwrap(), Bell::new().unwrap()];
+        let offer = Offer::new(TRANSPORT_WALL, 0, OFFER_BELLS, geometry.half_bytes);
+        let beside = [descriptor.as_fd(), own_bells[0].as_fd(), own_bells[1].as_fd()];
+        assert!(wire.send(offer.as_bytes(), &beside));
+        let (offer, descriptors) = wire.receive();
+        let offer = Offer::read_from_bytes(&offer).unwrap();
+        let [half, records, room] = <[OwnedFd; 3]>::try_from(descriptors).unwrap();
+        let map = PeerMap::map(half.as_fd(), offer.half_size.get(), u64::MAX).unwrap();
+        let theirs = PeerMem::new(Arc::new(Pages(map)));
+        let mut header = [0; size_of::<HalfHeader>()];
+        theirs.copy(0, &mut header);
+        let header = HalfHeader::read_from_bytes(&header).unwrap();
+        let (offset, size) = (header.ring_offset.get(), header.ring_size.get());
+        let size = partywall_layout::ring::RingSize::new(size).unwrap();
+        let their_ring = theirs.part(offset, size.bytes()).unwrap();
+        let control = theirs.part(CONTROL_OFFSET, PAGE_BYTES).unwrap();
+        assert!(wire.send(Ready::new(TRANSPORT_WALL, 0).as_bytes(), &[]));
+        Self {
+            producer: Producer::new(ring, geometry.ring, control),
+            consumer: Consumer::new(their_ring, size, consumed),
+            bells: [records, room].map(|bell| Bell::from_peer(bell).unwrap()),
+            _own_bells: own_bells,
+        }
+    }
+
+    fn say(&mut self, wire: &Wire, kind: Kind, stream: u32, body: &[u8]) -> bool {
+        loop {
+            match self.producer.append(kind, stream, body) {
+                Ok(()) => break,
+                Err(AppendError::Full) if has_hung_up(wire) => return false,
+                Err(AppendError::Full) => {}
+                Err(AppendError::Violation(violation)) => panic!("ours breaks a rule: {violation}"),
+            }
+        }
+        self.producer.publish();
+        // Whether our side sleeps or not.
+        self.bells[0].ring().unwrap();
+        true
+    }
+
+    fn hear(&mut self, wire: &Wire) -> Option<Heard> {
+        let mut is_over = false;
+        loop {
+            if let Some(header) = self.consumer.peek().unwrap() {
+                let mut body = vec![0; header.len as usize];
+                self.consumer.copy(&header, 0, &mut body);
+                self.consumer.advance(&header);
+                self.consumer.report();
+                self.bells[1].ring().unwrap();
+                return Some(Heard { kind: header.kind as u64, stream: header.stream, body });
+            }
+            if is_over {
+                return None;
+            }
+            // What was written before the end is read all the same.
+            is_over = has_hung_up(wire);
+        }
+    }
+}
+
+/// Waits a moment; whether our side has ended the connection meanwhile, or before.
+fn has_hung_up(wire: &Wire) -> bool {
+    let deadline = Some(Instant::now() + LOOK_PERIOD);
+    let mut ready = [PollFd::new(&wire.socket, PollFlags::IN)];
+    poll::wait(&mut ready, deadline).unwrap() > 0
+        && !matches!(wire.socket.read(&mut [0; 64], true), Ok(1..))
+}
+
+/// A half with its header: its descriptor, the word that tells how far we have read, and the ring.
+fn own_half(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd, OwnMem, OwnMem) {
+    let map = OwnMap::create("foe-half", geometry.half_bytes as usize).unwrap();
+    let descriptor = map.fd().try_clone_to_owned().unwrap();
+    let mut memory = OwnMem::new(Box::new(OwnPages(map)));
+    let header = geometry.header(session_id, std::process::id(), role);
+    memory.write(0, header.as_bytes());
+    let (_header, rest) = memory.split_at(CONTROL_OFFSET as usize);
+    let (consumed, rest) = rest.split_at(LINE_BYTES as usize);
+    let behind = CONTROL_OFFSET + LINE_BYTES;
+    let (_control, rest) = rest.split_at((geometry.ring_offset - behind) as usize);
+    let (ring, _slab) = rest.split_at(geometry.ring.bytes() as usize);
+    (descriptor, consumed, ring)
+}
+
+/// Whoever does not come within this time does not come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long to wait between two looks at what rings no bell.
+const LOOK_PERIOD: Duration = Duration::from_micros(20);
+
+/// A quarter of it is the longest record.
+const RING_BYTES: u64 = 1 << 20;
