@@ -90,7 +90,7 @@ impl Drive {
         if sleeping == Sleep::No {
             return Ok(());
         }
-        let deadline = period.map(after);
+        let deadline = [period.map(after), self.driver.leaves_by()].into_iter().flatten().min();
         let readable = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
         let mut descriptors = [
             readable(self.call.bell.as_fd()),

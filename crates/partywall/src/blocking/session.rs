@@ -115,7 +115,8 @@ impl Session {
         self.wait(deadline, |context| self.handle.poll_drained(context))?
     }
 
-    /// Ends the session at once, with all its streams. Messages that were sent are delivered.
+    /// Ends the session at once, with all its streams. Messages that were sent are delivered, if the other
+    /// side takes them within [`Config::linger`](crate::Config::linger).
     pub fn close(&self) {
         self.handle.close();
     }
@@ -126,6 +127,29 @@ impl Session {
     /// [`SessionError::TimedOut`] if it is not by then.
     pub fn closed(&self, deadline: Option<Instant>) -> Result<SessionError, SessionError> {
         self.wait(deadline, |context| self.handle.poll_closed(context))
+    }
+
+    /// Waits until the session is over and its thread has done all it had to: what was sent and owed is
+    /// written, or was given up after [`Config::linger`](crate::Config::linger). Then the process may
+    /// exit without losing any of it. It does not end the session by itself.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::blocking::Listener::bind(&address)?;
+    /// # let server = std::thread::spawn(move || listener.accept().unwrap());
+    /// # let session = partywall::blocking::connect(&address)?;
+    /// session.open(b"last words")?.send(b"good-bye")?;
+    /// session.close();
+    /// session.finished(None)?;
+    /// # drop(server.join());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if it has not by then.
+    pub fn finished(&self, deadline: Option<Instant>) -> Result<(), SessionError> {
+        self.wait(deadline, |context| self.handle.poll_finished(context))
     }
 
     /// Whether the session is over, and why.

@@ -131,6 +131,15 @@ impl Core {
         self.call_driver();
     }
 
+    /// The driver has ended: what was sent and owed was written, or never will be.
+    pub(super) fn finished(&self) {
+        let mut streams = self.streams();
+        streams.has_finished = true;
+        let wakers = streams.others.take();
+        drop(streams);
+        wake(wakers);
+    }
+
     /// What an attempt to send came to, where it failed for good: the session is over.
     pub(super) fn failed(&self, unsent: Unsent) -> SessionError {
         match unsent {

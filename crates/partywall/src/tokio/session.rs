@@ -78,7 +78,8 @@ impl Session {
         poll_fn(|context| self.handle.poll_drained(context)).await
     }
 
-    /// Ends the session at once, with all its streams. Messages that were sent are delivered.
+    /// Ends the session at once, with all its streams. Messages that were sent are delivered, if the other
+    /// side takes them within [`Config::linger`](crate::Config::linger).
     pub fn close(&self) {
         self.handle.close();
     }
@@ -86,6 +87,28 @@ impl Session {
     /// Waits until the session is over; why.
     pub async fn closed(&self) -> SessionError {
         poll_fn(|context| self.handle.poll_closed(context)).await
+    }
+
+    /// Waits until the session is over and its task has ended: what was sent and owed is written, or
+    /// was given up after [`Config::linger`](crate::Config::linger). Then the runtime, and the process,
+    /// may end without losing any of it. It does not end the session by itself.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::tokio::Listener::bind(&address)?;
+    /// # let (session, _other) =
+    /// #     tokio::join!(partywall::tokio::connect(&address), listener.accept());
+    /// # let session = session?;
+    /// session.open(b"last words").await?.send(b"good-bye").await?;
+    /// session.close();
+    /// session.finished().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn finished(&self) {
+        poll_fn(|context| self.handle.poll_finished(context)).await;
     }
 
     /// Whether the session is over, and why.
