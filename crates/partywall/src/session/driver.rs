@@ -286,13 +286,14 @@ mod tests {
     use super::*;
     use crate::config::TransportPolicy;
     use crate::connect::establish;
+    use crate::error::Closed;
     use crate::listen::Listener;
     use crate::session::outbox::Outbox;
     use partywall_layout::Kind;
     use partywall_layout::hello::SERVICE_SESSION;
-    use partywall_layout::stream::{GoAwayBody, SESSION};
+    use partywall_layout::stream::{GoAwayBody, ResetBody, SESSION};
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-    use std::task::{Context, Wake};
+    use std::task::{Context, Poll, Wake};
     use zerocopy::IntoBytes;
     use zerocopy::little_endian::U32;
 
@@ -347,6 +348,30 @@ mod tests {
             core.end(SessionError::ClosedHere);
             driver.register(Waker::noop());
             assert_eq!(driver.turn(), Turn::Over, "{policy:?}");
+        }
+    }
+
+    /// A record of a stream that the driver has not met comes between the end and its next look.
+    #[test]
+    fn closing_right_after_opening_is_no_violation() {
+        for policy in [TransportPolicy::Wall, TransportPolicy::Socket] {
+            let [(core, mut driver), (their_core, mut theirs)] = pair(policy);
+            let context = Context::from_waker(Waker::noop());
+            let Poll::Ready(Ok(stream)) = core.poll_number(&context) else { panic!("no number") };
+            assert!(core.poll_open(&context, &stream, b"", &mut None).is_ready());
+            assert_eq!(theirs.turn(), Turn::Busy);
+            let body = ResetBody { code: U32::new(7), directions: U32::new(1) };
+            let mut outbox = their_core.outbox();
+            outbox.control(Kind::Reset, stream.number, body.as_bytes()).unwrap();
+            drop(outbox);
+            core.end(SessionError::ClosedHere);
+            driver.register(Waker::noop());
+            while driver.turn() != Turn::Over {}
+            drop(driver);
+            while theirs.turn() != Turn::Over {}
+            let end = their_core.check();
+            let is_in_order = matches!(end, Err(SessionError::Closed(Closed::Finished)));
+            assert!(is_in_order, "{policy:?}: {end:?}");
         }
     }
 
