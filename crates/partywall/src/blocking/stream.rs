@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A stream: messages both ways, each direction with an end of its own.
 
+use super::drive::Running;
 use super::io::StreamIo;
 use super::park::{look, wait_for};
 use crate::message::Message;
@@ -11,13 +12,15 @@ use crate::session::{
 use crate::wait::{Spinner, Wait};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// Both directions of a stream.
 ///
 /// Dropping it closes the sending direction in good order (while unwinding: resets it) and tells the
-/// other side that nothing more is received.
+/// other side that nothing more is received. With the last handle of its session it also waits, as
+/// [`Session`](super::Session) says.
 #[derive(Debug)]
 pub struct Stream {
     send: SendStream,
@@ -25,11 +28,17 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new((send, recv): (SendHalf, RecvHalf), wait: Wait, budget: Duration) -> Self {
+    pub(super) fn new(
+        (send, recv): (SendHalf, RecvHalf),
+        running: &Arc<Running>,
+        wait: Wait,
+        budget: Duration,
+    ) -> Self {
         let spinner = || Spinner::new(budget);
+        let running = || Arc::clone(running);
         Self {
-            send: SendStream { half: send, wait, spinner: spinner() },
-            recv: RecvStream { half: recv, wait, spinner: spinner() },
+            send: SendStream { half: send, wait, spinner: spinner(), _running: running() },
+            recv: RecvStream { half: recv, wait, spinner: spinner(), _running: running() },
         }
     }
 
@@ -139,6 +148,8 @@ pub struct SendStream {
     half: SendHalf,
     wait: Wait,
     spinner: Spinner,
+    // Behind the half: dropped after it.
+    _running: Arc<Running>,
 }
 
 impl SendStream {
@@ -223,7 +234,7 @@ impl SendStream {
     /// # Errors
     /// [`SessionError::TimedOut`] if it still does by then.
     pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, SessionError> {
-        let Self { half, wait, spinner } = self;
+        let Self { half, wait, spinner, .. } = self;
         let stopped = wait_for(*wait, spinner, deadline, |context| half.poll_stopped(context));
         stopped.ok_or(SessionError::TimedOut)
     }
@@ -258,7 +269,7 @@ impl<'a> Guard<'a> {
             &Context<'_>,
         ) -> Poll<Result<(), StreamSendError>>,
     ) -> Result<(), StreamSendError> {
-        let SendStream { half, wait, spinner } = &mut *self.stream;
+        let SendStream { half, wait, spinner, .. } = &mut *self.stream;
         let state = &mut self.state;
         let done = wait_for(*wait, spinner, deadline, |context| poll(half, state, context));
         done.unwrap_or(Err(SessionError::TimedOut.into()))
@@ -277,6 +288,8 @@ pub struct RecvStream {
     half: RecvHalf,
     wait: Wait,
     spinner: Spinner,
+    // Behind the half: dropped after it.
+    _running: Arc<Running>,
 }
 
 impl RecvStream {
@@ -315,7 +328,7 @@ impl RecvStream {
     }
 
     fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Message, StreamRecvError> {
-        let Self { half, wait, spinner } = self;
+        let Self { half, wait, spinner, .. } = self;
         let received = wait_for(*wait, spinner, deadline, |context| half.poll_recv(context));
         received.unwrap_or(Err(SessionError::TimedOut.into()))
     }

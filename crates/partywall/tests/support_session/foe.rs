@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The other side of a session, by hand: it completes the handshake over a Unix socket like anybody and
 //! then writes what records it likes.
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use crate::support::foe::{Wire, hello};
 use partywall_layout::hello::{FEATURE_SOCKET, Offer, Ready, SERVICE_SESSION, TRANSPORT_SOCKET};
