@@ -44,12 +44,18 @@
 //! [`finished`](Session::finished) first. `Runtime::shutdown_background`, or a process that exits without
 //! shutting its runtime down, takes along whatever was not written.
 //!
+//! # Sharing a thread
+//!
+//! What is awaited here takes part in tokio's budget: a task whose messages are always there lets others run
+//! after a hundred or so. The `try_` forms do not.
+//!
 //! # Cancelling
 //!
 //! Every future here may be dropped at any time. A `send` that was dropped either sent the whole message or
 //! nothing of it; a `recv` that was dropped took nothing.
 
 mod backoff;
+mod budget;
 mod caller;
 pub mod calls;
 mod drive;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A session: opens and accepts streams.
 
+use super::budget::within_budget;
 use super::stream::Stream;
 use crate::peer::Peer;
 use crate::session::{Handle, OpenError, Opening, SessionError};
 use crate::stats::SenderStats;
 use crate::transport::Transport;
 use std::future::poll_fn;
+use std::task::Context;
 use std::time::{Duration, Instant};
 
 /// Many streams over one connection.
@@ -32,8 +34,10 @@ impl Session {
     /// See [`OpenError`].
     pub async fn open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
         let mut opening = Opening::default();
-        let opened =
-            poll_fn(|context| self.handle.poll_open(context, metadata, &mut opening)).await?;
+        let opened = poll_fn(|context| {
+            within_budget(context, |context| self.handle.poll_open(context, metadata, &mut opening))
+        })
+        .await?;
         Ok(Stream::new(opened))
     }
 
@@ -42,7 +46,10 @@ impl Session {
     /// # Errors
     /// See [`SessionError`].
     pub async fn accept(&self) -> Result<Stream, SessionError> {
-        Ok(Stream::new(poll_fn(|context| self.handle.poll_accept(context)).await?))
+        let accept = |context: &mut Context<'_>| {
+            within_budget(context, |context| self.handle.poll_accept(context))
+        };
+        Ok(Stream::new(poll_fn(accept).await?))
     }
 
     /// How long the other side takes to answer: its session's task, not its application.
