@@ -9,6 +9,7 @@ use crate::peer::Peer;
 use crate::session::{
     Outgoing, RecvHalf, SendHalf, SessionError, StreamRecvError, StreamSendError,
 };
+use crate::transport::Transport;
 use crate::wait::{Spinner, Wait};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -21,6 +22,27 @@ use std::time::{Duration, Instant};
 /// Dropping it closes the sending direction in good order (while unwinding: resets it) and tells the
 /// other side that nothing more is received. With the last handle of its session it also waits, as
 /// [`Session`](super::Session) says.
+///
+/// ```
+/// # let directory = tempfile::tempdir()?;
+/// # let address = format!("unix:{}/app.sock", directory.path().display());
+/// # let mut listener = partywall::blocking::Listener::bind(&address)?;
+/// # let server = std::thread::spawn(move || listener.accept().unwrap());
+/// # let session = partywall::blocking::connect(&address)?;
+/// # let other = server.join().unwrap();
+/// use std::time::{Duration, Instant};
+///
+/// let mut stream = session.open(b"")?;
+/// let soon = Instant::now() + Duration::from_secs(1);
+/// let mut reserved = stream.reserve_deadline(5, soon)?;
+/// reserved.copy_from_slice(b"hello");
+/// reserved.commit_deadline(soon)?;
+/// stream.send_deadline(b"world", soon)?;
+/// # let mut there = other.accept()?;
+/// assert_eq!(there.recv_deadline(soon)?, b"hello");
+/// assert_eq!(there.recv_deadline(soon)?, b"world");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Stream {
     send: SendStream,
@@ -38,7 +60,13 @@ impl Stream {
         let running = || Arc::clone(running);
         Self {
             send: SendStream { half: send, wait, spinner: spinner(), _running: running() },
-            recv: RecvStream { half: recv, wait, spinner: spinner(), _running: running() },
+            recv: RecvStream {
+                half: recv,
+                wait,
+                spinner: spinner(),
+                received: 0,
+                _running: running(),
+            },
         }
     }
 
@@ -72,6 +100,12 @@ impl Stream {
         &self.recv.half.core.peer
     }
 
+    /// Which transport is used, and why.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.recv.half.core.transport
+    }
+
     /// The sending direction.
     pub const fn sender(&mut self) -> &mut SendStream {
         &mut self.send
@@ -90,6 +124,18 @@ impl Stream {
         self.send.send(payload)
     }
 
+    /// See [`SendStream::send_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_deadline(
+        &mut self,
+        payload: &[u8],
+        deadline: Instant,
+    ) -> Result<(), StreamSendError> {
+        self.send.send_deadline(payload, deadline)
+    }
+
     /// See [`SendStream::try_send`].
     ///
     /// # Errors
@@ -104,6 +150,18 @@ impl Stream {
     /// As there.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.send.reserve(len)
+    }
+
+    /// See [`SendStream::reserve_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reserve_deadline(
+        &mut self,
+        len: usize,
+        deadline: Instant,
+    ) -> Result<Reservation<'_>, StreamSendError> {
+        self.send.reserve_deadline(len, deadline)
     }
 
     /// See [`RecvStream::recv`].
@@ -288,6 +346,8 @@ pub struct RecvStream {
     half: RecvHalf,
     wait: Wait,
     spinner: Spinner,
+    /// How many messages were received.
+    received: u64,
     // Behind the half: dropped after it.
     _running: Arc<Running>,
 }
@@ -319,7 +379,8 @@ impl RecvStream {
     /// # Errors
     /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
     pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
-        look(|context| self.half.poll_recv(context)).unwrap_or(Err(StreamRecvError::Empty))
+        let received = look(|context| self.half.poll_recv(context));
+        self.count(received.unwrap_or(Err(StreamRecvError::Empty)))
     }
 
     /// Receives no more: the sender gets `code`, and what is unread is dropped.
@@ -327,10 +388,28 @@ impl RecvStream {
         self.half.stop(code);
     }
 
+    /// How many messages were received of this stream.
+    #[must_use]
+    pub const fn received(&self) -> u64 {
+        self.received
+    }
+
+    pub(super) const fn half(&self) -> &RecvHalf {
+        &self.half
+    }
+
     fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Message, StreamRecvError> {
         let Self { half, wait, spinner, .. } = self;
         let received = wait_for(*wait, spinner, deadline, |context| half.poll_recv(context));
-        received.unwrap_or(Err(SessionError::TimedOut.into()))
+        self.count(received.unwrap_or(Err(SessionError::TimedOut.into())))
+    }
+
+    fn count(
+        &mut self,
+        received: Result<Message, StreamRecvError>,
+    ) -> Result<Message, StreamRecvError> {
+        self.received += u64::from(received.is_ok());
+        received
     }
 }
 

@@ -8,7 +8,7 @@ use crate::session::{Handle, OpenError, Opening, SessionError};
 use crate::stats::SenderStats;
 use crate::transport::Transport;
 use std::future::poll_fn;
-use std::task::Context;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// Many streams over one connection.
@@ -41,6 +41,37 @@ impl Session {
         Ok(Stream::new(opened))
     }
 
+    /// As [`open`](Self::open) if it needs no waiting.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::tokio::Listener::bind(&address)?;
+    /// # let (session, _other) =
+    /// #     tokio::join!(partywall::tokio::connect(&address), listener.accept());
+    /// # let session = session?;
+    /// use partywall::{OpenError, SessionError};
+    ///
+    /// match session.try_open(b"now or never") {
+    ///     Ok(_stream) => println!("opened"),
+    ///     Err(OpenError::Session(SessionError::TimedOut)) => println!("not now"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if it does, and as `open`.
+    pub fn try_open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
+        let context = Context::from_waker(Waker::noop());
+        match self.handle.poll_open(&context, metadata, &mut Opening::default()) {
+            Poll::Ready(opened) => Ok(Stream::new(opened?)),
+            Poll::Pending => Err(SessionError::TimedOut.into()),
+        }
+    }
+
     /// The next stream that the other side opens.
     ///
     /// # Errors
@@ -50,6 +81,17 @@ impl Session {
             within_budget(context, |context| self.handle.poll_accept(context))
         };
         Ok(Stream::new(poll_fn(accept).await?))
+    }
+
+    /// The next stream that the other side has opened, if there is one now. Never waits.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if there is none, and as [`accept`](Self::accept).
+    pub fn try_accept(&self) -> Result<Stream, SessionError> {
+        match self.handle.poll_accept(&Context::from_waker(Waker::noop())) {
+            Poll::Ready(accepted) => Ok(Stream::new(accepted?)),
+            Poll::Pending => Err(SessionError::TimedOut),
+        }
     }
 
     /// How long the other side takes to answer: its session's task, not its application.

@@ -68,6 +68,16 @@ impl Stream {
         self.recv.half.core.transport
     }
 
+    /// The sending direction.
+    pub const fn sender(&mut self) -> &mut SendStream {
+        &mut self.send
+    }
+
+    /// The receiving direction.
+    pub const fn receiver(&mut self) -> &mut RecvStream {
+        &mut self.recv
+    }
+
     /// See [`SendStream::send`].
     ///
     /// # Errors
