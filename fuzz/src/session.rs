@@ -60,6 +60,8 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
             partywall_sys::Listener::listen_unix_abstract(name, 1).expect("nobody else has it")
         };
     }
+    // Before anybody connects: the first time, this is what makes it listen.
+    LISTENER.with(|_| ());
     std::thread::scope(|scope| {
         let session = scope.spawn(|| connect_with(address(NAME), config));
         let until = Instant::now() + TIME_MAX;

@@ -70,6 +70,12 @@ pub const REGISTRY: &[Fault] = &[
         package: "partywall",
         caught_by: &[CaughtBy::Unit("one_who_waits_for_room")],
     },
+    // A session that is over waits for room for ever: one who never reads keeps its driver.
+    Fault {
+        name: "no_bound_on_leaving",
+        package: "partywall",
+        caught_by: &[CaughtBy::Unit("one_who_never_reads")],
+    },
 ];
 
 const fn in_ring(name: &'static str, caught_by: &'static [CaughtBy]) -> Fault {

@@ -87,6 +87,7 @@ pub struct Config {
     pub(crate) idle_memory_after: Duration,
     pub(crate) stream_window: u64,
     pub(crate) streams_max: u32,
+    pub(crate) linger: Duration,
     pub(crate) socket_mode: u32,
     pub(crate) allow_remote: bool,
     pub(crate) on_refused: Option<OnRefused>,
@@ -114,6 +115,7 @@ impl Default for Config {
             idle_memory_after: Duration::from_secs(5),
             stream_window: 256 << 10,
             streams_max: 1024,
+            linger: Duration::from_secs(5),
             socket_mode: 0o600,
             allow_remote: false,
             on_refused: None,
@@ -280,6 +282,18 @@ impl Config {
     #[must_use]
     pub const fn streams_max(mut self, count: u32) -> Self {
         self.streams_max = count;
+        self
+    }
+
+    /// Sessions: how long one that has ended here waits, in all, for the other side to take what it still
+    /// has to write; what has not gone by then is given up. It matters only where the other process
+    /// does not run: the session of one that does reads, whatever its applications do. Default: 5 s.
+    ///
+    /// Over shared memory no message waits, only ends of streams do. On a socket it is also what the
+    /// kernel did not take yet of messages that were sent; there, closing may take up to 2 s more.
+    #[must_use]
+    pub const fn linger(mut self, time: Duration) -> Self {
+        self.linger = time;
         self
     }
 

@@ -19,9 +19,26 @@ pub struct SenderStats {
     pub sleeps: u64,
     /// Bytes of shared memory for large messages that exist now.
     pub memory_bytes: u64,
-    /// Bytes of it that are reserved, or that the receiver looks at.
+    /// Bytes of it that are reserved, or that the receiver looks at; on a socket, bytes of sent messages that
+    /// the kernel did not take yet. As of when the sender last looked, see [`blocks_out`](Self::blocks_out).
     pub memory_used_bytes: u64,
-    /// Large messages that the receiver has not dropped yet.
+    /// Large messages that the receiver had not dropped when the sender last looked: it looks when it needs
+    /// memory, and in [`trim`](crate::Sender::trim). So this is the most there can be.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::Listener::bind(&address)?;
+    /// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
+    /// # let mut there = listener.accept()?;
+    /// # let mut channel = client.join().unwrap();
+    /// channel.send(&[0; 100_000])?;
+    /// drop(there.recv()?);
+    /// assert_eq!(channel.sender().stats().blocks_out, 1); // nobody has looked since
+    /// channel.sender().trim()?;
+    /// assert_eq!(channel.sender().stats().blocks_out, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub blocks_out: u64,
 }
 

@@ -48,6 +48,36 @@ fn a_child_gets_a_clear_error_and_harms_nobody() {
     }
 }
 
+/// Short ones lie in the value, long ones on the heap or in the memory of the other side.
+#[cfg(feature = "zerocopy")]
+#[test]
+fn a_child_looks_at_plain_structs_that_its_parent_received() {
+    for kind in Kind::ALL {
+        let (mut client, mut server) = kind.pair(|config| config);
+        let lens = [1_usize, 10, 100, 9000];
+        for len in lens {
+            client.send_plain(&vec![len as u64; len][..]).unwrap();
+        }
+        let mut held: Vec<_> = lens.map(|_| server.recv_plain::<[u64]>().unwrap()).into();
+        let is_right = |held: &[partywall::Plain<[u64]>]| {
+            lens.iter().zip(held).all(|(len, plain)| **plain == vec![*len as u64; *len][..])
+        };
+        assert!(
+            in_a_fork(|| {
+                let before = is_right(&held);
+                // Moved, and with its parent's side of the channel gone.
+                let moved: Vec<_> = held.drain(..).rev().collect();
+                drop(client);
+                drop(server);
+                let inherited: Vec<_> = moved.into_iter().rev().collect();
+                before && is_right(&inherited)
+            }),
+            "{}",
+            kind.name()
+        );
+    }
+}
+
 /// The uses that do not fail as they must, by number.
 fn misuses(channel: &mut Channel) -> Vec<usize> {
     let at_once = Instant::now();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The blocking front: the same streams, with threads and deadlines.
 
-use partywall::blocking::{Listener, Session, connect_with};
+use partywall::blocking::{Listener, Session, Stream, connect_with};
 use partywall::{
     Config, OpenError, SessionError, StreamRecvError, StreamSendError, TransportPolicy, Wait,
 };
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
@@ -131,6 +132,47 @@ fn bytes_go_both_ways_and_end() {
             io.read_to_end(&mut back).unwrap();
             assert!(back == bytes, "{name}: {} bytes came back", back.len());
         });
+    });
+}
+
+/// Calls that wait, made while a thread ends: its other thread-local values are gone by then.
+struct Farewell {
+    stream: Stream,
+    told: std::sync::mpsc::Sender<Vec<u8>>,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.stream.send(b"farewell").unwrap();
+        let answer = self.stream.recv_deadline(soon()).unwrap();
+        self.told.send(answer.to_vec()).unwrap();
+    }
+}
+
+thread_local! {
+    static FAREWELL: RefCell<Option<Farewell>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_stream_is_used_and_dropped_by_the_destructor_of_a_thread_local_value() {
+    each(|name, client, server| {
+        let (told, heard) = std::sync::mpsc::channel();
+        let leaving = std::thread::spawn(move || {
+            // The first value of this thread, and so the last to be destroyed.
+            FAREWELL.with_borrow_mut(|farewell| {
+                let mut stream = client.open(&[]).unwrap();
+                stream.send(b"hello").unwrap();
+                stream.recv().unwrap();
+                *farewell = Some(Farewell { stream, told });
+            });
+        });
+        let mut there = server.accept_deadline(soon()).unwrap();
+        assert_eq!(there.recv_deadline(soon()).unwrap(), b"hello");
+        there.send(b"hello").unwrap();
+        assert_eq!(there.recv_deadline(soon()).unwrap(), b"farewell");
+        there.send(b"and to you").unwrap();
+        leaving.join().unwrap();
+        assert_eq!(heard.recv().unwrap(), b"and to you", "{name}");
     });
 }
 

@@ -7,6 +7,9 @@
 //!                      └─ sleep: arm ── something ──▶ turn
 //!                                  └─ nothing ──▶ poll: records, a call, and room if somebody wants it
 //! ```
+//!
+//! Whoever lets go of the session last waits until the thread has ended: else a process that exits at once
+//! would take along what is still to be written. The driver bounds that time (`Config::linger`).
 
 use crate::config::Config;
 use crate::error::Fault;
@@ -14,22 +17,49 @@ use crate::handshake::Established;
 use crate::session::{Driver, Handle, Next, Patience, Sleep, Turn};
 use crate::transport::waiting_failed;
 use crate::wait::after;
-use partywall_sys::Bell;
 use partywall_sys::poll::{self, PollFd, PollFlags};
+use partywall_sys::{Bell, ForkGuard};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Starts a session's thread; the first handle.
-pub(super) fn start(established: Established, config: &Config) -> io::Result<Handle> {
+/// Starts a session's thread; the first handle, to be dropped before what runs.
+pub(super) fn start(
+    established: Established,
+    config: &Config,
+) -> io::Result<(Handle, Arc<Running>)> {
     let (core, driver) = Driver::new(established, config);
     let handle = Handle::new(core);
     let call = Arc::new(Call { bell: Bell::new()? });
     let mut drive = Drive { driver, patience: Patience::new(config), call };
-    std::thread::Builder::new().name("partywall".into()).spawn(move || drive.run())?;
-    Ok(handle)
+    let guard = ForkGuard::current();
+    let thread = std::thread::Builder::new().name("partywall".into()).spawn(move || drive.run())?;
+    Ok((handle, Arc::new(Running { thread: Some(thread), guard })))
+}
+
+/// A session's thread as its users hold it, each behind the handle by which it uses the session: with the last
+/// handle the session ends, and with the last of these its thread has.
+#[derive(Debug)]
+pub(super) struct Running {
+    thread: Option<JoinHandle<()>>,
+    guard: ForkGuard,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if self.guard.is_child() {
+            // It runs in the parent, and is not even known here.
+            std::mem::forget(thread);
+            return;
+        }
+        // Never the thread itself: it holds no handle, and wakes nobody who could. One that panicked has
+        // closed the session while unwinding.
+        let _ = thread.join();
+    }
 }
 
 /// Wakes the thread where it sleeps.
@@ -90,7 +120,7 @@ impl Drive {
         if sleeping == Sleep::No {
             return Ok(());
         }
-        let deadline = period.map(after);
+        let deadline = [period.map(after), self.driver.leaves_by()].into_iter().flatten().min();
         let readable = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
         let mut descriptors = [
             readable(self.call.bell.as_fd()),

@@ -6,7 +6,9 @@
 
 use super::stream::{RecvStream, SendStream};
 use crate::message::Message;
+use crate::peer::Peer;
 use crate::session::StreamRecvError;
+use crate::transport::Transport;
 use bytes::Buf;
 use std::io::{self, IoSlice, Read, Write};
 
@@ -45,9 +47,40 @@ impl StreamIo {
         (self.read, self.write)
     }
 
+    /// Who is on the other side.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.read.recv.half().core.peer
+    }
+
+    /// Which transport is used, and why.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.read.recv.half().core.transport
+    }
+
+    /// What the other side opened the stream with.
+    #[must_use]
+    pub fn metadata(&self) -> &[u8] {
+        &self.read.recv.half().stream.metadata
+    }
+
+    /// Gives up on both directions, with a code for the other side.
+    pub fn reset(&mut self, code: u32) {
+        self.write.reset(code);
+        self.read.stop(code);
+    }
+
     /// The other side reads the end; this side may go on reading.
     pub fn close_write(&mut self) {
         self.write.send.close();
+    }
+}
+
+impl ReadHalf {
+    /// Receives no more: the sender gets `code`.
+    pub fn stop(&mut self, code: u32) {
+        self.recv.stop(code);
     }
 }
 

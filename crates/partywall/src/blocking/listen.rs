@@ -84,8 +84,8 @@ impl Listener {
     fn accept_until(&mut self, deadline: Option<Instant>) -> Result<Session, AcceptError> {
         let established = self.listener.accept_until(deadline)?;
         let config = self.listener.config();
-        let handle = drive::start(established, config).map_err(AcceptError::Wait)?;
-        Ok(Session::new(handle, config))
+        let (handle, running) = drive::start(established, config).map_err(AcceptError::Wait)?;
+        Ok(Session::new(handle, running, config))
     }
 }
 
@@ -120,9 +120,9 @@ where
 {
     let address = address.try_into().map_err(AddressError::from)?;
     let established = establish(&address, config, SERVICE_SESSION)?;
-    let handle = drive::start(established, config).map_err(|source| {
+    let (handle, running) = drive::start(established, config).map_err(|source| {
         let (peer, what) = (address.to_string(), "starting the session's thread");
         ConnectError::from(HandshakeError::System { peer, what, source })
     })?;
-    Ok(Session::new(handle, config))
+    Ok(Session::new(handle, running, config))
 }

@@ -27,9 +27,18 @@
 //!
 //! # What runs
 //!
-//! Each session has one thread of its own, which receives and hands on; it ends with the session. It waits
+//! Each session has one thread of its own, which receives and hands on; it ends with the session, and whoever
+//! drops the last handle of a session (a clone of it, or a stream) waits until it has. It waits
 //! as [`Config::wait`](crate::Config::wait) says, and so do those who wait for it. For the lowest
 //! latency, use a [`Channel`](crate::Channel): there, whoever waits receives.
+//!
+//! # Exiting
+//!
+//! A process may exit as soon as the last handle is dropped: by then the other side gets all that was sent,
+//! and the end in good order. That takes longer than a moment only where the other process does not read, and at
+//! most [`Config::linger`](crate::Config::linger). Nobody drops what lies in a `static`, or on the stack of
+//! another thread: there, [`close`](Session::close) the session and wait until it has
+//! [`finished`](Session::finished).
 //!
 //! Everything that waits has a form with a deadline, and one that never waits.
 

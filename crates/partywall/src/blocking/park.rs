@@ -5,6 +5,9 @@
 //!   poll ─ ready ─▶ done            the waker unparks; a deadline ends it
 //!     └─ pending ─▶ spin, poll ─▶ park ─▶ poll …
 //! ```
+//!
+//! A thread that is about to end has lost its waker with its other thread-local values, and their destructors
+//! may still call: there nobody wakes it, and it looks at intervals.
 
 use crate::wait::{Spinner, Spun, Wait};
 use std::sync::Arc;
@@ -36,8 +39,8 @@ pub(super) fn wait_for<T>(
     deadline: Option<Instant>,
     mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
 ) -> Option<T> {
-    let waker = WAKER.with(Waker::clone);
-    let mut context = Context::from_waker(&waker);
+    let waker = WAKER.try_with(Waker::clone).ok();
+    let mut context = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
     loop {
         if let Poll::Ready(value) = poll(&mut context) {
             return Some(value);
@@ -58,12 +61,16 @@ pub(super) fn wait_for<T>(
         }
         if spun == Spun::Exhausted {
             match left {
+                _ if waker.is_none() => thread::sleep(left.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)),
                 Some(left) => thread::park_timeout(left),
                 None => thread::park(),
             }
         }
     }
 }
+
+/// How often one looks whom nobody can wake.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// One look, without waiting.
 pub(super) fn look<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Option<T> {

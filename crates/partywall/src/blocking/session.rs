@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A session: opens and accepts streams.
 
+use super::drive::Running;
 use super::park::{look, wait_for};
 use super::stream::Stream;
 use crate::config::Config;
@@ -9,6 +10,7 @@ use crate::session::{Handle, OpenError, Opening, SessionError};
 use crate::stats::SenderStats;
 use crate::transport::Transport;
 use crate::wait::{Spinner, Wait};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -17,16 +19,22 @@ use std::time::{Duration, Instant};
 /// Clones are the same session. It goes on as long as a clone or a stream of it lives, or until
 /// either side [`close`](Self::close)s it. Once no clone is left, nobody can accept: streams that the
 /// other side opens from then on are refused.
+///
+/// Dropping the last clone, if no stream is left, or else the last stream, waits until what was sent
+/// and owed is written: no time at all where the other process is alive, and never more than
+/// [`Config::linger`](crate::Config::linger) says. So a process may exit right after it.
 #[derive(Clone, Debug)]
 pub struct Session {
     handle: Handle,
     wait: Wait,
     spin_budget: Duration,
+    // Behind the handle: dropped after it.
+    running: Arc<Running>,
 }
 
 impl Session {
-    pub(super) const fn new(handle: Handle, config: &Config) -> Self {
-        Self { handle, wait: config.wait, spin_budget: config.spin_budget }
+    pub(super) const fn new(handle: Handle, running: Arc<Running>, config: &Config) -> Self {
+        Self { handle, wait: config.wait, spin_budget: config.spin_budget, running }
     }
 
     /// Opens a stream, with `metadata` that the other side sees when it accepts it: at most
@@ -115,7 +123,8 @@ impl Session {
         self.wait(deadline, |context| self.handle.poll_drained(context))?
     }
 
-    /// Ends the session at once, with all its streams. Messages that were sent are delivered.
+    /// Ends the session at once, with all its streams. Messages that were sent are delivered, if the other
+    /// side takes them within [`Config::linger`](crate::Config::linger).
     pub fn close(&self) {
         self.handle.close();
     }
@@ -126,6 +135,29 @@ impl Session {
     /// [`SessionError::TimedOut`] if it is not by then.
     pub fn closed(&self, deadline: Option<Instant>) -> Result<SessionError, SessionError> {
         self.wait(deadline, |context| self.handle.poll_closed(context))
+    }
+
+    /// Waits until the session is over and its thread has done all it had to: what was sent and owed is
+    /// written, or was given up after [`Config::linger`](crate::Config::linger). Then the process may
+    /// exit without losing any of it. It does not end the session by itself.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::blocking::Listener::bind(&address)?;
+    /// # let server = std::thread::spawn(move || listener.accept().unwrap());
+    /// # let session = partywall::blocking::connect(&address)?;
+    /// session.open(b"last words")?.send(b"good-bye")?;
+    /// session.close();
+    /// session.finished(None)?;
+    /// # drop(server.join());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if it has not by then.
+    pub fn finished(&self, deadline: Option<Instant>) -> Result<(), SessionError> {
+        self.wait(deadline, |context| self.handle.poll_finished(context))
     }
 
     /// Whether the session is over, and why.
@@ -173,7 +205,7 @@ impl Session {
     }
 
     fn stream(&self, halves: (crate::session::SendHalf, crate::session::RecvHalf)) -> Stream {
-        Stream::new(halves, self.wait, self.spin_budget)
+        Stream::new(halves, &self.running, self.wait, self.spin_budget)
     }
 
     fn wait<T>(

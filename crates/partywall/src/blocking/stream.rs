@@ -1,21 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A stream: messages both ways, each direction with an end of its own.
 
+use super::drive::Running;
 use super::io::StreamIo;
 use super::park::{look, wait_for};
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::session::{RecvHalf, SendHalf, SessionError, StreamRecvError, StreamSendError};
+use crate::transport::Transport;
 use crate::wait::{Spinner, Wait};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// Both directions of a stream.
 ///
 /// Dropping it closes the sending direction in good order (while unwinding: resets it) and tells the
-/// other side that nothing more is received.
+/// other side that nothing more is received. With the last handle of its session it also waits, as
+/// [`Session`](super::Session) says.
+///
+/// ```
+/// # let directory = tempfile::tempdir()?;
+/// # let address = format!("unix:{}/app.sock", directory.path().display());
+/// # let mut listener = partywall::blocking::Listener::bind(&address)?;
+/// # let server = std::thread::spawn(move || listener.accept().unwrap());
+/// # let session = partywall::blocking::connect(&address)?;
+/// # let other = server.join().unwrap();
+/// use std::time::{Duration, Instant};
+///
+/// let mut stream = session.open(b"")?;
+/// let soon = Instant::now() + Duration::from_secs(1);
+/// let mut reserved = stream.reserve_deadline(5, soon)?;
+/// reserved.copy_from_slice(b"hello");
+/// reserved.commit_deadline(soon)?;
+/// stream.send_deadline(b"world", soon)?;
+/// # let mut there = other.accept()?;
+/// assert_eq!(there.recv_deadline(soon)?, b"hello");
+/// assert_eq!(there.recv_deadline(soon)?, b"world");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Stream {
     send: SendStream,
@@ -23,11 +48,23 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new((send, recv): (SendHalf, RecvHalf), wait: Wait, budget: Duration) -> Self {
+    pub(super) fn new(
+        (send, recv): (SendHalf, RecvHalf),
+        running: &Arc<Running>,
+        wait: Wait,
+        budget: Duration,
+    ) -> Self {
         let spinner = || Spinner::new(budget);
+        let running = || Arc::clone(running);
         Self {
-            send: SendStream { half: send, wait, spinner: spinner() },
-            recv: RecvStream { half: recv, wait, spinner: spinner() },
+            send: SendStream { half: send, wait, spinner: spinner(), _running: running() },
+            recv: RecvStream {
+                half: recv,
+                wait,
+                spinner: spinner(),
+                received: 0,
+                _running: running(),
+            },
         }
     }
 
@@ -61,6 +98,12 @@ impl Stream {
         &self.recv.half.core.peer
     }
 
+    /// Which transport is used, and why.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.recv.half.core.transport
+    }
+
     /// The sending direction.
     pub const fn sender(&mut self) -> &mut SendStream {
         &mut self.send
@@ -79,6 +122,18 @@ impl Stream {
         self.send.send(payload)
     }
 
+    /// See [`SendStream::send_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_deadline(
+        &mut self,
+        payload: &[u8],
+        deadline: Instant,
+    ) -> Result<(), StreamSendError> {
+        self.send.send_deadline(payload, deadline)
+    }
+
     /// See [`SendStream::try_send`].
     ///
     /// # Errors
@@ -93,6 +148,18 @@ impl Stream {
     /// As there.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.send.reserve(len)
+    }
+
+    /// See [`SendStream::reserve_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reserve_deadline(
+        &mut self,
+        len: usize,
+        deadline: Instant,
+    ) -> Result<Reservation<'_>, StreamSendError> {
+        self.send.reserve_deadline(len, deadline)
     }
 
     /// See [`RecvStream::recv`].
@@ -137,6 +204,8 @@ pub struct SendStream {
     half: SendHalf,
     wait: Wait,
     spinner: Spinner,
+    // Behind the half: dropped after it.
+    _running: Arc<Running>,
 }
 
 impl SendStream {
@@ -220,7 +289,7 @@ impl SendStream {
     /// # Errors
     /// [`SessionError::TimedOut`] if it still does by then.
     pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, SessionError> {
-        let Self { half, wait, spinner } = self;
+        let Self { half, wait, spinner, .. } = self;
         let stopped = wait_for(*wait, spinner, deadline, |context| half.poll_stopped(context));
         stopped.ok_or(SessionError::TimedOut)
     }
@@ -252,7 +321,7 @@ impl<'a> Guard<'a> {
         deadline: Option<Instant>,
         mut poll: impl FnMut(&mut SendHalf, &Context<'_>) -> Poll<Result<(), StreamSendError>>,
     ) -> Result<(), StreamSendError> {
-        let SendStream { half, wait, spinner } = &mut *self.stream;
+        let SendStream { half, wait, spinner, .. } = &mut *self.stream;
         let done = wait_for(*wait, spinner, deadline, |context| poll(half, context));
         done.unwrap_or(Err(SessionError::TimedOut.into()))
     }
@@ -270,6 +339,10 @@ pub struct RecvStream {
     half: RecvHalf,
     wait: Wait,
     spinner: Spinner,
+    /// How many messages were received.
+    received: u64,
+    // Behind the half: dropped after it.
+    _running: Arc<Running>,
 }
 
 impl RecvStream {
@@ -299,7 +372,8 @@ impl RecvStream {
     /// # Errors
     /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
     pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
-        look(|context| self.half.poll_recv(context)).unwrap_or(Err(StreamRecvError::Empty))
+        let received = look(|context| self.half.poll_recv(context));
+        self.count(received.unwrap_or(Err(StreamRecvError::Empty)))
     }
 
     /// Receives no more: the sender gets `code`, and what is unread is dropped.
@@ -307,10 +381,28 @@ impl RecvStream {
         self.half.stop(code);
     }
 
+    /// How many messages were received of this stream.
+    #[must_use]
+    pub const fn received(&self) -> u64 {
+        self.received
+    }
+
+    pub(super) const fn half(&self) -> &RecvHalf {
+        &self.half
+    }
+
     fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Message, StreamRecvError> {
-        let Self { half, wait, spinner } = self;
+        let Self { half, wait, spinner, .. } = self;
         let received = wait_for(*wait, spinner, deadline, |context| half.poll_recv(context));
-        received.unwrap_or(Err(SessionError::TimedOut.into()))
+        self.count(received.unwrap_or(Err(SessionError::TimedOut.into())))
+    }
+
+    fn count(
+        &mut self,
+        received: Result<Message, StreamRecvError>,
+    ) -> Result<Message, StreamRecvError> {
+        self.received += u64::from(received.is_ok());
+        received
     }
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct Streams {
     /// Those who wait for an answer, or for the last stream, or for the end.
     pub(super) others: Waiting,
     pub(super) is_over: bool,
+    /// The driver has ended: nothing more is written.
+    pub(super) has_finished: bool,
 }
 
 /// Questions and answers (SPEC 11.6).
@@ -61,6 +63,7 @@ impl Streams {
             accepters: Waiting::default(),
             others: Waiting::default(),
             is_over: false,
+            has_finished: false,
         }
     }
 

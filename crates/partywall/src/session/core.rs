@@ -130,7 +130,8 @@ impl Core {
         let error = self.end.get_or_init(|| error);
         let mut streams = self.streams();
         streams.is_over = true;
-        let fresh = std::mem::take(&mut streams.fresh);
+        // Left there: records of these may come before the driver hears of the end.
+        let fresh = streams.fresh.clone();
         // What the other side had sent before it closed can still be accepted, and received.
         let is_kept = matches!(error, SessionError::Closed(_));
         let refused = if is_kept { VecDeque::new() } else { std::mem::take(&mut streams.waiting) };
@@ -145,6 +146,15 @@ impl Core {
         }
         wake(wakers);
         self.call_driver();
+    }
+
+    /// The driver has ended: what was sent and owed was written, or never will be.
+    pub(super) fn finished(&self) {
+        let mut streams = self.streams();
+        streams.has_finished = true;
+        let wakers = streams.others.take();
+        drop(streams);
+        wake(wakers);
     }
 
     /// What an attempt to send came to, where it failed for good: the session is over.

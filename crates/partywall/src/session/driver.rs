@@ -18,9 +18,11 @@ use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
 use crate::transport::{Found, RecvWire, Room, Transport, Unsent};
+use crate::wait::after;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 /// The one who receives for a session.
 #[derive(Debug)]
@@ -32,8 +34,9 @@ pub(crate) struct Driver {
     pub(super) own: Vec<Slot>,
     pub(super) theirs: Vec<Slot>,
     pub(super) message_max: u64,
-    /// The session is over here, but what is owed has found no room yet.
-    is_leaving: bool,
+    /// The session is over here, but what is owed has found no room yet: until when it may wait for some.
+    leaves_by: Option<Instant>,
+    linger: Duration,
     /// Somebody asked for something that is no record, or room is wanted: see to it in each turn.
     is_called: bool,
     is_over: bool,
@@ -76,7 +79,8 @@ impl Driver {
             room,
             own: Vec::new(),
             theirs: Vec::new(),
-            is_leaving: false,
+            leaves_by: None,
+            linger: config.linger,
             is_called: true,
             is_over: false,
         };
@@ -98,7 +102,7 @@ impl Driver {
             if count == TURN_RECORDS {
                 break Ok(());
             }
-            match if self.is_leaving { self.pass_over() } else { self.step() } {
+            match if self.leaves_by.is_some() { self.pass_over() } else { self.step() } {
                 Ok(true) => count += 1,
                 Ok(false) => break Ok(()),
                 Err(error) => break Err(error),
@@ -184,6 +188,11 @@ impl Driver {
         }
     }
 
+    /// When to turn again at the latest, whatever comes or does not.
+    pub(crate) const fn leaves_by(&self) -> Option<Instant> {
+        self.leaves_by
+    }
+
     /// The descriptor that becomes readable when records come.
     pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
         self.wire.descriptor()
@@ -215,18 +224,24 @@ impl Driver {
         }
     }
 
-    /// Closes in good order: what is owed goes first, as soon as there is room for it.
+    /// Closes in good order: what is owed goes first, as soon as there is room for it. One who lives and never
+    /// reads is not waited for longer than `Config::linger`.
     fn leave(&mut self) -> Turn {
         if self.core.check().is_ok() {
             self.core.end(SessionError::ClosedHere);
         }
-        self.is_leaving = true;
+        let linger = self.linger;
+        let leaves_by = *self.leaves_by.get_or_insert_with(|| after(linger));
         self.tell_streams();
-        let drained = self.core.outbox().drain();
         self.is_called = true;
-        if matches!(drained, Err(Unsent::Full)) {
-            return Turn::Idle;
+        let mut outbox = self.core.outbox();
+        if matches!(outbox.drain(), Err(Unsent::Full)) {
+            if Instant::now() < leaves_by || cfg!(partywall_fault = "no_bound_on_leaving") {
+                return Turn::Idle;
+            }
+            outbox.give_up();
         }
+        drop(outbox);
         self.finish(SessionError::ClosedHere)
     }
 
@@ -254,10 +269,15 @@ impl Drop for Driver {
     /// Also when the front's task was aborted, or its thread panicked: nobody waits for ever.
     fn drop(&mut self) {
         if !self.is_over {
+            // Once, and without waiting: nobody would turn it again.
+            let mut outbox = self.core.outbox();
+            let _ = outbox.drain();
+            self.core.leave_outbox(outbox);
             self.finish(SessionError::ClosedHere);
         }
         self.core.outbox().close();
         self.wire.close();
+        self.core.finished();
     }
 }
 
@@ -266,13 +286,14 @@ mod tests {
     use super::*;
     use crate::config::TransportPolicy;
     use crate::connect::establish;
+    use crate::error::Closed;
     use crate::listen::Listener;
+    use crate::session::outbox::Outbox;
     use partywall_layout::Kind;
     use partywall_layout::hello::SERVICE_SESSION;
-    use partywall_layout::stream::{GoAwayBody, SESSION};
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::task::{Context, Wake};
-    use std::time::{Duration, Instant};
+    use partywall_layout::stream::{GoAwayBody, ResetBody, SESSION};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::task::{Context, Poll, Wake};
     use zerocopy::IntoBytes;
     use zerocopy::little_endian::U32;
 
@@ -287,8 +308,11 @@ mod tests {
 
     /// Cores and drivers of both sides.
     fn pair(policy: TransportPolicy) -> [(Arc<Core>, Driver); 2] {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = Config::default().ring_bytes(4096).inline_max(512).transport(policy);
-        let name = format!("unix:@partywall-driver-{}-{policy:?}", std::process::id());
+        let config = config.linger(Duration::ZERO);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("unix:@partywall-driver-{}-{next}", std::process::id());
         let address: crate::Address = name.parse().unwrap();
         let mut listener =
             Listener::bind_service(address.clone(), &config, SERVICE_SESSION).unwrap();
@@ -301,6 +325,56 @@ mod tests {
         [Driver::new(connected, &config), Driver::new(accepted, &config)]
     }
 
+    /// Leaves no room at all.
+    fn fill(outbox: &mut Outbox) {
+        let body = GoAwayBody { code: U32::new(1), zero: U32::new(0) };
+        let unsent = loop {
+            if let Err(unsent) = outbox.control(Kind::GoAway, SESSION, body.as_bytes()) {
+                break unsent;
+            }
+        };
+        assert!(matches!(unsent, Unsent::Full), "{unsent:?}");
+    }
+
+    /// What it still has to say would keep the driver for ever.
+    #[test]
+    fn one_who_never_reads_is_not_waited_for_after_the_end() {
+        for policy in [TransportPolicy::Wall, TransportPolicy::Socket] {
+            let [(core, mut driver), _theirs] = pair(policy);
+            driver.register(Waker::noop());
+            assert_eq!(driver.turn(), Turn::Idle);
+            fill(&mut core.outbox());
+            core.ask();
+            core.end(SessionError::ClosedHere);
+            driver.register(Waker::noop());
+            assert_eq!(driver.turn(), Turn::Over, "{policy:?}");
+        }
+    }
+
+    /// A record of a stream that the driver has not met comes between the end and its next look.
+    #[test]
+    fn closing_right_after_opening_is_no_violation() {
+        for policy in [TransportPolicy::Wall, TransportPolicy::Socket] {
+            let [(core, mut driver), (their_core, mut theirs)] = pair(policy);
+            let context = Context::from_waker(Waker::noop());
+            let Poll::Ready(Ok(stream)) = core.poll_number(&context) else { panic!("no number") };
+            assert!(core.poll_open(&context, &stream, b"", &mut None).is_ready());
+            assert_eq!(theirs.turn(), Turn::Busy);
+            let body = ResetBody { code: U32::new(7), directions: U32::new(1) };
+            let mut outbox = their_core.outbox();
+            outbox.control(Kind::Reset, stream.number, body.as_bytes()).unwrap();
+            drop(outbox);
+            core.end(SessionError::ClosedHere);
+            driver.register(Waker::noop());
+            while driver.turn() != Turn::Over {}
+            drop(driver);
+            while theirs.turn() != Turn::Over {}
+            let end = their_core.check();
+            let is_in_order = matches!(end, Err(SessionError::Closed(Closed::Finished)));
+            assert!(is_in_order, "{policy:?}: {end:?}");
+        }
+    }
+
     /// Who waits for room lets the outbox go before it calls the driver. A driver that finds the room in
     /// between must not turn for ever without telling.
     #[test]
@@ -309,14 +383,8 @@ mod tests {
             let [(core, mut driver), (_their_core, mut theirs)] = pair(policy);
             driver.register(Waker::noop());
             assert_eq!(driver.turn(), Turn::Idle);
-            let body = GoAwayBody { code: U32::new(1), zero: U32::new(0) };
             let mut outbox = core.outbox();
-            let unsent = loop {
-                if let Err(unsent) = outbox.control(Kind::GoAway, SESSION, body.as_bytes()) {
-                    break unsent;
-                }
-            };
-            assert!(matches!(unsent, Unsent::Full), "{unsent:?}");
+            fill(&mut outbox);
             let flag = Arc::new(Flag::default());
             let waker = Waker::from(Arc::clone(&flag));
             outbox.await_room(&mut None, &Context::from_waker(&waker));

@@ -9,6 +9,7 @@ use super::core::Core;
 use super::error::{OpenError, SessionError};
 use super::halves::{RecvHalf, SendHalf, halves};
 use super::stream::StreamCore;
+use super::waiting::wake;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -116,6 +117,18 @@ impl Handle {
             Err(error) => Poll::Ready(error),
             Ok(()) => Poll::Pending,
         }
+    }
+
+    /// Ready when the driver has ended.
+    pub(crate) fn poll_finished(&self, context: &Context<'_>) -> Poll<()> {
+        let mut streams = self.core.streams();
+        if streams.has_finished {
+            return Poll::Ready(());
+        }
+        let woken = streams.others.register(context);
+        drop(streams);
+        wake(woken);
+        Poll::Pending
     }
 
     /// Gives all memory for large messages that is not in use back to the system, as far as there is

@@ -216,6 +216,12 @@ impl Outbox {
         self.note(flushed)
     }
 
+    /// What is left will not be taken: it is not waited for any longer.
+    pub(crate) fn give_up(&mut self) {
+        self.wire.note_hang_up();
+        self.is_cut_off = true;
+    }
+
     /// The end of the session's direction.
     pub(crate) fn close(&mut self) {
         if !std::mem::replace(&mut self.is_closed, true) {

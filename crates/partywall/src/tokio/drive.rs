@@ -5,7 +5,8 @@
 //!   turn ── busy ──▶ let the others run, turn again
 //!     └─── idle ──▶ patience ── look again ──▶ as if busy
 //!                      └─ sleep: arm ── something ──▶ turn
-//!                                  └─ nothing ──▶ wait for records (and room, if somebody wants it)
+//!                                  └─ nothing ──▶ wait for records (and room, if somebody wants it; then,
+//!                                                 once the session is over here, not for ever)
 //! ```
 
 use super::watch::watch;
@@ -13,9 +14,10 @@ use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
 use crate::session::{Driver, Handle, Next, Patience, Sleep, Turn};
+use partywall_sys::Timer as Clock;
 use std::future::Future;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
@@ -31,11 +33,14 @@ pub(super) fn start(established: Established, config: &Config) -> io::Result<Han
         room: watch(driver.room_descriptor())?,
         patience: Patience::new(config),
         timer: None,
+        leaving: None,
         driver,
     };
     tokio::spawn(async move {
         (&mut drive).await;
-        let Drive { driver, .. } = drive;
+        let Drive { driver, records, room, leaving, .. } = drive;
+        // Before the driver, whose end is what is waited for.
+        drop((records, room, leaving));
         if driver.may_linger() {
             // Whoever does not read would hold up a thread of the runtime until the end.
             let _ = spawn_blocking(move || drop(driver)).await;
@@ -51,6 +56,9 @@ struct Drive {
     room: AsyncFd<OwnedFd>,
     patience: Patience,
     timer: Option<Pin<Box<Timer>>>,
+    /// Readable when the driver has waited for room to leave for long enough. A descriptor, because a runtime
+    /// may have no timers.
+    leaving: Option<AsyncFd<OwnedFd>>,
 }
 
 impl Future for Drive {
@@ -119,6 +127,22 @@ impl Drive {
                 is_ready = true;
             }
         }
+        is_ready |= self.poll_leaving(context).map_err(failed)?;
         Ok(if is_ready { Poll::Ready(()) } else { Poll::Pending })
+    }
+
+    /// Whether it is time to leave, whatever is left to be written.
+    fn poll_leaving(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
+        let Some(deadline) = self.driver.leaves_by() else { return Ok(false) };
+        let leaving = match &mut self.leaving {
+            Some(leaving) => leaving,
+            place => {
+                let clock = Clock::new()?;
+                clock.set(Some(deadline))?;
+                place.insert(watch(clock.as_fd())?)
+            }
+        };
+        // It stays readable: the driver leaves in its next turn.
+        Ok(leaving.poll_read_ready(context).map_ok(drop)?.is_ready())
     }
 }

@@ -10,6 +10,7 @@
 //! session, as an error: they are never taken for one another. A write that returned was sent, so
 //! there is nothing to flush.
 
+use super::budget::within_budget;
 use super::stream::{RecvStream, SendStream};
 use crate::error::TooLarge;
 use crate::message::Message;
@@ -49,6 +50,8 @@ pub struct WriteHalf {
 
 /// One write takes at most this many bytes.
 const WRITE_BYTES_MAX: usize = 64 << 10;
+/// One read takes at most this many messages: empty ones fill nothing.
+const READ_MESSAGES_MAX: u32 = 64;
 /// What goes where memory is exhausted, if the policy is `Overflow`.
 const WRITE_BYTES_SMALL: usize = 4 << 10;
 
@@ -138,6 +141,31 @@ impl WriteHalf {
         }
         Poll::Ready(ready!(polled).map(|()| taken).map_err(io::Error::from))
     }
+
+    /// Gathers several slices into one message.
+    fn poll_slices(
+        &mut self,
+        context: &Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut filled = slices.iter().filter(|slice| !slice.is_empty());
+        let (first, second) = (filled.next(), filled.next());
+        let (Some(first), Some(_)) = (first, second) else {
+            return self.poll_bytes(context, first.map_or(&[], |slice| slice));
+        };
+        if first.len() >= WRITE_BYTES_MAX {
+            return self.poll_bytes(context, first);
+        }
+        let mut gathered = std::mem::take(&mut self.gathered);
+        gathered.clear();
+        for slice in slices {
+            let room = WRITE_BYTES_MAX - gathered.len();
+            gathered.extend_from_slice(&slice[..slice.len().min(room)]);
+        }
+        let polled = self.poll_bytes(context, &gathered);
+        self.gathered = gathered;
+        polled
+    }
 }
 
 impl AsyncRead for ReadHalf {
@@ -146,27 +174,47 @@ impl AsyncRead for ReadHalf {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
+        within_budget(context, |context| self.get_mut().poll_fill(context, buffer))
+    }
+}
+
+impl ReadHalf {
+    /// Fills the buffer with what is there.
+    fn poll_fill(
+        &mut self,
+        context: &Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         // A buffer may come with bytes of earlier reads: only what this one adds is no end.
         let before = buffer.filled().len();
-        while buffer.remaining() > 0 && !this.is_finished {
-            if let Some(rest) = &mut this.rest {
+        let mut taken = 0;
+        while buffer.remaining() > 0 && !self.is_finished {
+            if let Some(rest) = &mut self.rest {
                 let count = rest.remaining().min(buffer.remaining());
                 buffer.put_slice(&rest.chunk()[..count]);
                 rest.advance(count);
                 if rest.has_remaining() {
                     break;
                 }
-                this.rest = None;
+                self.rest = None;
                 // What is there already may fill the rest of the buffer.
                 if count > 0 && buffer.remaining() == 0 {
                     break;
                 }
             }
             let had = buffer.filled().len() - before;
-            match this.recv.poll_recv(context) {
-                Poll::Ready(Ok(message)) => this.rest = Some(message),
-                Poll::Ready(Err(StreamRecvError::Finished)) => this.is_finished = true,
+            if taken == READ_MESSAGES_MAX && had > 0 {
+                break;
+            }
+            if taken == READ_MESSAGES_MAX {
+                // All of them were empty. Others first; then on.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            taken += 1;
+            match self.recv.poll_next(context) {
+                Poll::Ready(Ok(message)) => self.rest = Some(message),
+                Poll::Ready(Err(StreamRecvError::Finished)) => self.is_finished = true,
                 // What was read before is not to be lost: the error comes again.
                 Poll::Ready(Err(_)) if had > 0 => break,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
@@ -184,7 +232,7 @@ impl AsyncWrite for WriteHalf {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_bytes(context, bytes)
+        within_budget(context, |context| self.get_mut().poll_bytes(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -192,24 +240,7 @@ impl AsyncWrite for WriteHalf {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let mut filled = slices.iter().filter(|slice| !slice.is_empty());
-        let (first, second) = (filled.next(), filled.next());
-        let (Some(first), Some(_)) = (first, second) else {
-            return this.poll_bytes(context, first.map_or(&[], |slice| slice));
-        };
-        if first.len() >= WRITE_BYTES_MAX {
-            return this.poll_bytes(context, first);
-        }
-        let mut gathered = std::mem::take(&mut this.gathered);
-        gathered.clear();
-        for slice in slices {
-            let room = WRITE_BYTES_MAX - gathered.len();
-            gathered.extend_from_slice(&slice[..slice.len().min(room)]);
-        }
-        let polled = this.poll_bytes(context, &gathered);
-        this.gathered = gathered;
-        polled
+        within_budget(context, |context| self.get_mut().poll_slices(context, slices))
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -72,19 +72,28 @@ impl Listener {
         poll_fn(|context| self.poll_accept(context)).await
     }
 
+    /// The next session if there is one now; also drives the handshakes under way. Never waits.
+    ///
+    /// # Errors
+    /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn try_accept(&mut self) -> Result<Session, AcceptError> {
+        let established = self.listener.accept_until(Some(Instant::now()))?;
+        let started = drive::start(established, self.listener.config());
+        started.map(Session::new).map_err(AcceptError::Wait)
+    }
+
     /// As [`accept`](Self::accept), for those who write futures by hand.
     ///
     /// # Errors
     /// As there.
     pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Session, AcceptError>> {
         loop {
-            match self.listener.accept_until(Some(Instant::now())) {
+            match self.try_accept() {
                 Err(AcceptError::TimedOut) => {}
-                Err(error) => return Poll::Ready(Err(error)),
-                Ok(established) => {
-                    let started = drive::start(established, self.listener.config());
-                    return Poll::Ready(started.map(Session::new).map_err(AcceptError::Wait));
-                }
+                accepted => return Poll::Ready(accepted),
             }
             let ready = ready!(self.ready.poll_read_ready(context));
             ready.map_err(AcceptError::Wait)?.clear_ready();

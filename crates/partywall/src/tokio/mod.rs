@@ -35,12 +35,27 @@
 //! runs for a stream. A session that is idle does nothing at all. An [`Incoming`] has one task more for each
 //! session, a [`Pool`] one for each place that it keeps filled; those end with it.
 //!
+//! # Ending
+//!
+//! Dropping the last handle of a session waits for nothing: its task writes what is left. A runtime that shuts
+//! down drops that task, and with it the session closes. Over shared memory that takes no time, and ends of streams
+//! for which there is no room are not said any more. On a socket what the kernel did not take yet keeps the
+//! thread that shuts down waiting for a second at most, and is lost then. To be sure that all has gone, [`close`](Session::close) the session and await
+//! [`finished`](Session::finished) first. `Runtime::shutdown_background`, or a process that exits without
+//! shutting its runtime down, takes along whatever was not written.
+//!
+//! # Sharing a thread
+//!
+//! What is awaited here takes part in tokio's budget: a task whose messages are always there lets others run
+//! after a hundred or so. The `try_` forms do not.
+//!
 //! # Cancelling
 //!
 //! Every future here may be dropped at any time. A `send` that was dropped either sent the whole message or
 //! nothing of it; a `recv` that was dropped took nothing.
 
 mod backoff;
+mod budget;
 mod caller;
 pub mod calls;
 mod drive;

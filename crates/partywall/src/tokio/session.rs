@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A session: opens and accepts streams.
 
+use super::budget::within_budget;
 use super::stream::Stream;
 use crate::peer::Peer;
 use crate::session::{Handle, OpenError, Opening, SessionError};
 use crate::stats::SenderStats;
 use crate::transport::Transport;
 use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// Many streams over one connection.
@@ -32,9 +34,42 @@ impl Session {
     /// See [`OpenError`].
     pub async fn open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
         let mut opening = Opening::default();
-        let opened =
-            poll_fn(|context| self.handle.poll_open(context, metadata, &mut opening)).await?;
+        let opened = poll_fn(|context| {
+            within_budget(context, |context| self.handle.poll_open(context, metadata, &mut opening))
+        })
+        .await?;
         Ok(Stream::new(opened))
+    }
+
+    /// As [`open`](Self::open) if it needs no waiting.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::tokio::Listener::bind(&address)?;
+    /// # let (session, _other) =
+    /// #     tokio::join!(partywall::tokio::connect(&address), listener.accept());
+    /// # let session = session?;
+    /// use partywall::{OpenError, SessionError};
+    ///
+    /// match session.try_open(b"now or never") {
+    ///     Ok(_stream) => println!("opened"),
+    ///     Err(OpenError::Session(SessionError::TimedOut)) => println!("not now"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if it does, and as `open`.
+    pub fn try_open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
+        let context = Context::from_waker(Waker::noop());
+        match self.handle.poll_open(&context, metadata, &mut Opening::default()) {
+            Poll::Ready(opened) => Ok(Stream::new(opened?)),
+            Poll::Pending => Err(SessionError::TimedOut.into()),
+        }
     }
 
     /// The next stream that the other side opens.
@@ -42,7 +77,21 @@ impl Session {
     /// # Errors
     /// See [`SessionError`].
     pub async fn accept(&self) -> Result<Stream, SessionError> {
-        Ok(Stream::new(poll_fn(|context| self.handle.poll_accept(context)).await?))
+        let accept = |context: &mut Context<'_>| {
+            within_budget(context, |context| self.handle.poll_accept(context))
+        };
+        Ok(Stream::new(poll_fn(accept).await?))
+    }
+
+    /// The next stream that the other side has opened, if there is one now. Never waits.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if there is none, and as [`accept`](Self::accept).
+    pub fn try_accept(&self) -> Result<Stream, SessionError> {
+        match self.handle.poll_accept(&Context::from_waker(Waker::noop())) {
+            Poll::Ready(accepted) => Ok(Stream::new(accepted?)),
+            Poll::Pending => Err(SessionError::TimedOut),
+        }
     }
 
     /// How long the other side takes to answer: its session's task, not its application.
@@ -78,7 +127,8 @@ impl Session {
         poll_fn(|context| self.handle.poll_drained(context)).await
     }
 
-    /// Ends the session at once, with all its streams. Messages that were sent are delivered.
+    /// Ends the session at once, with all its streams. Messages that were sent are delivered, if the other
+    /// side takes them within [`Config::linger`](crate::Config::linger).
     pub fn close(&self) {
         self.handle.close();
     }
@@ -86,6 +136,28 @@ impl Session {
     /// Waits until the session is over; why.
     pub async fn closed(&self) -> SessionError {
         poll_fn(|context| self.handle.poll_closed(context)).await
+    }
+
+    /// Waits until the session is over and its task has ended: what was sent and owed is written, or
+    /// was given up after [`Config::linger`](crate::Config::linger). Then the runtime, and the process,
+    /// may end without losing any of it. It does not end the session by itself.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::tokio::Listener::bind(&address)?;
+    /// # let (session, _other) =
+    /// #     tokio::join!(partywall::tokio::connect(&address), listener.accept());
+    /// # let session = session?;
+    /// session.open(b"last words").await?.send(b"good-bye").await?;
+    /// session.close();
+    /// session.finished().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn finished(&self) {
+        poll_fn(|context| self.handle.poll_finished(context)).await;
     }
 
     /// Whether the session is over, and why.

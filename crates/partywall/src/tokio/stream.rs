@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A stream: messages both ways, each direction with an end of its own.
 
+use super::budget::within_budget;
 use super::io::StreamIo;
 use crate::message::Message;
 use crate::peer::Peer;
@@ -65,6 +66,16 @@ impl Stream {
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.recv.half.core.transport
+    }
+
+    /// The sending direction.
+    pub const fn sender(&mut self) -> &mut SendStream {
+        &mut self.send
+    }
+
+    /// The receiving direction.
+    pub const fn receiver(&mut self) -> &mut RecvStream {
+        &mut self.recv
     }
 
     /// See [`SendStream::send`].
@@ -136,7 +147,10 @@ impl SendStream {
     /// See [`StreamSendError`].
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         let mut outgoing = Guard::new(self);
-        poll_fn(|context| outgoing.poll(|half| half.poll_send(context, payload))).await
+        poll_fn(|context| {
+            within_budget(context, |context| outgoing.poll(|half| half.poll_send(context, payload)))
+        })
+        .await
     }
 
     /// Sends a copy of `payload` if there is credit and room now. Never waits.
@@ -207,7 +221,7 @@ impl RecvStream {
     /// # Errors
     /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
     pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
-        match self.poll_recv(&mut Context::from_waker(Waker::noop())) {
+        match self.poll_next(&Context::from_waker(Waker::noop())) {
             Poll::Ready(received) => received,
             Poll::Pending => Err(StreamRecvError::Empty),
         }
@@ -220,6 +234,14 @@ impl RecvStream {
     pub fn poll_recv(
         &mut self,
         context: &mut Context<'_>,
+    ) -> Poll<Result<Message, StreamRecvError>> {
+        within_budget(context, |context| self.poll_next(context))
+    }
+
+    /// As [`poll_recv`](Self::poll_recv), outside the task's budget.
+    pub(super) fn poll_next(
+        &mut self,
+        context: &Context<'_>,
     ) -> Poll<Result<Message, StreamRecvError>> {
         let polled = self.half.poll_recv(context);
         self.received += u64::from(matches!(polled, Poll::Ready(Ok(_))));
@@ -281,7 +303,10 @@ impl Reservation<'_> {
     /// # Errors
     /// As [`SendStream::send`]; the message is then dropped.
     pub async fn commit(mut self) -> Result<(), StreamSendError> {
-        poll_fn(|context| self.outgoing.poll(|half| half.poll_commit(context))).await
+        poll_fn(|context| {
+            within_budget(context, |context| self.outgoing.poll(|half| half.poll_commit(context)))
+        })
+        .await
     }
 
     /// Shortens the message to `len` bytes; does nothing if it is not longer.

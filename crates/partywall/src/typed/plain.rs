@@ -146,7 +146,9 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Deref for Plain<T> {
     fn deref(&self) -> &T {
         match T::ref_from_bytes(self.place.as_slice()) {
             Ok(value) => value,
-            // Length and address were checked when it was made, and neither ever changes.
+            // Not reached, also not in a forked child: length and address were checked when it was made, and
+            // neither ever changes. What lies there may, and any bytes are a value. The mapping is read-only,
+            // so children inherit it (tests/fork.rs); what is copied lies at a multiple of 64 wherever it moves.
             Err(_) => unreachable!("the place of a plain struct has changed"),
         }
     }

@@ -174,13 +174,17 @@ impl Second {
         i32::try_from(self.0.id()).unwrap()
     }
 
-    /// Waits until it has ended.
-    pub fn wait(&mut self) -> ExitStatus {
+    /// Whether it ends within this time.
+    pub fn ends_within(&mut self, time: Duration) -> bool {
         let process = partywall_sys::PidFd::of_pid(self.pid()).unwrap();
         let flags = partywall_sys::poll::PollFlags::IN;
         let mut descriptors = [partywall_sys::poll::PollFd::new(&process, flags)];
-        let ready = partywall_sys::poll::wait(&mut descriptors, Some(soon())).unwrap();
-        assert_ne!(ready, 0, "the second process does not end");
+        partywall_sys::poll::wait(&mut descriptors, Some(Instant::now() + time)).unwrap() > 0
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        assert!(self.ends_within(PATIENCE), "the second process does not end");
         self.0.wait().unwrap()
     }
 }

@@ -30,7 +30,7 @@ use partywall_sys::socket::Family;
 use partywall_sys::{EpollSet, ForkGuard, PidFd, Socket};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Payloads up to this many bytes SHOULD be sent as DATA (SPEC 8.2).
@@ -39,7 +39,7 @@ const DATA_BYTES_SHOULD: usize = 16 * 1024 - 16;
 const DATA_BYTES_MAX: u32 = 64 * 1024;
 
 /// How long the last end waits, when it is dropped: for room, if bytes of sent messages are still
-/// unwritten; then on TCP, if bytes came that nobody read, for the other side to close as well.
+/// unwritten; then on TCP, if bytes came that nobody read or may still come, for the other side to close as well.
 const LINGER: Duration = Duration::from_secs(1);
 
 const SOCKET: u64 = 0;
@@ -61,6 +61,8 @@ pub(crate) struct Line {
     /// The longest message the other side receives.
     peer_message_max: u64,
     ends_open: Mutex<u8>,
+    /// Set where it carries the streams of a session.
+    carries_streams: OnceLock<()>,
 }
 
 /// Everything a socket transport is made of.
@@ -95,6 +97,7 @@ pub(crate) fn assemble(
         message_max,
         peer_message_max,
         ends_open: Mutex::new(2),
+        carries_streams: OnceLock::new(),
     });
     Ok((SocketSender::new(Arc::clone(&line), config), SocketReceiver::new(line)))
 }
@@ -166,10 +169,11 @@ impl Line {
 impl Line {
     /// A TCP socket that is closed with unread bytes resets the connection, and what we sent last may
     /// never arrive. So these are read and dropped until the other side closes, or for as long as
-    /// `LINGER`. Where nothing is unread, nothing is waited for.
+    /// `LINGER`. Where nothing is unread, nothing is waited for; but for a session, whose other side may
+    /// be writing at any time, and closes by itself as soon as it has read our end.
     fn read_to_the_end(&self) {
         let mut scrap = [0; 16 * 1024];
-        let mut deadline = None;
+        let mut deadline = self.carries_streams.get().map(|()| Instant::now() + LINGER);
         while !has_passed(deadline) {
             match self.socket.read(&mut scrap, true) {
                 Ok(0) => return,

@@ -148,8 +148,10 @@ impl SocketReceiver {
         Ok(Found::Nothing)
     }
 
-    pub(crate) const fn multiplex(&mut self) {
+    pub(crate) fn multiplex(&mut self) {
         self.is_multiplexed = true;
+        // No error: once is enough.
+        let _ = self.line.carries_streams.set(());
     }
 
     pub(crate) const fn stream(&self) -> u32 {

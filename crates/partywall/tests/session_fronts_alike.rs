@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Both fronts of a session have the same names for the same things, and what never waits on one never
+//! waits on the other.
+#![cfg(feature = "tokio")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod support_session;
+
+use partywall::{
+    AcceptError, OpenError, SessionError, StreamRecvError, StreamSendError, blocking, tokio,
+};
+use std::io::{Read, Write};
+use std::time::Instant;
+use support_session::two::{PATIENCE, soon};
+use support_session::{Kind, pair, run_alone, until};
+
+fn blocking_pair(kind: Kind) -> (blocking::Session, blocking::Session) {
+    let config = kind.config().streams_max(1);
+    let mut listener = blocking::Listener::bind_with(kind.address(), &config).unwrap();
+    let address = listener.local_address().to_string();
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| blocking::connect_with(&address, &config).unwrap());
+        let accepted = listener.accept_deadline(soon()).unwrap();
+        (connecting.join().unwrap(), accepted)
+    })
+}
+
+const fn is_not_now(error: &SessionError) -> bool {
+    matches!(error, SessionError::TimedOut)
+}
+
+#[test]
+fn what_never_waits_says_so_on_tokio() {
+    for kind in Kind::ALL {
+        run_alone("try", PATIENCE, async move {
+            let (client, server) = pair(kind, |config| config.streams_max(1)).await;
+            assert!(server.try_accept().is_err_and(|error| is_not_now(&error)));
+            let mut stream = client.try_open(b"first").unwrap();
+            // As many as the other side bears.
+            let another = client.try_open(b"second");
+            assert!(matches!(another, Err(OpenError::Session(error)) if is_not_now(&error)));
+            let mut accepted = None;
+            until(|| {
+                accepted = server.try_accept().ok();
+                accepted.is_some()
+            })
+            .await;
+            let mut there = accepted.unwrap();
+            assert_eq!(there.metadata(), b"first");
+            assert!(matches!(there.try_recv(), Err(StreamRecvError::Empty)));
+            stream.sender().send(b"one").await.unwrap();
+            assert_eq!(there.receiver().recv().await.unwrap(), b"one");
+            assert_eq!(there.receiver().received(), 1);
+            // What was tried in vain holds no number.
+            drop((stream, there));
+            until(|| client.try_open(b"third").is_ok()).await;
+            client.close();
+            client.finished().await;
+            let ended = client.try_open(b"");
+            assert!(matches!(ended, Err(OpenError::Session(SessionError::ClosedHere))));
+            assert!(matches!(client.try_accept(), Err(SessionError::ClosedHere)));
+        });
+    }
+}
+
+#[test]
+fn a_listener_on_tokio_may_be_asked_without_waiting() {
+    run_alone("listener", PATIENCE, async {
+        let kind = Kind::Wall;
+        let mut listener = tokio::Listener::bind_with(kind.address(), &kind.config()).unwrap();
+        assert!(matches!(listener.try_accept(), Err(AcceptError::TimedOut)));
+        let address = listener.local_address().to_string();
+        let config = kind.config();
+        let connecting =
+            ::tokio::spawn(async move { tokio::connect_with(address, &config).await.unwrap() });
+        let mut accepted = None;
+        until(|| {
+            accepted = listener.try_accept().ok();
+            accepted.is_some()
+        })
+        .await;
+        connecting.await.unwrap().ping().await.unwrap();
+    });
+}
+
+#[test]
+fn a_blocking_stream_has_the_deadlines_of_its_halves() {
+    for kind in Kind::ALL {
+        let (client, server) = blocking_pair(kind);
+        let mut stream = client.open(b"meta").unwrap();
+        let mut there = server.accept_deadline(soon()).unwrap();
+        assert_eq!(stream.transport(), client.transport());
+        stream.send_deadline(b"one", soon()).unwrap();
+        let mut reserved = stream.reserve_deadline(3, soon()).unwrap();
+        reserved.copy_from_slice(b"two");
+        reserved.commit_deadline(soon()).unwrap();
+        assert_eq!(there.recv_deadline(soon()).unwrap(), b"one");
+        assert_eq!(there.recv_deadline(soon()).unwrap(), b"two");
+        assert!(there.try_recv().is_err());
+        assert_eq!(there.receiver().received(), 2);
+        // More than the window, while nobody reads: the second one waits for credit.
+        let long = vec![1; 300_000];
+        stream.send_deadline(&long, soon()).unwrap();
+        let late = stream.send_deadline(&long, Instant::now());
+        let is_late = matches!(&late, Err(StreamSendError::Session(error)) if is_not_now(error));
+        assert!(is_late, "{kind:?}: {late:?}");
+        assert_eq!(there.recv_deadline(soon()).unwrap(), long[..]);
+        let (mut ours, mut theirs) = (stream.into_io(), there.into_io());
+        assert_eq!((theirs.metadata(), ours.metadata()), (&b"meta"[..], &b""[..]));
+        assert_eq!(ours.transport(), client.transport());
+        assert_eq!(ours.peer().label, client.peer().label);
+        ours.write_all(b"three").unwrap();
+        let mut three = [0; 5];
+        theirs.read_exact(&mut three).unwrap();
+        assert_eq!(&three, b"three");
+        theirs.reset(7);
+        assert!(ours.read(&mut three).is_err());
+    }
+}
