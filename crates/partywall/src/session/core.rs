@@ -114,7 +114,8 @@ impl Core {
         let error = self.end.get_or_init(|| error);
         let mut streams = self.streams();
         streams.is_over = true;
-        let fresh = std::mem::take(&mut streams.fresh);
+        // They stay: the driver may hear an answer to one before it learns of the end.
+        let fresh = streams.fresh.clone();
         // What the other side had sent before it closed can still be accepted, and received.
         let is_kept = matches!(error, SessionError::Closed(_));
         let refused = if is_kept { VecDeque::new() } else { std::mem::take(&mut streams.waiting) };

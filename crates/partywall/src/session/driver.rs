@@ -266,12 +266,14 @@ mod tests {
     use super::*;
     use crate::config::TransportPolicy;
     use crate::connect::establish;
+    use crate::error::Closed;
     use crate::listen::Listener;
+    use crate::session::{Handle, Opening, Outgoing};
     use partywall_layout::Kind;
     use partywall_layout::hello::SERVICE_SESSION;
     use partywall_layout::stream::{GoAwayBody, SESSION};
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::task::{Context, Wake};
+    use std::task::{Context, Poll, Wake};
     use std::time::{Duration, Instant};
     use zerocopy::IntoBytes;
     use zerocopy::little_endian::U32;
@@ -285,10 +287,10 @@ mod tests {
         }
     }
 
-    /// Cores and drivers of both sides.
-    fn pair(policy: TransportPolicy) -> [(Arc<Core>, Driver); 2] {
+    /// Cores and drivers of both sides; `name` is the test's.
+    fn pair(name: &str, policy: TransportPolicy) -> [(Arc<Core>, Driver); 2] {
         let config = Config::default().ring_bytes(4096).inline_max(512).transport(policy);
-        let name = format!("unix:@partywall-driver-{}-{policy:?}", std::process::id());
+        let name = format!("unix:@partywall-{name}-{}-{policy:?}", std::process::id());
         let address: crate::Address = name.parse().unwrap();
         let mut listener =
             Listener::bind_service(address.clone(), &config, SERVICE_SESSION).unwrap();
@@ -306,7 +308,7 @@ mod tests {
     #[test]
     fn one_who_waits_for_room_is_woken_before_it_has_called() {
         for policy in [TransportPolicy::Wall, TransportPolicy::Socket] {
-            let [(core, mut driver), (_their_core, mut theirs)] = pair(policy);
+            let [(core, mut driver), (_their_core, mut theirs)] = pair("room", policy);
             driver.register(Waker::noop());
             assert_eq!(driver.turn(), Turn::Idle);
             let body = GoAwayBody { code: U32::new(1), zero: U32::new(0) };
@@ -327,6 +329,32 @@ mod tests {
             assert_eq!(driver.arm(false).unwrap(), Sleep::No);
             assert_eq!(driver.turn(), Turn::Idle);
             assert!(flag.0.load(Ordering::SeqCst), "{policy:?}");
+        }
+    }
+
+    /// A stream was opened, and its answer is there, when the session is closed: the driver, which has not learned
+    /// of the end yet, must not take the answer for one to nothing and break off.
+    #[test]
+    fn an_answer_that_comes_as_the_session_closes_is_no_violation() {
+        for policy in [TransportPolicy::Wall, TransportPolicy::Socket] {
+            let [(core, mut driver), (their_core, mut theirs)] = pair("answer", policy);
+            let context = Context::from_waker(Waker::noop());
+            let (ours, accepting) = (Handle::new(core), Handle::new(Arc::clone(&their_core)));
+            let opened = ours.poll_open(&context, b"", &mut Opening::default());
+            assert!(matches!(opened, Poll::Ready(Ok(_))), "{opened:?}");
+            while theirs.turn() == Turn::Busy {}
+            let Poll::Ready(Ok((send, _recv))) = accepting.poll_accept(&context) else {
+                panic!("nothing was opened")
+            };
+            let sent = send.poll_send(&context, &mut Outgoing::default(), b"answer");
+            assert!(matches!(sent, Poll::Ready(Ok(()))), "{sent:?}");
+            ours.close();
+            while driver.turn() != Turn::Over {}
+            drop(driver);
+            while theirs.turn() != Turn::Over {}
+            let end = their_core.check();
+            let is_in_order = matches!(end, Err(SessionError::Closed(Closed::Finished)));
+            assert!(is_in_order, "{policy:?}: {end:?}");
         }
     }
 }
