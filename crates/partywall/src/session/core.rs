@@ -241,8 +241,11 @@ impl Core {
                 drop(streams);
                 self.leave_outbox(outbox);
                 if is_over {
-                    // Whoever ended the session may have looked before.
-                    self.check()?;
+                    // Whoever ended the session may have looked before. It is open all the same: the
+                    // other side has its number, and may end it.
+                    if let Err(error) = self.check() {
+                        stream.end(&error);
+                    }
                 }
                 Poll::Ready(Ok(()))
             }
