@@ -15,6 +15,7 @@ use super::books::Streams;
 use super::error::{OpenError, SessionError};
 use super::outbox::Outbox;
 use super::stream::{StreamCore, Terms};
+use super::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use super::waiting::wake;
 use crate::config::{BackPressure, Config};
 use crate::error::Closed;
@@ -25,7 +26,7 @@ use partywall_layout::Kind;
 use partywall_layout::stream::{REFUSED, number};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// What a session is made of, besides its driver.
