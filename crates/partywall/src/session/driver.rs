@@ -261,7 +261,7 @@ impl Drop for Driver {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
     use crate::config::TransportPolicy;
