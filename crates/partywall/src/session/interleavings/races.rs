@@ -439,6 +439,32 @@ fn whoever_waits_learns_of_the_end() {
     explore(1200, all_wait_for_the_end);
 }
 
+/// Memory is awaited that never comes, while the session closes: whoever begins to wait just then is told. Only PCT
+/// finds it soon, and the less is done the sooner: both threads have to stop at one place each.
+fn reserve_into_the_end() {
+    let (_, setup) = by_chance();
+    let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
+    let (mut sender, _receiver) = open(&ours, 0).unwrap();
+    let waiting = thread::spawn(move || {
+        let [mut held, mut outgoing] = [Outgoing::default(), Outgoing::default()];
+        // The session may be over before.
+        let holds = wait(|context| sender.poll_reserve(context, &mut held, 400)).is_ok();
+        let waited = wait(|context| sender.poll_reserve(context, &mut outgoing, 300));
+        assert!(waited.is_err(), "held: {holds}");
+        sender.give_back(&mut outgoing);
+        sender.give_back(&mut held);
+    });
+    ours.close();
+    join([waiting]);
+    drop((ours, theirs));
+    wires.join();
+}
+
+#[test]
+fn who_begins_to_wait_for_room_as_the_session_closes_is_told() {
+    explore(12_000, reserve_into_the_end);
+}
+
 /// Everybody lets go of a session that has said more than there is room for: it is said before the session ends.
 fn let_go_with_much_to_say() {
     let (_, setup) = by_chance();
