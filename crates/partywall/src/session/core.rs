@@ -241,6 +241,7 @@ impl Core {
                 let is_over = streams.is_over;
                 drop(streams);
                 self.leave_outbox(outbox);
+                #[cfg(not(partywall_fault = "no_look_after_open"))]
                 if is_over {
                     // Whoever ended the session may have looked before. It is open all the same: the
                     // other side has its number, and may end it.
@@ -267,6 +268,7 @@ impl Core {
     /// Streams that we opened and the driver does not know yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamCore>> {
         // Whoever wrote OPEN has noted the stream by the time the outbox is free.
+        #[cfg(not(partywall_fault = "no_wait_for_open"))]
         let _written = self.outbox();
         std::mem::take(&mut self.streams().fresh)
     }

@@ -242,6 +242,8 @@ impl SendHalf {
     ) -> Poll<Result<(), StreamSendError>> {
         let core = &*self.core;
         core.check()?;
+        #[cfg(partywall_fault = "credit_before_lock")]
+        let early = self.stream.lock().take_credit();
         let mut outbox = core.outbox();
         // First, because it may be of this stream: newer credit, or its end.
         let flushed = outbox.flush();
@@ -250,6 +252,7 @@ impl SendHalf {
             // CREDIT and END are written under this lock: an older value may not follow a newer one, and behind
             // END the number may be another stream's. From here on nothing else is owed.
             let mut state = self.stream.lock();
+            #[cfg(not(partywall_fault = "no_check_behind_end"))]
             if let Err(error) = check_sending(&state) {
                 drop(state);
                 core.leave_outbox(outbox);
@@ -259,6 +262,8 @@ impl SendHalf {
                 credit = state.take_credit();
             }
         }
+        #[cfg(partywall_fault = "credit_before_lock")]
+        let credit = early.or(credit);
         let (memory, progress) = (&mut outgoing.memory, &mut outgoing.progress);
         let number = self.stream.number;
         let mut attempted = flushed
@@ -282,6 +287,7 @@ impl SendHalf {
             core.call_driver();
         }
         if must_wait {
+            #[cfg(not(partywall_fault = "no_look_while_waiting"))]
             core.check()?;
             return Poll::Pending;
         }
