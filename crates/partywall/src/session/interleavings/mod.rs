@@ -9,6 +9,7 @@
 //!   model.rs   whatever users do, streams are queues: the model of tests/session_model.rs
 //!   plan.rs    what they do
 //!   races.rs   one race each: who waits for what while somebody else does what
+//!   ends.rs    the same as the session ends       acts.rs   what users do in both
 //! ```
 //!
 //! `cargo xtask test --only shuttle` runs them. What they find is a message that is lost, doubled, torn or of
@@ -20,6 +21,8 @@
 //! waits but for a few changes. Both are seeded, the same each time: `SHUTTLE_RANDOM_SEED=…` explores others, and
 //! `PARTYWALL_SHUTTLE_TIMES=…` so many times as many. A failure prints what shuttle needs to repeat it.
 
+mod acts;
+mod ends;
 mod model;
 mod plan;
 mod races;
