@@ -20,7 +20,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use crate::command::Step;
-use crate::stages::{Done, loom_step};
+use crate::stages::{Done, loom_step, shuttle_step};
 
 /// One rule that can be taken out of the code.
 pub struct Fault {
@@ -40,12 +40,14 @@ pub enum CaughtBy {
     Unit(&'static str),
     /// Any loom model of `tests/NAME.rs` (partywall-ring only).
     Model(&'static str),
+    /// A model under shuttle whose path contains this (partywall only).
+    Shuttle(&'static str),
 }
 
 impl CaughtBy {
     const fn name(&self) -> &'static str {
         match self {
-            Self::File(name) | Self::Unit(name) | Self::Model(name) => name,
+            Self::File(name) | Self::Unit(name) | Self::Model(name) | Self::Shuttle(name) => name,
         }
     }
 }
@@ -65,18 +67,28 @@ pub const REGISTRY: &[Fault] = &[
     in_ring("no_sleeper_fence", &[CaughtBy::Model("loom_parking")]),
     in_ring("no_waker_fence", &[CaughtBy::Model("loom_parking")]),
     // A driver that finds room for one who has not called it yet looks for ever, and never tells.
-    Fault {
-        name: "no_look_for_uncalled",
-        package: "partywall",
-        caught_by: &[CaughtBy::Unit("one_who_waits_for_room")],
-    },
+    in_sessions(
+        "no_look_for_uncalled",
+        &[CaughtBy::Unit("one_who_waits_for_room"), CaughtBy::Shuttle("waits_for_room")],
+    ),
     // A session that is over waits for room for ever: one who never reads keeps its driver.
-    Fault {
-        name: "no_bound_on_leaving",
-        package: "partywall",
-        caught_by: &[CaughtBy::Unit("one_who_never_reads")],
-    },
+    in_sessions("no_bound_on_leaving", &[CaughtBy::Unit("one_who_never_reads")]),
+    // What a waiter compares with is read after its attempt: room that came in between is overlooked.
+    in_sessions("late_glance", &[CaughtBy::Shuttle("waits_for_room")]),
+    // A driver does not wait until whoever wrote OPEN has noted the stream: its answer is of no stream.
+    in_sessions("no_wait_for_open", &[CaughtBy::Shuttle("answered_at_once")]),
+    // Credit that goes along with a message is taken before the outbox: newer credit may go first.
+    in_sessions("credit_before_lock", &[CaughtBy::Shuttle("credit_beside_messages")]),
+    // A message is not checked again behind the lock: it may come behind END, on the next stream of that number.
+    in_sessions("no_check_behind_end", &[CaughtBy::Shuttle("behind_the_end")]),
+    // A stream is opened, or room awaited, just when the session has ended: nobody tells it.
+    in_sessions("no_look_after_open", &[CaughtBy::Shuttle("as_the_session_ends")]),
+    in_sessions("no_look_while_waiting", &[CaughtBy::Shuttle("begins_to_wait_for_room")]),
 ];
+
+const fn in_sessions(name: &'static str, caught_by: &'static [CaughtBy]) -> Fault {
+    Fault { name, package: "partywall", caught_by }
+}
 
 const fn in_ring(name: &'static str, caught_by: &'static [CaughtBy]) -> Fault {
     Fault { name, package: "partywall-ring", caught_by }
@@ -129,7 +141,7 @@ fn judge(caught_by: &CaughtBy, status: Option<i32>, output: &str) -> Result<(), 
         Some(rest.strip_suffix("FAILED")?.trim_end_matches(" ... "))
     });
     let expected = match caught_by {
-        CaughtBy::Unit(name) => failed.any(|test| test.contains(name)),
+        CaughtBy::Unit(name) | CaughtBy::Shuttle(name) => failed.any(|test| test.contains(name)),
         CaughtBy::File(_) => failed.next().is_some(),
         CaughtBy::Model(_) => true,
     };
@@ -146,6 +158,7 @@ fn step(fault: &Fault, by: &CaughtBy) -> Step {
         CaughtBy::File(name) => usual().args("--test").arg(name),
         CaughtBy::Unit(name) => usual().args("--lib").arg(name),
         CaughtBy::Model(name) => loom_step().args("--test").arg(name),
+        CaughtBy::Shuttle(name) => shuttle_step().arg(name),
     }
 }
 
@@ -153,6 +166,7 @@ fn flags(fault: &Fault, by: &CaughtBy) -> String {
     let fault_flag = format!("--cfg partywall_fault=\"{}\"", fault.name);
     match by {
         CaughtBy::Model(_) => format!("--cfg loom {fault_flag}"),
+        CaughtBy::Shuttle(_) => format!("--cfg shuttle {fault_flag}"),
         CaughtBy::File(_) | CaughtBy::Unit(_) => fault_flag,
     }
 }
@@ -186,6 +200,7 @@ mod tests {
         let output = "running 1 test\ntest forged_words_are_not_delivered ... FAILED\n";
         assert!(judge(&CaughtBy::File("forged_words"), Some(101), output).is_ok());
         assert!(judge(&CaughtBy::Unit("forged_words"), Some(101), output).is_ok());
+        assert!(judge(&CaughtBy::Shuttle("forged_words"), Some(101), output).is_ok());
     }
 
     #[test]
@@ -198,6 +213,7 @@ mod tests {
     fn another_failed_test_does_not_count() {
         let output = "test allocator_is_exact ... FAILED\n";
         assert!(judge(&CaughtBy::Unit("forged_words"), Some(101), output).is_err());
+        assert!(judge(&CaughtBy::Shuttle("forged_words"), Some(101), output).is_err());
         assert!(judge(&CaughtBy::File("forged_words"), Some(101), "aborted").is_err());
     }
 

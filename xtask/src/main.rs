@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn help_names_every_command_and_stage() {
         let help = help();
-        for word in ["test", "tidy", "gen", "fuzz", "loom", "faults", "miri"] {
+        for word in ["test", "tidy", "gen", "fuzz", "loom", "shuttle", "faults", "miri"] {
             assert!(help.contains(word), "help does not mention {word}");
         }
     }

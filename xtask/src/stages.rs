@@ -173,6 +173,26 @@ pub fn loom_step() -> Step {
         .variable("RUSTFLAGS", "--cfg loom")
 }
 
+/// Threads of sessions in orders that shuttle chooses; without a single model nothing is shown.
+fn shuttle() -> Result<Done, String> {
+    passed(&[shuttle_step().args("--no-run")])?;
+    let step = shuttle_step().arg(SHUTTLE_MODELS);
+    let listed = step.clone().args("-- --list").capture()?;
+    if !String::from_utf8_lossy(&listed.stdout).contains(": test") {
+        return Err(format!("there is no test in {SHUTTLE_MODELS}: the races are untested"));
+    }
+    passed(&[step])
+}
+
+/// The command that builds sessions on shuttle's locks, in a target directory of its own.
+pub fn shuttle_step() -> Step {
+    Step::cargo("test -p partywall --lib --target-dir target/shuttle")
+        .variable("RUSTFLAGS", "--cfg shuttle")
+}
+
+/// Where the models of sessions are.
+const SHUTTLE_MODELS: &str = "session::interleavings::";
+
 /// Checks that the fuzz targets still compile; what they found earlier is replayed by `cargo test`.
 fn fuzz_smoke() -> Result<Done, String> {
     if !std::path::Path::new("fuzz/Cargo.toml").exists() {
@@ -224,13 +244,14 @@ fn skipped(reason: &str) -> Result<Done, String> {
 /// On two cores, everything included.
 const TOTAL_MAX: Duration = Duration::from_secs(20 * 60);
 
-const STAGES: [Stage; 11] = [
+const STAGES: [Stage; 12] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
     Stage { name: "test", quick: true, run: test },
     Stage { name: "doc", quick: false, run: doc },
     Stage { name: "loom", quick: false, run: loom },
+    Stage { name: "shuttle", quick: false, run: shuttle },
     Stage { name: "faults", quick: false, run: faults::main },
     Stage { name: "fuzz-smoke", quick: false, run: fuzz_smoke },
     Stage { name: "miri", quick: false, run: miri },

@@ -29,9 +29,14 @@ pub struct Message {
 }
 
 enum Kept {
-    Short { len: u8, bytes: [u8; SHORT_MAX] },
+    Short {
+        len: u8,
+        bytes: [u8; SHORT_MAX],
+    },
     Long(Vec<u8>),
     View(View),
+    #[cfg(shuttle)]
+    Twin(crate::transport::twin::View),
 }
 
 impl Message {
@@ -58,6 +63,11 @@ impl Message {
         Self { kept: Kept::View(view), passed: 0 }
     }
 
+    #[cfg(shuttle)]
+    pub(crate) const fn from_twin(view: crate::transport::twin::View) -> Self {
+        Self { kept: Kept::Twin(view), passed: 0 }
+    }
+
     /// The bytes.
     #[inline]
     #[must_use]
@@ -66,6 +76,8 @@ impl Message {
             Kept::Short { len, bytes } => &bytes[..usize::from(*len)],
             Kept::Long(bytes) => bytes,
             Kept::View(view) => view.as_slice(),
+            #[cfg(shuttle)]
+            Kept::Twin(view) => view.as_slice(),
         };
         &all[self.passed..]
     }

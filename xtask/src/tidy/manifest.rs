@@ -191,6 +191,7 @@ const TABLE: &[Row] = &[
             "http-body-util",
             "proptest",
             "prost",
+            "shuttle",
             "tempfile",
             "tokio-stream",
             "tonic-prost",

@@ -16,6 +16,8 @@ mod offer;
 mod terms;
 
 pub(crate) use established::Established;
+#[cfg(shuttle)]
+pub(crate) use established::StreamTerms;
 pub(crate) use terms::deadline_after;
 
 use crate::config::Config;

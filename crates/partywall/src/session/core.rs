@@ -15,6 +15,7 @@ use super::books::Streams;
 use super::error::{OpenError, SessionError};
 use super::outbox::Outbox;
 use super::stream::{StreamCore, Terms};
+use super::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use super::waiting::wake;
 use crate::config::{BackPressure, Config};
 use crate::error::{Closed, Fault};
@@ -26,7 +27,7 @@ use partywall_layout::stream::{REFUSED, number};
 use partywall_sys::ForkGuard;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// What a session is made of, besides its driver.
@@ -266,9 +267,13 @@ impl Core {
                 let is_over = streams.is_over;
                 drop(streams);
                 self.leave_outbox(outbox);
+                #[cfg(not(partywall_fault = "no_look_after_open"))]
                 if is_over {
-                    // Whoever ended the session may have looked before.
-                    self.check()?;
+                    // Whoever ended the session may have looked before. It is open all the same: the
+                    // other side has its number, and may end it.
+                    if let Err(error) = self.check() {
+                        stream.end(&error);
+                    }
                 }
                 Poll::Ready(Ok(()))
             }
@@ -289,6 +294,7 @@ impl Core {
     /// Streams that we opened and the driver does not know yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamCore>> {
         // Whoever wrote OPEN has noted the stream by the time the outbox is free.
+        #[cfg(not(partywall_fault = "no_wait_for_open"))]
         let _written = self.outbox();
         std::mem::take(&mut self.streams().fresh)
     }

@@ -281,7 +281,7 @@ impl Drop for Driver {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
     use crate::config::TransportPolicy;
@@ -395,6 +395,32 @@ mod tests {
             assert_eq!(driver.arm(false).unwrap(), Sleep::No);
             assert_eq!(driver.turn(), Turn::Idle);
             assert!(flag.0.load(Ordering::SeqCst), "{policy:?}");
+        }
+    }
+
+    /// A stream was opened, and its answer is there, when the session is closed: the driver, which has not learned
+    /// of the end yet, must not take the answer for one to nothing and break off.
+    #[test]
+    fn an_answer_that_comes_as_the_session_closes_is_no_violation() {
+        for policy in [TransportPolicy::Wall, TransportPolicy::Socket] {
+            let [(core, mut driver), (their_core, mut theirs)] = pair("answer", policy);
+            let context = Context::from_waker(Waker::noop());
+            let (ours, accepting) = (Handle::new(core), Handle::new(Arc::clone(&their_core)));
+            let opened = ours.poll_open(&context, b"", &mut Opening::default());
+            assert!(matches!(opened, Poll::Ready(Ok(_))), "{opened:?}");
+            while theirs.turn() == Turn::Busy {}
+            let Poll::Ready(Ok((send, _recv))) = accepting.poll_accept(&context) else {
+                panic!("nothing was opened")
+            };
+            let sent = send.poll_send(&context, &mut Outgoing::default(), b"answer");
+            assert!(matches!(sent, Poll::Ready(Ok(()))), "{sent:?}");
+            ours.close();
+            while driver.turn() != Turn::Over {}
+            drop(driver);
+            while theirs.turn() != Turn::Over {}
+            let end = their_core.check();
+            let is_in_order = matches!(end, Err(SessionError::Closed(Closed::Finished)));
+            assert!(is_in_order, "{policy:?}: {end:?}");
         }
     }
 }

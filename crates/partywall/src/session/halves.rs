@@ -235,6 +235,8 @@ impl SendHalf {
             check_sending(&stream.lock())?;
             return Poll::Ready(Err(end.into()));
         }
+        #[cfg(partywall_fault = "credit_before_lock")]
+        let early = stream.lock().take_credit();
         let mut outbox = core.outbox();
         // First, because it may be of this stream: newer credit, or its end.
         let flushed = outbox.flush();
@@ -253,6 +255,8 @@ impl SendHalf {
                 credit = state.take_credit();
             }
         }
+        #[cfg(partywall_fault = "credit_before_lock")]
+        let credit = early.or(credit);
         let mut attempted = flushed
             .and_then(|()| outbox.send(stream.number, credit, |wire| attempt(wire, outgoing)));
         if credit.is_some() && attempted.is_err() {
@@ -278,6 +282,7 @@ impl SendHalf {
             core.call_driver();
         }
         if must_wait {
+            #[cfg(not(partywall_fault = "no_look_while_waiting"))]
             core.check()?;
             return Poll::Pending;
         }
@@ -298,6 +303,7 @@ fn charge(
     outgoing: &mut Outgoing,
     cost: u64,
 ) -> Option<Poll<Result<(), StreamSendError>>> {
+    #[cfg(not(partywall_fault = "no_check_behind_end"))]
     if let Err(error) = check_sending(state) {
         return Some(Poll::Ready(Err(error)));
     }

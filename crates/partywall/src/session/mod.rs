@@ -9,7 +9,7 @@
 //!               patience.rs: before sleeping, look again
 //!   core.rs, books.rs   what both share    outbox.rs   one at a time sends, what is owed first
 //!   stream.rs   one stream                 lifecycle.rs, credit.rs, numbers.rs   pure rules
-//!   waiting.rs  who waits for what all share
+//!   waiting.rs  who waits for what all share        sync.rs  locks, or shuttle's (interleavings/)
 //!   ─────────────────────────────────────────────────────────────────────────────────────
 //!   transport   records of streams over a wall or a socket
 //! ```
@@ -29,7 +29,11 @@ mod outbox;
 mod patience;
 mod routing;
 mod stream;
+mod sync;
 mod waiting;
+
+#[cfg(all(test, shuttle))]
+mod interleavings;
 
 pub use error::{OpenError, SessionError, StreamRecvError, StreamSendError};
 pub use partywall_layout::stream::{DROPPED, METADATA_BYTES_MAX, REFUSED};

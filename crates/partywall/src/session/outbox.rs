@@ -257,6 +257,8 @@ impl Outbox {
     ) -> Result<T, Unsent> {
         let seen = self.room.glance();
         let attempted = attempt(self);
+        #[cfg(partywall_fault = "late_glance")]
+        let seen = self.room.glance();
         // Others who wait already may want something else, which came since they looked.
         if matches!(attempted, Err(Unsent::Full)) && self.waiters.is_empty() {
             self.seen = seen;

@@ -15,11 +15,10 @@
 use super::credit::{RecvCredit, SendCredit};
 use super::error::SessionError;
 use super::lifecycle::{Lifecycle, Owed};
+use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::message::Message;
 use crate::transport::assembly::Assembly;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 /// A stream.

@@ -11,6 +11,9 @@ pub(crate) enum Memory {
     Private(Vec<u8>),
     /// Shared: the receiver will look at these very bytes.
     Slab(Block),
+    /// What a twin lends.
+    #[cfg(shuttle)]
+    Twin(super::twin::Loan),
 }
 
 impl Memory {
@@ -18,6 +21,8 @@ impl Memory {
         match self {
             Self::Private(bytes) => bytes,
             Self::Slab(block) => block.as_slice(),
+            #[cfg(shuttle)]
+            Self::Twin(loan) => loan.as_slice(),
         }
     }
 
@@ -25,6 +30,8 @@ impl Memory {
         match self {
             Self::Private(bytes) => bytes,
             Self::Slab(block) => block.as_mut_slice(),
+            #[cfg(shuttle)]
+            Self::Twin(loan) => loan.as_mut_slice(),
         }
     }
 
@@ -32,6 +39,8 @@ impl Memory {
         match self {
             Self::Private(bytes) => bytes.truncate(len),
             Self::Slab(block) => block.truncate(len),
+            #[cfg(shuttle)]
+            Self::Twin(loan) => loan.truncate(len),
         }
     }
 }

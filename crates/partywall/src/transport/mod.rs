@@ -6,6 +6,8 @@
 //!                         └─ socket::SocketSender                            └─ socket::SocketReceiver
 //! ```
 //!
+//! Under `--cfg shuttle` there is a third, `twin::`, in private memory: for models of sessions only.
+//!
 //! The transports are siblings with one method set. Attempts never wait: an attempt that fails with
 //! [`Unsent::Full`] changed nothing that the receiver can see, or recorded in [`Progress`] how far it
 //! came. Waiting is the same for all: glance, attempt, and wait until the glance would differ.
@@ -16,6 +18,8 @@ mod memory;
 mod room;
 pub(crate) mod socket;
 mod standing;
+#[cfg(shuttle)]
+pub(crate) mod twin;
 pub(crate) mod wall;
 
 pub(crate) use room::{Room, Waited, has_passed, until, wait_for_room, waiting_failed};
@@ -107,6 +111,8 @@ pub(crate) struct Glance(pub [u64; 3]);
 pub(crate) enum SendWire {
     Wall(WallSender),
     Socket(SocketSender),
+    #[cfg(shuttle)]
+    Twin(twin::TwinSender),
 }
 
 /// Calls the same method on whichever transport it is.
@@ -115,6 +121,8 @@ macro_rules! on {
         match $wire {
             Self::Wall($end) => $call,
             Self::Socket($end) => $call,
+            #[cfg(shuttle)]
+            Self::Twin($end) => $call,
         }
     };
 }
@@ -148,6 +156,8 @@ impl SendWire {
         match self {
             Self::Wall(end) => end.prepare_inline(len),
             Self::Socket(_) => Ok(false),
+            #[cfg(shuttle)]
+            Self::Twin(_) => Ok(false),
         }
     }
 
@@ -162,6 +172,8 @@ impl SendWire {
             Self::Wall(end) => end.send_inline(len, fill),
             // Not reached: nothing goes inline on a socket.
             Self::Socket(_) => Err(Unsent::Full),
+            #[cfg(shuttle)]
+            Self::Twin(_) => Err(Unsent::Full),
         }
     }
 
@@ -171,6 +183,8 @@ impl SendWire {
         match self {
             Self::Wall(end) => end.limit_inline(STREAM_INLINE_MAX),
             Self::Socket(_) => {}
+            #[cfg(shuttle)]
+            Self::Twin(_) => {}
         }
     }
 
@@ -184,6 +198,11 @@ impl SendWire {
                 Ok(())
             }
             Self::Socket(end) => end.set_stream(stream, credit),
+            #[cfg(shuttle)]
+            Self::Twin(end) => {
+                end.set_stream(stream, credit);
+                Ok(())
+            }
         }
     }
 
@@ -263,6 +282,8 @@ impl SendWire {
         match self {
             Self::Wall(_) => Ok(()),
             Self::Socket(end) => end.flush(),
+            #[cfg(shuttle)]
+            Self::Twin(_) => Ok(()),
         }
     }
 
@@ -281,6 +302,8 @@ impl SendWire {
         match self {
             Self::Wall(end) => end.drain(),
             Self::Socket(_) => Ok(()),
+            #[cfg(shuttle)]
+            Self::Twin(end) => end.drain(),
         }
     }
 
@@ -299,6 +322,8 @@ impl SendWire {
         match self {
             Self::Wall(end) => Room::Wall(Arc::clone(end.wall())),
             Self::Socket(end) => Room::Socket(Arc::clone(end.line())),
+            #[cfg(shuttle)]
+            Self::Twin(end) => Room::Twin(Arc::clone(end.lane())),
         }
     }
 
@@ -332,6 +357,8 @@ pub(crate) enum Found {
 pub(crate) enum RecvWire {
     Wall(WallReceiver),
     Socket(SocketReceiver),
+    #[cfg(shuttle)]
+    Twin(twin::TwinReceiver),
 }
 
 impl RecvWire {
@@ -342,6 +369,8 @@ impl RecvWire {
         match self {
             Self::Wall(end) => end.find(),
             Self::Socket(end) => end.find(patient),
+            #[cfg(shuttle)]
+            Self::Twin(end) => end.find(),
         }
     }
 
@@ -362,6 +391,8 @@ impl RecvWire {
         match self {
             Self::Wall(end) => end.take_credit(),
             Self::Socket(_) => None,
+            #[cfg(shuttle)]
+            Self::Twin(end) => end.take_credit(),
         }
     }
 
@@ -380,6 +411,8 @@ impl RecvWire {
         match self {
             Self::Wall(end) => end.wall().violated(violation),
             Self::Socket(end) => end.line().violated(violation),
+            #[cfg(shuttle)]
+            Self::Twin(end) => end.violated(violation),
         }
     }
 
@@ -388,6 +421,8 @@ impl RecvWire {
         match self {
             Self::Wall(end) => end.wall().message_max(),
             Self::Socket(end) => end.line().message_max(),
+            #[cfg(shuttle)]
+            Self::Twin(end) => end.message_max(),
         }
     }
 
@@ -425,6 +460,8 @@ impl RecvWire {
         match self {
             Self::Wall(end) => end.arm(quiet),
             Self::Socket(end) => end.arm(),
+            #[cfg(shuttle)]
+            Self::Twin(end) => Ok(end.arm()),
         }
     }
 
@@ -433,6 +470,8 @@ impl RecvWire {
         match self {
             Self::Wall(end) => end.wall().records_descriptor(),
             Self::Socket(end) => end.line().records_descriptor(),
+            #[cfg(shuttle)]
+            Self::Twin(_) => unreachable!("a twin is waited for at its door"),
         }
     }
 

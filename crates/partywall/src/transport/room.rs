@@ -19,6 +19,8 @@ use std::time::Instant;
 pub(crate) enum Room {
     Wall(Arc<Wall>),
     Socket(Arc<Line>),
+    #[cfg(shuttle)]
+    Twin(Arc<super::twin::Lane>),
 }
 
 impl Room {
@@ -27,6 +29,8 @@ impl Room {
         match self {
             Self::Wall(wall) => wall.is_inherited(),
             Self::Socket(_) => false,
+            #[cfg(shuttle)]
+            Self::Twin(_) => false,
         }
     }
 
@@ -35,6 +39,8 @@ impl Room {
         match self {
             Self::Wall(wall) => wall.glance(),
             Self::Socket(_) => Glance([0; 3]),
+            #[cfg(shuttle)]
+            Self::Twin(lane) => lane.glance(),
         }
     }
 
@@ -49,6 +55,8 @@ impl Room {
             Self::Wall(wall) => spinner.spin(wait, || wall.glance() != seen),
             // Only a system call can tell whether a socket has room: then it may as well wait.
             Self::Socket(_) => Spun::Exhausted,
+            #[cfg(shuttle)]
+            Self::Twin(_) => Spun::Exhausted,
         }
     }
 
@@ -57,6 +65,8 @@ impl Room {
         match self {
             Self::Wall(wall) => wall.sleep_for_room(deadline),
             Self::Socket(line) => line.sleep_for_room(deadline),
+            #[cfg(shuttle)]
+            Self::Twin(_) => unreachable!("a twin is waited for at its door"),
         }
     }
 
@@ -73,6 +83,8 @@ impl Room {
         match self {
             Self::Wall(wall) => wall.room_descriptor(),
             Self::Socket(line) => line.room_descriptor(),
+            #[cfg(shuttle)]
+            Self::Twin(_) => unreachable!("a twin is waited for at its door"),
         }
     }
 }

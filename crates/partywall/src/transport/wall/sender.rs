@@ -270,6 +270,8 @@ impl WallSender {
                 }
                 sent
             }
+            #[cfg(shuttle)]
+            Some(Memory::Twin(_)) => unreachable!("a wall lends blocks"),
         }
     }
 
@@ -279,6 +281,8 @@ impl WallSender {
         match memory {
             Memory::Slab(block) => self.slab.free(block),
             Memory::Private(bytes) => self.keep_spare(bytes),
+            #[cfg(shuttle)]
+            Memory::Twin(_) => unreachable!("a wall lends blocks"),
         }
     }
 

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What users do in races, in a word each.
+//!
+//! ```text
+//!   open accept send recv    wait until it is done      send_many recv_many    threads of their own
+//! ```
+
+use super::Chance;
+use super::sides::{Front, Setup, Sides, wait};
+use crate::message::Message;
+use crate::session::{
+    Handle, OpenError, Opening, Outgoing, RecvHalf, SendHalf, SessionError, StreamRecvError,
+    StreamSendError,
+};
+use shuttle::thread::{self, JoinHandle};
+
+pub(super) fn open(session: &Handle, id: u8) -> Result<(SendHalf, RecvHalf), OpenError> {
+    let mut opening = Opening::default();
+    wait(|context| session.poll_open(context, &[id], &mut opening))
+}
+
+pub(super) fn accept(session: &Handle) -> Result<(SendHalf, RecvHalf), SessionError> {
+    wait(|context| session.poll_accept(context))
+}
+
+pub(super) fn send(half: &mut SendHalf, payload: &[u8]) -> Result<(), StreamSendError> {
+    let mut outgoing = Outgoing::default();
+    let sent = wait(|context| half.poll_send(context, &mut outgoing, payload));
+    half.give_back(&mut outgoing);
+    sent
+}
+
+pub(super) fn recv(half: &RecvHalf) -> Result<Message, StreamRecvError> {
+    wait(|context| half.poll_recv(context))
+}
+
+/// Sends so many messages of one slot, each with the stream's mark and its own number.
+pub(super) fn send_many(mut half: SendHalf, mark: u8, count: u8) -> JoinHandle<()> {
+    thread::spawn(move || {
+        for number in 0..count {
+            send(&mut half, &[mark, number]).unwrap();
+        }
+    })
+}
+
+/// Receives just those, to the end.
+pub(super) fn recv_many(half: RecvHalf, mark: u8, count: u8) -> JoinHandle<()> {
+    thread::spawn(move || {
+        for number in 0..count {
+            assert_eq!(recv(&half).unwrap(), [mark, number]);
+        }
+        assert!(matches!(recv(&half), Err(StreamRecvError::Finished)));
+    })
+}
+
+pub(super) fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// One side closes, and both drivers end.
+pub(super) fn close(sides: Sides) {
+    sides.handles[0].close();
+    drop(sides.handles);
+    sides.wires.join();
+}
+
+pub(super) fn by_chance() -> (Chance, Setup) {
+    let mut chance = Chance::of_execution();
+    let front = chance.pick(&[Front::Task, Front::Thread]);
+    (chance, Setup { front, ..Setup::default() })
+}

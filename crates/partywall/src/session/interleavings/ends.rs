@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One race each, as the session ends: closed, abandoned, severed, or the other side goes away.
+//!
+//! ```text
+//!   opened meanwhile      learns of it · is refused once · is served or refused
+//!   waits for anything    is told, also who only begins to wait just then
+//!   owed                  is said before the end
+//! ```
+//!
+//! Every thread has to come to an end.
+
+use super::acts::{accept, by_chance, join, open, recv, recv_many, send, send_many};
+use super::explore;
+use super::sides::{Setup, Sides, give_up_after, poll_once, wait};
+use crate::session::{Handle, OpenError, Outgoing, REFUSED, StreamRecvError, StreamSendError};
+use shuttle::thread;
+
+/// Whoever opens a stream while the session ends learns of it, there or when it receives.
+fn open_into_the_end() {
+    let (mut chance, setup) = by_chance();
+    let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
+    let how = chance.below(4);
+    let session = ours.clone();
+    let opening = thread::spawn(move || {
+        while let Ok((mut sender, receiver)) = open(&session, 0) {
+            let _ = send(&mut sender, b"anybody?");
+            match recv(&receiver) {
+                Err(StreamRecvError::Session(_)) => break,
+                Err(StreamRecvError::Reset { code: REFUSED }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    match how {
+        0 => ours.close(),
+        1 => theirs.close(),
+        2 => wires.sever(),
+        // Nobody accepts: what was opened is refused, or the session is closed.
+        _ => {}
+    }
+    drop((ours, theirs));
+    join([opening]);
+    wires.join();
+}
+
+#[test]
+fn who_opens_a_stream_as_the_session_ends_learns_of_it() {
+    explore(1600, open_into_the_end);
+}
+
+/// The other side refuses whatever is opened, while the session closes here: each stream ends once.
+fn refused_into_the_end() {
+    let (mut chance, setup) = by_chance();
+    let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
+    let kept = (open(&ours, 0).unwrap(), accept(&theirs).unwrap());
+    drop(theirs);
+    let session = ours.clone();
+    let opening = thread::spawn(move || {
+        for _ in 0..2 {
+            let Ok((_sender, receiver)) = open(&session, 1) else { return };
+            match recv(&receiver) {
+                Err(StreamRecvError::Session(_)) => return,
+                Err(StreamRecvError::Reset { code: REFUSED }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    for _ in 0..chance.below(30) {
+        thread::yield_now();
+    }
+    ours.close();
+    drop(ours);
+    join([opening]);
+    drop(kept);
+    wires.join();
+}
+
+#[test]
+fn a_stream_that_is_refused_as_the_session_closes_ends_once() {
+    explore(3000, refused_into_the_end);
+}
+
+/// The other side asks for no more streams while some are opened.
+fn open_while_going_away() {
+    let (_, setup) = by_chance();
+    let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
+    let going = thread::spawn(move || {
+        let accepted = give_up_after(1, |context| theirs.poll_accept(context));
+        theirs.core.go_away(9);
+        let mut threads = Vec::new();
+        if let Some(accepted) = accepted {
+            let (sender, receiver) = accepted.unwrap();
+            threads = vec![send_many(sender, 5, 2), recv_many(receiver, 6, 2)];
+        }
+        // What was waiting to be accepted then still can be.
+        while let Some(Ok((sender, receiver))) = poll_once(|context| theirs.poll_accept(context)) {
+            threads.extend([send_many(sender, 5, 2), recv_many(receiver, 6, 2)]);
+        }
+        join(threads);
+        // What comes now is refused.
+        drop(wait(|context| theirs.poll_closed(context)));
+    });
+    loop {
+        match open(&ours, 0) {
+            Ok((mut sender, receiver)) => {
+                let sent = (0..2).try_for_each(|number| send(&mut sender, &[6, number]));
+                drop(sender);
+                match recv(&receiver) {
+                    Ok(message) => assert_eq!(message, [5, 0]),
+                    Err(StreamRecvError::Reset { code: REFUSED }) => {
+                        assert!(matches!(
+                            sent,
+                            Ok(()) | Err(StreamSendError::Stopped { code: REFUSED })
+                        ));
+                        continue;
+                    }
+                    Err(end) => panic!("{end}"),
+                }
+                assert_eq!(recv(&receiver).unwrap(), [5, 1]);
+                assert!(matches!(recv(&receiver), Err(StreamRecvError::Finished)));
+            }
+            Err(OpenError::GoingAway { code: 9 }) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    wait(|context| ours.poll_drained(context)).unwrap();
+    drop(ours);
+    join([going]);
+    wires.join();
+}
+
+#[test]
+fn streams_opened_while_the_other_side_goes_away_are_served_or_refused() {
+    explore(1000, open_while_going_away);
+}
+
+/// Somebody waits for each thing there is, and the session ends in one of the ways.
+fn all_wait_for_the_end() {
+    let (mut chance, setup) = by_chance();
+    let setup = Setup { streams_max: 1, window: 0, ..setup };
+    let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
+    let (mut sender, receiver) = open(&ours, 0).unwrap();
+    let halves = accept(&theirs).unwrap();
+    let mut threads = Vec::new();
+    let mut waits = |act: fn(&Handle)| {
+        let session = ours.clone();
+        threads.push(thread::spawn(move || act(&session)));
+    };
+    // The other side may let go of the first stream before the session ends: then there is a number.
+    waits(|session| drop(open(session, 1)));
+    waits(|session| assert!(accept(session).is_err()));
+    waits(|session| assert!(wait(|context| session.poll_going_away(context)).is_err()));
+    waits(|session| drop(wait(|context| session.poll_closed(context))));
+    waits(|session| {
+        // It may be answered before.
+        let token = session.ask();
+        let _ = wait(|context| session.poll_answer(context, token));
+    });
+    threads.push(thread::spawn(move || while send(&mut sender, &[0; 20]).is_ok() {}));
+    threads.push(thread::spawn(move || assert!(recv(&receiver).is_err())));
+    match chance.below(4) {
+        0 => ours.close(),
+        1 => theirs.close(),
+        2 => wires.sever(),
+        // Nobody is left on the other side.
+        _ => {}
+    }
+    drop((ours, theirs, halves));
+    join(threads);
+    wires.join();
+}
+
+#[test]
+fn whoever_waits_learns_of_the_end() {
+    explore(1200, all_wait_for_the_end);
+}
+
+/// Memory is awaited that never comes, while the session closes: whoever begins to wait just then is told. Only PCT
+/// finds it soon, and the less is done the sooner: both threads have to stop at one place each.
+fn reserve_into_the_end() {
+    let (_, setup) = by_chance();
+    let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
+    let (mut sender, _receiver) = open(&ours, 0).unwrap();
+    let waiting = thread::spawn(move || {
+        let [mut held, mut outgoing] = [Outgoing::default(), Outgoing::default()];
+        // The session may be over before.
+        let holds = wait(|context| sender.poll_reserve(context, &mut held, 400)).is_ok();
+        let waited = wait(|context| sender.poll_reserve(context, &mut outgoing, 300));
+        assert!(waited.is_err(), "held: {holds}");
+        sender.give_back(&mut outgoing);
+        sender.give_back(&mut held);
+    });
+    ours.close();
+    join([waiting]);
+    drop((ours, theirs));
+    wires.join();
+}
+
+#[test]
+fn who_begins_to_wait_for_room_as_the_session_closes_is_told() {
+    explore(12_000, reserve_into_the_end);
+}
+
+/// Everybody lets go of a session that has said more than there is room for: it is said before the session ends.
+fn let_go_with_much_to_say() {
+    let (_, setup) = by_chance();
+    let Sides { handles: [ours, theirs], wires } =
+        Sides::connect(Setup { streams_max: 8, ..setup });
+    let receiving = thread::spawn(move || {
+        for mark in 0..6 {
+            let (_sender, receiver) = accept(&theirs).unwrap();
+            assert_eq!(recv(&receiver).unwrap(), [mark]);
+            assert!(matches!(recv(&receiver), Err(StreamRecvError::Finished)));
+        }
+    });
+    for mark in 0..6 {
+        let (mut sender, _receiver) = open(&ours, mark).unwrap();
+        send(&mut sender, &[mark]).unwrap();
+    }
+    drop(ours);
+    join([receiving]);
+    wires.join();
+}
+
+#[test]
+fn what_is_owed_is_said_before_an_abandoned_session_ends() {
+    explore(1000, let_go_with_much_to_say);
+}

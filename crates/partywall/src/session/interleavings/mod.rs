@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions under shuttle: threads of users and of both drivers, in thousands of orders that chance chooses.
+//!
+//! ```text
+//!   users ─▶ SendHalf, RecvHalf, Handle ─▶ Core ─▶ outbox ─▶ twin wire ─▶ driver of the other side
+//!     every lock, every ring and every sleep is a point where shuttle lets another thread go on
+//!
+//!   sides.rs   two sessions joined by a twin, a thread that drives each, and how users wait
+//!   model.rs   whatever users do, streams are queues: the model of tests/session_model.rs
+//!   plan.rs    what they do
+//!   races.rs   one race each: who waits for what while somebody else does what
+//!   ends.rs    the same as the session ends       acts.rs   what users do in both
+//! ```
+//!
+//! `cargo xtask test --only shuttle` runs them. What they find is a message that is lost, doubled, torn or of
+//! another stream; a violation between two honest sides; and a wake-up that is lost, because whoever sleeps for
+//! ever is a deadlock, and one who looks for ever exceeds the steps. What they do not: they choose orders, they do
+//! not try all of them, and they take locks as the only points where threads meet. The wire is a twin, not a wall.
+//!
+//! Each exploration has two schedulers: any runnable thread at each point, and PCT, where a thread runs until it
+//! waits but for a few changes. Both are seeded, the same each time: `SHUTTLE_RANDOM_SEED=…` explores others, and
+//! `PARTYWALL_SHUTTLE_TIMES=…` so many times as many. A failure prints what shuttle needs to repeat it.
+
+mod acts;
+mod ends;
+mod model;
+mod plan;
+mod races;
+mod sides;
+
+use shuttle::rand::RngCore;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, MaxSteps, Runner};
+
+/// Runs `body` in so many orders of each scheduler.
+fn explore(executions: usize, body: fn()) {
+    let times = std::env::var("PARTYWALL_SHUTTLE_TIMES").ok().and_then(|times| times.parse().ok());
+    let executions = executions * times.unwrap_or(1);
+    let mut config = Config::new();
+    config.stack_size = STACK_BYTES;
+    config.max_steps = MaxSteps::FailAfter(STEPS_MAX);
+    Runner::new(RandomScheduler::new_from_seed(SEED, executions), config.clone()).run(body);
+    Runner::new(PctScheduler::new_from_seed(SEED, PCT_DEPTH, executions), config).run(body);
+}
+
+/// What users do is chosen by this, and it by the seed of the schedule: a schedule repeats both.
+struct Chance(u64);
+
+impl Chance {
+    /// One for this execution.
+    fn of_execution() -> Self {
+        Self(shuttle::rand::thread_rng().next_u64())
+    }
+
+    /// The next number (splitmix64).
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// Bytes that only this message has.
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut chance = Chance(seed ^ len as u64);
+    (0..len).map(|_| chance.next() as u8).collect()
+}
+
+/// Where both schedulers begin.
+const SEED: u64 = 11;
+/// PCT changes who goes first this often, but once.
+const PCT_DEPTH: usize = 4;
+/// Debug builds format errors on it.
+const STACK_BYTES: usize = 256 << 10;
+/// One who takes so many steps looks for ever; the longest honest execution takes a tenth.
+const STEPS_MAX: usize = 200_000;

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The model of `tests/session_model.rs`, in chosen orders: every stream is two queues. Both sides open streams at
+//! random, send in every way there is, give up, close, reset, stop and drop; whatever happens, a message comes once,
+//! whole, in order, on its own stream, and each end is seen as what it was.
+//!
+//! ```text
+//!   a plan by chance ─▶ both sides: one opens, one accepts, and each end of a stream is two threads
+//!   ends: closed · every handle dropped · closed or severed in between (what was sent may then be lost)
+//! ```
+//!
+//! | bound | |
+//! |---|---|
+//! | streams | 0 to 3 in all, 1 or 2 at a time from each side |
+//! | messages | 0 to 4 in each direction, of 0 to 1,024 bytes |
+//! | windows | 0, 64, 128, 512 bytes and 1 MiB |
+//! | wire | 512 or 1,024 bytes of queue, 256 or 1,024 of memory in each direction |
+
+use super::plan::{Direction, Finish, RecvEnd, SendEnd, World};
+use super::sides::{Sides, Wires, give_up_after, poll_once, wait};
+use super::{Chance, explore, pattern};
+use crate::error::Closed;
+use crate::session::{
+    DROPPED, Handle, OpenError, Opening, Outgoing, REFUSED, RecvHalf, SendHalf, SessionError,
+    StreamRecvError, StreamSendError,
+};
+use shuttle::thread::{self, JoinHandle};
+use std::sync::Arc;
+
+/// What a sender has at hand.
+struct Sender {
+    world: Arc<World>,
+    model: Arc<Direction>,
+    half: SendHalf,
+    chance: Chance,
+}
+
+impl Sender {
+    /// From beginning to end.
+    fn run(mut self) {
+        let (mut went, mut tries) = (0, 0);
+        // Where there is never room for one who does not wait, the rest does not go.
+        while went < self.model.messages && tries < TRIES_MAX {
+            tries += 1;
+            match self.send_one() {
+                Ok(true) => went += 1,
+                Ok(false) => thread::yield_now(),
+                Err(error) => {
+                    self.model.end(SendEnd::Drop, went);
+                    return self.check(&error);
+                }
+            }
+        }
+        self.model.end(self.model.send_end, went);
+        match self.model.send_end {
+            SendEnd::Close => {
+                self.half.close();
+                let mut outgoing = Outgoing::default();
+                let late = wait(|context| self.half.poll_send(context, &mut outgoing, b"late"));
+                assert!(late.is_err(), "sent after the end");
+                self.half.give_back(&mut outgoing);
+            }
+            SendEnd::Reset(code) => self.half.reset(code),
+            SendEnd::Drop => {}
+        }
+    }
+
+    /// Sends one message in one of the ways; whether it went.
+    fn send_one(&mut self) -> Result<bool, StreamSendError> {
+        let size_max = if self.chance.below(3) == 0 { self.world.size_max } else { 48 };
+        let len = self.chance.below(size_max + 1) as usize;
+        let seed = self.chance.next();
+        self.model.begin((len, seed));
+        let mut outgoing = Outgoing::default();
+        let sent = self.send_somehow(&mut outgoing, &pattern(len, seed));
+        self.half.give_back(&mut outgoing);
+        if !matches!(sent, Ok(true)) {
+            self.model.take_back();
+        }
+        match sent {
+            Err(StreamSendError::Full) => Ok(false),
+            // What goes whole or not at all has less room than what goes in pieces.
+            Err(StreamSendError::TooLarge(_)) if len > 64 => Ok(false),
+            other => other,
+        }
+    }
+
+    fn send_somehow(
+        &mut self,
+        outgoing: &mut Outgoing,
+        payload: &[u8],
+    ) -> Result<bool, StreamSendError> {
+        let Self { half, chance, .. } = self;
+        let polls = chance.below(3) + 1;
+        let sent = match chance.below(8) {
+            0 => poll_once(|context| half.poll_send_whole(context, outgoing, payload)),
+            1 => give_up_after(polls, |context| half.poll_send(context, outgoing, payload)),
+            2 => give_up_after(1, |context| half.poll_send(context, outgoing, payload)),
+            3 => {
+                wait(|context| half.poll_reserve(context, outgoing, payload.len()))?;
+                None
+            }
+            4 | 5 => {
+                // More is reserved than goes, if that can be had at all.
+                let more = (payload.len() + chance.below(9) as usize).min(200).max(payload.len());
+                wait(|context| half.poll_reserve(context, outgoing, more))?;
+                outgoing.truncate(payload.len());
+                outgoing.memory_mut().copy_from_slice(payload);
+                match chance.below(2) {
+                    0 => Some(wait(|context| half.poll_commit(context, outgoing))),
+                    _ => give_up_after(polls, |context| half.poll_commit(context, outgoing)),
+                }
+            }
+            _ => Some(wait(|context| half.poll_send(context, outgoing, payload))),
+        };
+        sent.transpose().map(|sent| sent.is_some())
+    }
+
+    /// Whether it had to end so.
+    fn check(&self, error: &StreamSendError) {
+        let is_cut = self.world.is_cut();
+        match error {
+            StreamSendError::Stopped { code } => match self.model.recv_end {
+                // Whoever lost its session drops the stream.
+                _ if is_cut && *code == DROPPED => {}
+                // Nobody is left who could accept it.
+                _ if is_cut && *code == REFUSED => {}
+                RecvEnd::Stop(_, stop) => assert_eq!(*code, stop),
+                RecvEnd::Drop(_) => assert_eq!(*code, DROPPED),
+                RecvEnd::ToTheEnd => panic!("stopped ({code}) by one who reads to the end"),
+            },
+            // Whoever wants no more of it may be gone before that was heard.
+            StreamSendError::Session(_) if self.world.finish == Finish::Abandoned => {
+                assert_ne!(self.model.recv_end, RecvEnd::ToTheEnd);
+            }
+            StreamSendError::Session(error) => assert!(is_cut, "{error}"),
+            error => panic!("{error}"),
+        }
+    }
+}
+
+/// What a receiver has at hand.
+struct Receiver {
+    world: Arc<World>,
+    model: Arc<Direction>,
+    half: RecvHalf,
+    chance: Chance,
+}
+
+impl Receiver {
+    /// From beginning to end.
+    fn run(mut self) {
+        let mut held = Vec::new();
+        for count in 0.. {
+            match self.model.recv_end {
+                RecvEnd::Stop(after, code) if after == count => {
+                    self.half.stop(code);
+                    assert!(wait(|context| self.half.poll_recv(context)).is_err());
+                    return;
+                }
+                RecvEnd::Drop(after) if after == count => return,
+                _ => {}
+            }
+            if self.world.lets_go() {
+                held.clear();
+            }
+            let polls = self.chance.below(3);
+            let received = give_up_after(polls, |context| self.half.poll_recv(context))
+                .unwrap_or_else(|| wait(|context| self.half.poll_recv(context)));
+            match received {
+                Ok(message) => {
+                    let sent = self.model.book.lock().unwrap().sent.get(count as usize).copied();
+                    let (len, seed) = sent.expect("nobody sent it");
+                    assert!(message == pattern(len, seed), "message {count} is another");
+                    // The last stays with us for a while, and its memory with it.
+                    held = vec![message];
+                }
+                Err(end) => return self.check(count, &end),
+            }
+        }
+    }
+
+    /// Whether it had to end so.
+    fn check(&self, count: u64, end: &StreamRecvError) {
+        let is_cut = self.world.is_cut();
+        let ended = self.model.book.lock().unwrap().ended;
+        match (end, ended) {
+            (StreamRecvError::Session(error), _) => assert!(is_cut, "{error}"),
+            (StreamRecvError::Reset { code: REFUSED }, _) if is_cut => {}
+            (StreamRecvError::Finished, Some((SendEnd::Close | SendEnd::Drop, after))) => {
+                assert_eq!(count, after);
+            }
+            (StreamRecvError::Reset { code }, Some((SendEnd::Reset(sent), after))) => {
+                assert_eq!((*code, count), (sent, after));
+            }
+            (end, ended) => panic!("{end} instead of {ended:?} after {count}"),
+        }
+    }
+}
+
+/// Starts both halves of a stream; `side` is 0 with its opener.
+fn use_stream(
+    world: &Arc<World>,
+    halves: (SendHalf, RecvHalf),
+    id: [u8; 2],
+    side: usize,
+) -> [JoinHandle<()>; 2] {
+    let [out, back] = world.streams[usize::from(id[0])][usize::from(id[1])].clone();
+    let (sending, receiving) = if side == 0 { (out, back) } else { (back, out) };
+    let chance = |half: u64| {
+        Chance(world.seed ^ (u64::from(id[0]) << 8 | u64::from(id[1]) << 16 | side as u64 | half))
+    };
+    let (half, theirs) = halves;
+    let sender = Sender { world: Arc::clone(world), model: sending, half, chance: chance(1 << 32) };
+    let receiver = Receiver {
+        world: Arc::clone(world),
+        model: receiving,
+        half: theirs,
+        chance: chance(1 << 33),
+    };
+    [thread::spawn(move || sender.run()), thread::spawn(move || receiver.run())]
+}
+
+/// Opens streams one after the other, without waiting for any to end.
+fn open_many(world: &Arc<World>, session: Handle, side: usize) {
+    let mut chance = Chance(world.seed ^ (side as u64 + 10));
+    let mut threads = Vec::new();
+    for index in 0..world.streams[side].len() {
+        let id = [side as u8, index as u8];
+        let opened = loop {
+            let mut opening = Opening::default();
+            let polls = chance.below(3);
+            let opened =
+                give_up_after(polls, |context| session.poll_open(context, &id, &mut opening));
+            if let Some(opened) = opened {
+                break opened;
+            }
+            if chance.below(2) == 0 {
+                break wait(|context| session.poll_open(context, &id, &mut opening));
+            }
+        };
+        match opened {
+            Ok(halves) => threads.extend(use_stream(world, halves, id, 0)),
+            Err(OpenError::Session(error)) => {
+                assert!(world.is_cut(), "{error}");
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    drop(session);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Accepts until the session is over, or all were accepted that nobody else will.
+fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<SessionError> {
+    let mut chance = Chance(world.seed ^ (side as u64 + 20));
+    let mut threads = Vec::new();
+    let mut left = match world.finish {
+        Finish::Abandoned => world.streams[1 - side].len(),
+        _ => usize::MAX,
+    };
+    let end = loop {
+        if left == 0 {
+            break None;
+        }
+        let polls = chance.below(3);
+        let accepted = give_up_after(polls, |context| session.poll_accept(context))
+            .unwrap_or_else(|| wait(|context| session.poll_accept(context)));
+        match accepted {
+            Err(end) => break Some(end),
+            Ok(halves) => {
+                left -= 1;
+                let id = <[u8; 2]>::try_from(&*halves.1.stream.metadata).unwrap();
+                threads.extend(use_stream(world, halves, id, 1));
+            }
+        }
+    };
+    drop(session);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    end
+}
+
+/// Tells what was done when it failed.
+struct Told<'a>(&'a World);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("it failed in {:#?}", self.0);
+        }
+    }
+}
+
+fn one_run() {
+    let world = World::new(Chance::of_execution().next());
+    let _told = Told(&world);
+    let Sides { handles, wires } = Sides::connect(world.setup);
+    let each = |act: fn(&Arc<World>, Handle, usize) -> Option<SessionError>| {
+        [0, 1].map(|side: usize| {
+            let (world, handle) = (Arc::clone(&world), handles[side].clone());
+            thread::spawn(move || act(&world, handle, side))
+        })
+    };
+    let accepting = each(accept_all);
+    let opening = each(|world, handle, side| {
+        open_many(world, handle, side);
+        None
+    });
+    if world.is_cut() {
+        cut(&world, &handles[0], &wires);
+    }
+    for thread in opening {
+        thread.join().unwrap();
+    }
+    finish(&world, handles);
+    let ends = accepting.map(|thread| thread.join().unwrap());
+    if world.finish == Finish::Closed {
+        assert_eq!(wires.lent_bytes(), 0, "memory was not given back");
+    }
+    match world.finish {
+        Finish::Abandoned => assert!(matches!(ends, [None, None])),
+        Finish::Closed | Finish::CutByClose => {
+            assert!(matches!(ends[0], Some(SessionError::ClosedHere)), "{ends:?}");
+            assert!(matches!(ends[1], Some(SessionError::Closed(Closed::Finished))), "{ends:?}");
+        }
+        Finish::CutBySevering => {
+            assert!(
+                ends.iter().all(|end| matches!(end, Some(SessionError::Closed(_)))),
+                "{ends:?}"
+            );
+        }
+    }
+    wires.join();
+}
+
+/// Ends the sessions after a while.
+fn cut(world: &World, handle: &Handle, wires: &Wires) {
+    for _ in 0..Chance(world.seed ^ 5).below(300) {
+        thread::yield_now();
+    }
+    match world.finish {
+        Finish::CutBySevering => wires.sever(),
+        _ => handle.close(),
+    }
+}
+
+/// All streams were used to their ends: nothing may be left of them.
+fn finish(world: &World, handles: [Handle; 2]) {
+    if world.finish == Finish::Closed {
+        let token = handles[0].ask();
+        wait(|context| handles[0].poll_answer(context, token)).unwrap();
+        for handle in &handles {
+            wait(|context| handle.poll_drained(context)).unwrap();
+        }
+        assert_eq!([0, 1].map(|side: usize| handles[side].core.streams().live), [0, 0]);
+        handles[0].close();
+    }
+}
+
+#[test]
+fn streams_are_queues_in_any_order_of_threads() {
+    explore(EXECUTIONS, one_run);
+}
+
+/// So many of each scheduler.
+const EXECUTIONS: usize = 6000;
+/// So many attempts of one sender at most.
+const TRIES_MAX: u64 = 40;

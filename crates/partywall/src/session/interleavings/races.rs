@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One race each, while the session lives: who waits for what, while somebody else does what.
+//!
+//! ```text
+//!   room       found before its waiter has called the driver · given up by another · for pieces of a message
+//!   credit     told along with a message, beside credit that is told alone
+//!   numbers    used again behind END · answered at once
+//! ```
+//!
+//! Every thread has to come to an end, and every message says which stream it is of.
+
+use super::acts::{accept, by_chance, close, join, open, recv, recv_many, send, send_many};
+use super::sides::{Setup, Sides, give_up_after};
+use super::{explore, pattern};
+use crate::config::BackPressure;
+use crate::session::{Handle, Outgoing, RecvHalf, SendHalf, StreamRecvError, StreamSendError};
+use shuttle::thread;
+
+/// Room is found by a driver before the one who waits for it has called it, by its look or by its bell; others
+/// that wait want room as well, or memory.
+fn senders_short_of_room() {
+    let (mut chance, setup) = by_chance();
+    let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
+    let [ours, theirs] = &sides.handles;
+    let mut threads = Vec::new();
+    for mark in 0..2 {
+        let (sender, _) = open(ours, mark).unwrap();
+        let (_, receiver) = accept(theirs).unwrap();
+        if chance.below(3) == 0 {
+            threads.push(thread::spawn(move || send_long(sender, mark)));
+            threads.push(thread::spawn(move || recv_long(&receiver, mark)));
+        } else {
+            threads.push(send_many(sender, mark, 10));
+            threads.push(recv_many(receiver, mark, 10));
+        }
+    }
+    join(threads);
+    close(sides);
+}
+
+/// Each takes more than half of the memory.
+fn send_long(mut half: SendHalf, mark: u8) {
+    for number in 0..3 {
+        send(&mut half, &pattern(300, u64::from(mark) << 8 | number)).unwrap();
+    }
+}
+
+fn recv_long(half: &RecvHalf, mark: u8) {
+    for number in 0..3 {
+        assert!(recv(half).unwrap() == pattern(300, u64::from(mark) << 8 | number));
+    }
+    assert!(matches!(recv(half), Err(StreamRecvError::Finished)));
+}
+
+#[test]
+fn who_waits_for_room_is_told_of_it() {
+    explore(1200, senders_short_of_room);
+}
+
+/// One waits for memory, another for a slot and gives up: what came for the first is not overlooked.
+fn one_gives_up_waiting() {
+    let (mut chance, setup) = by_chance();
+    let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
+    let [ours, theirs] = &sides.handles;
+    let (sender, _) = open(ours, 0).unwrap();
+    let (_, receiver) = accept(theirs).unwrap();
+    let (mut giving_up, _) = open(ours, 1).unwrap();
+    let (_, drained) = accept(theirs).unwrap();
+    let tries = chance.below(12);
+    let threads = [
+        thread::spawn(move || send_long(sender, 0)),
+        thread::spawn(move || recv_long(&receiver, 0)),
+        thread::spawn(move || {
+            for _ in 0..tries {
+                let mut outgoing = Outgoing::default();
+                let _ = give_up_after(1, |context| {
+                    giving_up.poll_send(context, &mut outgoing, &[1; 48])
+                });
+                giving_up.give_back(&mut outgoing);
+            }
+        }),
+        thread::spawn(move || while recv(&drained).is_ok() {}),
+    ];
+    join(threads);
+    close(sides);
+}
+
+#[test]
+fn who_gives_up_waiting_costs_nobody_a_wake_up() {
+    explore(1000, one_gives_up_waiting);
+}
+
+/// Pieces of messages that are given up half-way, between pieces of another stream's.
+fn pieces_given_up() {
+    let (_, setup) = by_chance();
+    let mut limits = setup.limits;
+    (limits.policy, limits.memory_bytes) = (BackPressure::Overflow, 128);
+    let sides = Sides::connect(Setup { limits, window: 1024, ..setup });
+    let [ours, theirs] = &sides.handles;
+    let mut threads = Vec::new();
+    for mark in 0..2 {
+        let (mut sender, _) = open(ours, mark).unwrap();
+        let (_, receiver) = accept(theirs).unwrap();
+        threads.push(thread::spawn(move || {
+            for number in 0..3 {
+                let mut outgoing = Outgoing::default();
+                let given_up = pattern(600, 99);
+                let sent =
+                    give_up_after(1, |context| sender.poll_send(context, &mut outgoing, &given_up));
+                assert!(sent.is_none_or(|sent| sent.is_ok()), "it is in its limits");
+                sender.give_back(&mut outgoing);
+                send(&mut sender, &pattern(300, u64::from(mark) << 8 | number)).unwrap();
+            }
+        }));
+        threads.push(thread::spawn(move || {
+            let mut next = 0;
+            while next < 3 {
+                let message = recv(&receiver).unwrap();
+                if message != pattern(600, 99) {
+                    assert!(message == pattern(300, u64::from(mark) << 8 | next));
+                    next += 1;
+                }
+            }
+            assert!(matches!(recv(&receiver), Err(StreamRecvError::Finished)));
+        }));
+    }
+    join(threads);
+    close(sides);
+}
+
+#[test]
+fn a_message_given_up_half_way_leaves_nothing() {
+    explore(800, pieces_given_up);
+}
+
+/// Both directions of a stream at once, with a window of two messages: credit goes along with messages and alone.
+fn credit_both_ways() {
+    let (mut chance, setup) = by_chance();
+    let window = chance.pick(&[0, 64, 128, 256]);
+    let sides = Sides::connect(Setup { window, ..setup });
+    let (our_send, our_recv) = open(&sides.handles[0], 0).unwrap();
+    let (their_send, their_recv) = accept(&sides.handles[1]).unwrap();
+    join([
+        send_many(our_send, 1, 7),
+        recv_many(their_recv, 1, 7),
+        send_many(their_send, 2, 7),
+        recv_many(our_recv, 2, 7),
+    ]);
+    close(sides);
+}
+
+#[test]
+fn credit_beside_messages_is_never_older_than_what_was_told() {
+    explore(1600, credit_both_ways);
+}
+
+/// One number at a time, so that each stream has that of the one before: what the answerer still sends when it is
+/// over must not come behind END.
+fn one_number_for_all() {
+    let (mut chance, setup) = by_chance();
+    let sides = Sides::connect(Setup { streams_max: 1, ..setup });
+    let [ours, theirs] = sides.handles.each_ref().map(Handle::clone);
+    let stops = [chance.below(4), chance.below(4), chance.below(4)];
+    let opening = thread::spawn(move || {
+        for (mark, stop_after) in (0..).zip(stops) {
+            let (sender, receiver) = open(&ours, mark).unwrap();
+            drop(sender);
+            for _ in 0..stop_after {
+                assert_eq!(recv(&receiver).unwrap(), [mark]);
+            }
+        }
+    });
+    let accepting = thread::spawn(move || {
+        for mark in 0..3 {
+            let (mut sender, receiver) = accept(&theirs).unwrap();
+            let ending = thread::spawn(move || assert!(recv(&receiver).is_err()));
+            let stopped = loop {
+                if let Err(error) = send(&mut sender, &[mark]) {
+                    break error;
+                }
+            };
+            assert!(matches!(stopped, StreamSendError::Stopped { .. }), "{stopped}");
+            ending.join().unwrap();
+        }
+    });
+    join([opening, accepting]);
+    close(sides);
+}
+
+#[test]
+fn nothing_comes_behind_the_end_of_a_stream() {
+    explore(1200, one_number_for_all);
+}
+
+/// The other side answers a stream as soon as it is open: its opener's driver has to know it by then.
+fn answered_at_once() {
+    let (_, setup) = by_chance();
+    let sides = Sides::connect(setup);
+    let [ours, theirs] = sides.handles.each_ref().map(Handle::clone);
+    let opening = thread::spawn(move || {
+        for mark in 0..3 {
+            let (_sender, receiver) = open(&ours, mark).unwrap();
+            assert_eq!(recv(&receiver).unwrap(), [mark]);
+        }
+    });
+    let answering = thread::spawn(move || {
+        for mark in 0..3 {
+            let (mut sender, _receiver) = accept(&theirs).unwrap();
+            // Whoever stopped had what it wanted.
+            let _ = send(&mut sender, &[mark]);
+        }
+    });
+    join([opening, answering]);
+    close(sides);
+}
+
+#[test]
+fn a_stream_that_is_answered_at_once_is_known() {
+    explore(1200, answered_at_once);
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two sessions joined by a twin wire, a thread that drives each, and how users wait.
+//!
+//! ```text
+//!   drive, as a task:    register ─▶ turn ─▶ arm ─▶ look ── something ──▶ turn
+//!                            ▲                        └─ nothing ─▶ sleep ──┐
+//!                            └──────────────────────────────────────────────┘
+//!   drive, as a thread:  the same, registered before every turn
+//!   users:               poll ── Pending ─▶ sleep until woken ─▶ poll
+//! ```
+
+use crate::config::{BackPressure, Config};
+use crate::handshake::{Established, StreamTerms};
+use crate::peer::{Peer, Trust};
+use crate::session::{Driver, Handle, Sleep, Turn};
+use crate::transport::twin::{self, Door, Lane, Limits};
+use crate::transport::{RecvWire, SendWire, Transport};
+use shuttle::sync::{Condvar, Mutex};
+use shuttle::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+/// What two sides agree on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub limits: Limits,
+    pub window: u64,
+    pub streams_max: u32,
+    pub front: Front,
+}
+
+/// How drivers are driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Front {
+    /// As on tokio: registered once for each poll, in which it may look many times.
+    Task,
+    /// As by a thread: registered before each look.
+    Thread,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let limits = Limits {
+            ring_bytes: 512,
+            memory_bytes: 512,
+            message_max: 4096,
+            inline_max: 64,
+            policy: BackPressure::Block,
+        };
+        Self { limits, window: 256, streams_max: 2, front: Front::Task }
+    }
+}
+
+/// Both sides. Whoever has the handles uses the sessions.
+pub(super) struct Sides {
+    pub handles: [Handle; 2],
+    pub wires: Wires,
+}
+
+/// What is between them.
+pub(super) struct Wires {
+    doors: [Arc<Door>; 2],
+    lanes: [Arc<Lane>; 2],
+    drivers: [JoinHandle<()>; 2],
+}
+
+impl Sides {
+    pub(super) fn connect(setup: Setup) -> Self {
+        let ends = twin::pair(setup.limits);
+        let doors = [0, 1].map(|side: usize| Arc::clone(&ends[side].door));
+        let lanes = [0, 1].map(|side: usize| Arc::clone(ends[side].sender.lane()));
+        let mut side = 0;
+        let driven = ends.map(|end| {
+            let (door, is_acceptor) = (Arc::clone(&end.door), side == 1);
+            side += 1;
+            let (core, driver) = Driver::new(established(end, setup, is_acceptor), &config(setup));
+            (Handle::new(core), thread::spawn(move || drive(driver, &door, setup.front)))
+        });
+        let [(ours, our_driver), (theirs, their_driver)] = driven;
+        let drivers = [our_driver, their_driver];
+        Self { handles: [ours, theirs], wires: Wires { doors, lanes, drivers } }
+    }
+}
+
+impl Wires {
+    /// Both sides see the other hang up, without a word.
+    pub(super) fn sever(&self) {
+        self.doors.iter().for_each(|door| door.hang_up());
+    }
+
+    /// Bytes of memory in use, of both directions.
+    pub(super) fn lent_bytes(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.lent_bytes()).sum()
+    }
+
+    /// Both drivers have to come to an end.
+    pub(super) fn join(self) {
+        for driver in self.drivers {
+            driver.join().unwrap();
+        }
+    }
+}
+
+fn config(setup: Setup) -> Config {
+    Config::default()
+        .back_pressure(setup.limits.policy)
+        .inline_max(setup.limits.inline_max)
+        .stream_window(setup.window)
+        .streams_max(setup.streams_max)
+}
+
+fn established(end: twin::Ends, setup: Setup, is_acceptor: bool) -> Established {
+    Established {
+        sender: SendWire::Twin(end.sender),
+        receiver: RecvWire::Twin(end.receiver),
+        peer: Peer { credentials: None, trust: Trust::Peer, label: "twin".into() },
+        transport: Transport::Wall,
+        is_acceptor,
+        peer_streams: StreamTerms { window: setup.window, streams_max: setup.streams_max },
+    }
+}
+
+/// Drives a session until it is over.
+fn drive(mut driver: Driver, door: &Arc<Door>, front: Front) {
+    let waker = Waker::from(Arc::new(Called(Arc::clone(door))));
+    loop {
+        // Registered before the look: whoever calls after it is heard.
+        driver.register(&waker);
+        let Some(for_room) = poll(&mut driver, door, front) else { return };
+        door.sleep(for_room);
+    }
+}
+
+/// One poll of a task, or one round of a thread; whether to sleep for room as well, or `None` if it is over.
+fn poll(driver: &mut Driver, door: &Arc<Door>, front: Front) -> Option<bool> {
+    loop {
+        match driver.turn() {
+            Turn::Over => return None,
+            Turn::Busy => {
+                // It lets the others run, and is polled again.
+                door.call();
+                return Some(false);
+            }
+            Turn::Idle => {}
+        }
+        let for_room = match driver.arm(false).unwrap() {
+            Sleep::ForRecords => Some(false),
+            Sleep::ForBoth => Some(true),
+            Sleep::No => None,
+        };
+        if let Some(for_room) = for_room {
+            let (records, room) = door.look(for_room);
+            if room {
+                driver.found_room();
+            }
+            if !records && !room {
+                return Some(for_room);
+            }
+        }
+        if front == Front::Thread {
+            door.call();
+            return Some(false);
+        }
+    }
+}
+
+/// Calls whoever sleeps at the door.
+struct Called(Arc<Door>);
+
+impl Wake for Called {
+    fn wake(self: Arc<Self>) {
+        self.0.call();
+    }
+}
+
+/// Where a user sleeps.
+#[derive(Default)]
+struct Bed {
+    is_woken: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Wake for Bed {
+    fn wake(self: Arc<Self>) {
+        *self.is_woken.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+}
+
+impl Bed {
+    fn sleep(&self) {
+        let mut is_woken = self.is_woken.lock().unwrap();
+        while !*is_woken {
+            is_woken = self.changed.wait(is_woken).unwrap();
+        }
+        *is_woken = false;
+    }
+}
+
+/// Polls until it is ready.
+pub(super) fn wait<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
+    let bed = Arc::new(Bed::default());
+    let waker = Waker::from(Arc::clone(&bed));
+    loop {
+        if let Poll::Ready(value) = poll(&Context::from_waker(&waker)) {
+            return value;
+        }
+        bed.sleep();
+    }
+}
+
+/// Polls so many times at most, whenever it is woken, then gives up. With no time at all it never polls.
+pub(super) fn give_up_after<T>(
+    polls: u64,
+    mut poll: impl FnMut(&Context<'_>) -> Poll<T>,
+) -> Option<T> {
+    let bed = Arc::new(Bed::default());
+    let waker = Waker::from(Arc::clone(&bed));
+    for left in (0..polls).rev() {
+        if let Poll::Ready(value) = poll(&Context::from_waker(&waker)) {
+            return Some(value);
+        }
+        if left > 0 {
+            bed.sleep();
+        }
+    }
+    None
+}
+
+/// Once, with a waker that wakes nobody.
+pub(super) fn poll_once<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> Option<T> {
+    match poll(&Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}

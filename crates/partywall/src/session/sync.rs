@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the session core takes its locks from: the language's own, or shuttle's when `--cfg shuttle` is given.
+//!
+//! ```text
+//!   core.rs, stream.rs ──▶ sync.rs ──┬─ std::sync
+//!                                    └─ shuttle::sync    every lock a point where others may run
+//! ```
+//!
+//! Nothing else in `session/` imports a lock, so every interleaving of its threads is one that shuttle can
+//! choose. `Arc` and wakers are no part of it: shuttle's `Arc` is the language's own, and wakers are made by the
+//! fronts.
+
+#[cfg(shuttle)]
+pub(super) use once::OnceLock;
+#[cfg(shuttle)]
+pub(super) use shuttle::sync::atomic::AtomicBool;
+#[cfg(shuttle)]
+pub(super) use shuttle::sync::{Mutex, MutexGuard};
+pub(super) use std::sync::PoisonError;
+#[cfg(not(shuttle))]
+pub(super) use std::sync::atomic::AtomicBool;
+pub(super) use std::sync::atomic::Ordering;
+#[cfg(not(shuttle))]
+pub(super) use std::sync::{Mutex, MutexGuard, OnceLock};
+
+/// What shuttle lacks.
+#[cfg(shuttle)]
+mod once {
+    use shuttle::sync::Mutex;
+    use std::sync::PoisonError;
+
+    /// A value that is set once. The lock makes each look at it, and the setting, a point where others may run;
+    /// the language's own cell keeps the value, because a reference cannot outlive a guard.
+    #[derive(Debug)]
+    pub(crate) struct OnceLock<T> {
+        is_set: Mutex<bool>,
+        value: std::sync::OnceLock<T>,
+    }
+
+    impl<T> OnceLock<T> {
+        pub(crate) const fn new() -> Self {
+            Self { is_set: Mutex::new(false), value: std::sync::OnceLock::new() }
+        }
+
+        pub(crate) fn get(&self) -> Option<&T> {
+            let is_set = *self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
+            if is_set { self.value.get() } else { None }
+        }
+
+        pub(crate) fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
+            let mut is_set = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
+            *is_set = true;
+            self.value.get_or_init(init)
+        }
+    }
+}
