@@ -53,7 +53,7 @@ fn a_hello_that_cannot_be_is_named() {
         ("versions upside down", with(|h| h.version_min.set(9)), VIOLATION, "version range"),
         ("service 0", with(|h| h.service = U32::new(0)), VIOLATION, "service"),
         ("service of all bits", with(|h| h.service = U32::new(u32::MAX)), VIOLATION, "service"),
-        ("a session", with(|h| h.service = U32::new(2)), 207, "service 2"),
+        ("a session", with(|h| h.service = U32::new(2)), 207, "asks for sessions"),
         ("entries 0", with(|h| h.release_entries = U64::new(0)), VIOLATION, "release entries"),
         ("entries 9", with(|h| h.release_entries = U64::new(9)), VIOLATION, "release entries"),
         (

@@ -204,6 +204,7 @@ impl Driver {
     }
 
     /// Whether dropping it may take a while: on a socket, what was sent and not taken yet waits for room.
+    #[cfg(feature = "tokio")]
     pub(crate) fn may_linger(&self) -> bool {
         matches!(self.core.transport, Transport::Socket(_))
     }
@@ -289,6 +290,7 @@ mod tests {
     use crate::error::Closed;
     use crate::listen::Listener;
     use crate::session::outbox::Outbox;
+    use crate::session::{Handle, Opening};
     use partywall_layout::Kind;
     use partywall_layout::hello::SERVICE_SESSION;
     use partywall_layout::stream::{GoAwayBody, ResetBody, SESSION};
@@ -403,16 +405,16 @@ mod tests {
     #[test]
     fn an_answer_that_comes_as_the_session_closes_is_no_violation() {
         for policy in [TransportPolicy::Wall, TransportPolicy::Socket] {
-            let [(core, mut driver), (their_core, mut theirs)] = pair("answer", policy);
+            let [(core, mut driver), (their_core, mut theirs)] = pair(policy);
             let context = Context::from_waker(Waker::noop());
             let (ours, accepting) = (Handle::new(core), Handle::new(Arc::clone(&their_core)));
             let opened = ours.poll_open(&context, b"", &mut Opening::default());
             assert!(matches!(opened, Poll::Ready(Ok(_))), "{opened:?}");
             while theirs.turn() == Turn::Busy {}
-            let Poll::Ready(Ok((send, _recv))) = accepting.poll_accept(&context) else {
+            let Poll::Ready(Ok((mut send, _recv))) = accepting.poll_accept(&context) else {
                 panic!("nothing was opened")
             };
-            let sent = send.poll_send(&context, &mut Outgoing::default(), b"answer");
+            let sent = send.poll_send(&context, b"answer");
             assert!(matches!(sent, Poll::Ready(Ok(()))), "{sent:?}");
             ours.close();
             while driver.turn() != Turn::Over {}

@@ -9,8 +9,7 @@ use super::Chance;
 use super::sides::{Front, Setup, Sides, wait};
 use crate::message::Message;
 use crate::session::{
-    Handle, OpenError, Opening, Outgoing, RecvHalf, SendHalf, SessionError, StreamRecvError,
-    StreamSendError,
+    Handle, OpenError, Opening, RecvHalf, SendHalf, SessionError, StreamRecvError, StreamSendError,
 };
 use shuttle::thread::{self, JoinHandle};
 
@@ -24,9 +23,8 @@ pub(super) fn accept(session: &Handle) -> Result<(SendHalf, RecvHalf), SessionEr
 }
 
 pub(super) fn send(half: &mut SendHalf, payload: &[u8]) -> Result<(), StreamSendError> {
-    let mut outgoing = Outgoing::default();
-    let sent = wait(|context| half.poll_send(context, &mut outgoing, payload));
-    half.give_back(&mut outgoing);
+    let sent = wait(|context| half.poll_send(context, payload));
+    half.give_back();
     sent
 }
 

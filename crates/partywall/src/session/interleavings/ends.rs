@@ -12,7 +12,7 @@
 use super::acts::{accept, by_chance, join, open, recv, recv_many, send, send_many};
 use super::explore;
 use super::sides::{Setup, Sides, give_up_after, poll_once, wait};
-use crate::session::{Handle, OpenError, Outgoing, REFUSED, StreamRecvError, StreamSendError};
+use crate::session::{Handle, OpenError, REFUSED, StreamRecvError, StreamSendError};
 use shuttle::thread;
 
 /// Whoever opens a stream while the session ends learns of it, there or when it receives.
@@ -180,15 +180,15 @@ fn whoever_waits_learns_of_the_end() {
 fn reserve_into_the_end() {
     let (_, setup) = by_chance();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
-    let (mut sender, _receiver) = open(&ours, 0).unwrap();
+    let (mut holder, _receiver) = open(&ours, 0).unwrap();
+    let (mut waiter, _its_receiver) = open(&ours, 1).unwrap();
     let waiting = thread::spawn(move || {
-        let [mut held, mut outgoing] = [Outgoing::default(), Outgoing::default()];
         // The session may be over before.
-        let holds = wait(|context| sender.poll_reserve(context, &mut held, 400)).is_ok();
-        let waited = wait(|context| sender.poll_reserve(context, &mut outgoing, 300));
+        let holds = wait(|context| holder.poll_reserve(context, 400)).is_ok();
+        let waited = wait(|context| waiter.poll_reserve(context, 300));
         assert!(waited.is_err(), "held: {holds}");
-        sender.give_back(&mut outgoing);
-        sender.give_back(&mut held);
+        waiter.give_back();
+        holder.give_back();
     });
     ours.close();
     join([waiting]);

@@ -20,7 +20,7 @@ use super::sides::{Sides, Wires, give_up_after, poll_once, wait};
 use super::{Chance, explore, pattern};
 use crate::error::Closed;
 use crate::session::{
-    DROPPED, Handle, OpenError, Opening, Outgoing, REFUSED, RecvHalf, SendHalf, SessionError,
+    DROPPED, Handle, OpenError, Opening, REFUSED, RecvHalf, SendHalf, SessionError,
     StreamRecvError, StreamSendError,
 };
 use shuttle::thread::{self, JoinHandle};
@@ -54,10 +54,9 @@ impl Sender {
         match self.model.send_end {
             SendEnd::Close => {
                 self.half.close();
-                let mut outgoing = Outgoing::default();
-                let late = wait(|context| self.half.poll_send(context, &mut outgoing, b"late"));
+                let late = wait(|context| self.half.poll_send(context, b"late"));
                 assert!(late.is_err(), "sent after the end");
-                self.half.give_back(&mut outgoing);
+                self.half.give_back();
             }
             SendEnd::Reset(code) => self.half.reset(code),
             SendEnd::Drop => {}
@@ -70,9 +69,8 @@ impl Sender {
         let len = self.chance.below(size_max + 1) as usize;
         let seed = self.chance.next();
         self.model.begin((len, seed));
-        let mut outgoing = Outgoing::default();
-        let sent = self.send_somehow(&mut outgoing, &pattern(len, seed));
-        self.half.give_back(&mut outgoing);
+        let sent = self.send_somehow(&pattern(len, seed));
+        self.half.give_back();
         if !matches!(sent, Ok(true)) {
             self.model.take_back();
         }
@@ -84,33 +82,29 @@ impl Sender {
         }
     }
 
-    fn send_somehow(
-        &mut self,
-        outgoing: &mut Outgoing,
-        payload: &[u8],
-    ) -> Result<bool, StreamSendError> {
+    fn send_somehow(&mut self, payload: &[u8]) -> Result<bool, StreamSendError> {
         let Self { half, chance, .. } = self;
         let polls = chance.below(3) + 1;
         let sent = match chance.below(8) {
-            0 => poll_once(|context| half.poll_send_whole(context, outgoing, payload)),
-            1 => give_up_after(polls, |context| half.poll_send(context, outgoing, payload)),
-            2 => give_up_after(1, |context| half.poll_send(context, outgoing, payload)),
+            0 => poll_once(|context| half.poll_send_whole(context, payload)),
+            1 => give_up_after(polls, |context| half.poll_send(context, payload)),
+            2 => give_up_after(1, |context| half.poll_send(context, payload)),
             3 => {
-                wait(|context| half.poll_reserve(context, outgoing, payload.len()))?;
+                wait(|context| half.poll_reserve(context, payload.len()))?;
                 None
             }
             4 | 5 => {
                 // More is reserved than goes, if that can be had at all.
                 let more = (payload.len() + chance.below(9) as usize).min(200).max(payload.len());
-                wait(|context| half.poll_reserve(context, outgoing, more))?;
-                outgoing.truncate(payload.len());
-                outgoing.memory_mut().copy_from_slice(payload);
+                wait(|context| half.poll_reserve(context, more))?;
+                half.truncate(payload.len());
+                half.memory_mut().copy_from_slice(payload);
                 match chance.below(2) {
-                    0 => Some(wait(|context| half.poll_commit(context, outgoing))),
-                    _ => give_up_after(polls, |context| half.poll_commit(context, outgoing)),
+                    0 => Some(wait(|context| half.poll_commit(context))),
+                    _ => give_up_after(polls, |context| half.poll_commit(context)),
                 }
             }
-            _ => Some(wait(|context| half.poll_send(context, outgoing, payload))),
+            _ => Some(wait(|context| half.poll_send(context, payload))),
         };
         sent.transpose().map(|sent| sent.is_some())
     }

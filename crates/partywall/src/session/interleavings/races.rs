@@ -13,7 +13,7 @@ use super::acts::{accept, by_chance, close, join, open, recv, recv_many, send, s
 use super::sides::{Setup, Sides, give_up_after};
 use super::{explore, pattern};
 use crate::config::BackPressure;
-use crate::session::{Handle, Outgoing, RecvHalf, SendHalf, StreamRecvError, StreamSendError};
+use crate::session::{Handle, RecvHalf, SendHalf, StreamRecvError, StreamSendError};
 use shuttle::thread;
 
 /// Room is found by a driver before the one who waits for it has called it, by its look or by its bell; others
@@ -72,11 +72,8 @@ fn one_gives_up_waiting() {
         thread::spawn(move || recv_long(&receiver, 0)),
         thread::spawn(move || {
             for _ in 0..tries {
-                let mut outgoing = Outgoing::default();
-                let _ = give_up_after(1, |context| {
-                    giving_up.poll_send(context, &mut outgoing, &[1; 48])
-                });
-                giving_up.give_back(&mut outgoing);
+                let _ = give_up_after(1, |context| giving_up.poll_send(context, &[1; 48]));
+                giving_up.give_back();
             }
         }),
         thread::spawn(move || while recv(&drained).is_ok() {}),
@@ -103,12 +100,10 @@ fn pieces_given_up() {
         let (_, receiver) = accept(theirs).unwrap();
         threads.push(thread::spawn(move || {
             for number in 0..3 {
-                let mut outgoing = Outgoing::default();
                 let given_up = pattern(600, 99);
-                let sent =
-                    give_up_after(1, |context| sender.poll_send(context, &mut outgoing, &given_up));
+                let sent = give_up_after(1, |context| sender.poll_send(context, &given_up));
                 assert!(sent.is_none_or(|sent| sent.is_ok()), "it is in its limits");
-                sender.give_back(&mut outgoing);
+                sender.give_back();
                 send(&mut sender, &pattern(300, u64::from(mark) << 8 | number)).unwrap();
             }
         }));
