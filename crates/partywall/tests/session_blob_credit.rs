@@ -12,6 +12,7 @@ mod support;
 
 use foe::{Role, SessionFoe};
 use hostile_home::{Home, keep_all};
+use partywall::StreamSendError;
 use partywall_layout::record::Kind;
 use std::time::Duration;
 use support::foe::blob;
@@ -84,5 +85,36 @@ fn a_blob_with_credit_is_a_message_like_any_other() {
             assert_eq!(*home.wait(ours.recv()).unwrap(), [0; 8]);
         }
         assert!(foe.ping(5) && foe.hear_answer(5), "{role:?}");
+    }
+}
+
+/// The credit would let it go on, and the violation that the same record makes ends the session.
+#[test]
+fn one_who_waits_to_send_is_told_of_a_violation_that_comes_with_credit() {
+    let _alone = alone();
+    let _watchdog = Watchdog::new("a violation with credit", Duration::from_secs(60));
+    for role in Role::ALL.into_iter().filter(|role| role.is_wall) {
+        let home = Home::new(role);
+        let (mut foe, session, mut ours) = home.in_use();
+        let sending = home.runtime.spawn(async move {
+            loop {
+                if let Err(error) = ours.send(&[0; 500_000]).await {
+                    return error;
+                }
+            }
+        });
+        // There is credit for two.
+        for _ in 0..2 {
+            assert!(foe.hear_until(Kind::Blob, 2).is_some());
+        }
+        // By now it waits for more, most likely.
+        std::thread::sleep(Duration::from_millis(20));
+        for block in 0..15 {
+            say_blob(&mut foe, block, &[]);
+        }
+        say_blob(&mut foe, 15, &128u64.to_le_bytes());
+        let error = home.wait(sending).unwrap();
+        assert!(matches!(error, StreamSendError::Session(_)), "{role:?}: {error}");
+        assert_eq!(home.code(&session), 17, "more than the window");
     }
 }

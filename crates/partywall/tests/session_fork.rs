@@ -145,6 +145,9 @@ fn no_verb_of_a_session_works_in_a_child_and_none_waits() {
                 assert!(in_a_fork(is_told), "{name} over {}", kind.name());
             }
         }
+        // There is nothing to wait for, and nothing to fail.
+        let client = &ends.sessions.0;
+        assert!(in_a_fork(|| now(client.finished()).is_some()), "finished over {}", kind.name());
         ends.go_on();
     }
 }
@@ -184,6 +187,49 @@ fn what_a_child_drops_closes_and_asks_harms_nobody() {
         assert_eq!(held, pattern(50_000, 1));
         drop(held);
         Ends { runtime, sessions, streams }.go_on();
+    }
+}
+
+/// What the kernel has not taken of a message is its sender's to write, and not its child's as well.
+#[test]
+fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
+    for kind in [Kind::Unix, Kind::Tcp] {
+        let config = kind.config().stream_window(16 << 20);
+        let mut listener = blocking::Listener::bind_with(kind.address(), &config).unwrap();
+        let address = listener.local_address().to_string();
+        // It reads all the time, so there is room.
+        let other = std::thread::spawn(move || {
+            let session = listener.accept_deadline(soon()).unwrap();
+            let mut stream = session.accept_deadline(soon()).unwrap();
+            let long = stream.recv_deadline(soon()).map(|message| message == pattern(8 << 20, 3));
+            let short = stream.recv_deadline(soon()).map(|message| message == *b"and on");
+            (long, short)
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (session, mut stream) = runtime.block_on(async {
+            let session = partywall::tokio::connect_with(&*address, &config).await.unwrap();
+            let stream = session.open(b"").await.unwrap();
+            (session, stream)
+        });
+        stream.try_send(&pattern(8 << 20, 3)).unwrap();
+        // What the kernel has taken is read meanwhile.
+        std::thread::sleep(Duration::from_millis(50));
+        let mut all = Some((session, stream));
+        assert!(in_a_fork(|| {
+            let (session, mut stream) = all.take().unwrap();
+            stream.close();
+            session.go_away(1);
+            drop((stream, session));
+            true
+        }));
+        let (session, mut stream) = all.take().unwrap();
+        Ends::wait(&runtime, async {
+            stream.send(b"and on").await.unwrap();
+            stream.close();
+            session.drained().await.unwrap();
+        });
+        let (long, short) = other.join().unwrap();
+        assert!(long.unwrap() && short.unwrap(), "{}", kind.name());
     }
 }
 

@@ -36,7 +36,7 @@
 //!
 //! A process may exit as soon as the last handle is dropped: by then the other side gets all that was sent,
 //! and the end in good order. That takes longer than a moment only where the other process does not read, and at
-//! most [`Config::linger`](crate::Config::linger). Nobody drops what lies in a `static`, or on the stack of
+//! most [`Config::linger`](crate::Config::linger), on a socket 2 s more. Nobody drops what lies in a `static`, or on the stack of
 //! another thread: there, [`close`](Session::close) the session and wait until it has
 //! [`finished`](Session::finished).
 //!

@@ -21,8 +21,9 @@ use std::time::{Duration, Instant};
 /// other side opens from then on are refused.
 ///
 /// Dropping the last clone, if no stream is left, or else the last stream, waits until what was sent
-/// and owed is written: no time at all where the other process is alive, and never more than
-/// [`Config::linger`](crate::Config::linger) says. So a process may exit right after it.
+/// and owed is written: a moment where the other process reads, over TCP the time that its answer takes, and
+/// never more than [`Config::linger`](crate::Config::linger), on a socket 2 s more. So a process may exit
+/// right after it.
 #[derive(Clone, Debug)]
 pub struct Session {
     handle: Handle,

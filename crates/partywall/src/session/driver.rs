@@ -114,7 +114,9 @@ impl Driver {
         if self.is_called {
             self.tend();
             if self.core.check().is_err() || self.core.is_abandoned() {
-                return self.leave();
+                let left = self.leave();
+                // One who writes without pause, and never reads, does not keep the thread from others.
+                return if left == Turn::Idle && count > 0 { Turn::Busy } else { left };
             }
         }
         if count > 0 {

@@ -14,7 +14,9 @@ use super::core::Core;
 use super::credit::cost;
 use super::error::{StreamRecvError, StreamSendError};
 use super::lifecycle;
+use super::outbox::Outbox;
 use super::stream::{StreamCore, StreamState};
+use super::sync::MutexGuard;
 use crate::config::BackPressure;
 use crate::message::Message;
 use crate::transport::{Memory, Progress, SendWire, Unsent};
@@ -247,6 +249,9 @@ impl SendHalf {
             let mut state = stream.lock();
             if let Some(unready) = charge(&mut state, core, context, outgoing, cost) {
                 drop(state);
+                // Who waits to send takes no more: what it took may be what the other side waits for.
+                outbox.list(stream);
+                let flushed = flushed.and_then(|()| outbox.flush());
                 core.leave_outbox(outbox);
                 core.settle(flushed);
                 return unready;
@@ -268,30 +273,47 @@ impl SendHalf {
                 attempted = outbox.send(stream.number, None, |wire| attempt(wire, outgoing));
             }
         }
-        if attempted.is_ok() {
-            core.leave_outbox(outbox);
-            return Poll::Ready(Ok(()));
+        match attempted {
+            Ok(()) => {
+                core.leave_outbox(outbox);
+                Poll::Ready(Ok(()))
+            }
+            Err(error) => unsent((core, stream), outgoing, context, outbox, error),
         }
-        let must_wait = matches!(attempted, Err(Unsent::Full))
-            && (outgoing.progress.started || core.policy != BackPressure::Error);
-        if must_wait {
-            outbox.await_room(&mut outgoing.ticket, context);
-        }
-        core.leave_outbox(outbox);
-        if matches!(attempted, Err(Unsent::Full)) {
-            core.call_driver();
-        }
-        if must_wait {
-            #[cfg(not(partywall_fault = "no_look_while_waiting"))]
-            core.check()?;
-            return Poll::Pending;
-        }
-        Poll::Ready(attempted.map_err(|unsent| match unsent {
-            Unsent::TooLarge(limit) => StreamSendError::TooLarge(limit),
-            Unsent::Full => StreamSendError::Full,
-            unsent => core.failed(unsent).into(),
-        }))
     }
+}
+
+/// An attempt failed: waits for room, unless that would never help or nobody wants to.
+#[cold]
+fn unsent(
+    (core, stream): (&Core, &Arc<StreamCore>),
+    outgoing: &mut Outgoing,
+    context: &Context<'_>,
+    mut outbox: MutexGuard<'_, Outbox>,
+    error: Unsent,
+) -> Poll<Result<(), StreamSendError>> {
+    let is_full = matches!(error, Unsent::Full);
+    let must_wait = is_full && (outgoing.progress.started || core.policy != BackPressure::Error);
+    if must_wait {
+        // First: an attempt of others would look anew at what there was before ours.
+        outbox.await_room(&mut outgoing.ticket, context);
+        outbox.list(stream);
+        let _ = outbox.flush();
+    }
+    core.leave_outbox(outbox);
+    if is_full {
+        core.call_driver();
+    }
+    if must_wait {
+        #[cfg(not(partywall_fault = "no_look_while_waiting"))]
+        core.check()?;
+        return Poll::Pending;
+    }
+    Poll::Ready(Err(match error {
+        Unsent::TooLarge(limit) => StreamSendError::TooLarge(limit),
+        Unsent::Full => StreamSendError::Full,
+        error => core.failed(error).into(),
+    }))
 }
 
 /// Charges a message its cost, unless it was charged; what to answer if it may not go now.

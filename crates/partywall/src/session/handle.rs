@@ -119,8 +119,11 @@ impl Handle {
         }
     }
 
-    /// Ready when the driver has ended.
+    /// Ready when the driver has ended; in a forked child at once, where there is none.
     pub(crate) fn poll_finished(&self, context: &Context<'_>) -> Poll<()> {
+        if self.core.check_process().is_err() {
+            return Poll::Ready(());
+        }
         let mut streams = self.core.streams();
         if streams.has_finished {
             return Poll::Ready(());

@@ -48,11 +48,9 @@ impl Driver {
         if state.lifecycle.has_ended() {
             return Ok(());
         }
-        let mut sender = None;
         if let Some(credited) = credit {
             let heard = state.heard_credit(number, credited);
             heard.map_err(|violation| self.violated(violation))?;
-            sender = state.sender.take();
         }
         let mut receiver = None;
         let arrival = state.heard_message(number, cost(message.len()));
@@ -60,6 +58,8 @@ impl Driver {
             state.queue.push_back(message);
             receiver = state.receiver.take();
         }
+        // Not before the message was judged: after a violation those who wait are told of that.
+        let sender = credit.and_then(|_| state.sender.take());
         drop(state);
         if let Some(receiver) = receiver {
             receiver.wake();

@@ -40,7 +40,9 @@
 //! Dropping the last handle of a session waits for nothing: its task writes what is left. A runtime that shuts
 //! down drops that task, and with it the session closes. Over shared memory that takes no time, and ends of streams
 //! for which there is no room are not said any more. On a socket what the kernel did not take yet keeps the
-//! thread that shuts down waiting for a second at most, and is lost then. To be sure that all has gone, [`close`](Session::close) the session and await
+//! thread that shuts down waiting for a second at most, and is lost then; a session over TCP whose other side does
+//! not close meanwhile, because it runs on the same runtime or is stopped, takes up to a second, one after the
+//! other. To be sure that all has gone, and for no such wait, [`close`](Session::close) the session and await
 //! [`finished`](Session::finished) first. `Runtime::shutdown_background`, or a process that exits without
 //! shutting its runtime down, takes along whatever was not written.
 //!

@@ -24,11 +24,12 @@ pub(crate) enum Room {
 }
 
 impl Room {
-    /// Whether this is a forked child, where the shared memory is not mapped.
+    /// Whether this is a forked child, where the shared memory is not mapped, and what is left to be written to
+    /// a socket is its parent's.
     pub(crate) fn is_inherited(&self) -> bool {
         match self {
             Self::Wall(wall) => wall.is_inherited(),
-            Self::Socket(_) => false,
+            Self::Socket(line) => line.is_inherited(),
             #[cfg(shuttle)]
             Self::Twin(_) => false,
         }

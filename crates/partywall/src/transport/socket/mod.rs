@@ -120,6 +120,11 @@ impl Line {
         self.standing.violated(violation, &self.socket)
     }
 
+    /// Whether this is a forked child.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.standing.guard.is_child()
+    }
+
     /// The longest message that may come.
     pub(crate) const fn message_max(&self) -> u64 {
         self.message_max

@@ -97,6 +97,7 @@ impl SocketSender {
 
     /// Writes what was kept, as far as the kernel takes it.
     pub(crate) fn publish(&mut self) -> Result<(), Unsent> {
+        self.check()?;
         match self.write_rest() {
             Err(Unsent::Full) => Ok(()),
             other => other,

@@ -16,6 +16,10 @@ use crate::transport::{Progress, Unsent};
 use partywall_layout::record::{FRAGMENT_PREFIX_BYTES, HEADER_BYTES, Kind};
 use partywall_layout::ring::footprint;
 use partywall_layout::segment::sending;
+use partywall_layout::stream::CreditBody;
+
+/// How long CREDIT is.
+const CREDIT_BYTES: u64 = size_of::<CreditBody>() as u64;
 
 impl WallSender {
     /// Sends as many pieces as there is room for.
@@ -49,7 +53,8 @@ impl WallSender {
     /// Adds all pieces of a message to the open batch.
     pub(super) fn add_fragments(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         self.check_overflow(payload.len())?;
-        let owed = self.growth.owed_bytes_max();
+        let credit = if self.credit.is_some() { footprint(CREDIT_BYTES) } else { 0 };
+        let owed = self.growth.owed_bytes_max() + credit;
         let per_piece = footprint(self.piece_max() as u64);
         let needed = self.fragments_footprint(payload.len()) + owed;
         // The ring's end may come in between: padding counts, and is less than a piece. And less than
@@ -67,6 +72,7 @@ impl WallSender {
             Err(violation) => return Err(self.violated(violation)),
         }
         self.append_owed()?;
+        self.append_credit()?;
         let mut sent = 0;
         while sent < payload.len() {
             let piece = self.piece(payload, sent);

@@ -7,8 +7,10 @@
 //!   none, and the policy is Overflow ─▶ FRAGMENT… copied through the ring (fragments.rs)
 //! ```
 //!
-//! It never waits; how it wakes the receiver, and learns of its end, is in waking.rs. What is told to the receiver about memory (a segment came, a segment goes) is owed
-//! until it stands in the ring, before anything that refers to it (growth.rs).
+//! It never waits; how it wakes the receiver, and learns of its end, is in waking.rs. What is told to the
+//! receiver about memory (a segment came, a segment goes) is owed until it stands in the ring, before
+//! anything that refers to it (growth.rs). In a session a message may bring credit of the other direction: a
+//! BLOB carries it, before all others it is a record of its own.
 
 use super::counters::Counters;
 use super::growth::Growth;
@@ -44,7 +46,7 @@ pub(crate) struct WallSender {
     /// The stream of the messages that are sent; 0 on a channel.
     stream: u32,
     /// What the next message tells of what was taken of the other direction of its stream.
-    credit: Option<u64>,
+    pub(super) credit: Option<u64>,
     /// The caller's code is writing a message in place.
     is_filling: bool,
     /// The memory of the last small reservation.
@@ -415,6 +417,7 @@ impl WallSender {
     pub(super) fn finish(&mut self, sent: Result<(), Unsent>, len: usize) -> Result<(), Unsent> {
         match sent {
             Ok(()) => {
+                debug_assert!(self.credit.is_none(), "credit that was taken as told goes somehow");
                 self.count(len);
                 self.publish()
             }
