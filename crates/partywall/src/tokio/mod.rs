@@ -48,8 +48,8 @@
 //!
 //! # Sharing a thread
 //!
-//! What is awaited here takes part in tokio's budget: a task whose messages are always there lets others run
-//! after a hundred or so. The `try_` forms do not.
+//! What sends, commits, receives, opens or accepts takes part in tokio's budget: a task whose messages are
+//! always there lets others run after a hundred or so. The `try_` forms do not.
 //!
 //! # Cancelling
 //!

@@ -16,6 +16,10 @@
 //! armed; CLOSE_WRITE behind everything; a hang-up after it. Whoever is not rung sleeps for ever, which shuttle
 //! reports as a deadlock.
 //!
+//! It writes again what a wall's ends decide (what goes inline, in memory or in pieces, and how credit goes along),
+//! so the models show what sessions do with such a wire, and nothing of the wall's own code: that is asked over real
+//! ones (`tests/session_model.rs`, `tests/session_credit.rs`).
+//!
 //! It is *not* shared memory: memory orders are the loom models' business, what a neighbour may forge that of the
 //! hostile tests. Nothing here waits for time, nobody is quiet, and there are no batches of channels. Where a wall
 //! takes two steps (publish, then look who sleeps; arm, then look again), this takes one: the steps between are the
