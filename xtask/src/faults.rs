@@ -158,7 +158,10 @@ fn step(fault: &Fault, by: &CaughtBy) -> Step {
         CaughtBy::File(name) => usual().args("--test").arg(name),
         CaughtBy::Unit(name) => usual().args("--lib").arg(name),
         CaughtBy::Model(name) => loom_step().args("--test").arg(name),
-        CaughtBy::Shuttle(name) => shuttle_step().arg(name),
+        // Each fault is a build of its own, and a run of a moment: quick to build is quicker.
+        CaughtBy::Shuttle(name) => {
+            shuttle_step().variable("CARGO_PROFILE_TEST_OPT_LEVEL", "0").arg(name)
+        }
     }
 }
 
