@@ -33,10 +33,11 @@
 //!  receiver.rs message.rs    receiving                  half.rs    our memory, and the neighbour's
 //!  transport/wall/           shared memory              transport/socket/  the same records on a socket
 //!  typed/                    values as messages         lossy/     records that may be lost
-//!  session/ tokio/           many streams               calls/     requests and answers over one
+//!  session/ tokio/ blocking/ many streams               calls/     requests and answers over one
 //! ```
 //!
-//! The crate starts no thread, installs no signal handler, and contains no `unsafe`.
+//! The crate starts no thread but one for each session of `blocking`, installs no signal handler, and contains no
+//! `unsafe`.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]

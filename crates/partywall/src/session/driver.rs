@@ -17,7 +17,7 @@ use super::routing::Slot;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
-use crate::transport::{Found, RecvWire, Room, Transport, Unsent};
+use crate::transport::{Found, RecvWire, Room, Unsent};
 use crate::wait::after;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -208,7 +208,7 @@ impl Driver {
     /// Whether dropping it may take a while: on a socket, what was sent and not taken yet waits for room.
     #[cfg(feature = "tokio")]
     pub(crate) fn may_linger(&self) -> bool {
-        matches!(self.core.transport, Transport::Socket(_))
+        matches!(self.core.transport, crate::transport::Transport::Socket(_))
     }
 
     /// A system call failed that must not.

@@ -18,8 +18,9 @@ pub enum SessionError {
     /// The session is broken.
     #[error(transparent)]
     Fault(Arc<Fault>),
-    /// The deadline passed. Only where there was one; the session goes on.
-    #[error("nothing came before the deadline")]
+    /// The deadline passed, or, of the blocking `try_open` and `try_accept`, there is nothing now. The session
+    /// goes on.
+    #[error("it did not happen in time")]
     TimedOut,
 }
 
@@ -70,7 +71,7 @@ pub enum StreamSendError {
     /// The message can never be sent over this session.
     #[error("{0}")]
     TooLarge(TooLarge),
-    /// The session is over; also when the deadline passed.
+    /// The session is over; but [`SessionError::TimedOut`] only says that the deadline passed.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -94,7 +95,7 @@ pub enum StreamRecvError {
     /// This side stopped receiving before.
     #[error("this side has stopped receiving from the stream")]
     StoppedHere,
-    /// The session is over; also when the deadline passed.
+    /// The session is over; but [`SessionError::TimedOut`] only says that the deadline passed.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
