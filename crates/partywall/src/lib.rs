@@ -54,6 +54,7 @@ mod calls;
 mod channel;
 mod config;
 mod connect;
+pub mod dialect;
 mod error;
 #[cfg(doctest)]
 mod guide;

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! layout ◀── ring ◀──┐
-//!    ▲               ├── partywall ◀── cli
-//!    └───────────────┤
-//!            sys ◀───┘
+//!    ▲               ├── partywall ◀──┬── cli
+//!    └───────────────┤       ▲        │
+//!            sys ◀───┴───────┴─ shmipc ◀┘
 //! ```
 //! The table below is the decision; a Cargo.toml that goes beyond it is a finding. Widening the table needs
 //! a page in docs/decisions. The reader of Cargo.toml knows sections and keys, which is all it needs.
@@ -20,8 +20,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
             check_members(&file.text, findings);
         }
         let Some(directory) = file.path.strip_suffix("/Cargo.toml") else { continue };
-        if directory.starts_with("bench/") {
-            continue; // a workspace of its own, in which anything goes
+        if directory.starts_with("bench/") || directory.starts_with("conformance/") {
+            continue; // workspaces of their own, in which anything goes
         }
         let Some(row) = TABLE.iter().find(|row| row.directory == directory) else {
             let advice = "add a row for this crate to TABLE in xtask/src/tidy/manifest.rs";
@@ -198,9 +198,16 @@ const TABLE: &[Row] = &[
         ],
     },
     Row {
+        directory: "crates/shmipc",
+        normal: &["partywall", "partywall-sys", "thiserror", "tokio"],
+        loom_only: &[],
+        dev: &["proptest", "tempfile"],
+    },
+    Row {
         directory: "crates/cli",
         normal: &[
             "partywall",
+            "partywall-shmipc",
             "partywall-layout",
             "partywall-ring",
             "partywall-sys",
@@ -228,6 +235,7 @@ const TABLE: &[Row] = &[
             "partywall",
             "partywall-layout",
             "partywall-ring",
+            "partywall-shmipc",
             "partywall-sys",
             "zerocopy",
         ],

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Other protocols behind the same sessions: what one must offer to be spoken here.
+//!
+//! ```text
+//!   listener ── first bytes ──▶ Dialect::recognise ── yes ──▶ accept ┐
+//!   connect  ──────────────────────────────────────────────▶ connect ┴▶ Negotiation ── progress ──▶ Line
+//!
+//!   Session, Stream ─▶ transport/dialect/ ─▶ LineSender     one at a time writes
+//!                                         ◀─ LineReceiver   the driver reads
+//! ```
+//!
+//! A dialect knows its bytes, its memory and its quirks. It does *not* know sessions: credit, directions that
+//! end one by one, and numbers that are used again are made here of what it says, which is only that a stream
+//! was opened, brought a message, or was closed. It starts no thread and never waits.
+//!
+//! [`Config::dialect`](crate::Config::dialect) lets a listener speak one beside our own,
+//! [`Config::speak`](crate::Config::speak) a connecting side instead of it.
+//!
+//! # What a dialect cannot do
+//!
+//! - **Half-close.** A stream is closed as a whole. Where we only finish sending, nothing is said until we have
+//!   stopped receiving as well; where the other side closes, what it sent is received, then
+//!   [`Finished`](crate::StreamRecvError::Finished), and sending fails with
+//!   [`Stopped`](crate::StreamSendError::Stopped) and code 0.
+//! - **Codes, metadata, pings.** A code of a reset is lost, opening with metadata fails, a ping too.
+//! - **Credit.** What may lie unread is bounded by the dialect's own memory, for all streams together.
+
+use crate::config::Config;
+use crate::error::Closed;
+use crate::message::Message;
+use crate::peer::Trust;
+use crate::stats::{ReceiverStats, SenderStats};
+use partywall_sys::{Bell, Credentials, Socket};
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A protocol other than our own.
+pub trait Dialect: fmt::Debug + Send + Sync {
+    /// Its name, for people.
+    fn name(&self) -> &'static str;
+
+    /// Whether a connection that begins with these bytes speaks it.
+    fn recognise(&self, first: &[u8]) -> Recognition;
+
+    /// The other side connected, and `meeting.first` was read.
+    ///
+    /// # Errors
+    /// See [`DialectError`]; the connection is closed then.
+    fn accept(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError>;
+
+    /// We connected; nothing was said yet.
+    ///
+    /// # Errors
+    /// See [`DialectError`].
+    fn connect(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError>;
+}
+
+/// What the first bytes of a connection tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recognition {
+    /// It is this dialect.
+    Yes,
+    /// It is not.
+    No,
+    /// More bytes are needed. Never said of 8 bytes or more.
+    Perhaps,
+}
+
+/// A fresh connection, before anything was agreed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Meeting {
+    /// The connection. Its calls say for themselves whether they may block; a dialect never lets them.
+    pub socket: Socket,
+    /// What was read from it already.
+    pub first: Vec<u8>,
+    /// Who the other side is, where the kernel says so. It was admitted.
+    pub credentials: Option<Credentials>,
+    /// How far it is trusted.
+    pub trust: Trust,
+    /// What the application chose.
+    pub config: Config,
+    /// Calls the session's driver.
+    pub caller: Caller,
+}
+
+/// A handshake under way. The connection's owner adds the deadline.
+pub trait Negotiation: fmt::Debug + Send {
+    /// Goes on as far as is possible without waiting; something when both sides are ready.
+    ///
+    /// # Errors
+    /// See [`DialectError`]: it has come to nothing, and what it made is given back when it is dropped.
+    fn progress(&mut self) -> Result<Option<Line>, DialectError>;
+
+    /// What becomes readable when `progress` may get further.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
+/// Both sides are ready.
+#[derive(Debug)]
+pub struct Line {
+    /// What writes.
+    pub sender: Box<dyn LineSender>,
+    /// What reads.
+    pub receiver: Box<dyn LineReceiver>,
+    /// Which kind of line it is, as [`Transport::Dialect`](crate::Transport::Dialect) shows it:
+    /// `"shmipc v3, memfd"`.
+    pub description: &'static str,
+}
+
+/// The sending end of a line. One thread at a time calls it; none of its calls waits.
+///
+/// What a call that says [`Unsent::Full`] did not do it will be asked for again.
+pub trait LineSender: fmt::Debug + Send {
+    /// Begins a stream; the dialect's name for it, not in use on this line.
+    ///
+    /// # Errors
+    /// See [`Unsent`].
+    fn open(&mut self) -> Result<u32, Unsent>;
+
+    /// Sends a message. Where it goes in parts, `sent` says how many bytes went: 0 at first, and what it was left
+    /// at when asked again. Nothing else is sent on this stream in between.
+    ///
+    /// # Errors
+    /// See [`Unsent`]. Anything but `Full` leaves nothing of the message behind, unless parts went.
+    fn send(&mut self, stream: u32, payload: &[u8], sent: &mut usize) -> Result<(), Unsent>;
+
+    /// Shared memory for a message of `len` bytes, not 0; `None` if it will have to be copied.
+    ///
+    /// # Errors
+    /// See [`Unsent`].
+    fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn Loan>>, Unsent>;
+
+    /// Sends what was written to reserved memory, which is taken when it succeeds.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), which the same message may be given to instead.
+    fn commit(&mut self, stream: u32, loan: &mut Option<Box<dyn Loan>>) -> Result<(), Unsent>;
+
+    /// Ends a stream that the other side has not closed.
+    ///
+    /// # Errors
+    /// See [`Unsent`].
+    fn close(&mut self, stream: u32) -> Result<(), Unsent>;
+
+    /// Writes what earlier calls left to be written.
+    ///
+    /// # Errors
+    /// See [`Unsent`]: `Full` if some is left still.
+    fn flush(&mut self) -> Result<(), Unsent>;
+
+    /// Whether something is left to be written.
+    fn keeps(&self) -> bool;
+
+    /// Somebody is about to sleep until room comes: from now on [`LineRoom::descriptor`] tells.
+    ///
+    /// # Errors
+    /// The system's.
+    fn arm(&mut self) -> io::Result<()>;
+
+    /// Nobody sleeps any more.
+    fn disarm(&mut self);
+
+    /// Where to wait for room without holding the sender.
+    fn room(&self) -> Arc<dyn LineRoom>;
+
+    /// The session ends: everything of ours that the other side can see is closed.
+    fn hang_up(&mut self);
+
+    /// Counters.
+    fn stats(&self) -> SenderStats;
+}
+
+/// Where one waits for room.
+pub trait LineRoom: fmt::Debug + Send + Sync {
+    /// Some numbers that differ once there is more room. They may be of memory that the other side writes.
+    fn glance(&self) -> [u64; 3];
+
+    /// Whether the system says that there is room, which no glance shows.
+    fn is_writable(&self) -> bool;
+
+    /// What becomes readable when there may be room, or, where nobody tells, when it is time to look again.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
+/// The receiving end of a line.
+pub trait LineReceiver: fmt::Debug + Send {
+    /// What came next, if anything did. Of one stream: `Opened` (where the other side opened it), messages,
+    /// `Closed`, and then never anything again under this name.
+    ///
+    /// # Errors
+    /// See [`DialectError`]: the line is of no further use.
+    fn find(&mut self) -> Result<Event, DialectError>;
+
+    /// Somebody is about to sleep: from now on [`descriptor`](Self::descriptor) tells. `true` if there is something
+    /// already. A `quiet` one looks again by itself.
+    ///
+    /// # Errors
+    /// See [`DialectError`].
+    fn arm(&mut self, quiet: bool) -> Result<bool, DialectError>;
+
+    /// What becomes readable when something comes.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// For one who only ever looks: now and then, whether the other side has gone. `true` if there may be something.
+    ///
+    /// # Errors
+    /// See [`DialectError`].
+    fn notice_end(&mut self) -> Result<bool, DialectError>;
+
+    /// Nobody receives any more.
+    fn close(&mut self);
+
+    /// Counters.
+    fn stats(&self) -> ReceiverStats;
+}
+
+/// What came on a line.
+#[derive(Debug)]
+pub enum Event {
+    /// The other side opened a stream.
+    Opened(u32),
+    /// A message, or some bytes of a stream that knows no messages; never empty.
+    Message(u32, Message),
+    /// The other side closed a stream, behind everything it sent on it.
+    Closed(u32),
+    /// Something happened that only the dialect had to know: look again.
+    Heard,
+    /// Nothing now.
+    Nothing,
+    /// Nothing ever again: everything that came before was told.
+    End(Closed),
+}
+
+/// Shared memory lent for a message to be written. Dropped before it was sent, it is given back.
+pub trait Loan: fmt::Debug + Send + Sync + std::any::Any {
+    /// The bytes.
+    fn as_slice(&self) -> &[u8];
+
+    /// The bytes, to be written.
+    fn as_mut_slice(&mut self) -> &mut [u8];
+
+    /// Shortens it to `len` bytes.
+    fn truncate(&mut self, len: usize);
+
+    /// Itself, for the dialect to know its own again.
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
+}
+
+/// What was received, where it lies: one or several pieces of memory. Dropped, it is given back.
+pub trait Lent: Send + Sync {
+    /// How many bytes.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The piece in which byte `from` lies, from there on; empty at the end.
+    fn chunk(&self, from: usize) -> &[u8];
+
+    /// All bytes in one piece: what lies in several is copied together, once.
+    fn as_slice(&self) -> &[u8];
+}
+
+impl Message {
+    /// A message of bytes that a dialect received; copied.
+    #[must_use]
+    pub fn from_dialect(bytes: &[u8]) -> Self {
+        Self::copied(bytes)
+    }
+
+    /// A message of bytes that a dialect received on our heap.
+    #[must_use]
+    pub const fn from_dialect_vec(bytes: Vec<u8>) -> Self {
+        Self::from_vec(bytes)
+    }
+}
+
+/// Why nothing was sent.
+#[derive(Debug)]
+pub enum Unsent {
+    /// No room now.
+    Full,
+    /// Nobody will receive it.
+    Closed(Closed),
+    /// It never fits: so many bytes are the most.
+    TooLarge(u64),
+    /// The line is broken.
+    Broken(DialectError),
+}
+
+/// What went wrong on a line, or while one was negotiated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DialectError {
+    /// The other side broke a rule of the dialect.
+    #[error("broke a rule: {what}")]
+    Violation {
+        /// Which, and how.
+        what: String,
+    },
+    /// The other side, or we, will not do what was asked for.
+    #[error("{what}")]
+    Refused {
+        /// What, and what to do.
+        what: String,
+    },
+    /// The other side has gone.
+    #[error("it hung up")]
+    HungUp,
+    /// A system call failed.
+    #[error("{what} failed: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Calls a session's driver from any thread: there may be something to receive, or something was given back for
+/// which the dialect waits.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    inner: Arc<Called>,
+}
+
+#[derive(Debug)]
+struct Called {
+    bell: Bell,
+    /// The driver sleeps, or is about to.
+    is_asleep: AtomicBool,
+}
+
+impl Caller {
+    pub(crate) fn new() -> io::Result<Self> {
+        let bell = Bell::new()?;
+        Ok(Self { inner: Arc::new(Called { bell, is_asleep: AtomicBool::new(false) }) })
+    }
+
+    /// Wakes the driver if it sleeps. What it is to find must be written before.
+    pub fn call(&self) {
+        // ORDER: SeqCst, on both sides: either we see that it sleeps, or it sees, looking after it said so, what
+        // was written before the call.
+        if self.inner.is_asleep.swap(false, Ordering::SeqCst) {
+            // An eventfd that only we hold always takes a ring.
+            let _ = self.inner.bell.ring();
+        }
+    }
+
+    /// The driver is about to sleep: it looks again after this.
+    pub(crate) fn arm(&self) {
+        // ORDER: see `call`.
+        self.inner.is_asleep.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.inner.bell
+    }
+}
