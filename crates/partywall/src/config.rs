@@ -4,6 +4,7 @@
 //! The defaults need no sizing: a channel begins with 192 KiB and takes more, up to
 //! [`memory_max`](Config::memory_max), as messages ask for it.
 
+use crate::dialect::Dialect;
 use crate::error::ConfigError;
 use crate::peer::Admission;
 use crate::wait::Wait;
@@ -91,6 +92,8 @@ pub struct Config {
     pub(crate) socket_mode: u32,
     pub(crate) allow_remote: bool,
     pub(crate) on_refused: Option<OnRefused>,
+    pub(crate) dialects: Vec<Arc<dyn Dialect>>,
+    pub(crate) speaks: Option<Arc<dyn Dialect>>,
 }
 
 impl Default for Config {
@@ -119,6 +122,8 @@ impl Default for Config {
             socket_mode: 0o600,
             allow_remote: false,
             on_refused: None,
+            dialects: Vec::new(),
+            speaks: None,
         }
     }
 }
@@ -309,6 +314,21 @@ impl Config {
     #[must_use]
     pub const fn allow_remote(mut self, allow: bool) -> Self {
         self.allow_remote = allow;
+        self
+    }
+
+    /// Listeners of sessions: also serves those who speak this dialect, on the same address. They are told apart
+    /// by their first bytes. May be called for several.
+    #[must_use]
+    pub fn dialect(mut self, dialect: Arc<dyn Dialect>) -> Self {
+        self.dialects.push(dialect);
+        self
+    }
+
+    /// Connecting sides of sessions: speaks this dialect instead of our own protocol.
+    #[must_use]
+    pub fn speak(mut self, dialect: Arc<dyn Dialect>) -> Self {
+        self.speaks = Some(dialect);
         self
     }
 

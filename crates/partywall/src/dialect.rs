@@ -89,14 +89,12 @@ pub struct Meeting {
 
 /// A handshake under way. The connection's owner adds the deadline.
 pub trait Negotiation: fmt::Debug + Send {
-    /// Goes on as far as is possible without waiting; something when both sides are ready.
+    /// Goes on as far as is possible without waiting; something when both sides are ready. It is asked again
+    /// whenever the connection is readable.
     ///
     /// # Errors
     /// See [`DialectError`]: it has come to nothing, and what it made is given back when it is dropped.
     fn progress(&mut self) -> Result<Option<Line>, DialectError>;
-
-    /// What becomes readable when `progress` may get further.
-    fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
 /// Both sides are ready.
@@ -112,8 +110,6 @@ pub struct Line {
 }
 
 /// The sending end of a line. One thread at a time calls it; none of its calls waits.
-///
-/// What a call that says [`Unsent::Full`] did not do it will be asked for again.
 pub trait LineSender: fmt::Debug + Send {
     /// Begins a stream; the dialect's name for it, not in use on this line.
     ///
@@ -121,12 +117,12 @@ pub trait LineSender: fmt::Debug + Send {
     /// See [`Unsent`].
     fn open(&mut self) -> Result<u32, Unsent>;
 
-    /// Sends a message. Where it goes in parts, `sent` says how many bytes went: 0 at first, and what it was left
-    /// at when asked again. Nothing else is sent on this stream in between.
+    /// Sends a message, not an empty one, whole or not at all. What the system does not take at once is kept, and
+    /// written by [`flush`](Self::flush).
     ///
     /// # Errors
-    /// See [`Unsent`]. Anything but `Full` leaves nothing of the message behind, unless parts went.
-    fn send(&mut self, stream: u32, payload: &[u8], sent: &mut usize) -> Result<(), Unsent>;
+    /// See [`Unsent`].
+    fn send(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent>;
 
     /// Shared memory for a message of `len` bytes, not 0; `None` if it will have to be copied.
     ///
@@ -137,7 +133,7 @@ pub trait LineSender: fmt::Debug + Send {
     /// Sends what was written to reserved memory, which is taken when it succeeds.
     ///
     /// # Errors
-    /// As [`send`](Self::send), which the same message may be given to instead.
+    /// See [`Unsent`]: it is still lent then.
     fn commit(&mut self, stream: u32, loan: &mut Option<Box<dyn Loan>>) -> Result<(), Unsent>;
 
     /// Ends a stream that the other side has not closed.
@@ -279,12 +275,18 @@ impl Message {
     pub const fn from_dialect_vec(bytes: Vec<u8>) -> Self {
         Self::from_vec(bytes)
     }
+
+    /// A message that a dialect received where it lies.
+    #[must_use]
+    pub fn from_dialect_lent(lent: Box<dyn Lent>) -> Self {
+        Self::from_lent(lent)
+    }
 }
 
 /// Why nothing was sent.
 #[derive(Debug)]
 pub enum Unsent {
-    /// No room now.
+    /// No room now: ask again when there may be some. Nothing was done.
     Full,
     /// Nobody will receive it.
     Closed(Closed),

@@ -37,6 +37,16 @@ pub enum Fault {
         /// Which rule, and how.
         violation: Violation,
     },
+    /// The other side broke a rule of the dialect that it speaks, or the dialect failed.
+    #[error("{dialect} session with {peer}: {source}")]
+    Dialect {
+        /// Who.
+        peer: String,
+        /// Which protocol.
+        dialect: &'static str,
+        /// What went wrong.
+        source: crate::dialect::DialectError,
+    },
     /// This is a forked child, and the channel belongs to its parent.
     #[error("this channel belongs to the parent process: connect anew after fork()")]
     Forked,
@@ -51,13 +61,14 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// A stable number: 100 and the violation's own, 1 or 2.
+    /// A stable number: 100 and the violation's own, or 1 to 3.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {
             Self::Violation { violation, .. } => 100 + violation.code(),
             Self::Forked => 1,
             Self::System { .. } => 2,
+            Self::Dialect { .. } => 3,
         }
     }
 
@@ -138,6 +149,9 @@ pub enum Limit {
     /// A batch takes at most half the ring.
     #[error("commit the batch and begin another, or raise Config::ring_bytes")]
     Batch,
+    /// The dialect that is spoken takes no more at once.
+    #[error("send it in parts, or see the settings of the dialect")]
+    Dialect,
 }
 
 /// Why no message was received.
@@ -346,6 +360,16 @@ pub enum HandshakeError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The handshake of a dialect came to nothing.
+    #[error("{dialect} handshake with {peer}: {source}")]
+    Dialect {
+        /// Who.
+        peer: String,
+        /// Which protocol.
+        dialect: &'static str,
+        /// Why.
+        source: crate::dialect::DialectError,
+    },
     /// A system call failed.
     #[error("{what} failed during the handshake with {peer}: {source}")]
     System {
@@ -374,6 +398,7 @@ impl HandshakeError {
             Self::Violation { .. } => 209,
             Self::Descriptor { .. } => 210,
             Self::System { .. } => 211,
+            Self::Dialect { .. } => 212,
         }
     }
 }

@@ -5,11 +5,13 @@
 //!   Short   up to 104 bytes, within the value itself      ┐ private memory
 //!   Long    on the heap                                   ┘
 //!   View    in the neighbour's memory; dropping it gives the block back
+//!   Lent    what a dialect received, in one piece or several; dropping it gives it back
 //! ```
 //!
 //! It derefs to `[u8]`, is a [`bytes::Buf`] and becomes [`Bytes`] without a copy. Where the bytes lie
 //! is nobody's business but [`is_zero_copy`](Message::is_zero_copy)'s.
 
+use crate::dialect::Lent;
 use crate::transport::wall::View;
 use bytes::{Buf, Bytes};
 use std::fmt;
@@ -35,6 +37,7 @@ enum Kept {
     },
     Long(Vec<u8>),
     View(View),
+    Lent(Box<dyn Lent>),
     #[cfg(shuttle)]
     Twin(crate::transport::twin::View),
 }
@@ -63,6 +66,10 @@ impl Message {
         Self { kept: Kept::View(view), passed: 0 }
     }
 
+    pub(crate) fn from_lent(lent: Box<dyn Lent>) -> Self {
+        Self { kept: Kept::Lent(lent), passed: 0 }
+    }
+
     #[cfg(shuttle)]
     pub(crate) const fn from_twin(view: crate::transport::twin::View) -> Self {
         Self { kept: Kept::Twin(view), passed: 0 }
@@ -76,6 +83,7 @@ impl Message {
             Kept::Short { len, bytes } => &bytes[..usize::from(*len)],
             Kept::Long(bytes) => bytes,
             Kept::View(view) => view.as_slice(),
+            Kept::Lent(lent) => lent.as_slice(),
             #[cfg(shuttle)]
             Kept::Twin(view) => view.as_slice(),
         };
@@ -85,7 +93,7 @@ impl Message {
     /// Whether the bytes lie in the sender's memory, without ever having been copied.
     #[must_use]
     pub const fn is_zero_copy(&self) -> bool {
-        matches!(self.kept, Kept::View(_))
+        matches!(self.kept, Kept::View(_) | Kept::Lent(_))
     }
 
     /// Whether the bytes keep their address when the value moves.
@@ -121,11 +129,18 @@ impl AsRef<[u8]> for Message {
 
 impl Buf for Message {
     fn remaining(&self) -> usize {
-        self.as_slice().len()
+        match &self.kept {
+            // Not put together for this.
+            Kept::Lent(lent) => lent.len() - self.passed,
+            _ => self.as_slice().len(),
+        }
     }
 
     fn chunk(&self) -> &[u8] {
-        self.as_slice()
+        match &self.kept {
+            Kept::Lent(lent) => lent.chunk(self.passed),
+            _ => self.as_slice(),
+        }
     }
 
     fn advance(&mut self, count: usize) {
@@ -151,7 +166,7 @@ impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Message {
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Message")
-            .field("len", &self.as_slice().len())
+            .field("len", &self.remaining())
             .field("zero_copy", &self.is_zero_copy())
             .finish()
     }

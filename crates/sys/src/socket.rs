@@ -121,6 +121,17 @@ impl Socket {
         })
     }
 
+    /// Who is at the other end of a connection that we made: whoever called `listen` there. `None` over TCP.
+    #[must_use]
+    pub fn peer_credentials(&self) -> Option<Credentials> {
+        if self.family == Family::Tcp {
+            return None;
+        }
+        let found = sockopt::socket_peercred(&self.fd).ok()?;
+        let pid = found.pid.as_raw_nonzero().get();
+        Some(Credentials { pid, uid: found.uid.as_raw(), gid: found.gid.as_raw() })
+    }
+
     /// Sends bytes and, beside the first of them, descriptors and (if asked) our own credentials.
     /// Returns how many bytes were taken, possibly not all; what is beside them went with the first.
     ///

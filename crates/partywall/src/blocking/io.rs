@@ -103,7 +103,7 @@ impl Read for ReadHalf {
         }
         loop {
             if let Some(rest) = &mut self.rest {
-                let count = rest.remaining().min(buffer.len());
+                let count = rest.chunk().len().min(buffer.len());
                 buffer[..count].copy_from_slice(&rest.chunk()[..count]);
                 rest.advance(count);
                 if !rest.has_remaining() {

@@ -97,7 +97,7 @@ impl Session {
     /// See [`SessionError`].
     pub fn ping(&self, deadline: Option<Instant>) -> Result<Duration, SessionError> {
         let asked = Instant::now();
-        let token = self.handle.ask();
+        let token = self.handle.ask()?;
         self.wait(deadline, |context| self.handle.poll_answer(context, token))??;
         Ok(asked.elapsed())
     }

@@ -7,20 +7,23 @@
 //!                       ─▶ not yet │ Established │ why not
 //! ```
 //!
+//! Whoever speaks another protocol goes to its dialect (`foreign.rs`), if there is one for it.
+//!
 //! The listener drives many of these at a time, a connecting side one; both add the deadline. Nothing is
 //! allocated for a peer before its credentials were admitted, and nothing it sends is believed.
 
 mod established;
+mod foreign;
 mod machine;
 mod offer;
 mod terms;
 
 pub(crate) use established::Established;
-#[cfg(shuttle)]
 pub(crate) use established::StreamTerms;
 pub(crate) use terms::deadline_after;
 
 use crate::config::Config;
+use crate::dialect::{Caller, Negotiation};
 use crate::error::HandshakeError;
 use crate::half::{OwnHalf, PeerHalf};
 use crate::peer::{Peer, Trust, decide_trust};
@@ -55,6 +58,16 @@ pub(crate) struct Pending {
     /// We have sent READY and owe no frame: the peer may be running.
     is_ready_sent: bool,
     known: Option<Known>,
+    /// Another protocol is spoken.
+    foreign: Option<Foreign>,
+}
+
+/// A handshake of another protocol.
+struct Foreign {
+    dialect: &'static str,
+    negotiation: Box<dyn Negotiation>,
+    caller: Caller,
+    peer: Peer,
 }
 
 /// What is known of the peer after its HELLO.
@@ -92,7 +105,7 @@ impl Pending {
         service: u32,
     ) -> Result<Self, HandshakeError> {
         let obstacle = terms::own_obstacle(config, socket.family());
-        let pending = Self {
+        let mut pending = Self {
             label: socket.peer_label(),
             guard: ForkGuard::current(),
             config: config.clone(),
@@ -105,9 +118,14 @@ impl Pending {
             credentials: None,
             is_ready_sent: false,
             known: None,
+            foreign: None,
             socket,
         };
         if !is_acceptor {
+            if let Some(dialect) = config.speaks.clone() {
+                pending.speak(&*dialect, service)?;
+                return Ok(pending);
+            }
             pending.send_hello()?;
         }
         Ok(pending)
@@ -115,13 +133,16 @@ impl Pending {
 
     /// Whether the peer has not said a word: perhaps somebody only looked whether we live.
     pub(crate) fn is_untouched(&self) -> bool {
-        self.machine.is_untouched()
+        self.foreign.is_none() && self.machine.is_untouched()
     }
 
     /// Goes on as far as the socket allows without waiting; something when both sides are ready.
     pub(crate) fn progress(&mut self) -> Result<Option<Established>, HandshakeError> {
         let mut buffer = [0; 256];
         loop {
+            if self.foreign.is_some() {
+                return self.progress_foreign();
+            }
             let missing = self.machine.missing().min(buffer.len());
             let received = match self.socket.receive(&mut buffer[..missing], true) {
                 Ok(received) => received,
@@ -145,6 +166,10 @@ impl Pending {
             let heard = match self.machine.feed(&buffer[..received.bytes]) {
                 Ok(None) => continue,
                 Ok(Some(heard)) => heard,
+                Err(Misheard::NotPartywall(found)) if self.may_be_foreign(&found) => {
+                    self.listen_on(found)?;
+                    continue;
+                }
                 Err(Misheard::NotPartywall(found)) => {
                     let (peer, found) = (self.label.clone(), printable(&found));
                     return Err(HandshakeError::NotPartywall { peer, found });
@@ -378,7 +403,7 @@ impl Pending {
     /// Tells the peer why not, unless it may be running already: then we hang up (SPEC 2.2). It may be
     /// gone, which is no matter.
     pub(crate) fn reject(&self, refusal: Refusal, text: &str) {
-        if self.is_ready_sent {
+        if self.is_ready_sent || self.foreign.is_some() {
             let _ = self.socket.shutdown_both();
             return;
         }

@@ -21,6 +21,7 @@ use crate::config::{BackPressure, Config};
 use crate::error::{Closed, Fault};
 use crate::handshake::Established;
 use crate::peer::Peer;
+use crate::transport::dialect::WINDOW;
 use crate::transport::{RecvWire, STREAM_INLINE_MAX, Transport, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::stream::{REFUSED, number};
@@ -44,6 +45,10 @@ pub(crate) struct Core {
     pub(super) policy: BackPressure,
     /// Messages up to this many bytes are copied into the ring.
     pub(super) inline_max: usize,
+    /// How many streams may be open before those that the other side opens are refused: for dialects, whose
+    /// other side is told of no limit.
+    streams_max: usize,
+    is_dialect: bool,
     pub(super) is_acceptor: bool,
     pub(super) terms: Terms,
 }
@@ -78,10 +83,12 @@ impl Core {
             established;
         receiver.multiplex();
         sender.multiplex();
+        let is_dialect = matches!(transport, Transport::Dialect(_));
         let terms = Terms {
             send_window: peer_streams.window,
-            recv_window: config.stream_window,
-            accepts_max: config.streams_max_effective(),
+            // The other side of a dialect knows of neither limit: it is not held to them.
+            recv_window: if is_dialect { WINDOW } else { config.stream_window },
+            accepts_max: if is_dialect { u32::MAX } else { config.streams_max_effective() },
         };
         let streams = Streams::new(peer_streams.streams_max);
         let core = Self {
@@ -93,7 +100,10 @@ impl Core {
             peer,
             transport,
             policy: config.back_pressure,
-            inline_max: config.inline_max.min(STREAM_INLINE_MAX),
+            // Where there is no ring for short messages, they lie where long ones do.
+            inline_max: if is_dialect { 0 } else { config.inline_max.min(STREAM_INLINE_MAX) },
+            streams_max: config.streams_max_effective() as usize,
+            is_dialect,
             is_acceptor,
             terms,
         };
@@ -345,6 +355,11 @@ impl Core {
         Poll::Pending
     }
 
+    /// That nothing is asked for which the dialect that is spoken has no words.
+    pub(super) fn check_words(&self, what: &'static str) -> Result<(), SessionError> {
+        if self.is_dialect { Err(SessionError::Unsupported { what }) } else { Ok(()) }
+    }
+
     /// Asks the other side; the token that the answer will bring, or a later one.
     pub(super) fn ask(&self) -> u64 {
         let mut streams = self.streams();
@@ -386,7 +401,8 @@ impl Core {
         if streams.is_over {
             return;
         }
-        if streams.has_gone_away || streams.sessions == 0 {
+        let is_too_much = self.is_dialect && streams.live > self.streams_max;
+        if streams.has_gone_away || streams.sessions == 0 || is_too_much {
             drop(streams);
             self.refuse(stream);
             return;

@@ -18,6 +18,12 @@ pub enum SessionError {
     /// The session is broken.
     #[error(transparent)]
     Fault(Arc<Fault>),
+    /// The dialect that is spoken has no such thing; the session goes on.
+    #[error("this dialect has no {what}: see partywall::dialect")]
+    Unsupported {
+        /// What it lacks.
+        what: &'static str,
+    },
     /// The deadline passed, or, of the blocking `try_open` and `try_accept`, there is nothing now. The session
     /// goes on.
     #[error("it did not happen in time")]
@@ -115,6 +121,7 @@ impl From<SessionError> for io::Error {
             SessionError::Closed(Closed::Disconnected) => io::ErrorKind::ConnectionReset,
             SessionError::Fault(_) => io::ErrorKind::InvalidData,
             SessionError::TimedOut => io::ErrorKind::TimedOut,
+            SessionError::Unsupported { .. } => io::ErrorKind::Unsupported,
         };
         Self::new(kind, error)
     }

@@ -64,6 +64,9 @@ impl Handle {
         opening: &mut Opening,
     ) -> Poll<Result<(SendHalf, RecvHalf), OpenError>> {
         check_metadata(metadata)?;
+        if !metadata.is_empty() {
+            self.core.check_words("metadata of streams")?;
+        }
         if opening.stream.is_none() {
             let stream = ready!(self.core.poll_number(context))?;
             opening.stream = Some((Arc::clone(&self.core), stream));
@@ -87,8 +90,9 @@ impl Handle {
     }
 
     /// The token of a question; an answer has come when `poll_answer` is ready.
-    pub(crate) fn ask(&self) -> u64 {
-        self.core.ask()
+    pub(crate) fn ask(&self) -> Result<u64, SessionError> {
+        self.core.check_words("pings")?;
+        Ok(self.core.ask())
     }
 
     pub(crate) fn poll_answer(

@@ -190,7 +190,7 @@ impl ReadHalf {
         let mut taken = 0;
         while buffer.remaining() > 0 && !self.is_finished {
             if let Some(rest) = &mut self.rest {
-                let count = rest.remaining().min(buffer.remaining());
+                let count = rest.chunk().len().min(buffer.remaining());
                 buffer.put_slice(&rest.chunk()[..count]);
                 rest.advance(count);
                 if rest.has_remaining() {

@@ -100,7 +100,7 @@ impl Session {
     /// See [`SessionError`].
     pub async fn ping(&self) -> Result<Duration, SessionError> {
         let asked = Instant::now();
-        let token = self.handle.ask();
+        let token = self.handle.ask()?;
         poll_fn(|context| self.handle.poll_answer(context, token)).await?;
         Ok(asked.elapsed())
     }

@@ -2,6 +2,7 @@
 //! The memory of a message that is written before it is sent: private, or the very bytes that the
 //! receiver will look at.
 
+use crate::dialect::Loan;
 use partywall_ring::Block;
 
 /// Memory of a reservation.
@@ -11,6 +12,8 @@ pub(crate) enum Memory {
     Private(Vec<u8>),
     /// Shared: the receiver will look at these very bytes.
     Slab(Block),
+    /// What a dialect lends.
+    Loan(Box<dyn Loan>),
     /// What a twin lends.
     #[cfg(shuttle)]
     Twin(super::twin::Loan),
@@ -21,6 +24,7 @@ impl Memory {
         match self {
             Self::Private(bytes) => bytes,
             Self::Slab(block) => block.as_slice(),
+            Self::Loan(loan) => loan.as_slice(),
             #[cfg(shuttle)]
             Self::Twin(loan) => loan.as_slice(),
         }
@@ -30,6 +34,7 @@ impl Memory {
         match self {
             Self::Private(bytes) => bytes,
             Self::Slab(block) => block.as_mut_slice(),
+            Self::Loan(loan) => loan.as_mut_slice(),
             #[cfg(shuttle)]
             Self::Twin(loan) => loan.as_mut_slice(),
         }
@@ -39,6 +44,7 @@ impl Memory {
         match self {
             Self::Private(bytes) => bytes.truncate(len),
             Self::Slab(block) => block.truncate(len),
+            Self::Loan(loan) => loan.truncate(len),
             #[cfg(shuttle)]
             Self::Twin(loan) => loan.truncate(len),
         }

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   Sender ──▶ SendWire ──┬─ wall::WallSender        Receiver ──▶ RecvWire ──┬─ wall::WallReceiver
-//!                         └─ socket::SocketSender                            └─ socket::SocketReceiver
+//!                         ├─ socket::SocketSender                            ├─ socket::SocketReceiver
+//!                         └─ dialect::DialectSender                          └─ dialect::DialectReceiver
 //! ```
 //!
 //! Under `--cfg shuttle` there is a third, `twin::`, in private memory: for models of sessions only.
@@ -13,6 +14,7 @@
 //! came. Waiting is the same for all: glance, attempt, and wait until the glance would differ.
 
 pub(crate) mod assembly;
+pub(crate) mod dialect;
 mod kinds;
 mod memory;
 mod room;
@@ -27,6 +29,7 @@ pub(crate) use room::{Room, Waited, has_passed, until, wait_for_room, waiting_fa
 use crate::error::{Closed, Fault, SendError, TooLarge, TrySendError};
 use crate::message::Message;
 use crate::wait::{Spinner, Wait};
+use dialect::{DialectReceiver, DialectSender};
 pub(crate) use memory::Memory;
 use partywall_layout::{Kind, NoWall, RecordHeader, Violation};
 use socket::{SocketReceiver, SocketSender};
@@ -43,6 +46,8 @@ pub enum Transport {
     Wall,
     /// Records on the socket, and the reason for having no wall.
     Socket(NoWall),
+    /// Another protocol than ours, and which line of it: see [`dialect`](crate::dialect).
+    Dialect(&'static str),
 }
 
 impl fmt::Display for Transport {
@@ -50,6 +55,7 @@ impl fmt::Display for Transport {
         match self {
             Self::Wall => f.write_str("wall: shared memory"),
             Self::Socket(why) => write!(f, "socket: {why}"),
+            Self::Dialect(line) => f.write_str(line),
         }
     }
 }
@@ -111,6 +117,7 @@ pub(crate) struct Glance(pub [u64; 3]);
 pub(crate) enum SendWire {
     Wall(WallSender),
     Socket(SocketSender),
+    Dialect(DialectSender),
     #[cfg(shuttle)]
     Twin(twin::TwinSender),
 }
@@ -121,6 +128,7 @@ macro_rules! on {
         match $wire {
             Self::Wall($end) => $call,
             Self::Socket($end) => $call,
+            Self::Dialect($end) => $call,
             #[cfg(shuttle)]
             Self::Twin($end) => $call,
         }
@@ -155,7 +163,7 @@ impl SendWire {
     pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, Unsent> {
         match self {
             Self::Wall(end) => end.prepare_inline(len),
-            Self::Socket(_) => Ok(false),
+            Self::Socket(_) | Self::Dialect(_) => Ok(false),
             #[cfg(shuttle)]
             Self::Twin(_) => Ok(false),
         }
@@ -170,8 +178,8 @@ impl SendWire {
     ) -> Result<(), Unsent> {
         match self {
             Self::Wall(end) => end.send_inline(len, fill),
-            // Not reached: nothing goes inline on a socket.
-            Self::Socket(_) => Err(Unsent::Full),
+            // Not reached: nothing goes inline there.
+            Self::Socket(_) | Self::Dialect(_) => Err(Unsent::Full),
             #[cfg(shuttle)]
             Self::Twin(_) => Err(Unsent::Full),
         }
@@ -182,7 +190,7 @@ impl SendWire {
     pub(crate) fn multiplex(&mut self) {
         match self {
             Self::Wall(end) => end.limit_inline(STREAM_INLINE_MAX),
-            Self::Socket(_) => {}
+            Self::Socket(_) | Self::Dialect(_) => {}
             #[cfg(shuttle)]
             Self::Twin(_) => {}
         }
@@ -198,6 +206,10 @@ impl SendWire {
                 Ok(())
             }
             Self::Socket(end) => end.set_stream(stream, credit),
+            Self::Dialect(end) => {
+                end.set_stream(stream);
+                Ok(())
+            }
             #[cfg(shuttle)]
             Self::Twin(end) => {
                 end.set_stream(stream, credit);
@@ -282,6 +294,7 @@ impl SendWire {
         match self {
             Self::Wall(_) => Ok(()),
             Self::Socket(end) => end.flush(),
+            Self::Dialect(end) => end.flush(),
             #[cfg(shuttle)]
             Self::Twin(_) => Ok(()),
         }
@@ -289,7 +302,11 @@ impl SendWire {
 
     /// Whether something is left to be sent.
     pub(crate) fn keeps(&self) -> bool {
-        matches!(self, Self::Socket(end) if end.keeps())
+        match self {
+            Self::Socket(end) => end.keeps(),
+            Self::Dialect(end) => end.keeps(),
+            _ => false,
+        }
     }
 
     /// Declares that we are about to sleep until room comes.
@@ -301,7 +318,7 @@ impl SendWire {
     pub(crate) fn drain(&mut self) -> Result<(), Fault> {
         match self {
             Self::Wall(end) => end.drain(),
-            Self::Socket(_) => Ok(()),
+            Self::Socket(_) | Self::Dialect(_) => Ok(()),
             #[cfg(shuttle)]
             Self::Twin(end) => end.drain(),
         }
@@ -322,6 +339,7 @@ impl SendWire {
         match self {
             Self::Wall(end) => Room::Wall(Arc::clone(end.wall())),
             Self::Socket(end) => Room::Socket(Arc::clone(end.line())),
+            Self::Dialect(end) => Room::Dialect(Arc::clone(end.room())),
             #[cfg(shuttle)]
             Self::Twin(end) => Room::Twin(Arc::clone(end.lane())),
         }
@@ -357,6 +375,7 @@ pub(crate) enum Found {
 pub(crate) enum RecvWire {
     Wall(WallReceiver),
     Socket(SocketReceiver),
+    Dialect(DialectReceiver),
     #[cfg(shuttle)]
     Twin(twin::TwinReceiver),
 }
@@ -369,6 +388,7 @@ impl RecvWire {
         match self {
             Self::Wall(end) => end.find(),
             Self::Socket(end) => end.find(patient),
+            Self::Dialect(end) => end.find(),
             #[cfg(shuttle)]
             Self::Twin(end) => end.find(),
         }
@@ -390,7 +410,7 @@ impl RecvWire {
     pub(crate) const fn take_credit(&mut self) -> Option<u64> {
         match self {
             Self::Wall(end) => end.take_credit(),
-            Self::Socket(_) => None,
+            Self::Socket(_) | Self::Dialect(_) => None,
             #[cfg(shuttle)]
             Self::Twin(end) => end.take_credit(),
         }
@@ -411,6 +431,7 @@ impl RecvWire {
         match self {
             Self::Wall(end) => end.wall().violated(violation),
             Self::Socket(end) => end.line().violated(violation),
+            Self::Dialect(end) => end.violated(violation),
             #[cfg(shuttle)]
             Self::Twin(end) => end.violated(violation),
         }
@@ -421,6 +442,7 @@ impl RecvWire {
         match self {
             Self::Wall(end) => end.wall().message_max(),
             Self::Socket(end) => end.line().message_max(),
+            Self::Dialect(end) => end.message_max(),
             #[cfg(shuttle)]
             Self::Twin(end) => end.message_max(),
         }
@@ -460,6 +482,7 @@ impl RecvWire {
         match self {
             Self::Wall(end) => end.arm(quiet),
             Self::Socket(end) => end.arm(),
+            Self::Dialect(end) => end.arm(quiet),
             #[cfg(shuttle)]
             Self::Twin(end) => Ok(end.arm()),
         }
@@ -470,6 +493,7 @@ impl RecvWire {
         match self {
             Self::Wall(end) => end.wall().records_descriptor(),
             Self::Socket(end) => end.line().records_descriptor(),
+            Self::Dialect(end) => end.descriptor(),
             #[cfg(shuttle)]
             Self::Twin(_) => unreachable!("a twin is waited for at its door"),
         }

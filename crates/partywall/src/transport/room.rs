@@ -5,6 +5,7 @@
 //!   glance ─▶ attempt: Full ─▶ spin until the glance differs ─▶ declare ─▶ glance again ─▶ sleep
 //! ```
 
+use super::dialect::DialectRoom;
 use super::socket::Line;
 use super::wall::Wall;
 use super::{Glance, SendWire};
@@ -19,6 +20,7 @@ use std::time::Instant;
 pub(crate) enum Room {
     Wall(Arc<Wall>),
     Socket(Arc<Line>),
+    Dialect(Arc<DialectRoom>),
     #[cfg(shuttle)]
     Twin(Arc<super::twin::Lane>),
 }
@@ -30,6 +32,7 @@ impl Room {
         match self {
             Self::Wall(wall) => wall.is_inherited(),
             Self::Socket(line) => line.is_inherited(),
+            Self::Dialect(room) => room.is_inherited(),
             #[cfg(shuttle)]
             Self::Twin(_) => false,
         }
@@ -40,6 +43,7 @@ impl Room {
         match self {
             Self::Wall(wall) => wall.glance(),
             Self::Socket(_) => Glance([0; 3]),
+            Self::Dialect(room) => room.glance(),
             #[cfg(shuttle)]
             Self::Twin(lane) => lane.glance(),
         }
@@ -47,7 +51,11 @@ impl Room {
 
     /// Whether the system says that there is room, which no glance shows: on a socket.
     pub(crate) fn is_writable(&self) -> bool {
-        matches!(self, Self::Socket(line) if line.is_writable())
+        match self {
+            Self::Socket(line) => line.is_writable(),
+            Self::Dialect(room) => room.is_writable(),
+            _ => false,
+        }
     }
 
     /// Spins until the glance differs from `seen`; `Pause` also where spinning makes no sense.
@@ -56,6 +64,8 @@ impl Room {
             Self::Wall(wall) => spinner.spin(wait, || wall.glance() != seen),
             // Only a system call can tell whether a socket has room: then it may as well wait.
             Self::Socket(_) => Spun::Exhausted,
+            // Channels, which wait here, do not speak dialects.
+            Self::Dialect(_) => Spun::Exhausted,
             #[cfg(shuttle)]
             Self::Twin(_) => Spun::Exhausted,
         }
@@ -66,6 +76,7 @@ impl Room {
         match self {
             Self::Wall(wall) => wall.sleep_for_room(deadline),
             Self::Socket(line) => line.sleep_for_room(deadline),
+            Self::Dialect(room) => room.sleep(deadline),
             #[cfg(shuttle)]
             Self::Twin(_) => unreachable!("a twin is waited for at its door"),
         }
@@ -84,6 +95,7 @@ impl Room {
         match self {
             Self::Wall(wall) => wall.room_descriptor(),
             Self::Socket(line) => line.room_descriptor(),
+            Self::Dialect(room) => room.descriptor(),
             #[cfg(shuttle)]
             Self::Twin(_) => unreachable!("a twin is waited for at its door"),
         }

@@ -272,6 +272,7 @@ impl WallSender {
                 }
                 sent
             }
+            Some(Memory::Loan(_)) => unreachable!("a wall lends blocks"),
             #[cfg(shuttle)]
             Some(Memory::Twin(_)) => unreachable!("a wall lends blocks"),
         }
@@ -283,6 +284,7 @@ impl WallSender {
         match memory {
             Memory::Slab(block) => self.slab.free(block),
             Memory::Private(bytes) => self.keep_spare(bytes),
+            Memory::Loan(_) => unreachable!("a wall lends blocks"),
             #[cfg(shuttle)]
             Memory::Twin(_) => unreachable!("a wall lends blocks"),
         }

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiving end of a line: what a dialect tells, as records of streams.
+
+use super::Other;
+use super::streams::{Made, Streams};
+use crate::dialect::{Caller, DialectError, Event, LineReceiver};
+use crate::error::Fault;
+use crate::message::Message;
+use crate::stats::ReceiverStats;
+use crate::transport::{Found, Waited};
+use crate::wait::{Spinner, Wait};
+use partywall_layout::stream::ResetBody;
+use partywall_layout::{Kind, Position, RecordHeader, Violation};
+use partywall_sys::EpollSet;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
+
+/// The receiving end.
+#[derive(Debug)]
+pub(crate) struct DialectReceiver {
+    line: Box<dyn LineReceiver>,
+    streams: Arc<Streams>,
+    caller: Caller,
+    /// The line's descriptor and the caller's bell.
+    set: EpollSet,
+    other: Arc<Other>,
+    /// The current message, and its stream.
+    message: Option<Message>,
+    number: u32,
+    /// The body of the record found last.
+    body: ResetBody,
+}
+
+impl DialectReceiver {
+    pub(super) const fn new(
+        line: Box<dyn LineReceiver>,
+        streams: Arc<Streams>,
+        caller: Caller,
+        set: EpollSet,
+        other: Arc<Other>,
+    ) -> Self {
+        let body = ResetBody { code: U32::new(0), directions: U32::new(0) };
+        Self { line, streams, caller, set, other, message: None, number: 0, body }
+    }
+
+    pub(crate) fn find(&mut self) -> Result<Found, Fault> {
+        loop {
+            let made = self.streams.lock().made.pop_front();
+            if let Some(made) = made {
+                return Ok(self.record(made));
+            }
+            match self.line.find().map_err(|error| self.other.fault(error))? {
+                Event::Opened(name) => {
+                    let number = self.streams.lock().meet(name);
+                    return Ok(self.record(Made { kind: Kind::Open, number, directions: 0 }));
+                }
+                Event::Message(name, message) => {
+                    let number = self.streams.lock().number(name);
+                    // Else it was under way when we closed the stream.
+                    if let Some(number) = number {
+                        (self.number, self.message) = (number, Some(message));
+                        return Ok(Found::Message);
+                    }
+                }
+                Event::Closed(name) => self.streams.lock().closed_there(name),
+                Event::Heard => {}
+                Event::Nothing => return Ok(Found::Nothing),
+                Event::End(closed) => return Ok(Found::End(closed)),
+            }
+        }
+    }
+
+    fn record(&mut self, made: Made) -> Found {
+        self.body.directions = U32::new(made.directions);
+        #[expect(clippy::cast_possible_truncation, reason = "a few bytes")]
+        let len = if made.kind == Kind::Reset { size_of::<ResetBody>() as u32 } else { 0 };
+        let position = Position(0);
+        Found::Control(RecordHeader { position, kind: made.kind, len, stream: made.number })
+    }
+
+    #[expect(clippy::unused_self, reason = "as the other transports have it")]
+    pub(crate) const fn multiplex(&self) {}
+
+    pub(crate) const fn stream(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn body(&self, _: &RecordHeader, from: usize, into: &mut [u8]) {
+        let bytes = self.body.as_bytes();
+        into.copy_from_slice(&bytes[from..from + into.len()]);
+    }
+
+    #[expect(clippy::unused_self, reason = "as the other transports have it")]
+    pub(crate) const fn pass(&self, _: &RecordHeader) {}
+
+    /// A rule that only a session knows was broken: by a dialect, because it is what made the records.
+    #[cold]
+    pub(crate) fn violated(&self, violation: Violation) -> Fault {
+        self.other.fault(DialectError::Violation { what: violation.to_string() })
+    }
+
+    #[expect(clippy::unused_self, reason = "as the other transports have it")]
+    pub(crate) const fn message_max(&self) -> u64 {
+        u64::MAX
+    }
+
+    pub(crate) fn current(&self) -> &[u8] {
+        self.message.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn take(&mut self) -> Message {
+        self.message.take().unwrap_or_else(|| Message::from_vec(Vec::new()))
+    }
+
+    pub(crate) fn done(&mut self) {
+        self.message = None;
+    }
+
+    /// For channels, which speak no dialects.
+    #[expect(clippy::unused_self, reason = "as the other transports have it")]
+    pub(crate) const fn wait(
+        &self,
+        _: Wait,
+        _: &mut Spinner,
+        _: Option<Instant>,
+    ) -> Result<Waited, Fault> {
+        Ok(Waited::TimedOut)
+    }
+
+    pub(crate) fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
+        // Calls that nobody waited for would wake a sleeper that polls the set from outside, again and again.
+        let now = Some(Instant::now());
+        self.set.wait_tokens(now).map_err(|source| Fault::system("waiting", source))?;
+        self.caller.arm();
+        if !self.streams.lock().made.is_empty() {
+            return Ok(true);
+        }
+        self.line.arm(quiet).map_err(|error| self.other.fault(error))
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.line.close();
+    }
+
+    pub(crate) fn notice_end(&mut self) -> Result<bool, Fault> {
+        self.line.notice_end().map_err(|error| self.other.fault(error))
+    }
+
+    pub(crate) fn stats(&self) -> ReceiverStats {
+        self.line.stats()
+    }
+}

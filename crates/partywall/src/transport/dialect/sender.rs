@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sending end of a line: messages under the dialect's names, and what ends a stream there.
+
+use super::streams::Streams;
+use super::{DialectRoom, Other};
+use crate::dialect::{Caller, LineSender};
+use crate::error::{Closed, Fault, SendError};
+use crate::stats::SenderStats;
+use crate::transport::{Memory, Progress, Unsent};
+use partywall_layout::Kind;
+use partywall_layout::stream::{RECEIVING, ResetBody, SENDING};
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+/// The sending end.
+#[derive(Debug)]
+pub(crate) struct DialectSender {
+    line: Box<dyn LineSender>,
+    streams: Arc<Streams>,
+    caller: Caller,
+    room: Arc<DialectRoom>,
+    other: Arc<Other>,
+    /// The stream of the message that follows, under the dialect's name. `None`: nobody will receive it.
+    name: Option<u32>,
+    /// What is left is not waited for any longer.
+    is_given_up: bool,
+}
+
+impl DialectSender {
+    pub(super) fn new(
+        line: Box<dyn LineSender>,
+        streams: Arc<Streams>,
+        caller: Caller,
+        room: Arc<DialectRoom>,
+        other: Arc<Other>,
+    ) -> Self {
+        Self { line, streams, caller, room, other, name: None, is_given_up: false }
+    }
+
+    pub(crate) const fn room(&self) -> &Arc<DialectRoom> {
+        &self.room
+    }
+
+    pub(crate) fn set_stream(&mut self, number: u32) {
+        self.name = self.streams.lock().name(number);
+    }
+
+    /// Sends a whole message or nothing of it. Empty ones are nothing where streams are of bytes.
+    pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        let Some(name) = self.name.filter(|_| !payload.is_empty()) else { return Ok(()) };
+        let sent = self.line.send(name, payload);
+        sent.map_err(|unsent| self.other.unsent(unsent, payload.len()))
+    }
+
+    pub(crate) fn send_on(&mut self, payload: &[u8], _: &mut Progress) -> Result<(), Unsent> {
+        self.try_send(payload)
+    }
+
+    pub(crate) const fn give_up(&self, _: &[u8], _: &Progress) -> Result<(), SendError> {
+        Err(SendError::TimedOut)
+    }
+
+    /// A record of a stream, or of the session: most of them say what a dialect has no words for.
+    pub(crate) fn control(&mut self, kind: Kind, number: u32, body: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        match kind {
+            Kind::Open => {
+                let opened = self.line.open();
+                let name = opened.map_err(|unsent| self.other.unsent(unsent, 0))?;
+                self.streams.lock().begin(number, name);
+                Ok(())
+            }
+            Kind::CloseWrite => self.over(number, true, false),
+            Kind::Reset => {
+                let directions =
+                    ResetBody::read_from_bytes(body).map_or(0, |body| body.directions.get());
+                self.over(number, directions & SENDING != 0, directions & RECEIVING != 0)
+            }
+            Kind::End => {
+                self.streams.lock().ended(number);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) const fn publish(&self) -> Result<(), Unsent> {
+        Ok(())
+    }
+
+    pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
+        self.check()?;
+        let lent = if len == 0 { Ok(None) } else { self.line.reserve(len) };
+        match lent {
+            Ok(Some(loan)) => Ok(Memory::Loan(loan)),
+            Ok(None) => Ok(Memory::Private(vec![0; len])),
+            Err(unsent) => Err(self.other.unsent(unsent, len)),
+        }
+    }
+
+    pub(crate) fn commit(
+        &mut self,
+        memory: &mut Option<Memory>,
+        progress: &mut Progress,
+    ) -> Result<(), Unsent> {
+        match memory.take() {
+            None => Ok(()),
+            Some(Memory::Loan(loan)) if !loan.as_slice().is_empty() => {
+                self.check()?;
+                let Some(name) = self.name else { return Ok(()) };
+                let (len, mut lent) = (loan.as_slice().len(), Some(loan));
+                let sent = self.line.commit(name, &mut lent);
+                *memory = lent.map(Memory::Loan);
+                sent.map_err(|unsent| self.other.unsent(unsent, len))
+            }
+            Some(taken) => {
+                let sent = self.send_on(taken.as_slice(), progress);
+                if sent.is_err() {
+                    *memory = Some(taken);
+                }
+                sent
+            }
+        }
+    }
+
+    #[expect(clippy::unused_self, reason = "as the other transports have it")]
+    pub(crate) fn release(&self, memory: Memory) {
+        drop(memory);
+    }
+
+    // Batches are of channels, and dialects have none: the next three are not reached.
+
+    pub(crate) const fn add_to_batch(&self, _: &[u8]) -> Result<(), Unsent> {
+        Err(Unsent::Full)
+    }
+
+    pub(crate) const fn commit_batch(&self) -> Result<(), Unsent> {
+        Err(Unsent::Full)
+    }
+
+    pub(crate) const fn abort_batch(&self) {}
+
+    pub(crate) const fn trim(&self, _all: bool) -> Result<(), Unsent> {
+        Ok(())
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
+        self.check()?;
+        self.line.flush().map_err(|unsent| self.other.unsent(unsent, 0))
+    }
+
+    pub(crate) fn keeps(&self) -> bool {
+        self.line.keeps()
+    }
+
+    pub(crate) fn arm(&mut self, _quiet: bool) -> Result<(), Fault> {
+        self.line.arm().map_err(|source| Fault::system("waiting for room", source))
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        self.line.disarm();
+    }
+
+    pub(crate) const fn note_hang_up(&mut self) {
+        self.is_given_up = true;
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.line.hang_up();
+    }
+
+    pub(crate) fn stats(&self) -> SenderStats {
+        self.line.stats()
+    }
+
+    const fn check(&self) -> Result<(), Unsent> {
+        if self.is_given_up {
+            return Err(Unsent::Closed(Closed::Disconnected));
+        }
+        Ok(())
+    }
+
+    /// Directions of a stream are over here: it is closed when both are.
+    fn over(&mut self, number: u32, sending: bool, receiving: bool) -> Result<(), Unsent> {
+        let closing = self.streams.lock().note_over(number, sending, receiving);
+        let Some(name) = closing else { return Ok(()) };
+        self.line.close(name).map_err(|unsent| self.other.unsent(unsent, 0))?;
+        self.streams.lock().closed_here(number);
+        // The session is told that a stream of ours has ended by its own driver.
+        self.caller.call();
+        Ok(())
+    }
+}
