@@ -104,6 +104,8 @@ pub struct Line {
     pub sender: Box<dyn LineSender>,
     /// What reads.
     pub receiver: Box<dyn LineReceiver>,
+    /// How many streams we may open at a time; 0 if only the other side opens any.
+    pub streams_max: u32,
     /// Which kind of line it is, as [`Transport::Dialect`](crate::Transport::Dialect) shows it:
     /// `"shmipc v3, memfd"`.
     pub description: &'static str,
@@ -201,6 +203,11 @@ pub trait LineReceiver: fmt::Debug + Send {
     /// What becomes readable when something comes.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
+    /// Whether the descriptor is to be watched now. Not while more lies unread than may: then [`Caller::call`] tells.
+    fn listens(&self) -> bool {
+        true
+    }
+
     /// For one who only ever looks: now and then, whether the other side has gone. `true` if there may be something.
     ///
     /// # Errors
@@ -261,6 +268,9 @@ pub trait Lent: Send + Sync {
 
     /// All bytes in one piece: what lies in several is copied together, once.
     fn as_slice(&self) -> &[u8];
+
+    /// Whether they lie in memory that the other side wrote.
+    fn is_zero_copy(&self) -> bool;
 }
 
 impl Message {

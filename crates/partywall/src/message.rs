@@ -92,8 +92,12 @@ impl Message {
 
     /// Whether the bytes lie in the sender's memory, without ever having been copied.
     #[must_use]
-    pub const fn is_zero_copy(&self) -> bool {
-        matches!(self.kept, Kept::View(_) | Kept::Lent(_))
+    pub fn is_zero_copy(&self) -> bool {
+        match &self.kept {
+            Kept::View(_) => true,
+            Kept::Lent(lent) => lent.is_zero_copy(),
+            _ => false,
+        }
     }
 
     /// Whether the bytes keep their address when the value moves.

@@ -113,6 +113,7 @@ impl Pending {
         };
         let Foreign { dialect, caller, peer, .. } = foreign;
         let transport = Transport::Dialect(line.description);
+        let streams_max = line.streams_max.min(self.config.streams_max_effective());
         let (is_acceptor, guard) = (self.is_acceptor, self.guard);
         let parts = Parts { line, caller, dialect, peer: peer.to_string(), guard, is_acceptor };
         let (sender, receiver) =
@@ -124,10 +125,7 @@ impl Pending {
             transport,
             is_acceptor,
             // It says nothing of streams: as many as we would bear ourselves.
-            peer_streams: StreamTerms {
-                window: WINDOW,
-                streams_max: self.config.streams_max_effective(),
-            },
+            peer_streams: StreamTerms { window: WINDOW, streams_max },
         }))
     }
 

@@ -131,7 +131,7 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Plain<T> {
 impl<T: ?Sized> Plain<T> {
     /// Whether it is looked at in the sender's memory, without ever having been copied.
     #[must_use]
-    pub const fn is_zero_copy(&self) -> bool {
+    pub fn is_zero_copy(&self) -> bool {
         match &self.place {
             Place::There(message) => message.is_zero_copy(),
             _ => false,

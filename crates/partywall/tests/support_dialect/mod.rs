@@ -71,6 +71,7 @@ impl Negotiation for Ready {
         Ok(Some(Line {
             sender: Box::new(sender),
             receiver: Box::new(receiver),
+            streams_max: u32::MAX,
             description: "plain",
         }))
     }
@@ -222,6 +223,10 @@ impl Lent for Halves {
 
     fn as_slice(&self) -> &[u8] {
         &self.whole
+    }
+
+    fn is_zero_copy(&self) -> bool {
+        false
     }
 }
 

@@ -1,2 +1,101 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A line of this dialect, as the door of partywall wants it.
+//!
+//! ```text
+//!   LineSender ─ slices ─▶ chain ─▶ element in the ring ─▶ Polling, where the other side rests    sender.rs
+//!              └ none left ─▶ fallback data on the socket                                         outlet.rs
+//!   LineReceiver ◀─ chain ◀─ element ◀─ ring                                                      receiver.rs
+//!                ◀─ fallback data, ends of streams ◀─ socket                                      inlet.rs
+//! ```
+//!
+//! Both ends belong to one session. They share the socket, the region, and which streams there are (`streams.rs`);
+//! everything else is each end's own, so that one can send while the other receives.
+//!
+//! # What is in which order
+//!
+//! A stream's data goes through the ring, or, where memory ran out, by the socket from then on. The two are not in
+//! order of themselves. We make them so: what was put in the ring before is told of before fallback data is written,
+//! and the end of such a stream goes by the socket as well. Of the other side's we take the ring's elements first,
+//! and believe the end of a stream in the ring only when the socket has been read to its end after it.
+
+mod inlet;
+mod message;
+mod outlet;
+mod receiver;
+mod room;
+mod sender;
+mod streams;
+
+use crate::queue::{Consumer, Producer};
+use crate::region::Region;
+use crate::stats::Counters;
+use message::Heap;
+use partywall::dialect::{Caller, Line};
+use partywall::{BackPressure, Trust};
+use partywall_sys::Socket;
+use receiver::Receiver;
+use room::Room;
+use sender::Sender;
+use std::io;
+use std::sync::Arc;
+use streams::Streams;
+
+/// What a line is made of once both sides are ready.
+pub(crate) struct Parts {
+    pub socket: Socket,
+    /// Bytes of established traffic that were read along with the handshake.
+    pub read: Vec<u8>,
+    pub version: u8,
+    pub region: Arc<Region>,
+    pub queue: (Producer, Consumer),
+    pub is_client: bool,
+    pub trust: Trust,
+    pub caller: Caller,
+    pub policy: BackPressure,
+    pub limits: Limits,
+    pub counters: Arc<Counters>,
+    pub description: &'static str,
+    /// How many streams we may open.
+    pub streams_max: u32,
+    /// What must live as long as the line: files are removed when it is dropped.
+    pub backing: Vec<Arc<crate::backing::Backing>>,
+}
+
+/// What may lie on our heap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub fallback_unread_max: u64,
+    pub fallback_message_max: u32,
+}
+
+/// Both ends.
+pub(crate) fn line(parts: Parts) -> io::Result<Line> {
+    let Parts { socket, region, queue: (producer, consumer), counters, .. } = parts;
+    let socket = Arc::new(socket);
+    let streams = Arc::new(Streams::new(parts.is_client));
+    let heap = Heap::new(parts.limits.fallback_unread_max, parts.caller);
+    let room = Arc::new(Room::new(&socket, producer.room_watch())?);
+    counters.opened(&region);
+    let sender = Sender::new(
+        outlet::Outlet::new(Arc::clone(&socket), parts.version, parts.limits, Arc::clone(&counters)),
+        (Arc::clone(&region), producer),
+        (Arc::clone(&streams), parts.policy),
+        room,
+        Arc::clone(&counters),
+    );
+    let inlet = inlet::Inlet::new(socket, &parts.read, parts.limits);
+    let receiver = Receiver::new(
+        inlet,
+        (region, consumer),
+        streams,
+        (heap, parts.trust == Trust::Isolated),
+        counters,
+        parts.backing,
+    );
+    Ok(Line {
+        sender: Box::new(sender),
+        receiver: Box::new(receiver),
+        description: parts.description,
+        streams_max: parts.streams_max,
+    })
+}

@@ -52,7 +52,7 @@ pub(crate) fn assemble(parts: Parts) -> io::Result<(DialectSender, DialectReceiv
     let Parts { line, caller, dialect, peer, guard, is_acceptor } = parts;
     let set = EpollSet::new()?;
     set.add(caller.bell(), EventFlags::IN | EventFlags::ET, CALLED)?;
-    set.add(line.receiver.descriptor(), EventFlags::IN | EventFlags::RDHUP, HEARD)?;
+    set.add(line.receiver.descriptor(), INTEREST, HEARD)?;
     let streams = Arc::new(Streams::new(is_acceptor));
     let other = Arc::new(Other { dialect, peer });
     let room = Arc::new(DialectRoom { guard, room: line.sender.room() });
@@ -68,6 +68,8 @@ pub(crate) fn assemble(parts: Parts) -> io::Result<(DialectSender, DialectReceiv
 
 const CALLED: u64 = 0;
 const HEARD: u64 = 1;
+/// What a line's descriptor is watched for.
+const INTEREST: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
 
 /// Who is at the other end, for errors.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The receiving end of a line: what a dialect tells, as records of streams.
 
-use super::Other;
+use super::{HEARD, INTEREST, Other};
 use super::streams::{Made, Streams};
 use crate::dialect::{Caller, DialectError, Event, LineReceiver};
 use crate::error::Fault;
@@ -26,6 +26,8 @@ pub(crate) struct DialectReceiver {
     caller: Caller,
     /// The line's descriptor and the caller's bell.
     set: EpollSet,
+    /// The line's descriptor is being watched.
+    is_listening: bool,
     other: Arc<Other>,
     /// The current message, and its stream.
     message: Option<Message>,
@@ -43,7 +45,8 @@ impl DialectReceiver {
         other: Arc<Other>,
     ) -> Self {
         let body = ResetBody { code: U32::new(0), directions: U32::new(0) };
-        Self { line, streams, caller, set, other, message: None, number: 0, body }
+        let is_listening = true;
+        Self { line, streams, caller, set, is_listening, other, message: None, number: 0, body }
     }
 
     pub(crate) fn find(&mut self) -> Result<Found, Fault> {
@@ -138,7 +141,20 @@ impl DialectReceiver {
         if !self.streams.lock().made.is_empty() {
             return Ok(true);
         }
-        self.line.arm(quiet).map_err(|error| self.other.fault(error))
+        if self.line.arm(quiet).map_err(|error| self.other.fault(error))? {
+            return Ok(true);
+        }
+        if self.line.listens() != self.is_listening {
+            self.is_listening = !self.is_listening;
+            // Watched for nothing, it would still tell of a hang-up, without end.
+            let (set, descriptor) = (&self.set, self.line.descriptor());
+            let changed = match self.is_listening {
+                true => set.add(descriptor, INTEREST, HEARD),
+                false => set.remove(descriptor),
+            };
+            changed.map_err(|source| Fault::system("waiting", source))?;
+        }
+        Ok(false)
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {

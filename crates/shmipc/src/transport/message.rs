@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was received, where it lies: slices of the region, or our heap, of which there is only so much.
+
+use crate::region::Chain;
+use partywall::Message;
+use partywall::dialect::{Caller, Lent};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A message in the region, as the application gets it.
+pub(super) fn in_region(chain: Chain) -> Message {
+    Message::from_dialect_lent(Box::new(InRegion(chain)))
+}
+
+struct InRegion(Chain);
+
+impl Lent for InRegion {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn chunk(&self, from: usize) -> &[u8] {
+        self.0.chunk(from)
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+
+    fn is_zero_copy(&self) -> bool {
+        true
+    }
+}
+
+/// How much of our heap lies unread, of all streams together.
+#[derive(Clone, Debug)]
+pub(super) struct Heap {
+    shared: Arc<Used>,
+}
+
+#[derive(Debug)]
+struct Used {
+    bytes: AtomicU64,
+    bytes_max: u64,
+    /// The driver takes no more before there is less.
+    is_held: AtomicBool,
+    caller: Caller,
+}
+
+impl Heap {
+    pub(super) fn new(bytes_max: u64, caller: Caller) -> Self {
+        let (bytes, is_held) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { shared: Arc::new(Used { bytes, bytes_max, is_held, caller }) }
+    }
+
+    /// A message on the heap; it counts until it is dropped.
+    pub(super) fn message(&self, bytes: Vec<u8>) -> Message {
+        // ORDER: Relaxed: a sum. Who holds reads it behind what says so.
+        self.shared.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Message::from_dialect_lent(Box::new(OnHeap { bytes, heap: self.clone() }))
+    }
+
+    /// Whether to take no more: the driver is called when that changes.
+    pub(super) fn holds(&self) -> bool {
+        if !self.is_full() {
+            return false;
+        }
+        // ORDER: SeqCst, with the load below and those of `drop`: either the last reader sees that we hold, and
+        // calls, or we see what it gave back.
+        self.shared.is_held.store(true, Ordering::SeqCst);
+        let holds = self.is_full();
+        if !holds {
+            // ORDER: Relaxed: a call too many does no harm.
+            self.shared.is_held.store(false, Ordering::Relaxed);
+        }
+        holds
+    }
+
+    fn is_full(&self) -> bool {
+        // ORDER: SeqCst: see `holds`.
+        self.shared.bytes.load(Ordering::SeqCst) > self.shared.bytes_max
+    }
+}
+
+struct OnHeap {
+    bytes: Vec<u8>,
+    heap: Heap,
+}
+
+impl Lent for OnHeap {
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self, from: usize) -> &[u8] {
+        &self.bytes[from..]
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn is_zero_copy(&self) -> bool {
+        false
+    }
+}
+
+impl Drop for OnHeap {
+    fn drop(&mut self) {
+        let used = &self.heap.shared;
+        // ORDER: SeqCst: see `Heap::holds`.
+        used.bytes.fetch_sub(self.bytes.len() as u64, Ordering::SeqCst);
+        // ORDER: SeqCst: see `Heap::holds`.
+        if used.is_held.load(Ordering::SeqCst) && !self.heap.is_full() {
+            // ORDER: Relaxed: the driver sets it again before it relies on it.
+            used.is_held.store(false, Ordering::Relaxed);
+            used.caller.call();
+        }
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What we write on the socket: wake-ups, fallback data and ends of streams, in order, and kept where the system
+//! does not take it at once.
+
+use super::Limits;
+use crate::frame::encode;
+use crate::stats::Counters;
+use partywall::Closed;
+use partywall::dialect::{DialectError, Unsent};
+use partywall_sys::Socket;
+use std::io::{ErrorKind, IoSlice};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Outlet {
+    socket: Arc<Socket>,
+    version: u8,
+    limits: Limits,
+    counters: Arc<Counters>,
+    /// What the system did not take yet, and how much of it went.
+    rest: Vec<u8>,
+    sent: usize,
+    is_closed: bool,
+}
+
+impl Outlet {
+    pub(super) fn new(
+        socket: Arc<Socket>,
+        version: u8,
+        limits: Limits,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self { socket, version, limits, counters, rest: Vec::new(), sent: 0, is_closed: false }
+    }
+
+    /// Wakes the other side.
+    pub(super) fn poll(&mut self) -> Result<(), Unsent> {
+        self.counters.sent_polling();
+        self.write(&encode::polling(self.version), &[])
+    }
+
+    /// Ends a stream.
+    pub(super) fn close_stream(&mut self, stream: u32) -> Result<(), Unsent> {
+        self.write(&encode::stream_close(self.version, stream), &[])
+    }
+
+    /// Answers a hot restart.
+    pub(super) fn acknowledge_restart(&mut self, epoch: u64) -> Result<(), Unsent> {
+        self.write(&encode::hot_restart_ack(self.version, epoch), &[])
+    }
+
+    /// Announces a hot restart.
+    pub(super) fn restart(&mut self, epoch: u64) -> Result<(), Unsent> {
+        self.write(&encode::hot_restart(self.version, epoch), &[])
+    }
+
+    /// A message, as it is: in parts where it is longer than the other side takes at once.
+    pub(super) fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent> {
+        for part in payload.chunks(self.limits.fallback_message_max.max(1) as usize) {
+            let header = encode::fallback_header(self.version, stream, part.len()).ok_or_else(|| {
+                let what = "a part of a message exceeds what a header can say".to_owned();
+                Unsent::Broken(DialectError::Refused { what })
+            })?;
+            self.write(&header, part)?;
+        }
+        Ok(())
+    }
+
+    /// Whether something is left to be written.
+    pub(super) fn keeps(&self) -> bool {
+        self.sent < self.rest.len()
+    }
+
+    /// Writes what is left; `Full` if some is left still.
+    pub(super) fn flush(&mut self) -> Result<(), Unsent> {
+        self.check()?;
+        while self.keeps() {
+            match self.socket.write(&[IoSlice::new(&self.rest[self.sent..])], true) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(Unsent::Full),
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        self.rest.clear();
+        if self.rest.capacity() > REST_KEPT_MAX {
+            self.rest.shrink_to(REST_KEPT_MAX);
+        }
+        self.sent = 0;
+        Ok(())
+    }
+
+    pub(super) fn hang_up(&mut self) {
+        self.is_closed = true;
+        let _ = self.socket.shutdown_write();
+    }
+
+    /// Writes both, behind what is left, and keeps what does not go.
+    fn write(&mut self, head: &[u8], body: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        let mut sent = 0;
+        let total = head.len() + body.len();
+        while !self.keeps() && sent < total {
+            let rest_of_head = &head[sent.min(head.len())..];
+            let rest_of_body = &body[sent.saturating_sub(head.len())..];
+            let parts = [IoSlice::new(rest_of_head), IoSlice::new(rest_of_body)];
+            match self.socket.write(&parts, true) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        if sent < total {
+            self.rest.extend_from_slice(&head[sent.min(head.len())..]);
+            self.rest.extend_from_slice(&body[sent.saturating_sub(head.len())..]);
+        }
+        Ok(())
+    }
+
+    const fn check(&self) -> Result<(), Unsent> {
+        if self.is_closed {
+            return Err(Unsent::Closed(Closed::Disconnected));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn failed(&mut self, source: std::io::Error) -> Unsent {
+        match source.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+                self.is_closed = true;
+                Unsent::Closed(Closed::Disconnected)
+            }
+            _ => {
+                self.counters.connection_error();
+                Unsent::Broken(DialectError::System { what: "writing to the socket", source })
+            }
+        }
+    }
+}
+
+/// Memory for what the system did not take is kept up to this many bytes.
+const REST_KEPT_MAX: usize = 64 << 10;

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiving end: the ring first, then the socket.
+//!
+//! ```text
+//!   ring ── element ─▶ message, stream opened          closed: believed once the socket was read dry
+//!     └─ empty ─▶ socket, if there is a reason to look ── frame ─▶ ring again ─▶ act
+//!                                                       ├─ dry ──▶ what is closed; nothing
+//!                                                       └─ end ──▶ ring again, what is closed, the end
+//! ```
+//!
+//! The socket is looked at after a sleep, to believe an end, and now and then by one who never sleeps.
+
+use super::inlet::{End, Inflow, Inlet};
+use super::message::{Heap, in_region};
+use super::sender::{CLOSE, DATA};
+use super::streams::{Owner, Streams};
+use crate::backing::Backing;
+use crate::frame::Frame;
+use crate::queue::{Consumer, Element};
+use crate::region::{Damage, Region};
+use crate::stats::Counters;
+use partywall::dialect::{DialectError, Event, LineReceiver};
+use partywall::{Closed, Message, ReceiverStats};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Receiver {
+    inlet: Inlet,
+    region: Arc<Region>,
+    consumer: Consumer,
+    streams: Arc<Streams>,
+    heap: Heap,
+    /// Messages are copied before anybody looks at them.
+    isolates: bool,
+    counters: Arc<Counters>,
+    /// Found, and not told yet: few.
+    events: VecDeque<Event>,
+    /// Came by the socket; waits until the ring is empty.
+    frame: Option<Frame>,
+    /// Streams whose end came through the ring; their last data may still be in the socket.
+    closing: Vec<u32>,
+    /// There is a reason to look at the socket.
+    must_read: bool,
+    /// The other side was told that it must wake us.
+    is_resting: bool,
+    /// Too much lies unread.
+    is_held: bool,
+    looks: u32,
+    end: Option<End>,
+    _backing: Vec<Arc<Backing>>,
+}
+
+impl Receiver {
+    pub(super) fn new(
+        inlet: Inlet,
+        (region, consumer): (Arc<Region>, Consumer),
+        streams: Arc<Streams>,
+        (heap, isolates): (Heap, bool),
+        counters: Arc<Counters>,
+        backing: Vec<Arc<Backing>>,
+    ) -> Self {
+        Self {
+            inlet,
+            region,
+            consumer,
+            streams,
+            heap,
+            isolates,
+            counters,
+            events: VecDeque::new(),
+            frame: None,
+            closing: Vec::new(),
+            must_read: true,
+            is_resting: false,
+            is_held: false,
+            looks: 0,
+            end: None,
+            _backing: backing,
+        }
+    }
+
+    /// What is behind the ring: on the socket, or the end.
+    fn look_behind(&mut self) -> Result<Option<Event>, DialectError> {
+        if let Some(frame) = self.frame.take() {
+            return Ok(Some(self.act(frame)));
+        }
+        if self.consumer.is_damaged() {
+            return Err(DialectError::Violation { what: "the queue was truncated".to_owned() });
+        }
+        if let Some(end) = self.end {
+            self.believe();
+            return Ok(Some(self.events.pop_front().unwrap_or_else(|| self.ended(end))));
+        }
+        if !self.must_read && self.closing.is_empty() {
+            return Ok(Some(Event::Nothing));
+        }
+        match self.inlet.next()? {
+            Inflow::Frame(Frame::Polling) => {
+                self.counters.received_polling();
+                Ok(None)
+            }
+            // What was put in the ring before it is there by now.
+            Inflow::Frame(frame) => {
+                self.frame = Some(frame);
+                Ok(None)
+            }
+            Inflow::End(end) => {
+                self.end = Some(end);
+                Ok(None)
+            }
+            Inflow::Dry => {
+                self.must_read = false;
+                self.believe();
+                Ok(Some(self.events.pop_front().unwrap_or(Event::Nothing)))
+            }
+        }
+    }
+
+    /// The ends of streams that came through the ring are true: nothing of them is left on the socket.
+    fn believe(&mut self) {
+        for name in self.closing.drain(..) {
+            if self.streams.lock().closed_there(name) {
+                self.events.push_back(Event::Closed(name));
+            }
+        }
+    }
+
+    /// The connection has ended, and everything before it was told. Nobody says whether that was in good order; but
+    /// streams were left open where it was not.
+    fn ended(&self, end: End) -> Event {
+        let is_tidy = end == End::Clean && self.streams.lock().count() == 0;
+        Event::End(if is_tidy { Closed::Finished } else { Closed::Disconnected })
+    }
+
+    fn element(&mut self, element: Element) -> Result<Event, DialectError> {
+        let Element { stream, offset, status } = element;
+        match status & STATUS_BITS {
+            CLOSE => {
+                self.closing.push(stream);
+                Ok(Event::Heard)
+            }
+            status => {
+                let chain = self.region.receive(offset).map_err(damaged)?;
+                // Of other statuses none is ever sent on purpose: a stream that is open has data, no other is opened.
+                let is_data = status == DATA || self.streams.lock().falls_back(stream).is_some();
+                if !is_data || chain.is_empty() {
+                    self.counters.discarded();
+                    return Ok(Event::Heard);
+                }
+                let owner = self.streams.lock().owner(stream);
+                if owner == Owner::None {
+                    self.counters.discarded();
+                    return Ok(Event::Heard);
+                }
+                self.counters.received(chain.len(), !self.isolates);
+                let message = if self.isolates {
+                    self.heap.message(chain.to_vec())
+                } else {
+                    in_region(chain)
+                };
+                Ok(self.arrived(stream, owner, message))
+            }
+        }
+    }
+
+    fn arrived(&mut self, stream: u32, owner: Owner, message: Message) -> Event {
+        let arrived = Event::Message(stream, message);
+        if owner == Owner::New {
+            self.events.push_back(arrived);
+            return Event::Opened(stream);
+        }
+        arrived
+    }
+
+    fn act(&mut self, frame: Frame) -> Event {
+        match frame {
+            Frame::StreamClose { stream } => {
+                let was_open = self.streams.lock().closed_there(stream);
+                if was_open { Event::Closed(stream) } else { Event::Heard }
+            }
+            Frame::Fallback { stream, payload, .. } => {
+                self.counters.fallback_read(payload.len());
+                let owner = self.streams.lock().owner(stream);
+                if payload.is_empty() || owner == Owner::None {
+                    return Event::Heard;
+                }
+                let message = self.heap.message(payload);
+                self.arrived(stream, owner, message)
+            }
+            Frame::Polling | Frame::HotRestart { .. } | Frame::HotRestartAck { .. } => Event::Heard,
+        }
+    }
+
+    /// What the other side put for us and nobody will take goes back to the lists.
+    fn drain(&mut self) {
+        while let Ok(Some(element)) = self.consumer.pop() {
+            if element.status & STATUS_BITS != CLOSE {
+                drop(self.region.receive(element.offset));
+            }
+        }
+    }
+}
+
+impl LineReceiver for Receiver {
+    fn find(&mut self) -> Result<Event, DialectError> {
+        if let Some(event) = self.events.pop_front() {
+            return Ok(event);
+        }
+        if std::mem::take(&mut self.is_resting) {
+            self.consumer.set_working();
+            self.must_read = true;
+        }
+        self.is_held = self.heap.holds();
+        if self.is_held {
+            return Ok(Event::Nothing);
+        }
+        loop {
+            if let Some(element) = self.consumer.pop().map_err(damaged)? {
+                return self.element(element);
+            }
+            if let Some(event) = self.look_behind()? {
+                return Ok(event);
+            }
+        }
+    }
+
+    fn arm(&mut self, quiet: bool) -> Result<bool, DialectError> {
+        if self.is_held {
+            return Ok(!self.heap.holds());
+        }
+        let has_more = !self.events.is_empty() || self.frame.is_some() || self.must_read;
+        if has_more || !self.closing.is_empty() {
+            return Ok(true);
+        }
+        if quiet {
+            // It need not be woken.
+            return self.consumer.is_empty().map(|is_empty| !is_empty).map_err(damaged);
+        }
+        let has_more = self.consumer.rest().map_err(damaged)?;
+        self.is_resting = !has_more;
+        if !has_more {
+            self.counters.rested();
+        }
+        Ok(has_more)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.inlet.descriptor()
+    }
+
+    fn listens(&self) -> bool {
+        !self.is_held
+    }
+
+    fn notice_end(&mut self) -> Result<bool, DialectError> {
+        self.looks = self.looks.wrapping_add(1);
+        self.must_read |= self.looks % LOOKS_PER_READ == 0;
+        Ok(self.must_read)
+    }
+
+    fn close(&mut self) {
+        self.events.clear();
+        self.drain();
+        self.inlet.close();
+        self.counters.closed();
+    }
+
+    fn stats(&self) -> ReceiverStats {
+        self.counters.receiver_stats()
+    }
+}
+
+#[cold]
+fn damaged(damage: Damage) -> DialectError {
+    DialectError::Violation { what: damage.to_string() }
+}
+
+/// Of a status, only these mean anything.
+const STATUS_BITS: u32 = 0xff;
+/// One who never sleeps reads the socket as often as this.
+const LOOKS_PER_READ: u32 = 64;

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a sender waits for room: nobody tells when the other side has taken elements from the ring, or given
+//! slices back, so one looks again after a while; what the socket takes again, the system tells.
+
+use crate::queue::RoomWatch;
+use partywall::dialect::LineRoom;
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::poll::{self, PollFd, PollFlags};
+use partywall_sys::{EpollSet, Socket, Timer};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[derive(Debug)]
+pub(super) struct Room {
+    set: EpollSet,
+    timer: Timer,
+    socket: Arc<Socket>,
+    ring: RoomWatch,
+    /// Bytes wait for the socket.
+    waits_for_socket: AtomicBool,
+}
+
+impl Room {
+    pub(super) fn new(socket: &Arc<Socket>, ring: RoomWatch) -> io::Result<Self> {
+        let (set, timer) = (EpollSet::new()?, Timer::new()?);
+        set.add(&timer, EventFlags::IN, 0)?;
+        set.add(socket.as_fd(), EventFlags::empty(), 1)?;
+        let waits_for_socket = AtomicBool::new(false);
+        Ok(Self { set, timer, socket: Arc::clone(socket), ring, waits_for_socket })
+    }
+
+    /// From now on the descriptor tells: soon, or, if `for_socket`, when the socket takes bytes again.
+    pub(super) fn arm(&self, for_socket: bool) -> io::Result<()> {
+        let interest = if for_socket { EventFlags::OUT } else { EventFlags::empty() };
+        self.set.modify(self.socket.as_fd(), interest, 1)?;
+        // ORDER: Relaxed: a hint for who looks whether there is room.
+        self.waits_for_socket.store(for_socket, Ordering::Relaxed);
+        self.timer.set((!for_socket).then(|| Instant::now() + LOOK_AGAIN))
+    }
+
+    pub(super) fn disarm(&self) {
+        // It is armed anew before anybody relies on it.
+        let _ = self.timer.set(None);
+        let _ = self.timer.drain();
+        let _ = self.set.modify(self.socket.as_fd(), EventFlags::empty(), 1);
+    }
+}
+
+impl LineRoom for Room {
+    fn glance(&self) -> [u64; 3] {
+        [u64::from(self.ring.glance()), 0, 0]
+    }
+
+    fn is_writable(&self) -> bool {
+        // ORDER: Relaxed: see `arm`.
+        if !self.waits_for_socket.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut descriptors = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::OUT)];
+        poll::wait(&mut descriptors, Some(Instant::now())).is_ok_and(|ready| ready > 0)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+}
+
+/// So soon one looks again for room in the ring.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);

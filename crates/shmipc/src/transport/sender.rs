@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sending end: messages into slices and the ring, or by the socket where memory has run out.
+//!
+//! ```text
+//!   slices for all of it? ── yes ─▶ chain ─▶ element ─▶ Polling, if the other side rests
+//!                        └─ no ──▶ BackPressure::Error: no room
+//!                                  else fallback data: this stream goes by the socket from now on
+//! ```
+//!
+//! Waiting for slices could be for ever: both sides take from the same lists, so each may hold what the other waits
+//! for. So whoever would wait falls back, as the peers do.
+
+use super::outlet::Outlet;
+use super::room::Room;
+use super::streams::Streams;
+use crate::queue::{Element, Producer, PutError};
+use crate::region::{Damage, Region, Slice};
+use crate::stats::Counters;
+use partywall::dialect::{DialectError, LineRoom, LineSender, Loan, Unsent};
+use partywall::{BackPressure, SenderStats};
+use std::any::Any;
+use std::io;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Sender {
+    outlet: Outlet,
+    region: Arc<Region>,
+    producer: Producer,
+    streams: Arc<Streams>,
+    policy: BackPressure,
+    room: Arc<Room>,
+    counters: Arc<Counters>,
+}
+
+impl Sender {
+    pub(super) const fn new(
+        outlet: Outlet,
+        (region, producer): (Arc<Region>, Producer),
+        (streams, policy): (Arc<Streams>, BackPressure),
+        room: Arc<Room>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self { outlet, region, producer, streams, policy, room, counters }
+    }
+
+    /// Whether an element can be put, and data be written on the socket.
+    fn check_room(&mut self) -> Result<(), Unsent> {
+        if self.outlet.keeps() {
+            self.outlet.flush()?;
+        }
+        if self.producer.room().map_err(damaged)? == 0 {
+            self.counters.queue_full();
+            return Err(Unsent::Full);
+        }
+        Ok(())
+    }
+
+    /// Slices with a copy of `payload`, if there are enough.
+    fn copied(&self, payload: &[u8]) -> Option<Vec<Slice>> {
+        let mut slices = match self.region.reserve(payload.len()) {
+            Some(slice) => vec![slice],
+            None => self.region.reserve_chain(payload.len())?,
+        };
+        let mut rest = payload;
+        for slice in &mut slices {
+            let (part, behind) = rest.split_at(slice.len().min(rest.len()));
+            slice.as_mut_slice()[..part.len()].copy_from_slice(part);
+            rest = behind;
+        }
+        Some(slices)
+    }
+
+    fn put(&mut self, stream: u32, offset: u32, status: u32) -> Result<(), Unsent> {
+        match self.producer.put(Element { stream, offset, status }) {
+            Ok(()) => {}
+            Err(PutError::Full) => return Err(Unsent::Full),
+            Err(PutError::Damaged(damage)) => return Err(damaged(damage)),
+        }
+        if self.producer.mark_working() { self.outlet.poll() } else { Ok(()) }
+    }
+
+    fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent> {
+        self.outlet.fall_back(stream, payload)?;
+        self.streams.lock().fall_back(stream);
+        self.counters.fallback_written(payload.len());
+        Ok(())
+    }
+}
+
+impl LineSender for Sender {
+    fn open(&mut self) -> Result<u32, Unsent> {
+        Ok(self.streams.lock().open())
+    }
+
+    fn send(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent> {
+        self.check_room()?;
+        let falls_back = self.streams.lock().falls_back(stream);
+        match falls_back {
+            // Closed: nobody would receive it.
+            None => return Ok(()),
+            Some(true) => return self.fall_back(stream, payload),
+            Some(false) => {}
+        }
+        let Some(slices) = self.copied(payload) else {
+            self.counters.allocation_failed();
+            if self.policy == BackPressure::Error {
+                return Err(Unsent::Full);
+            }
+            return self.fall_back(stream, payload);
+        };
+        let Some(offset) = self.region.send(slices) else { return Ok(()) };
+        self.counters.sent(payload.len(), false);
+        self.put(stream, offset, DATA)
+    }
+
+    fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn Loan>>, Unsent> {
+        let slice = self.region.reserve(len);
+        Ok(slice.map(|slice| Box::new(Lending(slice)) as Box<dyn Loan>))
+    }
+
+    fn commit(&mut self, stream: u32, loan: &mut Option<Box<dyn Loan>>) -> Result<(), Unsent> {
+        self.check_room()?;
+        let falls_back = self.streams.lock().falls_back(stream);
+        if falls_back == Some(true) {
+            if let Some(loan) = loan {
+                self.fall_back(stream, loan.as_slice())?;
+            }
+        }
+        let Some(lent) = loan.take() else { return Ok(()) };
+        if falls_back != Some(false) {
+            return Ok(());
+        }
+        let Ok(lending) = lent.into_any().downcast::<Lending>() else { return Ok(()) };
+        let len = lending.0.len();
+        let Some(offset) = self.region.send_one(lending.0) else { return Ok(()) };
+        self.counters.sent(len, true);
+        self.put(stream, offset, DATA)
+    }
+
+    fn close(&mut self, stream: u32) -> Result<(), Unsent> {
+        let falls_back = self.streams.lock().falls_back(stream);
+        let Some(falls_back) = falls_back else { return Ok(()) };
+        self.check_room()?;
+        if falls_back {
+            // In the ring it would overtake the data.
+            self.outlet.close_stream(stream)?;
+        } else {
+            self.put(stream, 0, CLOSE)?;
+        }
+        self.streams.lock().closed_here(stream);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Unsent> {
+        self.outlet.flush()
+    }
+
+    fn keeps(&self) -> bool {
+        self.outlet.keeps()
+    }
+
+    fn arm(&mut self) -> io::Result<()> {
+        self.counters.slept();
+        self.room.arm(self.outlet.keeps())
+    }
+
+    fn disarm(&mut self) {
+        self.room.disarm();
+    }
+
+    fn room(&self) -> Arc<dyn LineRoom> {
+        Arc::clone(&self.room) as Arc<dyn LineRoom>
+    }
+
+    fn hang_up(&mut self) {
+        self.outlet.hang_up();
+    }
+
+    fn stats(&self) -> SenderStats {
+        self.counters.sender_stats()
+    }
+}
+
+#[cold]
+fn damaged(damage: Damage) -> Unsent {
+    Unsent::Broken(DialectError::Violation { what: damage.to_string() })
+}
+
+/// A slice that the application writes.
+#[derive(Debug)]
+struct Lending(Slice);
+
+impl Loan for Lending {
+    fn as_slice(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.0.as_mut_slice()
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.0.truncate(len);
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// Statuses of elements.
+pub(super) const DATA: u32 = 0;
+pub(super) const CLOSE: u32 = 1;

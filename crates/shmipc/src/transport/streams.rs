@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which streams of a line are open, and which were closed not long ago.
+//!
+//! ```text
+//!   server    unknown name ─▶ opened          client    unknown name ─▶ nobody's: given back
+//!             closed here  ─▶ nobody's: given back       closed here  ─▶ nobody's: given back
+//! ```
+//!
+//! The protocol opens a stream by its first data, and answers no close. So data that was under way when a server
+//! closed a stream would open it again, a ghost with half a message; whoever closed remembers for a while.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What both ends of a line know of its streams.
+#[derive(Debug)]
+pub(super) struct Streams {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    is_client: bool,
+    /// Open ones: whether their data goes by the socket from now on.
+    open: HashMap<u32, bool>,
+    /// Closed here, in the order of closing.
+    closed: VecDeque<u32>,
+    is_closed: HashSet<u32>,
+    last: u32,
+}
+
+/// Whose data it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// A stream that is open.
+    Known,
+    /// A stream that this opens.
+    New,
+    /// Nobody.
+    None,
+}
+
+impl Streams {
+    pub(super) fn new(is_client: bool) -> Self {
+        let table = Table {
+            is_client,
+            open: HashMap::new(),
+            closed: VecDeque::new(),
+            is_closed: HashSet::new(),
+            last: FIRST_NAME - 1,
+        };
+        Self { table: Mutex::new(table) }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// A name for a stream of ours. They go round after 2³² streams, and those still open are left out.
+    pub(super) fn open(&mut self) -> u32 {
+        loop {
+            self.last = self.last.wrapping_add(1).max(FIRST_NAME);
+            if !self.open.contains_key(&self.last) {
+                break;
+            }
+        }
+        let name = self.last;
+        if self.is_closed.remove(&name) {
+            self.closed.retain(|closed| *closed != name);
+        }
+        self.open.insert(name, false);
+        name
+    }
+
+    /// Whose data this is; a stream that it opens counts as open.
+    pub(super) fn owner(&mut self, name: u32) -> Owner {
+        if self.open.contains_key(&name) {
+            return Owner::Known;
+        }
+        if self.is_client || self.is_closed.contains(&name) {
+            return Owner::None;
+        }
+        self.open.insert(name, false);
+        Owner::New
+    }
+
+    /// Whether data goes by the socket; `None` if the stream is closed.
+    pub(super) fn falls_back(&self, name: u32) -> Option<bool> {
+        self.open.get(&name).copied()
+    }
+
+    /// From now on data goes by the socket.
+    pub(super) fn fall_back(&mut self, name: u32) {
+        if let Some(falls_back) = self.open.get_mut(&name) {
+            *falls_back = true;
+        }
+    }
+
+    /// We close it.
+    pub(super) fn closed_here(&mut self, name: u32) {
+        if self.open.remove(&name).is_some() && self.is_closed.insert(name) {
+            self.closed.push_back(name);
+            if self.closed.len() > CLOSED_MAX {
+                self.closed.pop_front().inspect(|oldest| drop(self.is_closed.remove(oldest)));
+            }
+        }
+    }
+
+    /// The other side closed it; whether it was open.
+    pub(super) fn closed_there(&mut self, name: u32) -> bool {
+        self.open.remove(&name).is_some()
+    }
+
+    /// How many are open.
+    pub(super) fn count(&self) -> usize {
+        self.open.len()
+    }
+}
+
+/// Peers count from here.
+const FIRST_NAME: u32 = 2;
+/// So many closed streams are remembered: more than a ring can hold elements of.
+const CLOSED_MAX: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_begin_at_two_and_go_round() {
+        let streams = Streams::new(true);
+        let mut table = streams.lock();
+        assert_eq!([table.open(), table.open()], [2, 3]);
+        table.last = u32::MAX;
+        assert_eq!(table.open(), 4, "2 and 3 are open still");
+        table.closed_here(2);
+        table.last = u32::MAX;
+        assert_eq!(table.open(), 2);
+        assert_eq!(table.owner(2), Owner::Known);
+    }
+
+    #[test]
+    fn late_data_opens_no_ghost() {
+        let streams = Streams::new(false);
+        let mut table = streams.lock();
+        assert_eq!(table.owner(7), Owner::New);
+        assert_eq!(table.owner(7), Owner::Known);
+        table.closed_here(7);
+        assert_eq!(table.owner(7), Owner::None);
+        assert!(!table.closed_there(7));
+        for name in 8..8 + u32::try_from(CLOSED_MAX).unwrap() {
+            assert_eq!(table.owner(name), Owner::New);
+            table.closed_here(name);
+        }
+        assert_eq!((table.closed.len(), table.is_closed.len()), (CLOSED_MAX, CLOSED_MAX));
+        assert_eq!(table.owner(8), Owner::None);
+    }
+
+    #[test]
+    fn a_client_opens_nothing_that_it_did_not_open() {
+        let streams = Streams::new(true);
+        assert_eq!(streams.lock().owner(9), Owner::None);
+    }
+}
