@@ -24,3 +24,11 @@ mod queue;
 mod region;
 mod stats;
 mod transport;
+
+/// For `partywall dump`, the fuzzer and tests of this crate: no promise of any kind.
+#[doc(hidden)]
+pub mod inside {
+    pub use crate::backing::*;
+    pub use crate::queue::*;
+    pub use crate::region::*;
+}

@@ -74,6 +74,12 @@ impl SharedMap {
         self.guard.as_ref().is_some_and(Guarded::is_damaged)
     }
 
+    /// True in a process forked from the one that made this: the memory is not there.
+    #[inline]
+    pub fn is_inherited(&self) -> bool {
+        self.mapping.is_inherited()
+    }
+
     /// The size in bytes.
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     #[inline]
