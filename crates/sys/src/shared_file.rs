@@ -23,13 +23,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SealFlags};
-use rustix::fs::{
-    fcntl_add_seals, fcntl_get_seals, fstat, open, openat, statat, unlink,
-};
+use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, open, openat, statat, unlink};
 use rustix::io::Errno;
 
 use crate::fork::ForkGuard;
-use crate::memfd::{MemfdError, allocate, check_available, check_file_size, create_sealable, explain};
+use crate::memfd::{
+    MemfdError, allocate, check_available, check_file_size, create_sealable, explain,
+};
 
 /// What a file is, whatever it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
