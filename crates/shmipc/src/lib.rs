@@ -24,3 +24,12 @@ mod queue;
 mod region;
 mod stats;
 mod transport;
+
+/// The pure parts, bytes in and bytes out, for the fuzzer. Nothing here is promised.
+#[doc(hidden)]
+pub mod wire {
+    pub use crate::frame::{
+        FALLBACK_HEADER_BYTES, Frame, FrameError, HEADER_BYTES, Header, Kind, MAGIC,
+        PAYLOAD_BYTES_MAX, Parser, encode,
+    };
+}
