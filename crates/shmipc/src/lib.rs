@@ -32,4 +32,8 @@ pub mod wire {
         FALLBACK_HEADER_BYTES, Frame, FrameError, HEADER_BYTES, Header, Kind, MAGIC,
         PAYLOAD_BYTES_MAX, Parser, encode,
     };
+    pub use crate::handshake::{
+        Client, HandshakeError, Limits, Mapping, PATH_BYTES_MAX, Server, Step, recognises,
+    };
+    pub use crate::names::{NameError, Names, Naming, PREFIX_BYTES_MAX};
 }
