@@ -25,6 +25,10 @@ mod region;
 mod stats;
 mod transport;
 
+pub use config::{Config, ConfigError, MemMapType, SizePercentPair};
+pub use names::NameError;
+pub use stats::{Monitor, PerformanceMetrics, ShareMemoryMetrics, StabilityMetrics};
+
 /// The pure parts, bytes in and bytes out, for the fuzzer. Nothing here is promised.
 #[doc(hidden)]
 pub mod wire {
@@ -36,4 +40,5 @@ pub mod wire {
         Client, HandshakeError, Limits, Mapping, PATH_BYTES_MAX, Server, Step, recognises,
     };
     pub use crate::names::{NameError, Names, Naming, PREFIX_BYTES_MAX};
+    pub use crate::stats::{Count, Counters};
 }
