@@ -25,13 +25,15 @@
 
 mod client;
 mod intake;
+mod recognition;
 mod server;
 
 pub use client::{Client, Mapping};
+pub use recognition::recognises;
 pub use server::{Limits, Server};
 
-use crate::frame::{FrameError, Kind, MAGIC};
-use partywall::dialect::{DialectError, Recognition};
+use crate::frame::{FrameError, Kind};
+use partywall::dialect::DialectError;
 
 /// What the owner of a machine is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,41 +147,12 @@ impl From<HandshakeError> for DialectError {
     }
 }
 
-/// Whether a connection that begins with these bytes is a client's of shmipc, of any version.
-///
-/// A client begins with `ShmByPath`, `ExchangeVersion` or `Negotiation`, in lengths they can have. What is wrong with
-/// it beyond that, its version for example, is for [`Server`] to say.
-#[must_use]
-pub fn recognises(first: &[u8]) -> Recognition {
-    if let Some((header, _)) = first.split_first_chunk::<8>() {
-        let [l0, l1, l2, l3, m0, m1, _, kind] = *header;
-        let length = u32::from_be_bytes([l0, l1, l2, l3]);
-        let is_plausible = match Kind::from_number(kind) {
-            Some(Kind::ShmByPath) => (NAMES_LENGTH_MIN..=NAMES_LENGTH_MAX).contains(&length),
-            Some(Kind::ExchangeVersion) => length == 8,
-            Some(Kind::Negotiation) => (8..=NEGOTIATION_LENGTH_MAX).contains(&length),
-            _ => false,
-        };
-        let is_ours = [m0, m1] == MAGIC && is_plausible;
-        return if is_ours { Recognition::Yes } else { Recognition::No };
-    }
-    // All plausible lengths have two bytes.
-    let expected = [Some(0), Some(0), None, None, Some(MAGIC[0]), Some(MAGIC[1]), None];
-    let agrees = expected
-        .iter()
-        .zip(first)
-        .all(|(expected, found)| expected.is_none_or(|byte| byte == *found));
-    if agrees { Recognition::Perhaps } else { Recognition::No }
-}
-
 /// The longest path or name that is accepted, in bytes; also the system's limit for paths.
 pub const PATH_BYTES_MAX: u16 = 4096;
 /// The shortest message with two names: header, two lengths, and a byte each.
 const NAMES_LENGTH_MIN: u32 = 14;
 /// The longest.
 const NAMES_LENGTH_MAX: u32 = 12 + 2 * PATH_BYTES_MAX as u32;
-/// A negotiation is recognised up to this length. It is refused unread, so this only tells it from noise.
-const NEGOTIATION_LENGTH_MAX: u32 = 0xffff;
 
 #[cfg(test)]
 mod tests;

@@ -359,39 +359,6 @@ fn nothing_is_mapped_unasked() {
     server().mapped();
 }
 
-#[test]
-fn clients_of_all_versions_are_recognised() {
-    for first in [
-        encode::by_path(2, "/dev/shm/q", "/dev/shm/b"),
-        encode::exchange(3).to_vec(),
-        encode::exchange(9).to_vec(),
-        b"\0\0\x01\x20\x77\x58\x00\x0a{".to_vec(),
-    ] {
-        for count in 0..8 {
-            assert_eq!(recognises(&first[..count]), Recognition::Perhaps);
-        }
-        assert_eq!(recognises(&first[..8]), Recognition::Yes);
-        assert_eq!(recognises(&first), Recognition::Yes);
-    }
-}
-
-#[test]
-fn nothing_else_is_recognised() {
-    for first in [
-        b"PARTYWAL\x10\0\0\0\xa0\0\0\0".as_slice(),
-        b"GET / HTTP/1.1",
-        b"\0\0\0\x08\x77\x58\x03\x01", // established traffic
-        b"\0\0\0\x09\x77\x58\x03\x04",
-        b"\0\0\0\x0d\x77\x58\x02\x00",
-        b"\0\0\x20\x0d\x77\x58\x02\x00",
-        b"\0\0\0\x08\x77\x59\x03\x04",
-    ] {
-        assert_eq!(recognises(first), Recognition::No, "{first:x?}");
-    }
-    assert_eq!(recognises(b"P"), Recognition::No);
-    assert_eq!(recognises(b"\0\0\0\x08\x76"), Recognition::No);
-}
-
 proptest! {
     #[test]
     fn no_bytes_do_harm(
