@@ -1,2 +1,283 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where regions lie: memfds and files, made by us or opened on the word of the other side.
+//!
+//! ```text
+//!   make   memfd ── map ── fill ── seal ─▶ descriptor to be sent      file 0600 ── map ── fill ─▶ path to be told
+//!   open   descriptor, or a path beneath one directory ─▶ facts ─▶ allowed? ─▶ map, guarded unless sealed
+//!                                                            └▶ identity ─▶ one mapping per process
+//! ```
+//!
+//! Names decide nothing: two regions are the same if device and inode are (a name is whatever a client says). It
+//! never changes a mode and never removes what the other side made.
+
+mod registry;
+
+pub use registry::{create_buffer, open_buffer};
+
+use crate::queue::{Queue, QueueLayout};
+use crate::region::{Damage, PlanError};
+use partywall_sys::shared_file::{create_memfd, open_beneath, seal_size};
+use partywall_sys::{
+    CreatedFile, FileFacts, FileIdentity, MemfdError, SharedFileError, SharedMap, sigbus::TableFull,
+};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// What a region that we made lies in. A file is removed when this is dropped.
+#[derive(Debug)]
+pub struct Backing {
+    kind: Kind,
+    identity: FileIdentity,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Memfd(OwnedFd),
+    File(CreatedFile),
+}
+
+impl Backing {
+    /// Makes a memfd of `size` zeros and maps it; `name` is what the other side is told it is called.
+    ///
+    /// # Errors
+    ///
+    /// See [`BackingError`].
+    pub fn create_memfd(name: &str, size: usize) -> Result<(Self, SharedMap), BackingError> {
+        let fd = create_memfd(&format!("shmipc{name}"), size)?;
+        let map = map(fd.as_fd(), size)?;
+        let facts = facts(fd.as_fd())?;
+        Ok((Self { kind: Kind::Memfd(fd), identity: facts.identity }, map))
+    }
+
+    /// Makes a file of `size` zeros where there was none, and maps it.
+    ///
+    /// # Errors
+    ///
+    /// See [`BackingError`].
+    pub fn create_file(path: &Path, size: usize) -> Result<(Self, SharedMap), BackingError> {
+        let file = CreatedFile::create(path, size)
+            .map_err(|source| BackingError::File { path: path.into(), source })?;
+        let map = map(file.fd(), size)?;
+        let identity = file.identity();
+        Ok((Self { kind: Kind::File(file), identity }, map))
+    }
+
+    /// Keeps everybody from changing the size of a memfd, once it is filled; nothing for a file.
+    ///
+    /// # Errors
+    ///
+    /// See [`BackingError`].
+    pub fn seal(&self) -> Result<(), BackingError> {
+        match &self.kind {
+            Kind::Memfd(fd) => Ok(seal_size(fd.as_fd())?),
+            Kind::File(_) => Ok(()),
+        }
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        match &self.kind {
+            Kind::Memfd(fd) => fd.as_fd(),
+            Kind::File(file) => file.fd(),
+        }
+    }
+
+    /// Which file it is.
+    pub fn identity(&self) -> FileIdentity {
+        self.identity
+    }
+}
+
+/// What we accept from the other side.
+#[derive(Clone, Debug)]
+pub struct Allowed {
+    /// The most bytes that a region may have.
+    pub size_max: u64,
+    /// Beneath which files may lie.
+    pub directory: PathBuf,
+    /// To whom files must belong; `None` where nobody knows.
+    pub owner: Option<u32>,
+}
+
+impl Allowed {
+    /// Regions of up to `size_max` bytes, files beneath `/dev/shm` that belong to `owner`.
+    pub fn new(size_max: u64, owner: Option<u32>) -> Self {
+        Self { size_max, directory: PathBuf::from(DIRECTORY_DEFAULT), owner }
+    }
+}
+
+/// Something that the other side made, opened and found to be allowed; not mapped yet.
+#[derive(Debug)]
+pub struct Given {
+    fd: OwnedFd,
+    facts: FileFacts,
+}
+
+impl Given {
+    /// A descriptor that was received.
+    ///
+    /// # Errors
+    ///
+    /// See [`BackingError`].
+    pub fn descriptor(fd: OwnedFd, allowed: &Allowed) -> Result<Self, BackingError> {
+        let facts = facts(fd.as_fd())?;
+        check(&facts, allowed.size_max)?;
+        Ok(Self { fd, facts })
+    }
+
+    /// A file that was named.
+    ///
+    /// # Errors
+    ///
+    /// See [`BackingError`].
+    pub fn path(path: &Path, allowed: &Allowed) -> Result<Self, BackingError> {
+        let fd = open_beneath(&allowed.directory, path)?;
+        let facts = facts(fd.as_fd())?;
+        check(&facts, allowed.size_max)?;
+        match allowed.owner {
+            Some(expected) if facts.owner != expected => {
+                Err(BackingError::Owner { path: path.into(), owner: facts.owner, expected })
+            }
+            _ => Ok(Self { fd, facts }),
+        }
+    }
+
+    /// Which file it is.
+    pub fn identity(&self) -> FileIdentity {
+        self.facts.identity
+    }
+
+    /// Whether its seals keep everybody from shrinking it.
+    pub fn is_sealed(&self) -> bool {
+        self.facts.is_sealed
+    }
+
+    /// Maps it, guarded if somebody may shrink it.
+    ///
+    /// # Errors
+    ///
+    /// See [`BackingError`].
+    pub fn map(&self) -> Result<SharedMap, BackingError> {
+        let size = usize::try_from(self.facts.size).unwrap_or(usize::MAX);
+        let mut map = map(self.fd.as_fd(), size)?;
+        if !self.facts.is_sealed {
+            map.guard()?;
+        }
+        Ok(map)
+    }
+}
+
+/// Fills `map`, fresh memory of `backing` and as large as [`Queue::size_bytes`] says, with an empty queue.
+///
+/// # Errors
+///
+/// See [`RegionError`].
+pub fn create_queue(
+    backing: &Backing,
+    map: SharedMap,
+    capacity: u32,
+) -> Result<Queue, RegionError> {
+    let queue = Queue::create(map, capacity, QueueLayout::NATIVE)?;
+    backing.seal()?;
+    Ok(queue)
+}
+
+/// The queue region in `given`. Each session has its own.
+///
+/// # Errors
+///
+/// See [`RegionError`].
+pub fn open_queue(given: &Given) -> Result<Queue, RegionError> {
+    Ok(Queue::map(given.map()?, QueueLayout::NATIVE)?)
+}
+
+fn map(fd: BorrowedFd<'_>, size: usize) -> Result<SharedMap, BackingError> {
+    SharedMap::map(fd, size).map_err(|source| BackingError::System { what: "mmap", source })
+}
+
+fn facts(fd: BorrowedFd<'_>) -> Result<FileFacts, BackingError> {
+    FileFacts::of(fd).map_err(|source| BackingError::System { what: "fstat", source })
+}
+
+fn check(facts: &FileFacts, size_max: u64) -> Result<(), BackingError> {
+    if !facts.is_regular {
+        return Err(BackingError::NoFile);
+    }
+    if facts.size == 0 || facts.size > size_max {
+        return Err(BackingError::Size { size: facts.size, size_max });
+    }
+    Ok(())
+}
+
+/// Why there is no memory for a region.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackingError {
+    /// No memfd could be made.
+    #[error(transparent)]
+    Memfd(#[from] MemfdError),
+    /// No file could be made.
+    #[error("{} cannot be made: {source}", path.display())]
+    File {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The other side's file could not be opened.
+    #[error(transparent)]
+    Open(#[from] SharedFileError),
+    /// The other side sent or named something else.
+    #[error("the peer's shared memory is no regular file")]
+    NoFile,
+    /// The other side's memory is empty or too large.
+    #[error(
+        "the peer's shared memory has {size} bytes: more than 0 and at most {size_max} are accepted"
+    )]
+    Size {
+        /// In bytes.
+        size: u64,
+        /// In bytes.
+        size_max: u64,
+    },
+    /// The other side named a file that is not its own.
+    #[error("{} belongs to user {owner}, but the peer is user {expected}", path.display())]
+    Owner {
+        /// As the other side named it.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Whose it should be.
+        expected: u32,
+    },
+    /// The other side's memory can be truncated, and no more guards are to be had.
+    #[error(transparent)]
+    Unguarded(#[from] TableFull),
+    /// A system call failed.
+    #[error("{what} failed on shared memory: {source}")]
+    System {
+        /// Which.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Why there is no region.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// No memory for it.
+    #[error(transparent)]
+    Backing(#[from] BackingError),
+    /// It cannot be laid out as asked for.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// What is in the memory cannot be.
+    #[error("the peer's shared memory makes no sense: {0}")]
+    Damage(#[from] Damage),
+}
+
+/// Where peers put their files by default.
+pub const DIRECTORY_DEFAULT: &str = "/dev/shm";

@@ -24,3 +24,29 @@ mod queue;
 mod region;
 mod stats;
 mod transport;
+
+/// For `partywall dump`, the fuzzer and tests of this crate: no promise of any kind.
+#[doc(hidden)]
+pub mod inside {
+    pub use crate::backing::*;
+    pub use crate::queue::*;
+    pub use crate::region::*;
+}
+
+pub use config::{Config, ConfigError, MemMapType, SizePercentPair};
+pub use names::NameError;
+pub use stats::{Monitor, PerformanceMetrics, ShareMemoryMetrics, StabilityMetrics};
+
+/// The pure parts, bytes in and bytes out, for the fuzzer. Nothing here is promised.
+#[doc(hidden)]
+pub mod wire {
+    pub use crate::frame::{
+        FALLBACK_HEADER_BYTES, Frame, FrameError, HEADER_BYTES, Header, Kind, MAGIC,
+        PAYLOAD_BYTES_MAX, Parser, encode,
+    };
+    pub use crate::handshake::{
+        Client, HandshakeError, Limits, Mapping, PATH_BYTES_MAX, Server, Step, recognises,
+    };
+    pub use crate::names::{NameError, Names, Naming, PREFIX_BYTES_MAX};
+    pub use crate::stats::{Count, Counters};
+}

@@ -1,2 +1,194 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What regions are called, and where their files lie.
+//!
+//! ```text
+//!   /dev/shm/shmipc _ 9f3c… _ 4242 [_epoch_7_123] _buffer           one for all sessions of a pool
+//!                                                 _queue_0          one each
+//!   └─ prefix ────┘   │       │      └ after a hot restart
+//!      chosen       token    pid
+//! ```
+//!
+//! All but the token is as peers do it. Peers that serve look regions up by the client's name for them: two clients
+//! of one name, in two containers for example, would write into one region. So each naming draws a token,
+//! and nobody is named like another, nor like what a dead process left.
+//!
+//! It makes no files. Of names that a client sent, nothing is believed here: see `handshake/` and `backing.rs`.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::SystemTime;
+
+/// What one pool of sessions calls its regions.
+///
+/// ```
+/// use partywall_shmipc::wire::Naming;
+///
+/// let naming = Naming::plain("/dev/shm/shmipc", 4242)?;
+/// assert_eq!(naming.names(0).buffer, "/dev/shm/shmipc_4242_buffer");
+/// assert_eq!(naming.names(3).queue, "/dev/shm/shmipc_4242_queue_3");
+/// # Ok::<(), partywall_shmipc::wire::NameError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Naming {
+    /// With token and process.
+    prefix: String,
+    /// What a hot restart adds.
+    epoch: String,
+}
+
+/// What one session's regions are called: paths, or with memfds only names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// The queue.
+    pub queue: String,
+    /// The buffers.
+    pub buffer: String,
+}
+
+impl Naming {
+    /// Names below `prefix` that nobody else uses.
+    ///
+    /// # Errors
+    /// See [`NameError`].
+    pub fn unique(prefix: &str) -> Result<Self, NameError> {
+        Self::checked(prefix, &format!("_{:016x}_{}", token(), std::process::id()))
+    }
+
+    /// Names as peers make them, with nothing drawn.
+    ///
+    /// # Errors
+    /// See [`NameError`].
+    pub fn plain(prefix: &str, process: u32) -> Result<Self, NameError> {
+        Self::checked(prefix, &format!("_{process}"))
+    }
+
+    fn checked(prefix: &str, added: &str) -> Result<Self, NameError> {
+        if prefix.is_empty() || prefix.ends_with('/') {
+            return Err(NameError::Empty { prefix: prefix.into() });
+        }
+        if prefix.contains('\0') {
+            return Err(NameError::Zero);
+        }
+        let prefix = format!("{prefix}{added}");
+        if prefix.len() > PREFIX_BYTES_MAX {
+            return Err(NameError::TooLong { bytes: prefix.len(), prefix });
+        }
+        Ok(Self { prefix, epoch: String::new() })
+    }
+
+    /// The names after a hot restart; as peers do it, epoch 0 adds nothing.
+    #[must_use]
+    pub fn in_epoch(&self, epoch: u64) -> Self {
+        let epoch = match epoch {
+            0 => String::new(),
+            epoch => format!("_epoch_{epoch}_{}", token()),
+        };
+        Self { prefix: self.prefix.clone(), epoch }
+    }
+
+    /// What the session with this index calls its regions. All have the same buffers.
+    #[must_use]
+    pub fn names(&self, session_index: u64) -> Names {
+        let Self { prefix, epoch } = self;
+        Names {
+            queue: format!("{prefix}{epoch}_queue_{session_index}"),
+            buffer: format!("{prefix}{epoch}_buffer"),
+        }
+    }
+}
+
+/// Why regions cannot be called that.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// There is no name.
+    #[error("`{prefix}` names no file: choose a share_memory_path_prefix like /dev/shm/shmipc")]
+    Empty {
+        /// What was chosen.
+        prefix: String,
+    },
+    /// There is a zero in it, where the system sees an end.
+    #[error("share_memory_path_prefix contains a zero")]
+    Zero,
+    /// A hot restart could not add to it.
+    #[error(
+        "with token and process, `{prefix}` has {bytes} bytes, and at most {PREFIX_BYTES_MAX} leave room for the rest: \
+         choose a shorter share_memory_path_prefix"
+    )]
+    TooLong {
+        /// What it would be.
+        prefix: String,
+        /// How long that is.
+        bytes: usize,
+    },
+}
+
+/// What two namings do not have in common, of one process or of two.
+fn token() -> u64 {
+    // The keys differ from one state to the next, and between processes. A process that was forked has its
+    // parent's, but not its number.
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    RandomState::new().hash_one((std::process::id(), time.as_nanos()))
+}
+
+/// How long a prefix may be, with token and process and whatever directory, in bytes: of the 255 that a file name
+/// has, peers keep 48 for the epoch and 27 for the queue's number.
+pub const PREFIX_BYTES_MAX: usize = 255 - EPOCH_BYTES_MAX - QUEUE_BYTES_MAX;
+/// `_epoch_`, 20 digits, `_`, 20 digits.
+const EPOCH_BYTES_MAX: usize = 48;
+/// `_queue_`, 20 digits.
+const QUEUE_BYTES_MAX: usize = 27;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_peers_make_them() {
+        let naming = Naming::plain("/dev/shm/shmipc", 4242).unwrap();
+        let names = naming.names(7);
+        assert_eq!(names.queue, "/dev/shm/shmipc_4242_queue_7");
+        assert_eq!(names.buffer, "/dev/shm/shmipc_4242_buffer");
+        assert_eq!(naming.in_epoch(0), naming);
+    }
+
+    #[test]
+    fn an_epoch_adds_itself_and_a_number_that_was_drawn() {
+        let naming = Naming::plain("/dev/shm/shmipc", 4242).unwrap();
+        let name = naming.in_epoch(9).names(0).buffer;
+        let drawn = name.strip_prefix("/dev/shm/shmipc_4242_epoch_9_").unwrap();
+        drawn.strip_suffix("_buffer").unwrap().parse::<u64>().unwrap();
+        assert_ne!(naming.in_epoch(9), naming.in_epoch(9));
+    }
+
+    #[test]
+    fn unique_names_are_all_different() {
+        let naming = Naming::unique("/dev/shm/shmipc").unwrap();
+        assert_ne!(naming, Naming::unique("/dev/shm/shmipc").unwrap());
+        let buffer = naming.names(0).buffer;
+        let token = buffer.strip_prefix("/dev/shm/shmipc_").unwrap();
+        let token = token.strip_suffix(&format!("_{}_buffer", std::process::id())).unwrap();
+        assert_eq!(token.len(), 16);
+        u64::from_str_radix(token, 16).unwrap();
+    }
+
+    #[test]
+    fn the_longest_prefix_leaves_room_for_all_that_is_added() {
+        assert_eq!(PREFIX_BYTES_MAX, 180);
+        let naming = Naming::plain(&"x".repeat(178), 1).unwrap();
+        assert!(naming.in_epoch(u64::MAX).names(u64::MAX).queue.len() <= 255);
+        let error = Naming::plain(&"x".repeat(179), 1).unwrap_err().to_string();
+        assert!(error.ends_with(
+            "_1` has 181 bytes, and at most 180 leave room for the rest: choose a shorter share_memory_path_prefix"
+        ));
+    }
+
+    #[test]
+    fn a_prefix_that_names_nothing_is_refused() {
+        for prefix in ["", "/dev/shm/", "/"] {
+            let expected = NameError::Empty { prefix: prefix.into() };
+            assert_eq!(Naming::unique(prefix), Err(expected.clone()));
+            assert_eq!(Naming::plain(prefix, 1), Err(expected));
+        }
+        assert_eq!(Naming::plain("a\0b", 1), Err(NameError::Zero));
+    }
+}

@@ -3,8 +3,10 @@
 //!
 //! ```text
 //!  memory      memfd.rs  our half: made, allocated, mapped, sealed        ┐ both over
-//!              map.rs    the neighbour's half: checked, mapped read-only  ┘ mapping.rs
+//!              map.rs    the neighbour's half: checked, mapped read-only  ┤ mapping.rs
+//!              shared.rs memory that both write, for older protocols      ┘ shared_file.rs
 //!  bells       eventfd.rs   poll.rs   epoll.rs   timer.rs
+//!  faults      sigbus.rs  memory that was truncated under us
 //!  sockets     socket.rs  bytes, descriptors, credentials (over ancillary.rs)
 //!              connect.rs   listener.rs   socket_path.rs
 //!  neighbours  peer.rs  credentials, pidfd, namespaces    fork.rs  are we a forked child?
@@ -12,11 +14,12 @@
 //! ```
 //!
 //! What this crate does *not* do: it knows no ring, no record, no handshake and no policy. It starts no
-//! thread, installs no signal handler and changes no process-wide setting.
+//! thread and changes no process-wide setting. It installs no signal handler, with one exception: who maps memory
+//! that its maker did not seal may ask for a guard ([`SharedMap::guard`]), and then SIGBUS is handled (`sigbus.rs`).
 //!
 //! # Invariants
 //!
-//! - `unsafe` is denied here and allowed in the three modules marked below: that list is the audit.
+//! - `unsafe` is denied here and allowed in the modules marked below: that list is the audit.
 //! - Every descriptor is opened close-on-exec and is owned by exactly one value.
 //! - `EINTR` is retried everywhere, with the time that is left where there is a deadline.
 //! - What a peer handed over is checked before it is used; each error type says by `is_violation()`
@@ -32,6 +35,10 @@ mod ancillary;
 pub mod fork;
 #[allow(unsafe_code)] // mmap, madvise, munmap, and slices over what was mapped
 mod mapping;
+#[allow(unsafe_code)] // atomics and slices over memory that two processes write
+pub mod shared;
+#[allow(unsafe_code)] // sigaction, and mmap from its handler
+pub mod sigbus;
 
 pub mod cgroup;
 pub mod clock;
@@ -48,6 +55,7 @@ pub mod poll;
 pub mod probe;
 pub mod process;
 mod procfs;
+pub mod shared_file;
 pub mod signal;
 pub mod socket;
 mod socket_path;
@@ -61,5 +69,7 @@ pub use listener::{AcceptError, BindError, Listener};
 pub use map::{MapError, PeerMap};
 pub use memfd::{MemfdError, OwnMap, SIZE_GRANULE};
 pub use peer::{Credentials, PidFd, PidFdError};
+pub use shared::{Area, Piece, Pieces, SharedMap};
+pub use shared_file::{CreatedFile, FileFacts, FileIdentity, SharedFileError};
 pub use socket::{FDS_MAX, Family, Received, Socket};
 pub use timer::Timer;

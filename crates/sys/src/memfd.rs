@@ -118,7 +118,7 @@ impl fmt::Debug for OwnMap {
 ///
 /// fallocate would take page after page and then not fail, but wake the out-of-memory killer, which may
 /// choose anybody.
-fn check_available(size: usize) -> Result<(), MemfdError> {
+pub(crate) fn check_available(size: usize) -> Result<(), MemfdError> {
     if size < CHECKED_SIZE_MIN {
         return Ok(());
     }
@@ -139,7 +139,7 @@ pub(crate) fn check_file_size(size: usize) -> Result<(), Errno> {
     }
 }
 
-fn create_sealable(name: &str) -> Result<OwnedFd, MemfdError> {
+pub(crate) fn create_sealable(name: &str) -> Result<OwnedFd, MemfdError> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let created = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
         // Linux before 6.3 does not know the flag.
@@ -150,7 +150,7 @@ fn create_sealable(name: &str) -> Result<OwnedFd, MemfdError> {
 }
 
 /// Gives the file its size and every page of it.
-fn allocate(fd: &OwnedFd, size: usize) -> Result<(), MemfdError> {
+pub(crate) fn allocate(fd: &OwnedFd, size: usize) -> Result<(), MemfdError> {
     ftruncate(fd, size as u64).map_err(|e| explain("ftruncate", size, e))?;
     // A signal makes fallocate give back what it had and start over.
     for _ in 0..FALLOCATE_ATTEMPTS_MAX {
@@ -163,7 +163,7 @@ fn allocate(fd: &OwnedFd, size: usize) -> Result<(), MemfdError> {
     Err(explain("fallocate", size, Errno::INTR))
 }
 
-fn explain(what: &'static str, size: usize, errno: Errno) -> MemfdError {
+pub(crate) fn explain(what: &'static str, size: usize, errno: Errno) -> MemfdError {
     let source = io::Error::from(errno);
     match errno {
         Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::INVAL | Errno::OPNOTSUPP => {

@@ -161,7 +161,8 @@ const TABLE: &[Row] = &[
     },
     Row {
         directory: "crates/sys",
-        normal: &["rustix", "thiserror"],
+        // libc: to handle SIGBUS (docs/decisions/0016-sigbus.md); everything else goes through rustix.
+        normal: &["libc", "rustix", "thiserror"],
         loom_only: &[],
         dev: &["tempfile", "proptest"],
     },

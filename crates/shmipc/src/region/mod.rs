@@ -1,2 +1,241 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The region of buffers: lists of slices, and chains of them that carry messages.
+//! The buffer region: slices of a few sizes, in which messages lie, taken by one process and given back by the other.
+//!
+//! ```text
+//!   reserve ──▶ Slice ──send──▶ offset ··· queue ··· offset ──receive──▶ Chain
+//!      ▲          │ drop                                                 │ drop
+//!      └── list ◀─┴──────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A region may serve several sessions of two processes. It knows neither queues nor streams, never waits, and
+//! copies nothing but what a reader asks to have in one piece.
+//!
+//! # Invariants
+//!
+//! - Geometry is private ([`Geometry`]); every word of the other side's is checked against it before it is used.
+//! - Each slice has at most one owner in this process: a [`Slice`], or a part of a [`Chain`]. What the other side
+//!   names twice is refused, not shared.
+//! - The memory stays mapped as long as any of them lives.
+
+mod chain;
+mod damage;
+mod geometry;
+mod list;
+mod slice;
+
+pub use chain::Chain;
+pub use damage::Damage;
+pub use geometry::{
+    CLASSES_DEFAULT, Class, Geometry, LISTS_MAX, ListGeometry, PlanError, SLICE_HEADER_BYTES,
+    SLICES_MIN,
+};
+pub use list::Role;
+pub use slice::Slice;
+
+use list::List;
+use partywall_sys::SharedMap;
+use std::sync::Arc;
+
+/// A mapped buffer region.
+#[derive(Debug)]
+pub struct Region {
+    map: Arc<SharedMap>,
+    geometry: Geometry,
+    lists: Vec<List>,
+    role: Role,
+}
+
+impl Region {
+    /// Makes a region of fresh memory, which must be zeros.
+    ///
+    /// # Errors
+    ///
+    /// See [`PlanError`].
+    pub fn create(map: SharedMap, classes: &[Class]) -> Result<Arc<Self>, PlanError> {
+        let geometry = Geometry::plan(map.len(), classes)?;
+        geometry.write(&map);
+        let bytes = map.len();
+        Self::with(map, geometry, Role::Creator).map_err(|_| PlanError::RegionSize { bytes })
+    }
+
+    /// Uses a region that the other side made.
+    ///
+    /// # Errors
+    ///
+    /// [`Damage`] where its headers say what cannot be.
+    pub fn map(map: SharedMap) -> Result<Arc<Self>, Damage> {
+        let geometry = Geometry::read(&map)?;
+        Self::with(map, geometry, Role::Mapper)
+    }
+
+    fn with(map: SharedMap, geometry: Geometry, role: Role) -> Result<Arc<Self>, Damage> {
+        let map = Arc::new(map);
+        let mut lists = Vec::with_capacity(geometry.lists().len());
+        for list in geometry.lists() {
+            // A geometry is within the region, so there is always a list.
+            let made = List::new(Arc::clone(&map), *list, role);
+            lists.push(
+                made.ok_or_else(|| Damage::new("a list lies behind its region", list.end()))?,
+            );
+        }
+        Ok(Arc::new(Self { map, geometry, lists, role }))
+    }
+
+    /// A slice for `len` contiguous bytes: of the smallest class that has one to spare. `None` if none does, if no
+    /// class is as large, or if `len` is 0. It is `len` bytes long.
+    pub fn reserve(self: &Arc<Self>, len: usize) -> Option<Slice> {
+        if len == 0 || self.is_damaged() {
+            return None;
+        }
+        let fitting = |list: &&List| list.geometry().capacity as usize >= len;
+        let numbered = self.lists.iter().enumerate().filter(|(_, list)| fitting(list));
+        let (number, piece) = numbered
+            .map(|(number, list)| (number, list.take()))
+            .find(|(_, piece)| piece.is_some())?;
+        Some(Slice::new(Arc::clone(self), number, piece?, len))
+    }
+
+    /// Slices for `len` bytes together, from the largest class downward; each is full but for the last. `None`, and
+    /// nothing taken, if there are not enough, or if `len` is 0.
+    pub fn reserve_chain(self: &Arc<Self>, len: usize) -> Option<Vec<Slice>> {
+        if len == 0 || self.is_damaged() {
+            return None;
+        }
+        let mut chain = Vec::new();
+        let mut missing = len;
+        for (number, list) in self.lists.iter().enumerate().rev() {
+            while missing > 0 {
+                let Some(piece) = list.take() else { break };
+                let size = missing.min(list.geometry().capacity as usize);
+                missing -= size;
+                chain.push(Slice::new(Arc::clone(self), number, piece, size));
+            }
+        }
+        // Otherwise they are given back by being dropped.
+        (missing == 0).then_some(chain)
+    }
+
+    /// The longest message that [`reserve`](Self::reserve) may ever have room for.
+    pub fn slice_bytes_max(&self) -> usize {
+        self.geometry.lists().last().map_or(0, |list| list.capacity as usize)
+    }
+
+    /// What [`reserve_chain`](Self::reserve_chain) has room for where everything is free.
+    pub fn chain_bytes_max(&self) -> u64 {
+        let spare = |list: &ListGeometry| u64::from(list.slices - 1) * u64::from(list.capacity);
+        self.geometry.lists().iter().map(spare).sum()
+    }
+
+    /// Links `slices` to a message and gives them up; where it begins, as an element of the queue says it. What the
+    /// other side is then not told of is taken back by [`receive`](Self::receive). Empty slices are left out and
+    /// given back; `None` if that leaves nothing.
+    ///
+    /// # Panics
+    ///
+    /// If a slice is of another region.
+    pub fn send(self: &Arc<Self>, slices: Vec<Slice>) -> Option<u32> {
+        let mut next = None;
+        // From the last to the first, so that each knows what follows.
+        for slice in slices.into_iter().rev().filter(|slice| !slice.is_empty()) {
+            next = Some(slice.give_up(self, next));
+        }
+        next
+    }
+
+    /// [`send`](Self::send) of one slice.
+    ///
+    /// # Panics
+    ///
+    /// If the slice is of another region.
+    pub fn send_one(self: &Arc<Self>, slice: Slice) -> Option<u32> {
+        (!slice.is_empty()).then(|| slice.give_up(self, None))
+    }
+
+    /// Takes over the message that begins at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`Damage`] where it is no message: an offset that is no slice's, a slice that says what it cannot hold, one
+    /// that comes twice or that this process has already. What it named is then left alone, since it may be
+    /// somebody else's.
+    pub fn receive(self: &Arc<Self>, offset: u32) -> Result<Chain, Damage> {
+        if self.is_damaged() {
+            return Err(Damage::new("the buffer region was truncated", self.map.len() as u64));
+        }
+        Chain::take_over(self, offset)
+    }
+
+    /// Whether the file that the region lies in was truncated under us; see [`SharedMap::is_damaged`].
+    pub fn is_damaged(&self) -> bool {
+        self.map.is_damaged()
+    }
+
+    /// Whether this process made it.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Where everything lies.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// How many bytes the region has.
+    pub fn size_bytes(&self) -> usize {
+        self.map.len()
+    }
+
+    /// What each list has, at about this time.
+    pub fn counts(&self) -> Vec<ListCounts> {
+        let counts = |list: &List| ListCounts {
+            capacity: list.geometry().capacity,
+            slices: list.geometry().slices,
+            free: list.free(),
+            held: list.pieces().claimed(),
+            counters: list.counters(),
+            violations: list.violations(),
+            is_stopped: list.is_stopped(),
+        };
+        self.lists.iter().map(counts).collect()
+    }
+
+    /// How many slices each list says are free; all of them where nothing is on its way and nobody leaks.
+    pub fn free_counts(&self) -> Vec<i32> {
+        self.lists.iter().map(List::free).collect()
+    }
+
+    /// Whether every slice of every list is free: none is held, none on its way, none lost.
+    pub fn is_all_free(&self) -> bool {
+        self.lists.iter().all(|list| i64::from(list.free()) == i64::from(list.geometry().slices))
+    }
+
+    /// How many slices can be reached from the head of each list; `None` where the way to the tail is cut. Only
+    /// while nobody takes or gives.
+    pub fn walk_free(&self) -> Vec<Option<u32>> {
+        self.lists.iter().map(List::walk).collect()
+    }
+
+    fn list(&self, number: usize) -> &List {
+        &self.lists[number]
+    }
+}
+
+/// What a list has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListCounts {
+    /// Bytes a slice takes.
+    pub capacity: u32,
+    /// How many slices there are.
+    pub slices: u32,
+    /// How many are free, as the list says.
+    pub free: i32,
+    /// How many this process has.
+    pub held: usize,
+    /// Taken less given back, of the process that made the region and of the other one.
+    pub counters: [i32; 2],
+    /// How often the list was seen to be wrong.
+    pub violations: u64,
+    /// Whether it is not taken from any more, because of that.
+    pub is_stopped: bool,
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Established traffic, taken apart as it comes in.
+//!
+//! ```text
+//!   socket ──▶ wanted() ── filled(n) ──▶ next() ──▶ Frame
+//!                │
+//!                ├─ the buffer, 64 KiB, for all that is small
+//!                └─ the Vec that becomes the payload, for the rest of a large body: nothing is copied again
+//! ```
+//!
+//! It reads no socket: its owner does, into [`wanted`](Parser::wanted). It does not know which side we are, nor
+//! which streams exist.
+//!
+//! Of what comes, everything is believed that the peers believe, except lengths: each is checked against its kind.
+//! One is not: `Polling`, of which peers consume the header alone, whatever length it says. So do we (from eight on),
+//! since a message that they understand must not end a session with us; if bytes of it did follow, the magic of
+//! the next message would be found missing.
+//!
+//! Invariants: it holds 64 KiB, and one body of at most the limit, and that one only after its header said so;
+//! after an error it says nothing but that error.
+
+use super::{
+    FALLBACK_HEADER_BYTES, FALLBACK_HEADER_LENGTH, FrameError, HEADER_BYTES, HOT_RESTART_LENGTH,
+    Header, Kind, STREAM_CLOSE_LENGTH,
+};
+
+/// Takes the bytes that come after the handshake apart.
+#[derive(Debug)]
+pub struct Parser {
+    buffer: Box<[u8]>,
+    /// Where the bytes in the buffer begin that no message was made of yet.
+    start: usize,
+    /// Where they end.
+    end: usize,
+    /// A large body of which the rest is read directly.
+    body: Option<Body>,
+    payload_bytes_max: u32,
+    failed: Option<FrameError>,
+}
+
+/// A message of an established connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// There is something in the queue. There need not be.
+    Polling,
+    /// A stream was closed.
+    StreamClose {
+        /// Which one.
+        stream: u32,
+    },
+    /// Data that went by the socket.
+    Fallback {
+        /// Of which stream.
+        stream: u32,
+        /// The status, of which only these eight bits mean anything: 0 for data.
+        status: u8,
+        /// The data; may be empty.
+        payload: Vec<u8>,
+    },
+    /// Connect anew.
+    HotRestart {
+        /// Which restart; tells one from the next.
+        epoch: u64,
+    },
+    /// All connections of a client moved.
+    HotRestartAck {
+        /// In which restart.
+        epoch: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Body {
+    stream: u32,
+    status: u8,
+    payload: Vec<u8>,
+    filled: usize,
+}
+
+impl Parser {
+    /// A parser that accepts data of up to `payload_bytes_max` bytes in one message: [`PAYLOAD_BYTES_MAX`] is what
+    /// peers accept.
+    #[must_use]
+    pub fn new(payload_bytes_max: u32) -> Self {
+        let payload_bytes_max = payload_bytes_max.min(u32::MAX - FALLBACK_HEADER_LENGTH);
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        Self { buffer, start: 0, end: 0, body: None, payload_bytes_max, failed: None }
+    }
+
+    /// Where the next bytes from the socket belong; then say [`filled`](Self::filled). Never empty if
+    /// [`next`](Self::next) said `None` before.
+    pub fn wanted(&mut self) -> &mut [u8] {
+        if let Some(body) = &mut self.body {
+            return body.payload.get_mut(body.filled..).unwrap_or_default();
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.buffer.len() - self.end < ROOM_BYTES_MIN {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        &mut self.buffer[self.end..]
+    }
+
+    /// So many bytes were read into [`wanted`](Self::wanted).
+    ///
+    /// # Panics
+    /// If that is more than it had room for.
+    pub fn filled(&mut self, bytes: usize) {
+        if let Some(body) = &mut self.body {
+            assert!(bytes <= body.payload.len() - body.filled, "more than was wanted");
+            body.filled += bytes;
+        } else {
+            assert!(bytes <= self.buffer.len() - self.end, "more than was wanted");
+            self.end += bytes;
+        }
+    }
+
+    /// Takes bytes that are in memory already, for whom [`wanted`](Self::wanted) is too much: how many it took. Fewer
+    /// than all of them only while [`next`](Self::next) has something to say.
+    pub fn feed(&mut self, bytes: &[u8]) -> usize {
+        let wanted = self.wanted();
+        let count = wanted.len().min(bytes.len());
+        wanted[..count].copy_from_slice(&bytes[..count]);
+        self.filled(count);
+        count
+    }
+
+    /// The next message; `None` until more bytes have come.
+    ///
+    /// # Errors
+    /// See [`FrameError`]. The connection is of no further use then.
+    #[expect(clippy::should_implement_trait, reason = "it goes on after a None")]
+    pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let found = self.find();
+        if let Err(error) = &found {
+            self.failed = Some(error.clone());
+            (self.start, self.end, self.body) = (0, 0, None);
+        }
+        found
+    }
+
+    /// Whether a message has begun and not ended: then the end of the connection cuts it short.
+    #[must_use]
+    pub const fn is_within_message(&self) -> bool {
+        self.body.is_some() || self.start < self.end
+    }
+
+    fn find(&mut self) -> Result<Option<Frame>, FrameError> {
+        if self.body.is_some() {
+            return Ok(self.finished_body());
+        }
+        let Some((header, _)) = self.unread().split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let header = self.checked(*header)?;
+        match header.kind {
+            Kind::Polling => {
+                self.start += HEADER_BYTES;
+                Ok(Some(Frame::Polling))
+            }
+            Kind::StreamClose => Ok(self
+                .take::<4>()
+                .map(|stream| Frame::StreamClose { stream: u32::from_be_bytes(stream) })),
+            Kind::HotRestart => Ok(self
+                .take::<8>()
+                .map(|epoch| Frame::HotRestart { epoch: u64::from_be_bytes(epoch) })),
+            Kind::HotRestartAck => Ok(self
+                .take::<8>()
+                .map(|epoch| Frame::HotRestartAck { epoch: u64::from_be_bytes(epoch) })),
+            Kind::FallbackData => Ok(self.fallback(header.length)),
+            kind => Err(FrameError::OutOfPlace { kind }),
+        }
+    }
+
+    /// A header that may stand here.
+    fn checked(&self, bytes: [u8; HEADER_BYTES]) -> Result<Header, FrameError> {
+        let header = Header::read(bytes)?;
+        if !VERSIONS.contains(&header.version) {
+            return Err(FrameError::Version { found: header.version });
+        }
+        let (kind, found) = (header.kind, header.length);
+        let expected = match kind {
+            Kind::StreamClose => STREAM_CLOSE_LENGTH,
+            Kind::HotRestart | Kind::HotRestartAck => HOT_RESTART_LENGTH,
+            Kind::FallbackData if found < FALLBACK_HEADER_LENGTH => {
+                return Err(FrameError::TooShort { kind, least: FALLBACK_HEADER_LENGTH, found });
+            }
+            Kind::FallbackData if found - FALLBACK_HEADER_LENGTH > self.payload_bytes_max => {
+                let most = self.payload_bytes_max + FALLBACK_HEADER_LENGTH;
+                return Err(FrameError::TooLong { kind, most, found });
+            }
+            _ => found,
+        };
+        if found == expected {
+            Ok(header)
+        } else {
+            Err(FrameError::Length { kind, expected, found })
+        }
+    }
+
+    fn unread(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// The body of a message that has `COUNT` bytes after its header, once they are there.
+    fn take<const COUNT: usize>(&mut self) -> Option<[u8; COUNT]> {
+        let body = *self.unread().get(HEADER_BYTES..)?.first_chunk::<COUNT>()?;
+        self.start += HEADER_BYTES + COUNT;
+        Some(body)
+    }
+
+    /// Data, if it lies in the buffer completely. If it is large and does not, its place is made.
+    fn fallback(&mut self, length: u32) -> Option<Frame> {
+        let (head, data) = self.unread().split_first_chunk::<FALLBACK_HEADER_BYTES>()?;
+        let [.., s0, s1, s2, s3, _, _, _, status] = *head;
+        let (stream, status) = (u32::from_be_bytes([s0, s1, s2, s3]), status);
+        let payload_bytes = (length - FALLBACK_HEADER_LENGTH) as usize;
+        if let Some(payload) = data.get(..payload_bytes) {
+            let payload = payload.to_vec();
+            self.start += FALLBACK_HEADER_BYTES + payload_bytes;
+            return Some(Frame::Fallback { stream, status, payload });
+        }
+        if payload_bytes < DIRECT_BYTES_MIN {
+            return None;
+        }
+        // Zeroed, which the system does page by page as the bytes come: a header alone costs no memory.
+        let mut payload = vec![0; payload_bytes];
+        let filled = data.len();
+        payload[..filled].copy_from_slice(data);
+        (self.start, self.end) = (0, 0);
+        self.body = Some(Body { stream, status, payload, filled });
+        None
+    }
+
+    fn finished_body(&mut self) -> Option<Frame> {
+        let body = self.body.take_if(|body| body.filled == body.payload.len())?;
+        let Body { stream, status, payload, .. } = body;
+        Some(Frame::Fallback { stream, status, payload })
+    }
+}
+
+/// The most data in one message that peers accept, in bytes: with its header it has 32 MiB.
+pub const PAYLOAD_BYTES_MAX: u32 = (32 << 20) - FALLBACK_HEADER_LENGTH;
+/// Versions that are accepted after the handshake, whatever was agreed: peers do not compare them either.
+const VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
+/// How much is read at once.
+const BUFFER_BYTES: usize = 64 << 10;
+/// With less room in the buffer, what is in it is moved to the front. More than any message that waits in it.
+const ROOM_BYTES_MIN: usize = 32 << 10;
+/// Data from this length on is read directly to where it stays.
+const DIRECT_BYTES_MIN: usize = 16 << 10;
+const _: () = assert!(FALLBACK_HEADER_BYTES + DIRECT_BYTES_MIN <= ROOM_BYTES_MIN);
+const _: () = assert!(2 * ROOM_BYTES_MIN <= BUFFER_BYTES);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The side that connects. It has made queue and buffers before it begins.
+//!
+//! ```text
+//!   File     ▶ ShmByPath 2 ─────────────────────────────────────────────────────────────────▶ Done 2
+//!   Memfd    ▶ ExchangeVersion 3 ─▶ Version ─▶ names ─▶ Ready ─▶ descriptors ─▶ Mapped ────▶ Done 3
+//! ```
+//!
+//! Files go with version 2, where nobody answers: that the server could not map them shows only when it hangs up.
+//! Memfds go with version 3. It does not degrade to version 2 where a server has no more than that, as peers try
+//! to: version 2 has only paths, and a memfd has none.
+
+use super::intake::{self, Intake};
+use super::{HandshakeError, Step};
+use crate::frame::{HEADER_BYTES, Kind, encode};
+use crate::names::Names;
+use std::collections::VecDeque;
+
+/// How the server is to come by queue and buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// By descriptors, in version 3. Only a Unix socket carries them.
+    Memfd,
+    /// By paths, in version 2.
+    File,
+}
+
+/// A client's handshake.
+///
+/// ```
+/// use partywall_shmipc::wire::{Client, Mapping, Names, Step};
+///
+/// let names = Names { queue: "/dev/shm/q".into(), buffer: "/dev/shm/b".into() };
+/// let mut client = Client::new(Mapping::File, &names);
+/// assert!(matches!(client.next(), Some(Step::Send(bytes)) if bytes.len() == 32));
+/// assert_eq!(client.next(), Some(Step::Done { version: 2 }));
+/// ```
+#[derive(Debug)]
+pub struct Client {
+    awaited: Awaited,
+    intake: Intake,
+    steps: VecDeque<Step>,
+    /// What is sent once the version is agreed.
+    names: Vec<u8>,
+}
+
+/// What the server is to say next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    Version,
+    Ready,
+    Mapped,
+    Nothing,
+}
+
+impl Client {
+    /// Begins. There is a [`next`](Self::next) step at once.
+    ///
+    /// # Panics
+    /// If a name has more than 65,535 bytes: [`Naming`](crate::names::Naming) makes none that is near it.
+    #[must_use]
+    pub fn new(mapping: Mapping, names: &Names) -> Self {
+        let (queue, buffer) = (&names.queue, &names.buffer);
+        let (steps, awaited, names) = match mapping {
+            Mapping::File => {
+                let steps =
+                    [Step::Send(encode::by_path(2, queue, buffer)), Step::Done { version: 2 }];
+                (VecDeque::from(steps), Awaited::Nothing, Vec::new())
+            }
+            Mapping::Memfd => {
+                let steps = [Step::Send(encode::exchange(VERSION).to_vec())];
+                (VecDeque::from(steps), Awaited::Version, encode::by_memfd(VERSION, queue, buffer))
+            }
+        };
+        let expected = if awaited == Awaited::Nothing { 0 } else { HEADER_BYTES };
+        Self { awaited, intake: Intake::new(expected), steps, names }
+    }
+
+    /// What to do; `None` if only reading helps, or nothing is left to be done.
+    #[expect(clippy::should_implement_trait, reason = "it goes on after a None")]
+    pub fn next(&mut self) -> Option<Step> {
+        self.steps.pop_front()
+    }
+
+    /// How many bytes to read, and no more. 0 once all was read.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        self.intake.missing()
+    }
+
+    /// What is to come, for people.
+    #[must_use]
+    pub const fn waiting_for(&self) -> &'static str {
+        match self.awaited {
+            Awaited::Version => "the server's version",
+            Awaited::Ready => "the server's word that it is ready for descriptors",
+            Awaited::Mapped => "the server's word that it mapped queue and buffers",
+            Awaited::Nothing => "nothing",
+        }
+    }
+
+    /// Takes what was read.
+    ///
+    /// # Errors
+    /// See [`HandshakeError`]. The handshake came to nothing.
+    ///
+    /// # Panics
+    /// If there are more bytes than were [`missing`](Self::missing).
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), HandshakeError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let next = if self.awaited == Awaited::Mapped { 0 } else { HEADER_BYTES };
+        let Some(bytes) = self.intake.feed(bytes, next) else { return Ok(()) };
+        let waiting_for = self.waiting_for();
+        let header = intake::header(&bytes, waiting_for)?;
+        let version = header.version;
+        match self.awaited {
+            Awaited::Version => {
+                let is_enough = version >= VERSION;
+                let expected = "3 or more (with less, only files can be shared)";
+                intake::check(header, Kind::ExchangeVersion, is_enough, expected, waiting_for)?;
+                self.steps.push_back(Step::Send(std::mem::take(&mut self.names)));
+                self.awaited = Awaited::Ready;
+            }
+            Awaited::Ready => {
+                let is_agreed = version == VERSION;
+                intake::check(header, Kind::AckReadyRecvFd, is_agreed, "3", waiting_for)?;
+                self.steps.push_back(Step::SendDescriptors { byte: 0 });
+                self.awaited = Awaited::Mapped;
+            }
+            Awaited::Mapped => {
+                let is_agreed = version == VERSION;
+                intake::check(header, Kind::AckShm, is_agreed, "3", waiting_for)?;
+                self.steps.push_back(Step::Done { version: VERSION });
+                self.awaited = Awaited::Nothing;
+            }
+            Awaited::Nothing => {}
+        }
+        Ok(())
+    }
+}
+
+/// The newest version that we speak.
+pub(super) const VERSION: u8 = 3;

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The side that accepts. It makes nothing, and maps what the client made.
+//!
+//! ```text
+//!   First ─ ShmByPath 2 ─▶ Body ─▶ Mapping ─────────────────────────────────────────────▶ Done 2
+//!     ├──── ExchangeVersion 3… ─▶ Names ─ ShmByMemfd 3 ─▶ Body ─▶ Descriptors ─▶ Mapping ─▶ Done 3
+//!     │                             └──── ShmByPath 3 ──▶ Body ────────────────▶ Mapping ─▶ Done 3
+//!     └──── Negotiation 0: refused
+//! ```
+//!
+//! It does not say whether a path may be opened, nor whether what came is a queue: its owner does, who maps.
+//! A client that knows more than version 3 is answered with 3, where peers hang up: all that it can do is the same.
+
+use super::intake::{self, Intake};
+use super::{HandshakeError, PATH_BYTES_MAX, Step};
+use crate::frame::{HEADER_BYTES, Header, Kind, encode};
+use std::collections::VecDeque;
+
+/// What a client may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How long each of the two names or paths may be, in bytes; [`PATH_BYTES_MAX`] at most.
+    pub path_bytes_max: u16,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { path_bytes_max: PATH_BYTES_MAX }
+    }
+}
+
+/// A server's handshake.
+#[derive(Debug)]
+pub struct Server {
+    limits: Limits,
+    state: State,
+    intake: Intake,
+    steps: VecDeque<Step>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The first header decides.
+    First,
+    /// Version 3 is agreed; how are queue and buffers shared?
+    Names,
+    /// The rest of a message with names.
+    Body {
+        kind: Kind,
+        version: u8,
+    },
+    /// The byte with descriptors.
+    Descriptors {
+        queue_name: String,
+        buffer_name: String,
+    },
+    /// The owner maps.
+    Mapping {
+        version: u8,
+    },
+    Done,
+}
+
+impl Server {
+    /// Begins, by reading.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        let intake = Intake::new(HEADER_BYTES);
+        Self { limits, state: State::First, intake, steps: VecDeque::new() }
+    }
+
+    /// What to do; `None` if only reading helps, or mapping, or nothing is left to be done.
+    #[expect(clippy::should_implement_trait, reason = "it goes on after a None")]
+    pub fn next(&mut self) -> Option<Step> {
+        self.steps.pop_front()
+    }
+
+    /// How many bytes to read, and no more. 0 while the owner maps, and once all was read.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        self.intake.missing()
+    }
+
+    /// Whether the one byte that is missing comes with descriptors. Then, and only then, it is read together with
+    /// them: where they ride on another byte they are lost, as with the peers.
+    #[must_use]
+    pub const fn wants_descriptors(&self) -> bool {
+        matches!(self.state, State::Descriptors { .. })
+    }
+
+    /// What is to come, for people.
+    #[must_use]
+    pub const fn waiting_for(&self) -> &'static str {
+        match &self.state {
+            State::First => FIRST,
+            State::Names => HOW,
+            State::Body { .. } => "the rest of the client's names",
+            State::Descriptors { .. } => DESCRIPTORS,
+            State::Mapping { .. } | State::Done => "nothing",
+        }
+    }
+
+    /// Takes what was read, and says with how many descriptors it came.
+    ///
+    /// # Errors
+    /// See [`HandshakeError`]. The handshake came to nothing.
+    ///
+    /// # Panics
+    /// If there are more bytes than were [`missing`](Self::missing).
+    pub fn feed(&mut self, bytes: &[u8], descriptors: usize) -> Result<(), HandshakeError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if !self.wants_descriptors() && descriptors > 0 {
+            let waiting_for = self.waiting_for();
+            return Err(HandshakeError::Descriptors { waiting_for, found: descriptors });
+        }
+        let Some(bytes) = self.intake.feed(bytes, 0) else { return Ok(()) };
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::First => self.heard_first(intake::header(&bytes, FIRST)?),
+            State::Names => self.heard_how(intake::header(&bytes, HOW)?),
+            State::Body { kind, version } => self.heard_names(kind, version, &bytes),
+            State::Descriptors { queue_name, buffer_name } => {
+                self.heard_descriptors(descriptors, queue_name, buffer_name)
+            }
+            state @ (State::Mapping { .. } | State::Done) => {
+                self.state = state;
+                Ok(())
+            }
+        }
+    }
+
+    /// Queue and buffers are mapped. The last steps follow.
+    ///
+    /// # Panics
+    /// If that was not asked for.
+    pub fn mapped(&mut self) {
+        let State::Mapping { version } = self.state else { panic!("nothing was to be mapped") };
+        self.state = State::Done;
+        if version == VERSION {
+            self.steps.push_back(Step::Send(encode::ack_shm(version).to_vec()));
+        }
+        self.steps.push_back(Step::Done { version });
+    }
+
+    fn heard_first(&mut self, header: Header) -> Result<(), HandshakeError> {
+        match (header.kind, header.version) {
+            (Kind::Negotiation, 0) => return Err(HandshakeError::Refused),
+            (Kind::Negotiation, _) => intake::check(header, header.kind, false, "0", FIRST)?,
+            (Kind::ShmByPath, version) => {
+                intake::check(header, header.kind, version == 2, "2", FIRST)?;
+                self.expect_body(header);
+            }
+            (_, version) => {
+                let is_enough = version >= VERSION;
+                intake::check(header, Kind::ExchangeVersion, is_enough, "3 or more", FIRST)?;
+                self.steps.push_back(Step::Send(encode::exchange(VERSION).to_vec()));
+                self.state = State::Names;
+                self.intake.expect(HEADER_BYTES);
+            }
+        }
+        Ok(())
+    }
+
+    fn heard_how(&mut self, header: Header) -> Result<(), HandshakeError> {
+        let kind = match header.kind {
+            Kind::ShmByPath => Kind::ShmByPath,
+            _ => Kind::ShmByMemfd,
+        };
+        intake::check(header, kind, header.version == VERSION, "3", HOW)?;
+        self.expect_body(header);
+        Ok(())
+    }
+
+    /// The length was checked.
+    fn expect_body(&mut self, header: Header) {
+        self.state = State::Body { kind: header.kind, version: header.version };
+        self.intake.expect(header.length as usize - HEADER_BYTES);
+    }
+
+    fn heard_names(&mut self, kind: Kind, version: u8, body: &[u8]) -> Result<(), HandshakeError> {
+        let (queue, buffer) = intake::names(body, self.limits.path_bytes_max)?;
+        if kind == Kind::ShmByPath {
+            self.steps.push_back(Step::MapPaths { queue, buffer });
+            self.state = State::Mapping { version };
+        } else {
+            self.steps.push_back(Step::Send(encode::ack_ready_recv_fd(version).to_vec()));
+            self.state = State::Descriptors { queue_name: queue, buffer_name: buffer };
+            self.intake.expect(1);
+        }
+        Ok(())
+    }
+
+    /// The byte itself means nothing.
+    fn heard_descriptors(
+        &mut self,
+        found: usize,
+        queue_name: String,
+        buffer_name: String,
+    ) -> Result<(), HandshakeError> {
+        if found != 2 {
+            return Err(HandshakeError::Descriptors { waiting_for: DESCRIPTORS, found });
+        }
+        self.steps.push_back(Step::MapDescriptors { queue_name, buffer_name });
+        self.state = State::Mapping { version: VERSION };
+        Ok(())
+    }
+}
+
+/// The newest version that we speak.
+const VERSION: u8 = super::client::VERSION;
+/// What decides which version it is.
+const FIRST: &str = "a client's first message";
+/// What decides how memory is shared.
+const HOW: &str = "the names of the client's queue and buffers";
+/// What is mapped where no paths were sent.
+const DESCRIPTORS: &str = "the descriptors of the client's buffers and queue";

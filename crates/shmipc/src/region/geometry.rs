@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where lists and slices lie: planned by the side that makes a region, read once by the side that maps it.
+//!
+//! ```text
+//!   0        8                                     lists back to back, ascending by capacity
+//!   ┌────────┬─────────────── list 0 ───────────────┬───────── list 1 ─────────┬ … ┬ unused ┐
+//!   │ manager│ header 36 │ slice │ slice │ … │ slice │ header 36 │ slice │ …    │   │        │
+//!   └────────┴───────────┴───────┴───────┴───┴───────┴───────────┴───────┴──────┴───┴────────┘
+//!   manager   u16 lists │ u16 0 │ u32 end of the last list − 8
+//!   list      i32 free │ u32 slices │ u32 head │ u32 tail │ u32 capacity │ i32 creator │ i32 mapper │ 8 unused
+//!   slice     u32 capacity │ u32 size │ u32 start │ u32 next │ u8 flags │ 3 unused │ data
+//! ```
+//!
+//! It takes and gives back nothing: `list.rs` does, within the geometry it is given.
+//!
+//! # Invariants
+//!
+//! - A [`Geometry`] is private memory: what the peer writes over the headers later changes nothing.
+//! - Every list lies within the region, every offset in it is a multiple of four, capacities ascend and differ.
+
+use super::Damage;
+use partywall_sys::SharedMap;
+
+/// A class of slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// How many bytes a slice takes.
+    pub size: u32,
+    /// How much of the region is for this class.
+    pub percent: u32,
+}
+
+/// The classes that unmodified peers use by default.
+pub const CLASSES_DEFAULT: [Class; 3] = [
+    Class { size: 8192 - SLICE_HEADER_BYTES, percent: 50 },
+    Class { size: 32_768 - SLICE_HEADER_BYTES, percent: 30 },
+    Class { size: 131_072 - SLICE_HEADER_BYTES, percent: 20 },
+];
+
+/// Where one list lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListGeometry {
+    /// Where its header begins, from the start of the region.
+    pub header: u32,
+    /// How many slices it has.
+    pub slices: u32,
+    /// How many bytes each takes.
+    pub capacity: u32,
+}
+
+impl ListGeometry {
+    /// From one slice to the next.
+    pub const fn stride(&self) -> u32 {
+        self.capacity + SLICE_HEADER_BYTES
+    }
+
+    /// Where the header of its first slice begins, from the start of the region.
+    pub const fn area(&self) -> u32 {
+        self.header + LIST_HEADER_BYTES
+    }
+
+    /// Where the header of slice `index` begins, from the start of the area.
+    pub const fn relative(&self, index: u32) -> u32 {
+        index * self.stride()
+    }
+
+    /// Which slice has its header at `relative`, if one has.
+    pub const fn index(&self, relative: u32) -> Option<u32> {
+        let index = relative / self.stride();
+        if relative % self.stride() == 0 && index < self.slices { Some(index) } else { None }
+    }
+
+    /// The byte behind its last slice, from the start of the region.
+    pub const fn end(&self) -> u32 {
+        self.area() + self.slices * self.stride()
+    }
+}
+
+/// Where everything lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    lists: Vec<ListGeometry>,
+}
+
+impl Geometry {
+    /// The geometry of a new region of `bytes` for `classes`, whose sizes are rounded up to multiples of four.
+    ///
+    /// # Errors
+    ///
+    /// See [`PlanError`].
+    pub fn plan(bytes: usize, classes: &[Class]) -> Result<Self, PlanError> {
+        let size = u32::try_from(bytes).map_err(|_| PlanError::RegionSize { bytes })?;
+        let count = u32::try_from(classes.len()).unwrap_or(u32::MAX);
+        if !(1..=LISTS_MAX).contains(&count) {
+            return Err(PlanError::ClassCount { count: classes.len() });
+        }
+        let percents: u64 = classes.iter().map(|class| u64::from(class.percent)).sum();
+        if percents > 100 {
+            return Err(PlanError::Percents { sum: percents });
+        }
+        let headers = MANAGER_BYTES + LIST_HEADER_BYTES * count;
+        let room = size.checked_sub(headers).ok_or(PlanError::RegionSize { bytes })?;
+        let mut sorted = classes.to_vec();
+        for class in &mut sorted {
+            let wrong = PlanError::SliceSize { size: class.size };
+            class.size = class.size.checked_next_multiple_of(4).ok_or(wrong)?;
+        }
+        sorted.sort_by_key(|class| class.size);
+        let mut lists = Vec::with_capacity(sorted.len());
+        let mut header = MANAGER_BYTES;
+        let mut before = 0;
+        for Class { size, percent } in sorted {
+            if size <= before || size > u32::MAX - SLICE_HEADER_BYTES {
+                return Err(PlanError::SliceSize { size });
+            }
+            // As the peers calculate, in the same order of multiplying and dividing.
+            let share = u64::from(room) * u64::from(percent) / 100;
+            let slices = u32::try_from(share / u64::from(size + SLICE_HEADER_BYTES)).unwrap_or(0);
+            if slices < SLICES_MIN {
+                return Err(PlanError::TooFew { size, percent, slices });
+            }
+            let list = ListGeometry { header, slices, capacity: size };
+            // The shares are parts of what is there, so the sum is within it, and below 4 GiB.
+            header = list.end();
+            before = size;
+            lists.push(list);
+        }
+        Ok(Self { lists })
+    }
+
+    /// The geometry of a region that the other side made.
+    ///
+    /// # Errors
+    ///
+    /// [`Damage`] where it cannot be, or is of a kind that corrupts memory in the peers themselves.
+    pub fn read(map: &SharedMap) -> Result<Self, Damage> {
+        let bytes = map.len() as u64;
+        if bytes < u64::from(MANAGER_BYTES) || bytes > u64::from(u32::MAX) {
+            return Err(Damage::new("a buffer region cannot have this size", bytes));
+        }
+        // The words are little-endian on both processors that the protocol runs on, as they are here.
+        let count = map.load(0) & 0xffff;
+        if !(1..=LISTS_MAX).contains(&count) {
+            return Err(Damage::new("a buffer region cannot have so many lists", count));
+        }
+        let used = u64::from(map.load(4)) + u64::from(MANAGER_BYTES);
+        if used > bytes {
+            return Err(Damage::new("the lists of the buffer region end behind it", used));
+        }
+        let mut lists: Vec<ListGeometry> = Vec::with_capacity(count as usize);
+        let mut header = MANAGER_BYTES;
+        for _ in 0..count {
+            let list = read_list(map, header)?;
+            if lists.last().is_some_and(|before| before.capacity >= list.capacity) {
+                let what = "slice capacities must ascend and differ, or slices come back to the wrong list";
+                return Err(Damage::new(what, list.capacity));
+            }
+            header = list.end();
+            lists.push(list);
+        }
+        Ok(Self { lists })
+    }
+
+    /// The lists, ascending by capacity.
+    pub fn lists(&self) -> &[ListGeometry] {
+        &self.lists
+    }
+
+    /// The byte behind the last list.
+    pub fn end(&self) -> u32 {
+        self.lists.last().map_or(MANAGER_BYTES, ListGeometry::end)
+    }
+
+    /// How many slices all lists have.
+    pub fn slices(&self) -> u64 {
+        self.lists.iter().map(|list| u64::from(list.slices)).sum()
+    }
+
+    /// The list whose area byte `offset` lies in, and which slice has its header there.
+    #[inline]
+    pub fn locate(&self, offset: u32) -> Option<(usize, u32)> {
+        // At most a few lists, and mostly the first.
+        let within = |list: &ListGeometry| (list.area()..list.end()).contains(&offset);
+        let number = self.lists.iter().position(within)?;
+        let list = &self.lists[number];
+        Some((number, list.index(offset - list.area())?))
+    }
+
+    /// Writes a fresh region: every slice free. The memory must be zeros.
+    pub(crate) fn write(&self, map: &SharedMap) {
+        for list in &self.lists {
+            let area = list.area() as usize;
+            for index in 0..list.slices {
+                let slice = area + list.relative(index) as usize;
+                map.store(slice + SLICE_CAPACITY, list.capacity);
+                if index + 1 < list.slices {
+                    map.store(slice + SLICE_NEXT, list.relative(index + 1));
+                    map.store_byte(slice + SLICE_FLAGS, HAS_NEXT);
+                }
+            }
+            let header = list.header as usize;
+            map.store(header + LIST_FREE, list.slices);
+            map.store(header + LIST_SLICES, list.slices);
+            map.store(header + LIST_TAIL, list.relative(list.slices - 1));
+            map.store(header + LIST_CAPACITY, list.capacity);
+        }
+        map.store(4, self.end() - MANAGER_BYTES);
+        // Below LISTS_MAX; the upper half is unused.
+        map.store(0, u32::try_from(self.lists.len()).unwrap_or(LISTS_MAX));
+    }
+}
+
+fn read_list(map: &SharedMap, header: u32) -> Result<ListGeometry, Damage> {
+    let bytes = map.len() as u64;
+    if u64::from(header) + u64::from(LIST_HEADER_BYTES) > bytes {
+        return Err(Damage::new("a list header lies behind the buffer region", header));
+    }
+    let at = header as usize;
+    let slices = map.load(at + LIST_SLICES);
+    let capacity = map.load(at + LIST_CAPACITY);
+    if slices == 0 {
+        return Err(Damage::new("a list has no slices", header));
+    }
+    if capacity == 0 || capacity % 4 != 0 {
+        let what = "a slice capacity must be a multiple of 4 (round up ShareMemory slice sizes on the other side)";
+        return Err(Damage::new(what, capacity));
+    }
+    let stride = u64::from(capacity) + u64::from(SLICE_HEADER_BYTES);
+    let area = u64::from(header) + u64::from(LIST_HEADER_BYTES);
+    let end = area + u64::from(slices) * stride.min(1 << 32);
+    if end > bytes {
+        return Err(Damage::new("a list ends behind the buffer region", end));
+    }
+    // In range of u32 throughout, since its end is.
+    Ok(ListGeometry { header, slices, capacity })
+}
+
+/// Why no region can be planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Too small for the headers, or 4 GiB and more.
+    #[error("a buffer region cannot have {bytes} bytes: choose from 1 MiB to less than 4 GiB")]
+    RegionSize {
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// None, or too many.
+    #[error("{count} slice classes: choose 1 to {LISTS_MAX}")]
+    ClassCount {
+        /// What was asked for.
+        count: usize,
+    },
+    /// Not a size that a class can have beside the others.
+    #[error(
+        "slices of {size} bytes: sizes must be above 0 and differ, rounded up to multiples of 4"
+    )]
+    SliceSize {
+        /// What was asked for.
+        size: u32,
+    },
+    /// More than there is.
+    #[error("the slice classes take {sum} percent of the buffer region: at most 100 are there")]
+    Percents {
+        /// The sum of all.
+        sum: u64,
+    },
+    /// A list never gives its last slice away, so one is as good as none.
+    #[error(
+        "{percent} percent of the buffer region hold {slices} slices of {size} bytes, and it takes \
+         {SLICES_MIN}: make the region larger, the slices smaller or the share larger"
+    )]
+    TooFew {
+        /// The size of the class.
+        size: u32,
+        /// Its share.
+        percent: u32,
+        /// How many would fit.
+        slices: u32,
+    },
+}
+
+/// More lists than anybody uses; it bounds every walk over them.
+pub const LISTS_MAX: u32 = 64;
+/// The fewest slices of a list that can give one away.
+pub const SLICES_MIN: u32 = 2;
+
+pub(crate) const MANAGER_BYTES: u32 = 8;
+pub(crate) const LIST_HEADER_BYTES: u32 = 36;
+/// The header before the data of every slice.
+pub const SLICE_HEADER_BYTES: u32 = 20;
+
+// Words of a list header, from its start.
+pub(crate) const LIST_FREE: usize = 0;
+pub(crate) const LIST_SLICES: usize = 4;
+pub(crate) const LIST_HEAD: usize = 8;
+pub(crate) const LIST_TAIL: usize = 12;
+pub(crate) const LIST_CAPACITY: usize = 16;
+pub(crate) const LIST_CREATOR: usize = 20;
+pub(crate) const LIST_MAPPER: usize = 24;
+
+// Words of a slice header, from its start.
+pub(crate) const SLICE_CAPACITY: usize = 0;
+pub(crate) const SLICE_SIZE: usize = 4;
+pub(crate) const SLICE_START: usize = 8;
+pub(crate) const SLICE_NEXT: usize = 12;
+pub(crate) const SLICE_FLAGS: usize = 16;
+pub(crate) const SLICE_DATA: usize = 20;
+
+/// Another slice follows.
+pub(crate) const HAS_NEXT: u8 = 1;
+/// Somebody took it. Not to be relied on where it is clear.
+pub(crate) const IN_USE: u8 = 2;

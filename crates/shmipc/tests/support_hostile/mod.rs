@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A peer that writes whatever it likes over a region or a queue, while this side uses it. For property tests and
+//! the fuzzer alike.
+//!
+//! ```text
+//!   input: steps of eight bytes    │ what │ which │ u16 │ u32 │     the peer stores a word, or this side
+//!                                                                   takes, sends, receives, gives back
+//! ```
+//!
+//! Whatever it says, this side never panics, never hangs, and never has the same byte twice.
+
+// Not every user of this file plays both games.
+#![allow(dead_code)]
+
+use partywall_shmipc::inside::{
+    Backing, Chain, Class, Element, ListGeometry, PutError, Queue, QueueLayout, Region, Side, Slice,
+};
+use partywall_sys::SharedMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+const CLASSES: [Class; 3] = [
+    Class { size: 20, percent: 20 },
+    Class { size: 60, percent: 40 },
+    Class { size: 252, percent: 40 },
+];
+const REGION_BYTES: usize = 4096;
+const QUEUE_CAPACITY: u32 = 16;
+const HELD_MAX: usize = 24;
+
+/// Two mappings of the same memory: ours and the peer's.
+pub fn mappings(size: usize) -> (SharedMap, SharedMap) {
+    let (backing, ours) = Backing::create_memfd("/hostile", size).expect("memory");
+    let theirs = SharedMap::map(backing.fd(), size).expect("memory");
+    (ours, theirs)
+}
+
+struct Step {
+    what: u8,
+    which: u8,
+    short: u16,
+    long: u32,
+}
+
+fn steps(input: &[u8]) -> impl Iterator<Item = Step> + '_ {
+    input.chunks_exact(8).map(|bytes| Step {
+        what: bytes[0],
+        which: bytes[1],
+        short: u16::from_le_bytes([bytes[2], bytes[3]]),
+        long: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+    })
+}
+
+/// Uses a region in which `input` writes.
+pub fn region(input: &[u8]) {
+    let (ours, theirs) = mappings(REGION_BYTES);
+    let mut game = RegionGame {
+        region: Region::create(ours, &CLASSES).expect("a sensible plan"),
+        theirs,
+        slices: VecDeque::new(),
+        chains: VecDeque::new(),
+        sent: VecDeque::new(),
+    };
+    for step in steps(input) {
+        game.play(&step);
+        game.check();
+    }
+}
+
+/// Maps a region that `input` has written.
+pub fn image(input: &[u8]) {
+    let size = input.len().max(1);
+    let (ours, theirs) = mappings(size);
+    theirs.copy_in(0, input);
+    if let Ok(region) = Region::map(ours) {
+        assert!(region.geometry().end() as usize <= size);
+        let slices = region.reserve_chain(size / 2);
+        region.reserve(1);
+        drop(slices);
+        for offset in (0..size).step_by(4) {
+            let _ = region.receive(offset as u32);
+        }
+        region.walk_free();
+    }
+    // A queue of the same words.
+    for layout in [QueueLayout::LEGACY, QueueLayout::ALIGNED] {
+        let ours = mappings(size).0;
+        ours.copy_in(0, input);
+        let split = Queue::map(ours, layout).and_then(|queue| queue.split(Side::Server));
+        if let Ok((mut sender, mut receiver)) = split {
+            let element = Element { stream: 1, offset: 2, status: 3 };
+            while sender.put(element).is_ok() {}
+            while let Ok(Some(_)) = receiver.pop() {}
+        }
+    }
+}
+
+struct RegionGame {
+    region: Arc<Region>,
+    theirs: SharedMap,
+    slices: VecDeque<Slice>,
+    chains: VecDeque<Chain>,
+    sent: VecDeque<u32>,
+}
+
+impl RegionGame {
+    fn play(&mut self, step: &Step) {
+        let len = usize::from(step.short) % 600;
+        match step.what % 12 {
+            0 => self.theirs.store(usize::from(step.short) * 4 % REGION_BYTES, step.long),
+            1 => self.theirs.store(self.header_word(step), self.plausible(step)),
+            2 => self.theirs.store_byte(self.slice(step) as usize + 16, step.long as u8 & 3),
+            3 => self.hold(self.region.reserve(len)),
+            4 => self
+                .region
+                .reserve_chain(len)
+                .into_iter()
+                .flatten()
+                .for_each(|slice| self.hold(Some(slice))),
+            5 => self.send(usize::from(step.which) % 4),
+            6 => self.receive(self.slice(step)),
+            7 => self.receive(step.long),
+            8 => {
+                if let Some(offset) = self.sent.pop_front() {
+                    self.receive(offset);
+                }
+            }
+            9 => drop(self.slices.pop_front()),
+            10 => drop(self.chains.pop_front()),
+            _ => {
+                self.region.walk_free();
+                self.region.counts();
+            }
+        }
+    }
+
+    fn hold(&mut self, slice: Option<Slice>) {
+        let Some(mut slice) = slice else { return };
+        slice.as_mut_slice().fill(0xa5);
+        self.slices.push_back(slice);
+        self.slices.truncate(HELD_MAX);
+    }
+
+    fn send(&mut self, count: usize) {
+        let count = count.min(self.slices.len());
+        let slices = self.slices.drain(..count).collect();
+        self.sent.extend(self.region.send(slices));
+        self.sent.truncate(HELD_MAX);
+    }
+
+    fn receive(&mut self, offset: u32) {
+        if let Ok(chain) = self.region.receive(offset) {
+            self.chains.push_back(chain);
+            self.chains.truncate(HELD_MAX);
+        }
+    }
+
+    fn list(&self, step: &Step) -> ListGeometry {
+        let lists = self.region.geometry().lists();
+        lists[usize::from(step.which) % lists.len()]
+    }
+
+    fn slice(&self, step: &Step) -> u32 {
+        let list = self.list(step);
+        list.area() + list.relative(u32::from(step.short) % list.slices)
+    }
+
+    /// A word of a list header or of a slice header.
+    fn header_word(&self, step: &Step) -> usize {
+        let word = step.long as usize >> 16;
+        if step.which & 0x80 == 0 {
+            self.slice(step) as usize + word % 5 * 4
+        } else {
+            self.list(step).header as usize + word % 9 * 4
+        }
+    }
+
+    /// A number that means something there: an offset of either kind, or a small one.
+    fn plausible(&self, step: &Step) -> u32 {
+        let list = self.list(step);
+        let index = step.long % list.slices;
+        match step.long >> 8 & 3 {
+            0 => list.relative(index),
+            1 => list.area() + list.relative(index),
+            2 => step.long & 0xff,
+            _ => list.capacity,
+        }
+    }
+
+    /// No byte belongs to two of those that this side has.
+    fn check(&self) {
+        let mut ranges = Vec::new();
+        for slice in &self.slices {
+            let bytes = slice.as_slice().as_ptr_range();
+            ranges.push((bytes.start.addr(), bytes.start.addr() + slice.capacity()));
+        }
+        for chain in &self.chains {
+            let mut from = 0;
+            while !chain.chunk(from).is_empty() {
+                let bytes = chain.chunk(from);
+                ranges.push((bytes.as_ptr_range().start.addr(), bytes.as_ptr_range().end.addr()));
+                from += bytes.len();
+            }
+            assert_eq!(from, chain.len());
+            assert_eq!(chain.as_slice().len(), chain.len());
+            assert!(chain.len() <= REGION_BYTES);
+        }
+        ranges.sort_unstable();
+        assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "a byte has two owners");
+    }
+}
+
+/// Uses a queue in which `input` writes.
+pub fn queue(input: &[u8]) {
+    let layouts = [QueueLayout::LEGACY, QueueLayout::ALIGNED];
+    let layout = layouts[usize::from(input.first().copied().unwrap_or(0)) % 2];
+    let size = Queue::size_bytes(QUEUE_CAPACITY).expect("small");
+    let (ours, theirs) = mappings(size);
+    let queue = Queue::create(ours, QUEUE_CAPACITY, layout).expect("of this size");
+    let (mut sender, mut receiver) = queue.split(Side::Client).expect("fresh");
+    for step in steps(input) {
+        match step.what % 6 {
+            0 => theirs.store(usize::from(step.short) * 4 % size, step.long),
+            // A counter, near what it may be.
+            1 => theirs.store(usize::from(step.short) % 6 * 4, step.long % 40),
+            2 => theirs.store(size / 2 + usize::from(step.short) % 6 * 4, step.long % 40),
+            3 => {
+                let element = Element { stream: step.long, offset: 0, status: 1 };
+                match sender.put(element) {
+                    Ok(()) => drop(sender.mark_working()),
+                    Err(PutError::Full) => assert_eq!(sender.room(), Ok(0)),
+                    Err(PutError::Damaged(_)) => assert!(sender.room().is_err()),
+                }
+            }
+            4 => {
+                let pending = receiver.pending();
+                assert_eq!(receiver.pop().is_err(), pending.is_err());
+                assert!(pending.is_err() || receiver.pending().is_ok());
+            }
+            _ => drop(receiver.rest()),
+        }
+    }
+    assert!(sender.room().unwrap_or(0) <= QUEUE_CAPACITY);
+    assert!(receiver.pending().unwrap_or(0) <= QUEUE_CAPACITY);
+}

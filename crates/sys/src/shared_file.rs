@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What memory that two processes write lies in: memfds and files, made by us or named by the other side.
+//!
+//! ```text
+//!   made    memfd   memfd_create → ftruncate → fallocate → (map, fill) → seal SHRINK|GROW|SEAL
+//!           file    open O_EXCL|O_NOFOLLOW 0600 → ftruncate → fallocate → (map, fill) → unlink by its maker alone
+//!   given   memfd   fstat: FileFacts
+//!           path    beneath one directory, component by component, following no link → fstat: FileFacts
+//! ```
+//!
+//! It maps nothing ([`SharedMap`](crate::SharedMap) does) and decides nothing about what was given: whoever opens
+//! compares the facts with what it allows. It never changes a mode and never removes what another process made.
+//!
+//! # Invariants
+//!
+//! - Every byte of what was made is backed by memory before the constructor returns (no SIGBUS later).
+//! - A file that was made here is removed when its [`CreatedFile`] is dropped, by the process that made it, and only
+//!   if the name still means the same file.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SealFlags};
+use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, open, openat, statat, unlink};
+use rustix::io::Errno;
+
+use crate::fork::ForkGuard;
+use crate::memfd::{
+    MemfdError, allocate, check_available, check_file_size, create_sealable, explain,
+};
+
+/// What a file is, whatever it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileIdentity {
+    device: u64,
+    inode: u64,
+}
+
+/// What the system says about an open file.
+#[derive(Clone, Copy, Debug)]
+pub struct FileFacts {
+    /// Which file it is, as long as somebody has it open or mapped.
+    pub identity: FileIdentity,
+    /// In bytes.
+    pub size: u64,
+    /// The user that it belongs to.
+    pub owner: u32,
+    /// Whether it is neither directory nor device nor socket.
+    pub is_regular: bool,
+    /// Whether its seals keep everybody from shrinking it.
+    pub is_sealed: bool,
+}
+
+impl FileFacts {
+    /// Asks the system.
+    ///
+    /// # Errors
+    ///
+    /// What fstat says.
+    pub fn of(fd: BorrowedFd<'_>) -> io::Result<FileFacts> {
+        let stat = fstat(fd)?;
+        // Files that have no seals say EINVAL.
+        let seals = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
+        Ok(FileFacts {
+            identity: identity(&stat),
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            owner: stat.st_uid,
+            is_regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
+            is_sealed: seals.contains(SealFlags::SHRINK),
+        })
+    }
+}
+
+#[allow(clippy::unnecessary_cast, reason = "the types differ by architecture")]
+fn identity(stat: &rustix::fs::Stat) -> FileIdentity {
+    FileIdentity { device: stat.st_dev as u64, inode: stat.st_ino as u64 }
+}
+
+/// Makes a memfd of `size` zeros that can be sealed; `name` shows in `/proc/PID/maps`, as far as the kernel has
+/// room for it.
+///
+/// # Errors
+///
+/// See [`MemfdError`].
+pub fn create_memfd(name: &str, size: usize) -> Result<OwnedFd, MemfdError> {
+    if size == 0 {
+        return Err(MemfdError::BadSize { size });
+    }
+    check_available(size)?;
+    check_file_size(size).map_err(|e| explain("ftruncate", size, e))?;
+    let fd = create_sealable(shortened(name))?;
+    allocate(&fd, size)?;
+    Ok(fd)
+}
+
+/// Keeps everybody, us included, from changing the size of a memfd; it can still be written.
+///
+/// # Errors
+///
+/// See [`MemfdError`].
+pub fn seal_size(fd: BorrowedFd<'_>) -> Result<(), MemfdError> {
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fcntl_add_seals(fd, seals).map_err(|e| explain("F_ADD_SEALS", 0, e))
+}
+
+fn shortened(name: &str) -> &str {
+    let mut end = name.len().min(MEMFD_NAME_BYTES_MAX);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name[..end]
+}
+
+/// A file that this process made, removed when dropped.
+#[derive(Debug)]
+pub struct CreatedFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    identity: FileIdentity,
+    maker: ForkGuard,
+}
+
+impl CreatedFile {
+    /// Makes a file of `size` zeros that only this user can open, where there was none.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::AlreadyExists`] where something has the name, `ENOSPC` where the file system is full.
+    pub fn create(path: &Path, size: usize) -> io::Result<CreatedFile> {
+        check_file_size(size)?;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        let identity = identity(&fstat(&fd)?);
+        let maker = ForkGuard::current();
+        // From here on it is removed where something fails.
+        let file = CreatedFile { fd, path: path.to_owned(), identity, maker };
+        allocate(&file.fd, size).map_err(into_io)?;
+        Ok(file)
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Which file it is.
+    pub fn identity(&self) -> FileIdentity {
+        self.identity
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for CreatedFile {
+    fn drop(&mut self) {
+        if self.maker.is_child() {
+            return;
+        }
+        let named = statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
+        if named.is_ok_and(|stat| identity(&stat) == self.identity) {
+            // Somebody else may have removed it between the two calls: gone is gone.
+            let _ = unlink(&self.path);
+        }
+    }
+}
+
+fn into_io(error: MemfdError) -> io::Error {
+    match error {
+        MemfdError::OutOfMemory { source, .. }
+        | MemfdError::Unsupported { source, .. }
+        | MemfdError::DescriptorLimit { source }
+        | MemfdError::Other { source, .. } => source,
+        MemfdError::FileSizeLimit { .. } => Errno::FBIG.into(),
+        MemfdError::BadSize { .. } => Errno::INVAL.into(),
+    }
+}
+
+/// Opens the file `path`, which must lie beneath `directory`, for reading and writing; no link is followed below
+/// `directory`, and nothing is created.
+///
+/// # Errors
+///
+/// See [`SharedFileError`].
+pub fn open_beneath(directory: &Path, path: &Path) -> Result<OwnedFd, SharedFileError> {
+    let outside = || SharedFileError::Outside { path: path.into(), directory: directory.into() };
+    let rest = path.strip_prefix(directory).map_err(|_| outside())?;
+    let mut names = Vec::new();
+    for component in rest.components().take(DEPTH_MAX + 1) {
+        match component {
+            Component::Normal(name) => names.push(name),
+            _ => return Err(outside()),
+        }
+    }
+    let Some((file, directories)) = names.split_last() else { return Err(outside()) };
+    if !directory.is_absolute() || names.len() > DEPTH_MAX {
+        return Err(outside());
+    }
+    let system = |errno: Errno| SharedFileError::System { path: path.into(), source: errno.into() };
+    let mut at = open(directory, DIRECTORY, Mode::empty()).map_err(system)?;
+    for name in directories {
+        at = step(&at, name, DIRECTORY | OFlags::NOFOLLOW).map_err(system)?;
+    }
+    // Nor is anything waited for: opening a pipe for reading and writing does not, but devices may.
+    let flags =
+        OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    step(&at, file, flags).map_err(system)
+}
+
+fn step(at: &OwnedFd, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    openat(at, name, flags, Mode::empty())
+}
+
+/// Why a file that the other side named was not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SharedFileError {
+    /// It does not lie where such files are allowed to.
+    #[error("{} does not lie beneath {}", path.display(), directory.display())]
+    Outside {
+        /// As the other side named it.
+        path: PathBuf,
+        /// Beneath which it would have to lie.
+        directory: PathBuf,
+    },
+    /// It cannot be opened.
+    #[error("{} cannot be opened: {source}", path.display())]
+    System {
+        /// As the other side named it.
+        path: PathBuf,
+        /// What the system said; `ELOOP` for a link.
+        source: io::Error,
+    },
+}
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CLOEXEC);
+
+/// The kernel takes 249 bytes, and puts `memfd:` before them.
+const MEMFD_NAME_BYTES_MAX: usize = 249;
+
+/// How deep beneath the directory a file may lie.
+const DEPTH_MAX: usize = 16;

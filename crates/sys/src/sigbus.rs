@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Surviving that somebody truncates a file under a mapping: a handler of SIGBUS, installed when first asked for.
+//!
+//! ```text
+//!   fault ──▶ is the address in a registered range?
+//!               yes ─▶ map zeros over the whole range, mark it damaged, go on where the fault was
+//!               no  ─▶ whoever handled SIGBUS before us; if nobody did, the process dies as before
+//! ```
+//!
+//! Our own memory is sealed and needs none of this. Peers of older protocols make memory that cannot be sealed, and
+//! may shrink it at any time. Nothing here runs unless a mapping is guarded
+//! ([`SharedMap::guard`](crate::SharedMap::guard)). A system call that meets the hole fails with `EFAULT`, without a
+//! signal; the damage is then not noticed until somebody touches the memory.
+//!
+//! # Invariants
+//!
+//! - The handler only loads and stores atomics and makes system calls: it takes no lock and no memory.
+//! - The handler that was there before is kept, and called for every fault that is not ours. Ours is never taken
+//!   out again: it could not be known that nobody chained to it.
+//! - A range is forgotten before it is unmapped.
+
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::io;
+use std::sync::OnceLock;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+/// A registered range; forgotten when dropped.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    entry: usize,
+}
+
+impl Guarded {
+    /// Registers `len` bytes from address `start`, the whole of one mapping, which outlives the value.
+    pub(crate) fn register(start: usize, len: usize) -> Result<Guarded, TableFull> {
+        install().map_err(|source| TableFull { source: Some(source) })?;
+        for (index, entry) in TABLE.iter().enumerate() {
+            // ORDER: Acquire pairs with the Release in `drop`: the entry is as its last user left it. The handler
+            // ignores an entry whose length is 0.
+            let (free, taken) = (Ordering::Acquire, Ordering::Relaxed);
+            if entry.is_taken.compare_exchange(false, true, free, taken).is_ok() {
+                entry.is_damaged.store(false, Ordering::Relaxed);
+                entry.start.store(start, Ordering::Relaxed);
+                // ORDER: Release pairs with the Acquire in `covering`: a length comes with its start.
+                entry.len.store(len, Ordering::Release);
+                return Ok(Guarded { entry: index });
+            }
+        }
+        Err(TableFull { source: None })
+    }
+
+    /// Whether a fault was met in the range, and zeros put in its place.
+    #[inline]
+    pub(crate) fn is_damaged(&self) -> bool {
+        // ORDER: Acquire pairs with the Release in the handler. It may have run on another thread.
+        TABLE[self.entry].is_damaged.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let entry = &TABLE[self.entry];
+        // ORDER: Release, each: whoever finds the entry free finds it forgotten.
+        entry.len.store(0, Ordering::Release);
+        entry.is_taken.store(false, Ordering::Release);
+    }
+}
+
+/// Why a mapping cannot be guarded.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no guard against truncated memory: {}",
+    source.as_ref().map_or_else(|| format!("{RANGES_MAX} mappings have one already"), ToString::to_string)
+)]
+pub struct TableFull {
+    /// What the system said to installing the handler; `None` if it is there and full.
+    source: Option<io::Error>,
+}
+
+struct Entry {
+    is_taken: AtomicBool,
+    is_damaged: AtomicBool,
+    start: AtomicUsize,
+    /// In bytes; 0 where nothing is registered.
+    len: AtomicUsize,
+}
+
+#[expect(clippy::declare_interior_mutable_const, reason = "the value that an array repeats")]
+const FREE: Entry = Entry {
+    is_taken: AtomicBool::new(false),
+    is_damaged: AtomicBool::new(false),
+    start: AtomicUsize::new(0),
+    len: AtomicUsize::new(0),
+};
+
+static TABLE: [Entry; RANGES_MAX] = [FREE; RANGES_MAX];
+
+/// What handled SIGBUS before us; set before our handler can run for a registered range.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Installs the handler, once; an error if the system refused it.
+fn install() -> io::Result<()> {
+    static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
+    let done = INSTALLED.get_or_init(|| {
+        let failed = || Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL));
+        // Asked first, so that it is known when the handler may run; nobody should change it in between.
+        let Some(previous) = current() else { return failed() };
+        let _ = PREVIOUS.set(previous);
+        let mut ours = previous;
+        ours.sa_sigaction = on_fault as *const () as usize;
+        // On the alternate stack: the fault may have been met with little stack left. No SA_RESTART: irrelevant
+        // to faults, and what is asked for from outside is not ours.
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: the set is ours and initialised as a copy.
+        unsafe { libc::sigemptyset(&mut ours.sa_mask) };
+        // SAFETY: the handler is an `extern "C"` function with the three arguments that SA_SIGINFO promises, and
+        // async-signal-safe (invariant).
+        let set = unsafe { libc::sigaction(libc::SIGBUS, &ours, ptr::null_mut()) };
+        if set == 0 { Ok(()) } else { failed() }
+    });
+    done.map_err(io::Error::from_raw_os_error)
+}
+
+fn current() -> Option<libc::sigaction> {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: no new action is given, and there is room for the current one.
+    let asked = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: the kernel filled it in where it said 0; all zeros are a valid value anyway.
+    let action = unsafe { action.assume_init() };
+    (asked == 0).then_some(action)
+}
+
+/// The handler.
+extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo_t for as long as it runs.
+    let (code, address) = unsafe { fault(info) };
+    // Codes above 0 come from the kernel: the address is where the fault was.
+    if code > 0 && mend(address) {
+        return;
+    }
+    // SAFETY: these are the handler's own arguments.
+    unsafe { pass_on(signal, code, info, context) };
+}
+
+/// What happened, and where.
+///
+/// # Safety
+///
+/// `info` must be what the kernel gave to a handler that is still running.
+unsafe fn fault(info: *mut libc::siginfo_t) -> (c_int, usize) {
+    // SAFETY: the caller's promise.
+    let info = unsafe { &*info };
+    // SAFETY: for SIGBUS the union holds an address; for a signal sent by a process it is some number that is
+    // not used then.
+    let address = unsafe { info.si_addr() };
+    (info.si_code, address.addr())
+}
+
+/// Puts zeros where the fault was, if the range is one of ours.
+fn mend(address: usize) -> bool {
+    let Some((entry, start, len)) = covering(address) else { return false };
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // Not reserved: memory that nobody will use any more must not be refused for want of it.
+    let kind = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+    // SAFETY: the range is a whole mapping that its owner registered and keeps until it is forgotten; this puts
+    // other pages there with the same access, and all that anybody in this process assumes of their content is
+    // that they are bytes.
+    let mapped =
+        unsafe { mmap_anonymous(ptr::with_exposed_provenance_mut(start), len, access, kind) };
+    if mapped.is_err() {
+        return false;
+    }
+    // ORDER: Release pairs with the Acquire in `is_damaged`.
+    entry.is_damaged.store(true, Ordering::Release);
+    true
+}
+
+fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
+    TABLE.iter().find_map(|entry| {
+        // ORDER: Acquire pairs with the Release in `register`.
+        let len = entry.len.load(Ordering::Acquire);
+        let start = entry.start.load(Ordering::Relaxed);
+        (len != 0 && address >= start && address - start < len).then_some((entry, start, len))
+    })
+}
+
+/// Does what would have happened without us.
+///
+/// # Safety
+///
+/// The arguments must be those of a running handler of SIGBUS.
+unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // Set before the handler was installed.
+    let Some(previous) = PREVIOUS.get() else { return };
+    let handler = previous.sa_sigaction;
+    if handler == libc::SIG_IGN && code <= 0 {
+        return;
+    }
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        // A fault happens again when the handler returns, and then kills; the kernel lets nobody ignore it.
+        // SAFETY: the action is what the kernel gave us.
+        unsafe { libc::sigaction(signal, previous, ptr::null_mut()) };
+        if code <= 0 {
+            // Sent by a process: it has to be sent again, and comes when the handler returns.
+            // SAFETY: async-signal-safe, and takes numbers only.
+            unsafe { libc::raise(signal) };
+        }
+        return;
+    }
+    if previous.sa_flags & libc::SA_SIGINFO != 0 {
+        // SAFETY: the kernel would have called the same address with the same arguments.
+        let handler = unsafe { core::mem::transmute::<usize, WithInfo>(handler) };
+        handler(signal, info, context);
+    } else {
+        // SAFETY: as above, without SA_SIGINFO.
+        let handler = unsafe { core::mem::transmute::<usize, Plain>(handler) };
+        handler(signal);
+    }
+}
+
+type WithInfo = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+type Plain = extern "C" fn(c_int);
+
+/// How many mappings can be guarded at a time: two for each of as many sessions as a process serves.
+const RANGES_MAX: usize = 4096;
