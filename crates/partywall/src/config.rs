@@ -342,6 +342,12 @@ impl Config {
         self
     }
 
+    /// For dialects: what happens to a message for which there is no room.
+    #[must_use]
+    pub const fn back_pressure_policy(&self) -> BackPressure {
+        self.back_pressure
+    }
+
     pub(crate) fn message_max_effective(&self) -> u64 {
         self.message_max.unwrap_or(self.memory_max)
     }

@@ -98,12 +98,14 @@ pub struct Allowed {
     pub directory: PathBuf,
     /// To whom files must belong; `None` where nobody knows.
     pub owner: Option<u32>,
+    /// Whether what may be shrunk under us is guarded.
+    pub is_guarded: bool,
 }
 
 impl Allowed {
     /// Regions of up to `size_max` bytes, files beneath `/dev/shm` that belong to `owner`.
     pub fn new(size_max: u64, owner: Option<u32>) -> Self {
-        Self { size_max, directory: PathBuf::from(DIRECTORY_DEFAULT), owner }
+        Self { size_max, directory: PathBuf::from(DIRECTORY_DEFAULT), owner, is_guarded: true }
     }
 }
 
@@ -112,6 +114,7 @@ impl Allowed {
 pub struct Given {
     fd: OwnedFd,
     facts: FileFacts,
+    is_guarded: bool,
 }
 
 impl Given {
@@ -123,7 +126,7 @@ impl Given {
     pub fn descriptor(fd: OwnedFd, allowed: &Allowed) -> Result<Self, BackingError> {
         let facts = facts(fd.as_fd())?;
         check(&facts, allowed.size_max)?;
-        Ok(Self { fd, facts })
+        Ok(Self { fd, facts, is_guarded: allowed.is_guarded })
     }
 
     /// A file that was named.
@@ -139,7 +142,7 @@ impl Given {
             Some(expected) if facts.owner != expected => {
                 Err(BackingError::Owner { path: path.into(), owner: facts.owner, expected })
             }
-            _ => Ok(Self { fd, facts }),
+            _ => Ok(Self { fd, facts, is_guarded: allowed.is_guarded }),
         }
     }
 
@@ -153,7 +156,7 @@ impl Given {
         self.facts.is_sealed
     }
 
-    /// Maps it, guarded if somebody may shrink it.
+    /// Maps it, guarded if somebody may shrink it and guarding was asked for.
     ///
     /// # Errors
     ///
@@ -161,7 +164,7 @@ impl Given {
     pub fn map(&self) -> Result<SharedMap, BackingError> {
         let size = usize::try_from(self.facts.size).unwrap_or(usize::MAX);
         let mut map = map(self.fd.as_fd(), size)?;
-        if !self.facts.is_sealed {
+        if self.is_guarded && !self.facts.is_sealed {
             map.guard()?;
         }
         Ok(map)

@@ -16,6 +16,7 @@
 
 mod backing;
 mod config;
+mod dialect;
 mod dump;
 mod frame;
 mod handshake;
@@ -34,6 +35,7 @@ pub mod inside {
 }
 
 pub use config::{Config, ConfigError, MemMapType, SizePercentPair};
+pub use dialect::Shmipc;
 pub use names::NameError;
 pub use stats::{Monitor, PerformanceMetrics, ShareMemoryMetrics, StabilityMetrics};
 

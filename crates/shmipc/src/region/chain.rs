@@ -192,4 +192,8 @@ impl partywall::dialect::Lent for Chain {
     fn as_slice(&self) -> &[u8] {
         self.as_slice()
     }
+
+    fn is_zero_copy(&self) -> bool {
+        true
+    }
 }

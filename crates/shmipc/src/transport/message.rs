@@ -9,27 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A message in the region, as the application gets it.
 pub(super) fn in_region(chain: Chain) -> Message {
-    Message::from_dialect_lent(Box::new(InRegion(chain)))
-}
-
-struct InRegion(Chain);
-
-impl Lent for InRegion {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn chunk(&self, from: usize) -> &[u8] {
-        self.0.chunk(from)
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        self.0.as_slice()
-    }
-
-    fn is_zero_copy(&self) -> bool {
-        true
-    }
+    Message::from_dialect_lent(Box::new(chain))
 }
 
 /// How much of our heap lies unread, of all streams together.

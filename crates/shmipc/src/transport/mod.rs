@@ -25,10 +25,11 @@ mod receiver;
 mod room;
 mod sender;
 mod streams;
+mod tally;
 
 use crate::queue::{Consumer, Producer};
 use crate::region::Region;
-use crate::stats::Counters;
+use crate::stats::Monitor;
 use message::Heap;
 use partywall::dialect::{Caller, Line};
 use partywall::{BackPressure, Trust};
@@ -38,7 +39,9 @@ use room::Room;
 use sender::Sender;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use streams::Streams;
+use tally::Tally;
 
 /// What a line is made of once both sides are ready.
 pub(crate) struct Parts {
@@ -53,7 +56,8 @@ pub(crate) struct Parts {
     pub caller: Caller,
     pub policy: BackPressure,
     pub limits: Limits,
-    pub counters: Arc<Counters>,
+    /// Who is told the counters, and how often.
+    pub monitor: Option<(Arc<dyn Monitor>, Duration)>,
     pub description: &'static str,
     /// How many streams we may open.
     pub streams_max: u32,
@@ -70,18 +74,18 @@ pub(crate) struct Limits {
 
 /// Both ends.
 pub(crate) fn line(parts: Parts) -> io::Result<Line> {
-    let Parts { socket, region, queue: (producer, consumer), counters, .. } = parts;
+    let Parts { socket, region, queue: (producer, consumer), .. } = parts;
     let socket = Arc::new(socket);
     let streams = Arc::new(Streams::new(parts.is_client));
     let heap = Heap::new(parts.limits.fallback_unread_max, parts.caller);
     let room = Arc::new(Room::new(&socket, producer.room_watch())?);
-    counters.opened(&region);
+    let tally = Arc::new(Tally::new(Arc::clone(&region), Arc::clone(&streams), parts.monitor));
     let sender = Sender::new(
-        outlet::Outlet::new(Arc::clone(&socket), parts.version, parts.limits, Arc::clone(&counters)),
+        outlet::Outlet::new(Arc::clone(&socket), parts.version, parts.limits, Arc::clone(&tally)),
         (Arc::clone(&region), producer),
         (Arc::clone(&streams), parts.policy),
         room,
-        Arc::clone(&counters),
+        Arc::clone(&tally),
     );
     let inlet = inlet::Inlet::new(socket, &parts.read, parts.limits);
     let receiver = Receiver::new(
@@ -89,7 +93,7 @@ pub(crate) fn line(parts: Parts) -> io::Result<Line> {
         (region, consumer),
         streams,
         (heap, parts.trust == Trust::Isolated),
-        counters,
+        tally,
         parts.backing,
     );
     Ok(Line {

@@ -3,8 +3,9 @@
 //! does not take it at once.
 
 use super::Limits;
+use super::tally::Tally;
 use crate::frame::encode;
-use crate::stats::Counters;
+use crate::stats::Count;
 use partywall::Closed;
 use partywall::dialect::{DialectError, Unsent};
 use partywall_sys::Socket;
@@ -16,7 +17,7 @@ pub(super) struct Outlet {
     socket: Arc<Socket>,
     version: u8,
     limits: Limits,
-    counters: Arc<Counters>,
+    tally: Arc<Tally>,
     /// What the system did not take yet, and how much of it went.
     rest: Vec<u8>,
     sent: usize,
@@ -24,18 +25,13 @@ pub(super) struct Outlet {
 }
 
 impl Outlet {
-    pub(super) fn new(
-        socket: Arc<Socket>,
-        version: u8,
-        limits: Limits,
-        counters: Arc<Counters>,
-    ) -> Self {
-        Self { socket, version, limits, counters, rest: Vec::new(), sent: 0, is_closed: false }
+    pub(super) fn new(socket: Arc<Socket>, version: u8, limits: Limits, tally: Arc<Tally>) -> Self {
+        Self { socket, version, limits, tally, rest: Vec::new(), sent: 0, is_closed: false }
     }
 
     /// Wakes the other side.
     pub(super) fn poll(&mut self) -> Result<(), Unsent> {
-        self.counters.sent_polling();
+        self.tally.add(Count::PollingSent, 1);
         self.write(&encode::polling(self.version), &[])
     }
 
@@ -57,10 +53,8 @@ impl Outlet {
     /// A message, as it is: in parts where it is longer than the other side takes at once.
     pub(super) fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent> {
         for part in payload.chunks(self.limits.fallback_message_max.max(1) as usize) {
-            let header = encode::fallback_header(self.version, stream, part.len()).ok_or_else(|| {
-                let what = "a part of a message exceeds what a header can say".to_owned();
-                Unsent::Broken(DialectError::Refused { what })
-            })?;
+            #[expect(clippy::cast_possible_truncation, reason = "the most a part has is a u32")]
+            let header = encode::fallback_header(self.version, stream, part.len() as u32);
             self.write(&header, part)?;
         }
         Ok(())
@@ -131,7 +125,7 @@ impl Outlet {
                 Unsent::Closed(Closed::Disconnected)
             }
             _ => {
-                self.counters.connection_error();
+                self.tally.add(Count::SocketFailed, 1);
                 Unsent::Broken(DialectError::System { what: "writing to the socket", source })
             }
         }

@@ -14,11 +14,12 @@ use super::inlet::{End, Inflow, Inlet};
 use super::message::{Heap, in_region};
 use super::sender::{CLOSE, DATA};
 use super::streams::{Owner, Streams};
+use super::tally::{More, Tally};
 use crate::backing::Backing;
 use crate::frame::Frame;
 use crate::queue::{Consumer, Element};
 use crate::region::{Damage, Region};
-use crate::stats::Counters;
+use crate::stats::Count;
 use partywall::dialect::{DialectError, Event, LineReceiver};
 use partywall::{Closed, Message, ReceiverStats};
 use std::collections::VecDeque;
@@ -34,7 +35,7 @@ pub(super) struct Receiver {
     heap: Heap,
     /// Messages are copied before anybody looks at them.
     isolates: bool,
-    counters: Arc<Counters>,
+    tally: Arc<Tally>,
     /// Found, and not told yet: few.
     events: VecDeque<Event>,
     /// Came by the socket; waits until the ring is empty.
@@ -58,7 +59,7 @@ impl Receiver {
         (region, consumer): (Arc<Region>, Consumer),
         streams: Arc<Streams>,
         (heap, isolates): (Heap, bool),
-        counters: Arc<Counters>,
+        tally: Arc<Tally>,
         backing: Vec<Arc<Backing>>,
     ) -> Self {
         Self {
@@ -68,7 +69,7 @@ impl Receiver {
             streams,
             heap,
             isolates,
-            counters,
+            tally,
             events: VecDeque::new(),
             frame: None,
             closing: Vec::new(),
@@ -98,7 +99,7 @@ impl Receiver {
         }
         match self.inlet.next()? {
             Inflow::Frame(Frame::Polling) => {
-                self.counters.received_polling();
+                self.tally.add(Count::PollingReceived, 1);
                 Ok(None)
             }
             // What was put in the ring before it is there by now.
@@ -146,15 +147,15 @@ impl Receiver {
                 // Of other statuses none is ever sent on purpose: a stream that is open has data, no other is opened.
                 let is_data = status == DATA || self.streams.lock().falls_back(stream).is_some();
                 if !is_data || chain.is_empty() {
-                    self.counters.discarded();
+                    self.tally.note(More::Discarded);
                     return Ok(Event::Heard);
                 }
                 let owner = self.streams.lock().owner(stream);
                 if owner == Owner::None {
-                    self.counters.discarded();
+                    self.tally.note(More::Discarded);
                     return Ok(Event::Heard);
                 }
-                self.counters.received(chain.len(), !self.isolates);
+                self.tally.received(chain.len(), !self.isolates);
                 let message = if self.isolates {
                     self.heap.message(chain.to_vec())
                 } else {
@@ -181,7 +182,8 @@ impl Receiver {
                 if was_open { Event::Closed(stream) } else { Event::Heard }
             }
             Frame::Fallback { stream, payload, .. } => {
-                self.counters.fallback_read(payload.len());
+                self.tally.add(Count::FallbackReceived, 1);
+                self.tally.received(payload.len(), false);
                 let owner = self.streams.lock().owner(stream);
                 if payload.is_empty() || owner == Owner::None {
                     return Event::Heard;
@@ -191,6 +193,11 @@ impl Receiver {
             }
             Frame::Polling | Frame::HotRestart { .. } | Frame::HotRestartAck { .. } => Event::Heard,
         }
+    }
+
+    /// How many elements lie in the ring that we send by, which only the sender knows, and in ours.
+    fn pending(&self) -> (u64, u64) {
+        (0, self.consumer.pending().map_or(0, u64::from))
     }
 
     /// What the other side put for us and nobody will take goes back to the lists.
@@ -241,7 +248,8 @@ impl LineReceiver for Receiver {
         let has_more = self.consumer.rest().map_err(damaged)?;
         self.is_resting = !has_more;
         if !has_more {
-            self.counters.rested();
+            self.tally.note(More::Rests);
+            self.tally.tell_monitor(false, || self.pending());
         }
         Ok(has_more)
     }
@@ -264,11 +272,11 @@ impl LineReceiver for Receiver {
         self.events.clear();
         self.drain();
         self.inlet.close();
-        self.counters.closed();
+        self.tally.tell_monitor(true, || (0, 0));
     }
 
     fn stats(&self) -> ReceiverStats {
-        self.counters.receiver_stats()
+        self.tally.receiver_stats()
     }
 }
 

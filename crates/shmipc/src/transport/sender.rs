@@ -13,9 +13,10 @@
 use super::outlet::Outlet;
 use super::room::Room;
 use super::streams::Streams;
+use super::tally::{More, Tally};
 use crate::queue::{Element, Producer, PutError};
 use crate::region::{Damage, Region, Slice};
-use crate::stats::Counters;
+use crate::stats::Count;
 use partywall::dialect::{DialectError, LineRoom, LineSender, Loan, Unsent};
 use partywall::{BackPressure, SenderStats};
 use std::any::Any;
@@ -30,18 +31,18 @@ pub(super) struct Sender {
     streams: Arc<Streams>,
     policy: BackPressure,
     room: Arc<Room>,
-    counters: Arc<Counters>,
+    tally: Arc<Tally>,
 }
 
 impl Sender {
-    pub(super) const fn new(
+    pub(super) fn new(
         outlet: Outlet,
         (region, producer): (Arc<Region>, Producer),
         (streams, policy): (Arc<Streams>, BackPressure),
         room: Arc<Room>,
-        counters: Arc<Counters>,
+        tally: Arc<Tally>,
     ) -> Self {
-        Self { outlet, region, producer, streams, policy, room, counters }
+        Self { outlet, region, producer, streams, policy, room, tally }
     }
 
     /// Whether an element can be put, and data be written on the socket.
@@ -50,7 +51,7 @@ impl Sender {
             self.outlet.flush()?;
         }
         if self.producer.room().map_err(damaged)? == 0 {
-            self.counters.queue_full();
+            self.tally.add(Count::QueueStayedFull, 1);
             return Err(Unsent::Full);
         }
         Ok(())
@@ -83,7 +84,8 @@ impl Sender {
     fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent> {
         self.outlet.fall_back(stream, payload)?;
         self.streams.lock().fall_back(stream);
-        self.counters.fallback_written(payload.len());
+        self.tally.add(Count::FallbackSent, 1);
+        self.tally.sent(payload.len(), false);
         Ok(())
     }
 }
@@ -103,14 +105,14 @@ impl LineSender for Sender {
             Some(false) => {}
         }
         let Some(slices) = self.copied(payload) else {
-            self.counters.allocation_failed();
+            self.tally.add(Count::AllocationFailed, 1);
             if self.policy == BackPressure::Error {
                 return Err(Unsent::Full);
             }
             return self.fall_back(stream, payload);
         };
         let Some(offset) = self.region.send(slices) else { return Ok(()) };
-        self.counters.sent(payload.len(), false);
+        self.tally.sent(payload.len(), false);
         self.put(stream, offset, DATA)
     }
 
@@ -134,7 +136,7 @@ impl LineSender for Sender {
         let Ok(lending) = lent.into_any().downcast::<Lending>() else { return Ok(()) };
         let len = lending.0.len();
         let Some(offset) = self.region.send_one(lending.0) else { return Ok(()) };
-        self.counters.sent(len, true);
+        self.tally.sent(len, true);
         self.put(stream, offset, DATA)
     }
 
@@ -161,7 +163,7 @@ impl LineSender for Sender {
     }
 
     fn arm(&mut self) -> io::Result<()> {
-        self.counters.slept();
+        self.tally.note(More::RoomSleeps);
         self.room.arm(self.outlet.keeps())
     }
 
@@ -178,7 +180,7 @@ impl LineSender for Sender {
     }
 
     fn stats(&self) -> SenderStats {
-        self.counters.sender_stats()
+        self.tally.sender_stats()
     }
 }
 

@@ -103,7 +103,9 @@ impl Table {
         if self.open.remove(&name).is_some() && self.is_closed.insert(name) {
             self.closed.push_back(name);
             if self.closed.len() > CLOSED_MAX {
-                self.closed.pop_front().inspect(|oldest| drop(self.is_closed.remove(oldest)));
+                if let Some(oldest) = self.closed.pop_front() {
+                    self.is_closed.remove(&oldest);
+                }
             }
         }
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The receiving end of a line: what a dialect tells, as records of streams.
 
-use super::{HEARD, INTEREST, Other};
 use super::streams::{Made, Streams};
+use super::{HEARD, INTEREST, Other};
 use crate::dialect::{Caller, DialectError, Event, LineReceiver};
 use crate::error::Fault;
 use crate::message::Message;

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a line counts: for sessions, under partywall's names, and for a monitor, under the peers'.
+
+use super::streams::Streams;
+use crate::region::Region;
+use crate::stats::{
+    Count, Counters, Monitor, PerformanceMetrics, ShareMemoryMetrics, StabilityMetrics,
+};
+use partywall::{ReceiverStats, SenderStats};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The counters of one line.
+pub(super) struct Tally {
+    counters: Counters,
+    more: [AtomicU64; More::COUNT],
+    region: Arc<Region>,
+    streams: Arc<Streams>,
+    monitor: Option<Monitoring>,
+}
+
+/// Who is told, and when next.
+struct Monitoring {
+    monitor: Arc<dyn Monitor>,
+    interval: Duration,
+    due: Mutex<Instant>,
+}
+
+/// What peers do not count.
+#[derive(Clone, Copy)]
+pub(super) enum More {
+    MessagesSent,
+    MessagesLent,
+    MessagesReceived,
+    MessagesViewed,
+    Discarded,
+    RoomSleeps,
+    Rests,
+}
+
+impl More {
+    const COUNT: usize = Self::Rests as usize + 1;
+}
+
+impl Tally {
+    pub(super) fn new(
+        region: Arc<Region>,
+        streams: Arc<Streams>,
+        monitor: Option<(Arc<dyn Monitor>, Duration)>,
+    ) -> Self {
+        let monitor = monitor.map(|(monitor, interval)| {
+            let due = Mutex::new(Instant::now() + interval);
+            Monitoring { monitor, interval, due }
+        });
+        Self { counters: Counters::default(), more: Default::default(), region, streams, monitor }
+    }
+
+    pub(super) fn add(&self, what: Count, amount: u64) {
+        self.counters.add(what, amount);
+    }
+
+    pub(super) fn note(&self, what: More) {
+        // ORDER: Relaxed: nothing else is read on the strength of a counter.
+        self.more[what as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn total(&self, what: More) -> u64 {
+        // ORDER: Relaxed: see `note`.
+        self.more[what as usize].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn sent(&self, bytes: usize, lent: bool) {
+        self.counters.add(Count::BytesSent, bytes as u64);
+        self.note(More::MessagesSent);
+        if lent {
+            self.note(More::MessagesLent);
+        }
+    }
+
+    pub(super) fn received(&self, bytes: usize, viewed: bool) {
+        self.counters.add(Count::BytesReceived, bytes as u64);
+        self.note(More::MessagesReceived);
+        if viewed {
+            self.note(More::MessagesViewed);
+        }
+    }
+
+    pub(super) fn sender_stats(&self) -> SenderStats {
+        let mut stats = SenderStats::default();
+        stats.messages = self.total(More::MessagesSent);
+        stats.bytes = self.counters.total(Count::BytesSent);
+        stats.zero_copy = self.total(More::MessagesLent);
+        stats.overflows = self.counters.total(Count::FallbackSent);
+        stats.bells = self.counters.total(Count::PollingSent);
+        stats.sleeps = self.total(More::RoomSleeps);
+        let memory = self.memory();
+        stats.memory_bytes = memory.capacity_of_share_memory_in_bytes;
+        stats.memory_used_bytes = memory.all_in_used_share_memory_in_bytes;
+        stats
+    }
+
+    pub(super) fn receiver_stats(&self) -> ReceiverStats {
+        let mut stats = ReceiverStats::default();
+        stats.messages = self.total(More::MessagesReceived);
+        stats.bytes = self.counters.total(Count::BytesReceived);
+        stats.zero_copy = self.total(More::MessagesViewed);
+        stats.sleeps = self.total(More::Rests);
+        stats
+    }
+
+    pub(super) fn performance(&self, pending: (u64, u64)) -> PerformanceMetrics {
+        self.counters.performance(pending.0, pending.1)
+    }
+
+    pub(super) fn stability(&self) -> StabilityMetrics {
+        self.counters.stability(self.streams.lock().count() as u64)
+    }
+
+    pub(super) fn memory(&self) -> ShareMemoryMetrics {
+        let counts = self.region.counts();
+        let used = counts.iter().map(|list| {
+            let out = i64::from(list.slices) - i64::from(list.free);
+            u64::try_from(out).unwrap_or(0) * u64::from(list.capacity)
+        });
+        ShareMemoryMetrics::new(self.region.size_bytes() as u64, used.sum())
+    }
+
+    /// Tells the monitor if it is time; `pending` says how many elements lie in our queue and in theirs.
+    pub(super) fn tell_monitor(&self, is_last: bool, pending: impl FnOnce() -> (u64, u64)) {
+        let Some(monitoring) = &self.monitor else { return };
+        let now = Instant::now();
+        let mut due = monitoring.due.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_last && now < *due {
+            return;
+        }
+        *due = now + monitoring.interval;
+        drop(due);
+        let (performance, stability) = (self.performance(pending()), self.stability());
+        monitoring.monitor.on_emit_session_metrics(&performance, &stability, &self.memory());
+        if is_last {
+            monitoring.monitor.flush();
+        }
+    }
+}
+
+impl fmt::Debug for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counters.fmt(f)
+    }
+}
