@@ -10,7 +10,8 @@
 use libfuzzer_sys::fuzz_target;
 use partywall::dialect::Recognition;
 use partywall_shmipc::wire::{
-    Client, HandshakeError, Limits, Mapping, Names, PATH_BYTES_MAX, Server, Step, encode, recognises,
+    Client, HandshakeError, Limits, Mapping, Names, PATH_BYTES_MAX, Server, Step, encode,
+    recognises,
 };
 
 fuzz_target!(|input: &[u8]| {
@@ -31,7 +32,7 @@ fn stream(choice: u8, mut rest: &[u8]) -> Vec<u8> {
         2 => [encode::exchange(3).to_vec(), encode::by_path(3, "q", "b")].concat(),
         _ => [encode::exchange(3), encode::ack_ready_recv_fd(3), encode::ack_shm(3)].concat(),
     };
-    while let [place @ 0..0xff, value, after @ ..] = rest {
+    while let [place @ 0..=0xfe, value, after @ ..] = rest {
         if let Some(byte) = stream.get_mut(usize::from(*place)) {
             *byte = *value;
         }

@@ -20,6 +20,7 @@ mod dialect;
 mod dump;
 mod frame;
 mod handshake;
+mod hot_restart;
 mod names;
 mod queue;
 mod region;
@@ -48,6 +49,9 @@ pub mod wire {
     };
     pub use crate::handshake::{
         Client, HandshakeError, Limits, Mapping, PATH_BYTES_MAX, Server, Step, recognises,
+    };
+    pub use crate::hot_restart::{
+        Due, HANDOVER_TIMEOUT, Handover, HandoverError, HandoverState, Mover, Told,
     };
     pub use crate::names::{NameError, Names, Naming, PREFIX_BYTES_MAX};
     pub use crate::stats::{Count, Counters};
