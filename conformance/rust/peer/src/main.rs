@@ -22,7 +22,9 @@ use shmipc::Listener;
 use shmipc::config::{Config, SizePercentPair};
 use shmipc::consts::MemMapType;
 use shmipc::session::{SessionManager, SessionManagerConfig};
-use shmipc::transport::{DefaultTcpConnect, DefaultUnixConnect, DefaultUnixListen, TransportListen};
+use shmipc::transport::{
+    DefaultTcpConnect, DefaultUnixConnect, DefaultUnixListen, TransportListen,
+};
 use tokio::net::TcpListener;
 
 use conversation::{Accepting, Pool};
@@ -41,9 +43,8 @@ fn main() -> ExitCode {
         }
     };
     let deadline = Duration::from_secs(options.deadline);
-    let outcome = runtime.block_on(async {
-        tokio::time::timeout(deadline, perform(&program.command)).await
-    });
+    let outcome =
+        runtime.block_on(async { tokio::time::timeout(deadline, perform(&program.command)).await });
     // The library's handshake may keep a thread for ever; the process ends without it.
     runtime.shutdown_background();
     match outcome {
@@ -86,9 +87,8 @@ async fn serve(options: &Options) -> Result<u8> {
 }
 
 async fn run(options: &Options) -> Result<u8> {
-    let config = SessionManagerConfig::new()
-        .with_config(config(options))
-        .with_session_num(options.sessions);
+    let config =
+        SessionManagerConfig::new().with_config(config(options)).with_session_num(options.sessions);
     Ok(match options.network {
         Network::Unix => {
             let address = UnixAddress::from_pathname(&options.address)?;

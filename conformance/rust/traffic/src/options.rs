@@ -35,7 +35,7 @@ pub struct Options {
     #[arg(long, default_value = "memfd")]
     pub map: Mapping,
     /// What names of shared memory begin with
-    #[arg(long, default_value_t = default_prefix())]
+    #[arg(long, default_value_t = default_prefix(), overrides_with = "prefix")]
     pub prefix: String,
     /// Bytes of the buffer region
     #[arg(long, default_value_t = 32 << 20)]

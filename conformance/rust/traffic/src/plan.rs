@@ -54,10 +54,10 @@ impl Plan {
         message
     }
 
-    /// Reads the next plan; `None` at the end of the stream.
+    /// Reads the next plan; `None` at the end of the stream, or if the session has ended where a plan might begin.
     pub async fn read(receiver: &mut impl Receiver) -> Result<Option<Self>> {
         let mut head = Vec::new();
-        if receiver.receive(FIXED_BYTES, &mut head).await.context("waiting for a plan")? == 0 {
+        if receiver.receive(FIXED_BYTES, &mut head).await.unwrap_or(0) == 0 {
             return Ok(None);
         }
         receiver.receive_exact(FIXED_BYTES - head.len(), &mut head).await.context("a cut plan")?;

@@ -168,8 +168,7 @@ impl<C: Client> Driver<C> {
         let mut message = Vec::new();
         if !self.options.ignore_boundaries {
             for request in 0..plan.requests {
-                let received =
-                    receive_request(receiver, plan, request, PIECE_BYTES, &mut message);
+                let received = receive_request(receiver, plan, request, PIECE_BYTES, &mut message);
                 received.await.context("answer")?;
                 self.tally.request(message.len());
                 room.add_permits(1);
@@ -254,8 +253,7 @@ impl<C: Client> Driver<C> {
         sender.send(&plan.encode()).await.context("sending a plan")?;
         let mut message = Vec::new();
         for request in 0..plan.requests {
-            let received =
-                receive_request(&mut receiver, plan, request, PIECE_BYTES, &mut message);
+            let received = receive_request(&mut receiver, plan, request, PIECE_BYTES, &mut message);
             received.await.context("download")?;
             self.tally.request(message.len());
         }

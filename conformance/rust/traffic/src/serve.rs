@@ -130,8 +130,8 @@ async fn download(sender: &mut impl Sender, plan: &Plan, tally: &Tally) -> Resul
 }
 
 async fn tell(sender: &mut impl Sender, tally: &Tally) -> Result<()> {
-    let words = tally
-        .with(|report| [report.uploads_whole, report.uploads_cut, report.streams_open]);
+    let words =
+        tally.with(|report| [report.uploads_whole, report.uploads_cut, report.streams_open]);
     let answer: Vec<u8> = words.into_iter().flat_map(u64::to_be_bytes).collect();
     sender.send(&answer).await.context("telling the counts")
 }
