@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	shmipc "github.com/cloudwego/shmipc-go"
+)
+
+// server answers the plans of all streams of all sessions.
+type server struct {
+	report *report
+}
+
+// OnNewStream runs on the library's event thread, so it only starts.
+func (s *server) OnNewStream(stream *shmipc.Stream) {
+	s.report.with(func(r *report) { r.Streams++; r.StreamsOpen++ })
+	go func() {
+		if err := s.answer(stream); err != nil {
+			s.report.fail(err)
+			fmt.Fprintln(os.Stderr, "server:", err)
+		}
+		s.report.with(func(r *report) { r.StreamsOpen-- })
+		_ = stream.Close()
+	}()
+}
+
+// OnShutdown is part of the library's ListenCallback.
+func (s *server) OnShutdown(string) {}
+
+// serve listens until stdin ends, SIGTERM comes, or the command "hot-restart EPOCH" has moved the clients on.
+func serve(o *options) int {
+	s := &server{report: newReport("server")}
+	config := &shmipc.ListenerConfig{Config: o.config(), Network: o.network, ListenPath: o.address}
+	config.Monitor = s.report
+	listener, err := shmipc.NewListener(s, config)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "listening:", err)
+		return 1
+	}
+	go func() { _ = listener.Run() }()
+	fmt.Printf("ready %s\n", listener.Addr())
+	for command := range commands() {
+		epoch, isRestart := strings.CutPrefix(command, "hot-restart ")
+		if !isRestart {
+			break
+		}
+		if err := hotRestart(listener, number(epoch)); err != nil {
+			s.report.fail(err)
+		}
+		break
+	}
+	_ = listener.Close()
+	// Sessions report their numbers while they close, on threads of their own.
+	time.Sleep(closingTime)
+	removeLeftovers(o.prefix)
+	return s.report.print()
+}
+
+// commands gives the lines of stdin, and "end" at its end or at SIGTERM.
+func commands() <-chan string {
+	lines := make(chan string, 1)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	go func() {
+		<-signals
+		lines <- "end"
+	}()
+	go func() {
+		scanner := bufio.NewScanner(os.Stdin)
+		for scanner.Scan() {
+			lines <- scanner.Text()
+		}
+		lines <- "end"
+	}()
+	return lines
+}
+
+// hotRestart sends the clients to the server that has taken our address, as the library's own example does.
+func hotRestart(listener *shmipc.Listener, epoch uint64) error {
+	listener.SetUnlinkOnClose(false)
+	if err := listener.HotRestart(epoch); err != nil {
+		return fmt.Errorf("hot restart: %w", err)
+	}
+	for !listener.IsHotRestartDone() {
+		time.Sleep(restartPoll)
+	}
+	time.Sleep(restartGrace)
+	return nil
+}
+
+func (s *server) answer(stream *shmipc.Stream) error {
+	var buffer []byte
+	for {
+		p, err := readPlan(stream)
+		if p == nil || err != nil {
+			return orderly(err)
+		}
+		switch p.mode {
+		case modeEcho:
+			buffer, err = s.echo(stream, p, buffer)
+		case modeUpload:
+			s.upload(stream, p)
+			return nil
+		case modeDownload:
+			return s.download(stream, p)
+		case modeReport:
+			err = s.tell(stream)
+		default:
+			err = fmt.Errorf("there is no mode %d", p.mode)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// orderly forgives that a session ends between two plans.
+func orderly(err error) error {
+	if errors.Is(err, shmipc.ErrStreamClosed) || errors.Is(err, shmipc.ErrEndOfStream) {
+		return nil
+	}
+	return err
+}
+
+func (s *server) echo(stream *shmipc.Stream, p *plan, buffer []byte) ([]byte, error) {
+	if buffer == nil {
+		buffer = make([]byte, 0, 1024)
+	}
+	for index := uint64(0); index < p.requests; index++ {
+		var err error
+		buffer, err = readRequest(stream, p, index, pieceBytes, buffer[:0])
+		if err != nil {
+			return buffer, fmt.Errorf("server: %w", err)
+		}
+		if err = send(stream, buffer); err != nil {
+			return buffer, fmt.Errorf("server, answer %d: %w", index, err)
+		}
+		s.count(len(buffer))
+	}
+	return buffer, nil
+}
+
+func (s *server) count(size int) {
+	s.report.with(func(r *report) { r.Requests++; r.Bytes += uint64(size) })
+}
+
+// upload counts whether everything came before the end of the stream.
+func (s *server) upload(stream *shmipc.Stream, p *plan) {
+	for index := uint64(0); index < p.requests; index++ {
+		if _, err := readRequest(stream, p, index, pieceBytes, nil); err != nil {
+			fmt.Fprintln(os.Stderr, "upload:", err)
+			s.report.with(func(r *report) { r.UploadsCut++ })
+			return
+		}
+		s.count(p.size(index))
+	}
+	s.report.with(func(r *report) { r.UploadsWhole++ })
+}
+
+func (s *server) download(stream *shmipc.Stream, p *plan) error {
+	var buffer []byte
+	for index := uint64(0); index < p.requests; index++ {
+		buffer = requestBytes(p, index, buffer)
+		if err := send(stream, buffer); err != nil {
+			return fmt.Errorf("server, download %d: %w", index, err)
+		}
+		s.count(len(buffer))
+	}
+	return nil // the caller closes at once
+}
+
+func (s *server) tell(stream *shmipc.Stream) error {
+	var answer []byte
+	s.report.with(func(r *report) {
+		for _, word := range []uint64{r.UploadsWhole, r.UploadsCut, r.StreamsOpen} {
+			answer = binary.BigEndian.AppendUint64(answer, word)
+		}
+	})
+	return send(stream, answer)
+}
+
+const (
+	pieceBytes   = 64 << 10
+	closingTime  = 300 * time.Millisecond
+	restartPoll  = 50 * time.Millisecond
+	restartGrace = time.Second
+)

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The Rust peer of the conformance tests: the crate `shmipc` as it was published, behind two subcommands.
+//!
+//! ```text
+//! conformance-peer serve --network unix --address A --map memfd
+//! conformance-peer run   --network unix --address A --map memfd --sizes … --streams … --count …
+//! ```
+//! It does *not* touch what the library does, with one exception: the listener for TCP is ours, because the library
+//! registers a blocking one, with which tokio refuses to work.
+
+mod conversation;
+
+use std::net::SocketAddr;
+use std::os::unix::net::SocketAddr as UnixAddress;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use conformance_traffic::{Command, Mapping, Network, Options, Program, remove_leftovers};
+use shmipc::Listener;
+use shmipc::config::{Config, SizePercentPair};
+use shmipc::consts::MemMapType;
+use shmipc::session::{SessionManager, SessionManagerConfig};
+use shmipc::transport::{
+    DefaultTcpConnect, DefaultUnixConnect, DefaultUnixListen, TransportListen,
+};
+use tokio::net::TcpListener;
+
+use conversation::{Accepting, Pool};
+
+fn main() -> ExitCode {
+    if std::env::var_os("CONFORMANCE_LOG").is_some() {
+        tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    }
+    let program = Program::parse();
+    let (Command::Serve(options) | Command::Run(options)) = &program.command;
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("no runtime: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let deadline = Duration::from_secs(options.deadline);
+    let outcome =
+        runtime.block_on(async { tokio::time::timeout(deadline, perform(&program.command)).await });
+    // The library's handshake may keep a thread for ever; the process ends without it.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(Ok(code)) => ExitCode::from(code),
+        Ok(Err(error)) => {
+            eprintln!("{error:#}");
+            remove_leftovers(&options.prefix);
+            ExitCode::from(1)
+        }
+        Err(_) => {
+            eprintln!("not done after {deadline:?}");
+            remove_leftovers(&options.prefix);
+            ExitCode::from(3)
+        }
+    }
+}
+
+async fn perform(command: &Command) -> Result<u8> {
+    match command {
+        Command::Serve(options) => serve(options).await,
+        Command::Run(options) => run(options).await,
+    }
+}
+
+async fn serve(options: &Options) -> Result<u8> {
+    let config = config(options);
+    let (listener, address) = match options.network {
+        Network::Unix => {
+            let address = UnixAddress::from_pathname(&options.address)?;
+            let listener = Listener::new(DefaultUnixListen, address, config).await;
+            (listener.context("listening")?, options.address.clone())
+        }
+        Network::Tcp => {
+            let bound = TcpListener::bind(&options.address).await.context("binding")?;
+            let address = bound.local_addr()?.to_string();
+            (Listener::new(Bound, bound, config).await.context("listening")?, address)
+        }
+    };
+    conformance_traffic::serve(options, PEER, &address, Accepting::new(listener)).await
+}
+
+async fn run(options: &Options) -> Result<u8> {
+    let config =
+        SessionManagerConfig::new().with_config(config(options)).with_session_num(options.sessions);
+    Ok(match options.network {
+        Network::Unix => {
+            let address = UnixAddress::from_pathname(&options.address)?;
+            let sessions = SessionManager::new(config, DefaultUnixConnect, address).await;
+            let pool = Pool::new(sessions.context("connecting")?);
+            conformance_traffic::run(options, PEER, pool).await
+        }
+        Network::Tcp => {
+            let Ok(address) = options.address.parse::<SocketAddr>() else {
+                bail!("{} is not an address of TCP", options.address);
+            };
+            let sessions = SessionManager::new(config, DefaultTcpConnect, address).await;
+            let pool = Pool::new(sessions.context("connecting")?);
+            conformance_traffic::run(options, PEER, pool).await
+        }
+    })
+}
+
+/// The library's default but for what the options say.
+fn config(options: &Options) -> Config {
+    let mut config = Config {
+        share_memory_path_prefix: options.prefix.clone(),
+        queue_path: format!("{}_queue", options.prefix),
+        share_memory_buffer_cap: options.region_bytes(),
+        queue_cap: options.queue_cap,
+        initialize_timeout: Duration::from_secs(10),
+        mem_map_type: match options.map {
+            Mapping::File => MemMapType::MemMapTypeDevShmFile,
+            Mapping::Memfd => MemMapType::MemMapTypeMemFd,
+        },
+        ..Config::default()
+    };
+    if !options.slices.is_empty() {
+        let pairs = options.slices.iter();
+        config.buffer_slice_sizes =
+            pairs.map(|&(size, percent)| SizePercentPair { size, percent }).collect();
+    }
+    config
+}
+
+/// Listens with what is bound already; the library's own listener for TCP blocks.
+struct Bound;
+
+impl TransportListen for Bound {
+    type Listener = TcpListener;
+    type Address = TcpListener;
+
+    async fn listen(&self, bound: TcpListener) -> std::io::Result<TcpListener> {
+        Ok(bound)
+    }
+}
+
+const PEER: &str = "shmipc-rs 0.2.1";

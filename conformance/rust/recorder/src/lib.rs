@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A proxy for Unix sockets that writes down every byte and every descriptor, in both directions, in order.
+//!
+//! ```text
+//! client ──▶ listening path ──▶ [ recvmsg, write down, sendmsg ] ──▶ server's path
+//!        ◀──                    [ recvmsg, write down, sendmsg ] ◀──
+//! ```
+//! It does *not* understand what passes; [`normal`] does, for vectors that do not change from run to run.
+//!
+//! Invariant: descriptors are passed on with the bytes they came with, in their order.
+
+pub mod normal;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown,
+};
+
+/// Who sent something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Who connected.
+    Client,
+    /// Who listens.
+    Server,
+}
+
+/// What one `recvmsg` gave.
+#[derive(Clone, Debug)]
+pub struct Passed {
+    /// The number of the connection, from 0.
+    pub connection: usize,
+    /// Who sent it.
+    pub from: From,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The descriptors that came with them.
+    pub descriptors: Vec<Described>,
+}
+
+/// What a descriptor is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// What the system calls it.
+    pub name: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// The seals on it, if it can have any.
+    pub seals: String,
+}
+
+/// A proxy that records; it ends with the process.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    passed: Arc<Mutex<Vec<Passed>>>,
+}
+
+impl Recorder {
+    /// Listens at `listening` and connects each client to `server`.
+    ///
+    /// # Errors
+    /// It cannot listen there.
+    pub fn start(listening: &Path, server: PathBuf) -> Result<Self> {
+        let listener = UnixListener::bind(listening).context("binding the proxy")?;
+        let recorder = Self { passed: Arc::default() };
+        let keeper = recorder.clone();
+        std::thread::spawn(move || {
+            for (connection, client) in listener.incoming().flatten().enumerate() {
+                if let Err(error) = keeper.connect(connection, client, &server) {
+                    eprintln!("recorder: {error:#}");
+                }
+            }
+        });
+        Ok(recorder)
+    }
+
+    /// Everything so far.
+    pub fn passed(&self) -> Vec<Passed> {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn connect(&self, connection: usize, client: UnixStream, server: &Path) -> Result<()> {
+        let server = UnixStream::connect(server).context("connecting to the server")?;
+        let (to_server, to_client) = (server.try_clone()?, client.try_clone()?);
+        for (from, input, output) in
+            [(From::Client, client, to_server), (From::Server, server, to_client)]
+        {
+            let recorder = self.clone();
+            std::thread::spawn(move || {
+                if let Err(error) = recorder.pass(connection, from, &input, &output) {
+                    eprintln!("recorder, {from:?}: {error:#}");
+                }
+                // The other side may be gone already.
+                let _ = rustix::net::shutdown(&output, Shutdown::Write);
+            });
+        }
+        Ok(())
+    }
+
+    fn pass(
+        &self,
+        connection: usize,
+        from: From,
+        input: &UnixStream,
+        output: &UnixStream,
+    ) -> Result<()> {
+        let mut buffer = vec![0; PIECE_BYTES];
+        loop {
+            let (count, descriptors) = receive(input, &mut buffer)?;
+            if count == 0 {
+                return Ok(());
+            }
+            let bytes = buffer[..count].to_vec();
+            let described = descriptors.iter().map(describe).collect::<Result<_>>()?;
+            let passed = Passed { connection, from, bytes, descriptors: described };
+            // Written down before it is passed on, so that an answer is never before its question.
+            self.passed.lock().unwrap_or_else(PoisonError::into_inner).push(passed);
+            send(output, &buffer[..count], &descriptors)?;
+        }
+    }
+}
+
+fn receive(input: &UnixStream, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let parts = &mut [IoSliceMut::new(buffer)];
+    let received = rustix::net::recvmsg(input, parts, &mut control, flags).context("receiving")?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    Ok((received.bytes, descriptors))
+}
+
+fn send(output: &UnixStream, mut bytes: &[u8], descriptors: &[OwnedFd]) -> Result<()> {
+    let mut borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    while !bytes.is_empty() {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !borrowed.is_empty() {
+            let pushed = control.push(SendAncillaryMessage::ScmRights(&borrowed));
+            ensure!(pushed, "{} descriptors do not fit", borrowed.len());
+        }
+        let parts = &[IoSlice::new(bytes)];
+        let sent = rustix::net::sendmsg(output, parts, &mut control, SendFlags::NOSIGNAL);
+        bytes = &bytes[sent.context("sending")?..];
+        borrowed.clear();
+    }
+    Ok(())
+}
+
+fn describe(descriptor: &OwnedFd) -> Result<Described> {
+    use std::os::fd::AsRawFd;
+    let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+    let name = std::fs::read_link(link).context("naming a descriptor")?;
+    let size_bytes = rustix::fs::fstat(descriptor).context("fstat")?.st_size.unsigned_abs();
+    let seals = match rustix::fs::fcntl_get_seals(descriptor) {
+        Ok(seals) => format!("{:#x}", seals.bits()),
+        Err(_) => "impossible".to_owned(),
+    };
+    Ok(Described { name: name.to_string_lossy().into_owned(), size_bytes, seals })
+}
+
+const PIECE_BYTES: usize = 64 << 10;
+const DESCRIPTORS_MAX: usize = 16;

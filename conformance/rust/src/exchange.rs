@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One server, one client, and what passes between them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use conformance_traffic::remove_leftovers;
+use tempfile::TempDir;
+
+use super::process::{Ended, Process};
+use super::roster::Peer;
+
+/// How two programs meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A Unix socket that passes descriptors: version 3.
+    UnixMemfd,
+    /// A Unix socket that names files: version 2.
+    UnixFile,
+    /// TCP that names files: version 2.
+    TcpFile,
+}
+
+impl Transport {
+    /// All that the peers support.
+    pub const ALL: [Self; 3] = [Self::UnixMemfd, Self::UnixFile, Self::TcpFile];
+
+    fn arguments(self) -> [&'static str; 4] {
+        match self {
+            Self::UnixMemfd => ["--network", "unix", "--map", "memfd"],
+            Self::UnixFile => ["--network", "unix", "--map", "file"],
+            Self::TcpFile => ["--network", "tcp", "--map", "file"],
+        }
+    }
+}
+
+/// A meeting of two programs; dropping it removes everything they left.
+pub struct Exchange {
+    /// Who serves.
+    pub server: Peer,
+    /// Who drives the traffic.
+    pub client: Peer,
+    /// How they meet.
+    pub transport: Transport,
+    directory: TempDir,
+    prefix: String,
+}
+
+/// How both ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Who drove the traffic.
+    pub client: Ended,
+    /// Who served.
+    pub server: Ended,
+}
+
+impl fmt::Display for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (server, client) = (self.server.name(), self.client.name());
+        write!(f, "server {server}, client {client}, {:?}", self.transport)
+    }
+}
+
+impl Exchange {
+    /// Prepares a meeting.
+    ///
+    /// # Errors
+    /// There is no directory for the socket.
+    pub fn new((server, client): (Peer, Peer), transport: Transport) -> Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        // ORDER: only the number matters, not when it is seen.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = tempfile::Builder::new().prefix("conformance").tempdir()?;
+        let prefix = format!("/dev/shm/conformance-{}-{number}", std::process::id());
+        Ok(Self { server, client, transport, directory, prefix })
+    }
+
+    /// The path of the socket, for a Unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    /// What names of shared memory begin with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Starts the server and returns it with its address.
+    ///
+    /// # Errors
+    /// It cannot be built or started, or is not ready in time.
+    pub fn serve(&self, arguments: &str) -> Result<(Process, String)> {
+        let address = match self.transport {
+            Transport::TcpFile => "127.0.0.1:0".to_owned(),
+            _ => self.socket().display().to_string(),
+        };
+        let arguments = self.arguments("serve", &address, "s", arguments);
+        let mut server = Process::start(&self.server.program()?, &arguments)?;
+        let address = server.wait_for_line("ready", READY_TIMEOUT)?;
+        Ok((server, address))
+    }
+
+    /// Starts the client.
+    ///
+    /// # Errors
+    /// It cannot be built or started.
+    pub fn run(&self, address: &str, arguments: &str) -> Result<Process> {
+        let arguments = self.arguments("run", address, "c", arguments);
+        Process::start(&self.client.program()?, &arguments)
+    }
+
+    /// The whole meeting: serve, run, end.
+    ///
+    /// # Errors
+    /// A program cannot be started or does not end in time. How they end is for the caller to judge.
+    pub fn outcome(&self, arguments: &str) -> Result<Outcome> {
+        let (mut server, address) = self.serve("")?;
+        let client = self.run(&address, arguments)?.finish(RUN_TIMEOUT);
+        server.end_stdin();
+        let server = server.finish(END_TIMEOUT);
+        Ok(Outcome { client: client.context("client")?, server: server.context("server")? })
+    }
+
+    /// The whole meeting, in which nothing may be wrong and `requests` requests have to be right.
+    ///
+    /// # Errors
+    /// Something was wrong; the message says what.
+    pub fn clean(&self, arguments: &str, requests: u64) -> Result<Outcome> {
+        let judged = self.outcome(arguments).and_then(|outcome| {
+            outcome.judge(requests)?;
+            Ok(outcome)
+        });
+        judged.with_context(|| format!("{self}: {arguments}"))
+    }
+
+    fn arguments(&self, verb: &str, address: &str, side: &str, rest: &str) -> Vec<String> {
+        let prefix = format!("{}-{side}", self.prefix);
+        [verb, "--address", address, "--prefix", &prefix]
+            .into_iter()
+            .chain(self.transport.arguments())
+            .chain(rest.split_whitespace())
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        remove_leftovers(&format!("{}-", self.prefix));
+    }
+}
+
+impl Outcome {
+    /// Nothing was wrong on either side, and so many requests were right.
+    ///
+    /// # Errors
+    /// Something was wrong; the message says what.
+    pub fn judge(&self, requests: u64) -> Result<()> {
+        for (role, ended) in [("client", &self.client), ("server", &self.server)] {
+            let report = ended.report.as_ref();
+            let report = report.with_context(|| format!("no report of the {role}: {ended:?}"))?;
+            let clean = ended.code == Some(0) && report.failed == 0 && report.uploads_cut == 0;
+            ensure!(clean, "the {role} was not content: {ended:?}");
+            ensure!(report.requests == requests, "{role}: {} requests", report.requests);
+            ensure!(role == "client" || report.streams_open == 0, "streams are left: {report:?}");
+        }
+        Ok(())
+    }
+}
+
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
+const RUN_TIMEOUT: Duration = Duration::from_secs(100);
+const END_TIMEOUT: Duration = Duration::from_secs(20);

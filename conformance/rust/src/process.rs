@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One program that was started: its lines, its end, and what it reported.
+//!
+//! Invariant: when this is dropped the process is gone, whatever happened.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use conformance_traffic::Report;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running program.
+pub struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    stderr: Option<JoinHandle<String>>,
+    what: String,
+}
+
+/// How a program ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Its exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// What it reported, if it came so far.
+    pub report: Option<Report>,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+impl Process {
+    /// Starts a program.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(program: &Path, arguments: &[String]) -> Result<Self> {
+        let what = format!("{} {}", program.display(), arguments.join(" "));
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {what}"))?;
+        let stdout = child.stdout.take().context("no stdout")?;
+        let mut stderr = child.stderr.take().context("no stderr")?;
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let stderr = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            // What there is is shown; nothing depends on it.
+            let _ = stderr.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).chars().take(STDERR_CHARS_MAX).collect()
+        });
+        let stdin = child.stdin.take();
+        Ok(Self { child, stdin, lines, stderr: Some(stderr), what })
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The rest of the first line that begins with `start`.
+    ///
+    /// # Errors
+    /// It ended before, or the deadline passed.
+    pub fn wait_for_line(&mut self, start: &str, within: Duration) -> Result<String> {
+        let deadline = Instant::now() + within;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => {
+                    if let Some(rest) = line.strip_prefix(start) {
+                        return Ok(rest.trim().to_owned());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => bail!("no `{start}` in time from {}", self.what),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.kill();
+                    let complaint = self.complaint();
+                    bail!("`{}` ended without `{start}`: {complaint}", self.what);
+                }
+            }
+        }
+    }
+
+    /// Writes a line to its stdin.
+    ///
+    /// # Errors
+    /// It does not listen any more.
+    pub fn command(&mut self, line: &str) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("stdin is closed")?;
+        writeln!(stdin, "{line}").with_context(|| format!("telling {}", self.what))
+    }
+
+    /// Ends its stdin, which ends a server.
+    pub fn end_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Waits for its end and what it reported.
+    ///
+    /// # Errors
+    /// It does not end in time; then it is killed.
+    pub fn finish(mut self, within: Duration) -> Result<Ended> {
+        let deadline = Instant::now() + within;
+        let mut report = None;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => report = serde_json::from_str(&line).ok().or(report),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.kill();
+                    let complaint = self.complaint();
+                    bail!("not done in {within:?}: {}\n{complaint}", self.what);
+                }
+            }
+        }
+        // Its stdout is closed, so it is ending; a process that does not is killed by the drop below.
+        let status = self.child.wait().with_context(|| format!("waiting for {}", self.what))?;
+        Ok(Ended { code: status.code(), report, stderr: self.complaint() })
+    }
+
+    /// Kills it at once, as a crash would.
+    pub fn kill(&mut self) {
+        // An error means that it has ended already, and been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Stops it, or lets it go on.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw).context("no process id")?;
+        kill_process(id, signal).with_context(|| format!("signalling {}", self.what))
+    }
+
+    fn complaint(&mut self) -> String {
+        self.stderr.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+const STDERR_CHARS_MAX: usize = 4000;

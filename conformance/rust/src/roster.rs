@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who takes part, and how each program is built.
+//!
+//! | variable                 | a program to take instead of building one |
+//! |--------------------------|--------------------------------------------|
+//! | `CONFORMANCE_GO_PEER`    | shmipc-go                                  |
+//! | `CONFORMANCE_RUST_PEER`  | shmipc-rs                                  |
+//! | `CONFORMANCE_OURS`       | ours                                       |
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, ensure};
+
+/// One who takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// The published module `github.com/cloudwego/shmipc-go` v0.2.0.
+    Go,
+    /// The published crate `shmipc` 0.2.1.
+    Rust,
+    /// Our implementation of the dialect.
+    Ours,
+}
+
+/// Everyone whose program does something: a row is all it takes.
+const ROSTER: [Peer; 2] = [Peer::Go, Peer::Rust];
+
+impl Peer {
+    /// As it is called in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Peer::Go => "shmipc-go",
+            Peer::Rust => "shmipc-rs",
+            Peer::Ours => "ours",
+        }
+    }
+
+    /// Its program, built once for each process of tests.
+    ///
+    /// # Errors
+    /// It cannot be built.
+    pub fn program(self) -> Result<PathBuf> {
+        let (built, variable) = match self {
+            Peer::Go => (&GO, "CONFORMANCE_GO_PEER"),
+            Peer::Rust => (&RUST, "CONFORMANCE_RUST_PEER"),
+            Peer::Ours => (&RUST, "CONFORMANCE_OURS"),
+        };
+        if let Some(program) = std::env::var_os(variable) {
+            return Ok(program.into());
+        }
+        let build = if self == Peer::Go { build_go } else { build_rust };
+        let outcome = built.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+        outcome.clone().map_err(anyhow::Error::msg)?;
+        Ok(target()?.join(match self {
+            Peer::Go => GO_PROGRAM,
+            Peer::Rust => "debug/conformance-peer",
+            Peer::Ours => "debug/conformance-ours",
+        }))
+    }
+}
+
+/// Everyone who can take part here. Without Go its peer stays away, and a line says so.
+pub fn present() -> Vec<Peer> {
+    ROSTER.into_iter().filter(|&peer| peer != Peer::Go || has_go()).collect()
+}
+
+/// Every server with every client.
+pub fn pairs() -> Vec<(Peer, Peer)> {
+    let present = present();
+    present.iter().flat_map(|&server| present.iter().map(move |&client| (server, client))).collect()
+}
+
+/// Whether Go can be had; if not, it says so on stderr, past the capture of tests.
+pub fn has_go() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| {
+        let version = Command::new("go").arg("version").stdout(Stdio::null()).status();
+        let has = std::env::var_os("CONFORMANCE_GO_PEER").is_some()
+            || version.is_ok_and(|status| status.success());
+        if !has {
+            use std::io::Write as _;
+            // The macros for printing are captured in tests that pass.
+            let _ = writeln!(std::io::stderr(), "skipped: no Go, so shmipc-go takes no part");
+        }
+        has
+    })
+}
+
+fn build_go() -> Result<()> {
+    let program = target()?.join(GO_PROGRAM);
+    let source = workspace().join("../go");
+    let mut command = Command::new("go");
+    command.args(["build", "-o"]).arg(&program).arg(".").current_dir(source);
+    let status = command.status().context("starting go build")?;
+    ensure!(status.success(), "building the Go peer: {status}");
+    Ok(())
+}
+
+/// Builds all programs of this workspace; as a whole, because then what they share is built only once.
+fn build_rust() -> Result<()> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .args(["build", "--quiet", "--workspace", "--bins", "--manifest-path"])
+        .arg(workspace().join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(target()?);
+    let status = command.status().context("starting cargo build")?;
+    ensure!(status.success(), "building the programs: {status}");
+    Ok(())
+}
+
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The target directory this test was built in: `TARGET/debug/deps/test`.
+fn target() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("where is this test?")?;
+    let target = this.ancestors().nth(3).context("no target directory above this test")?;
+    Ok(target.to_path_buf())
+}
+
+const GO_PROGRAM: &str = "conformance-peer-go";
+
+static GO: OnceLock<Result<(), String>> = OnceLock::new();
+static RUST: OnceLock<Result<(), String>> = OnceLock::new();

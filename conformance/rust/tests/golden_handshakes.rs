@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The handshakes in `spec/shmipc` are what the published peers say to each other.
+//!
+//! With `CONFORMANCE_RECORD=1` the files are written instead of compared.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use conformance::exchange::{Exchange, Transport};
+use conformance::roster::{Peer, present};
+use conformance_recorder::{Recorder, normal};
+
+/// One test, because the names are fixed: two clients at a time would remove each other's files.
+#[test]
+fn the_handshakes_are_the_recorded_ones() -> Result<()> {
+    record(Transport::UnixFile, "v2-file")?;
+    record(Transport::UnixMemfd, "v3-memfd")
+}
+
+fn record(transport: Transport, name: &str) -> Result<()> {
+    for peer in present().into_iter().filter(|&peer| peer != Peer::Ours) {
+        let exchange = Exchange::new((peer, peer), transport)?;
+        let text = heading(peer, transport) + &exchange_of(&exchange)?;
+        let file = vectors().join(format!("{name}-{}.txt", peer.name()));
+        if std::env::var_os("CONFORMANCE_RECORD").is_some() {
+            std::fs::write(&file, &text)?;
+        }
+        let golden = std::fs::read_to_string(&file)
+            .with_context(|| format!("reading {}; record it first", file.display()))?;
+        ensure!(text == golden, "{} is not what passes now:\n{text}", file.display());
+    }
+    Ok(())
+}
+
+fn exchange_of(exchange: &Exchange) -> Result<String> {
+    let (mut server, address) = exchange.serve("")?;
+    let between = exchange.socket().with_extension("recorded");
+    let recorder = Recorder::start(&between, PathBuf::from(address))?;
+    let between = between.display().to_string();
+    let client = exchange.run(&between, &format!("--sizes 1 --prefix {PREFIX}"))?;
+    let client_pid = client.id();
+    let client = client.finish(TIMEOUT)?;
+    ensure!(client.code == Some(0), "{client:?}");
+    server.end_stdin();
+    let server = server.finish(TIMEOUT)?;
+    ensure!(server.code == Some(0), "{server:?}");
+    normal::write(&recorder.passed(), client_pid)
+}
+
+fn heading(peer: Peer, transport: Transport) -> String {
+    let version = if peer == Peer::Go { "0.2.0" } else { "0.2.1" };
+    let name = peer.name();
+    format!(
+        "# {name} {version} as client and as server, {transport:?}, default sizes. See README.md.\n\
+         # prefix {PREFIX}\n# pid {}\n",
+        normal::PID
+    )
+}
+
+fn vectors() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/shmipc")
+}
+
+/// What names begin with in the vectors.
+const PREFIX: &str = "/dev/shm/conformance-golden";
+const TIMEOUT: Duration = Duration::from_secs(30);

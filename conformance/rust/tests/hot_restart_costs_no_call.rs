@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A server hands its clients over to its successor while they call; no call fails.
+//!
+//! ```text
+//! old   serve ─────────────── hot-restart 7 ── closes a second later
+//! new            serve, same address ──────────────────────────────── end
+//! client   run, until stdin ends ───────────────────────── end of stdin
+//! ```
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use conformance::exchange::{Exchange, Transport};
+use conformance::process::{Ended, Process};
+use conformance::roster::{Peer, has_go, present};
+
+/// Who serves and restarts, and who is called to move on. The published crate has no hot restart.
+fn restarting_pairs() -> Vec<(Peer, Peer)> {
+    let able: Vec<Peer> = present().into_iter().filter(|&peer| peer != Peer::Rust).collect();
+    able.iter().flat_map(|&server| able.iter().map(move |&client| (server, client))).collect()
+}
+
+#[test]
+fn a_hot_restart_under_load_fails_no_call() -> Result<()> {
+    has_go();
+    for pair in restarting_pairs() {
+        for transport in [Transport::UnixMemfd, Transport::UnixFile] {
+            let exchange = Exchange::new(pair, transport)?;
+            restart(&exchange).with_context(|| exchange.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+fn restart(exchange: &Exchange) -> Result<()> {
+    let (mut old, address) = exchange.serve("")?;
+    let load = "--streams 8 --sessions 2 --put-back --lease 4 --count 16 --sizes 1,9000,40000";
+    let mut client = exchange.run(&address, &format!("{load} --until-stdin-ends"))?;
+    client.wait_for_line("connected", TIMEOUT)?;
+    let (mut new, _) = exchange.serve("")?;
+    old.command("hot-restart 7")?;
+    let old = content(old, "old server")?;
+    client.end_stdin();
+    let client = content(client, "client")?;
+    new.end_stdin();
+    let new = content(new, "new server")?;
+    let served = |ended: &Ended| ended.report.as_ref().map_or(0, |report| report.requests);
+    ensure!(served(&old) > 0 && served(&new) > 0, "one server had nothing to do: {old:?} {new:?}");
+    let (both, called) = (served(&old) + served(&new), served(&client));
+    ensure!(both == called, "{both} answered of {called}");
+    Ok(())
+}
+
+fn content(process: Process, role: &str) -> Result<Ended> {
+    let ended = process.finish(TIMEOUT).with_context(|| role.to_owned())?;
+    ensure!(ended.code == Some(0), "{role}: {ended:?}");
+    Ok(ended)
+}
+
+const TIMEOUT: Duration = Duration::from_secs(30);

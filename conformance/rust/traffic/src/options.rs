@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line, which is the same for each program: `serve` or `run`, and what to do.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A program that takes part in the conformance tests.
+#[derive(Debug, Parser)]
+pub struct Program {
+    /// What it does.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What a program does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Print "ready" and the address, and serve until stdin ends or SIGTERM comes
+    Serve(Options),
+    /// Connect, drive the traffic, and check every byte
+    Run(Options),
+}
+
+/// How to meet and what to exchange.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// The kind of socket
+    #[arg(long, default_value = "unix")]
+    pub network: Network,
+    /// Path of the socket, or host:port
+    #[arg(long)]
+    pub address: String,
+    /// How the memory is shared
+    #[arg(long, default_value = "memfd")]
+    pub map: Mapping,
+    /// What names of shared memory begin with
+    #[arg(long, default_value_t = default_prefix(), overrides_with = "prefix")]
+    pub prefix: String,
+    /// Bytes of the buffer region
+    #[arg(long, default_value_t = 32 << 20)]
+    pub buffer_cap: u32,
+    /// Elements of a queue
+    #[arg(long, default_value_t = 8192)]
+    pub queue_cap: u32,
+    /// Slice classes, as size:percent,…
+    #[arg(long, value_delimiter = ',', value_parser = size_and_percent)]
+    pub slices: Vec<(u32, u32)>,
+    /// Sizes of the requests, in turn
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    pub sizes: Vec<usize>,
+    /// Who sends
+    #[arg(long, default_value = "echo")]
+    pub mode: ModeName,
+    /// Streams at the same time
+    #[arg(long, default_value_t = 1)]
+    pub streams: usize,
+    /// Sessions
+    #[arg(long, default_value_t = 1)]
+    pub sessions: usize,
+    /// Requests under way in a stream
+    #[arg(long, default_value_t = 1)]
+    pub pipeline: usize,
+    /// Requests in each stream
+    #[arg(long, default_value_t = 1)]
+    pub count: u64,
+    /// Requests until the stream is put back; 0 for all
+    #[arg(long, default_value_t = 0)]
+    pub lease: u64,
+    /// What the bytes are made from
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Read pieces that do not end where requests end
+    #[arg(long)]
+    pub ignore_boundaries: bool,
+    /// Take streams from the pool and put them back
+    #[arg(long)]
+    pub put_back: bool,
+    /// A region of 1 MiB, which sends much over the socket
+    #[arg(long)]
+    pub small_region: bool,
+    /// Go on until stdin ends; --count is that of one round
+    #[arg(long)]
+    pub until_stdin_ends: bool,
+    /// Seconds after which to give up
+    #[arg(long, default_value_t = 120)]
+    pub deadline: u64,
+}
+
+impl Options {
+    /// Requests until a stream is put back.
+    pub fn lease(&self) -> u64 {
+        if self.lease == 0 { self.count } else { self.lease }
+    }
+
+    /// Bytes of the buffer region.
+    pub fn region_bytes(&self) -> u32 {
+        if self.small_region { 1 << 20 } else { self.buffer_cap }
+    }
+}
+
+/// The kind of socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Network {
+    /// A Unix stream socket.
+    Unix,
+    /// TCP.
+    Tcp,
+}
+
+/// How the memory is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mapping {
+    /// Files, named to the server.
+    File,
+    /// Descriptors, passed to the server.
+    Memfd,
+}
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeName {
+    /// Each request is answered with the same bytes.
+    Echo,
+    /// The client sends all and closes at once.
+    Upload,
+    /// The server sends all and closes at once.
+    Download,
+}
+
+fn size_and_percent(text: &str) -> Result<(u32, u32), String> {
+    let (size, percent) = text.split_once(':').ok_or("write size:percent")?;
+    let number = |text: &str| text.parse().map_err(|error| format!("{text}: {error}"));
+    Ok((number(size)?, number(percent)?))
+}
+
+fn default_prefix() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("/dev/shm/conformance-rust-{}-{}", std::process::id(), since.as_nanos())
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A plan: what the following bytes of a stream will be. Each is a message of its own, before its requests.
+//!
+//! ```text
+//!  0         8      16     24         32        40       48
+//!  PWCONF01 │ mode │ seed │ requests │ sizes n │ size 0 │ … │ size n-1        words big-endian
+//! ```
+//! Requests have no header, so a request of one byte is one byte in shared memory: request `i` has size `i mod n`.
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::stream::Receiver;
+
+/// What the two sides do with the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The server answers each request with the same bytes.
+    Echo,
+    /// The client sends all and closes at once; the server counts whether all arrived.
+    Upload,
+    /// The server sends all and closes at once.
+    Download,
+    /// The server answers with three counts: uploads whole, uploads cut short, streams open.
+    Report,
+}
+
+/// What the following bytes of a stream will be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Who sends.
+    pub mode: Mode,
+    /// What the bytes are made from.
+    pub seed: u64,
+    /// How many requests follow.
+    pub requests: u64,
+    /// Their sizes, in turn.
+    pub sizes: Vec<usize>,
+}
+
+impl Plan {
+    /// The size of request `request`.
+    pub fn size(&self, request: u64) -> usize {
+        self.sizes[(request % self.sizes.len() as u64) as usize]
+    }
+
+    /// The message that announces the requests.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut message = MAGIC.to_vec();
+        let words = [self.mode as u64, self.seed, self.requests, self.sizes.len() as u64];
+        let sizes = self.sizes.iter().map(|&size| size as u64);
+        for word in words.into_iter().chain(sizes) {
+            message.extend_from_slice(&word.to_be_bytes());
+        }
+        message
+    }
+
+    /// Reads the next plan; `None` at the end of the stream, or if the session has ended where a plan might begin.
+    pub async fn read(receiver: &mut impl Receiver) -> Result<Option<Self>> {
+        let mut head = Vec::new();
+        if receiver.receive(FIXED_BYTES, &mut head).await.unwrap_or(0) == 0 {
+            return Ok(None);
+        }
+        receiver.receive_exact(FIXED_BYTES - head.len(), &mut head).await.context("a cut plan")?;
+        ensure!(head[..8] == *MAGIC, "a plan begins with {:x?}", &head[..8]);
+        let words = words(&head[8..]);
+        let mode = match words[0] {
+            0 => Mode::Echo,
+            1 => Mode::Upload,
+            2 => Mode::Download,
+            3 => Mode::Report,
+            other => bail!("there is no mode {other}"),
+        };
+        ensure!((1..=SIZES_MAX).contains(&words[3]), "a plan has {} sizes", words[3]);
+        let mut body = Vec::new();
+        receiver.receive_exact(8 * words[3] as usize, &mut body).await.context("a cut plan")?;
+        let sizes: Vec<usize> = self::words(&body).into_iter().map(|size| size as usize).collect();
+        ensure!(sizes.iter().all(|size| (1..=REQUEST_MAX).contains(size)), "sizes {sizes:?}");
+        Ok(Some(Self { mode, seed: words[1], requests: words[2], sizes }))
+    }
+}
+
+fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().map(|&word| u64::from_be_bytes(word)).collect()
+}
+
+const MAGIC: &[u8; 8] = b"PWCONF01";
+const FIXED_BYTES: usize = 40;
+const SIZES_MAX: u64 = 1024;
+const REQUEST_MAX: usize = 1 << 30;

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What happened in a run: counted while it happens, printed as one line of JSON at the end.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+/// What happened.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Report {
+    /// `client` or `server`.
+    pub role: String,
+    /// The library and its version.
+    pub peer: String,
+    /// Streams opened or accepted.
+    pub streams: u64,
+    /// Of them, those whose end the server has not seen yet.
+    pub streams_open: u64,
+    /// Requests whose bytes were all right.
+    pub requests: u64,
+    /// Bytes of these requests, in one direction.
+    pub bytes: u64,
+    /// Uploads that arrived whole before the end of their stream.
+    pub uploads_whole: u64,
+    /// Uploads that did not.
+    pub uploads_cut: u64,
+    /// Streams in which something was wrong.
+    pub failed: u64,
+    /// What was wrong in the first of them.
+    pub errors: Vec<String>,
+    /// What the library counted, by its own names.
+    pub metrics: BTreeMap<String, u64>,
+}
+
+/// A report that many tasks write.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    report: Arc<Mutex<Report>>,
+}
+
+impl Tally {
+    /// An empty report.
+    pub fn new(role: &str, peer: &str) -> Self {
+        let report = Report { role: role.to_owned(), peer: peer.to_owned(), ..Report::default() };
+        Self { report: Arc::new(Mutex::new(report)) }
+    }
+
+    /// Changes or reads it.
+    pub fn with<T>(&self, change: impl FnOnce(&mut Report) -> T) -> T {
+        // Numbers stay numbers, even if a task panicked while it counted.
+        change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts a request that was all right.
+    pub fn request(&self, size: usize) {
+        self.with(|report| {
+            report.requests += 1;
+            report.bytes += size as u64;
+        });
+    }
+
+    /// Counts a stream in which something was wrong.
+    pub fn fail(&self, error: &anyhow::Error) {
+        self.with(|report| {
+            report.failed += 1;
+            if report.errors.len() < ERRORS_MAX {
+                report.errors.push(format!("{error:#}"));
+            }
+        });
+    }
+
+    /// Prints it with what the library counted; the exit code that belongs to it.
+    pub fn print(&self, metrics: Vec<(&'static str, u64)>) -> u8 {
+        self.with(|report| {
+            report.metrics = metrics.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
+            match serde_json::to_string(report) {
+                Ok(line) => println!("{line}"),
+                Err(error) => eprintln!("the report cannot be printed: {error}"),
+            }
+            u8::from(report.failed > 0)
+        })
+    }
+}
+
+const ERRORS_MAX: usize = 10;

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The client: drives the traffic that the options describe, and checks every byte.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio::io::AsyncReadExt;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::options::{ModeName, Options};
+use super::pattern::Pattern;
+use super::plan::{Mode, Plan};
+use super::report::Tally;
+use super::serve::{PIECE_BYTES, make_request, receive_request};
+use super::stream::{Client, Conversation, Receiver, Sender};
+
+/// Drives the traffic over a connected client; the exit code.
+pub async fn run<C: Client>(options: &Options, peer: &str, client: C) -> u8 {
+    println!("connected");
+    let ended = Arc::new(AtomicBool::new(!options.until_stdin_ends));
+    if options.until_stdin_ends {
+        let ended = ended.clone();
+        tokio::spawn(async move {
+            let mut ignored = Vec::new();
+            let _ = tokio::io::stdin().read_to_end(&mut ignored).await;
+            ended.store(true, Ordering::SeqCst); // ORDER: nothing is published; the lanes only stop.
+        });
+    }
+    let tally = Tally::new("client", peer);
+    let client = Arc::new(client);
+    let driver = Driver { options: options.clone(), tally: tally.clone(), client, ended };
+    if let Err(error) = driver.drive().await {
+        tally.fail(&error);
+    }
+    let metrics = match Arc::into_inner(driver.client) {
+        Some(client) => client.close().await,
+        None => Vec::new(),
+    };
+    super::remove_leftovers(&options.prefix);
+    tally.print(metrics)
+}
+
+struct Driver<C> {
+    options: Options,
+    tally: Tally,
+    client: Arc<C>,
+    ended: Arc<AtomicBool>,
+}
+
+impl<C> Clone for Driver<C> {
+    fn clone(&self) -> Self {
+        let (options, tally) = (self.options.clone(), self.tally.clone());
+        Self { options, tally, client: self.client.clone(), ended: self.ended.clone() }
+    }
+}
+
+impl<C: Client> Driver<C> {
+    async fn drive(&self) -> Result<()> {
+        // A message that goes over the socket closes the session to new streams, so all are opened before the first.
+        let mut first = Vec::new();
+        for index in 0..=self.options.streams {
+            first.push(self.client.open().await.with_context(|| format!("opening {index}"))?);
+        }
+        let teller = first.pop();
+        let mut lanes = JoinSet::new();
+        for (index, stream) in first.into_iter().enumerate() {
+            self.tally.with(|report| report.streams += 1);
+            let driver = self.clone();
+            lanes.spawn(async move {
+                let seed = driver.options.seed + ((index as u64) << 32);
+                let done = driver.lane(stream, seed).await;
+                if let Err(error) = done.with_context(|| format!("stream {index}")) {
+                    driver.tally.fail(&error);
+                }
+            });
+        }
+        while let Some(lane) = lanes.join_next().await {
+            lane.context("a stream panicked")?;
+        }
+        let Some(teller) = teller else { return Ok(()) };
+        let (mut sender, mut receiver) = teller.split();
+        if self.options.mode == ModeName::Upload {
+            self.await_uploads(&mut sender, &mut receiver).await?;
+        }
+        C::Stream::join(sender, receiver).close().await
+    }
+
+    /// What one of the concurrent users does: leases of a stream, one after the other.
+    async fn lane(&self, stream: C::Stream, seed: u64) -> Result<()> {
+        let options = &self.options;
+        let sizes = options.sizes.clone();
+        let mut plan = Plan { mode: Mode::Echo, seed, requests: options.count, sizes };
+        match options.mode {
+            ModeName::Echo => {}
+            ModeName::Upload => {
+                plan.mode = Mode::Upload;
+                return self.upload(stream, &plan).await;
+            }
+            ModeName::Download => {
+                plan.mode = Mode::Download;
+                return self.download(stream, &plan).await;
+            }
+        }
+        let mut stream = Some(stream);
+        for round in 0.. {
+            let mut done = 0;
+            while done < options.count {
+                let open = match stream.take() {
+                    Some(stream) => stream,
+                    None => self.client.open().await.context("getting a stream")?,
+                };
+                plan.requests = options.lease().min(options.count - done);
+                plan.seed = seed + round * options.count + done;
+                let open = self.echo(open, &plan).await?;
+                done += plan.requests;
+                if options.put_back {
+                    self.client.put_back(open).await;
+                } else {
+                    stream = Some(open);
+                }
+            }
+            // ORDER: nothing is published with it.
+            if self.ended.load(Ordering::SeqCst) {
+                break;
+            }
+        }
+        match stream {
+            Some(stream) => stream.close().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sends the requests of a plan, some of them ahead of the answers, and checks the answers.
+    async fn echo(&self, stream: C::Stream, plan: &Plan) -> Result<C::Stream> {
+        let (mut sender, mut receiver) = stream.split();
+        sender.send(&plan.encode()).await.context("sending a plan")?;
+        if self.options.pipeline <= 1 {
+            let (mut message, mut answer) = (Vec::new(), Vec::new());
+            for request in 0..plan.requests {
+                make_request(plan, request, &mut message);
+                sender.send(&message).await.with_context(|| format!("request {request}"))?;
+                let piece = self.piece_bytes(message.len());
+                let received = receive_request(&mut receiver, plan, request, piece, &mut answer);
+                received.await.context("answer")?;
+                self.tally.request(message.len());
+            }
+            return Ok(C::Stream::join(sender, receiver));
+        }
+        let room = Arc::new(Semaphore::new(self.options.pipeline));
+        let ahead = tokio::spawn(send_ahead(sender, plan.clone(), room.clone()));
+        let received = self.receive_answers(&mut receiver, plan, &room).await;
+        // Whoever still waits for room would wait for ever after an error.
+        room.close();
+        let sender = ahead.await.context("the sender panicked")??;
+        received?;
+        Ok(C::Stream::join(sender, receiver))
+    }
+
+    async fn receive_answers(
+        &self,
+        receiver: &mut impl Receiver,
+        plan: &Plan,
+        room: &Semaphore,
+    ) -> Result<()> {
+        let mut message = Vec::new();
+        if !self.options.ignore_boundaries {
+            for request in 0..plan.requests {
+                let received = receive_request(receiver, plan, request, PIECE_BYTES, &mut message);
+                received.await.context("answer")?;
+                self.tally.request(message.len());
+                room.add_permits(1);
+            }
+            return Ok(());
+        }
+        let (mut request, mut in_request) = (0, 0);
+        let mut expected = Pattern::new(plan.seed, 0);
+        for turn in 0.. {
+            message.clear();
+            let size_max = ODD_PIECES[turn % ODD_PIECES.len()];
+            let count = receiver.receive(size_max, &mut message).await?;
+            ensure!(count > 0, "end of stream in answer {request} after {in_request} bytes");
+            let mut rest = message.as_slice();
+            while !rest.is_empty() {
+                let (part, later) = rest.split_at(rest.len().min(plan.size(request) - in_request));
+                if let Some(wrong) = expected.check(part) {
+                    anyhow::bail!("answer {request}: byte {} is wrong", in_request + wrong);
+                }
+                (in_request, rest) = (in_request + part.len(), later);
+                if in_request == plan.size(request) {
+                    self.tally.request(in_request);
+                    room.add_permits(1);
+                    (request, in_request) = (request + 1, 0);
+                    expected = Pattern::new(plan.seed, request);
+                }
+            }
+            if request == plan.requests {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn piece_bytes(&self, size: usize) -> usize {
+        if self.options.ignore_boundaries { ODD_PIECES[size % ODD_PIECES.len()] } else { size }
+    }
+
+    /// Sends everything and closes at once.
+    async fn upload(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
+        let (mut sender, receiver) = stream.split();
+        sender.send(&plan.encode()).await.context("sending a plan")?;
+        let mut message = Vec::new();
+        for request in 0..plan.requests {
+            make_request(plan, request, &mut message);
+            sender.send(&message).await.with_context(|| format!("upload {request}"))?;
+            self.tally.request(message.len());
+        }
+        C::Stream::join(sender, receiver).close().await
+    }
+
+    /// Asks the server until it has seen the end of each upload.
+    async fn await_uploads(
+        &self,
+        sender: &mut impl Sender,
+        receiver: &mut impl Receiver,
+    ) -> Result<()> {
+        let ask = Plan { mode: Mode::Report, seed: 0, requests: 0, sizes: vec![1] };
+        loop {
+            sender.send(&ask.encode()).await.context("asking for the counts")?;
+            let mut answer = Vec::new();
+            receiver.receive_exact(24, &mut answer).await.context("asking for the counts")?;
+            let word = |index: usize| {
+                let bytes = answer[8 * index..].first_chunk().copied();
+                u64::from_be_bytes(bytes.unwrap_or_default())
+            };
+            let (whole, cut) = (word(0), word(1));
+            if whole + cut >= self.options.streams as u64 {
+                self.tally.with(|report| {
+                    (report.uploads_whole, report.uploads_cut) = (whole, cut);
+                });
+                ensure!(cut == 0, "{cut} uploads were cut short");
+                return Ok(());
+            }
+            tokio::time::sleep(ASKING_PAUSE).await;
+        }
+    }
+
+    /// Expects everything, and then the end of the stream.
+    async fn download(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
+        let (mut sender, mut receiver) = stream.split();
+        sender.send(&plan.encode()).await.context("sending a plan")?;
+        let mut message = Vec::new();
+        for request in 0..plan.requests {
+            let received = receive_request(&mut receiver, plan, request, PIECE_BYTES, &mut message);
+            received.await.context("download")?;
+            self.tally.request(message.len());
+        }
+        let surplus = receiver.receive(1, &mut message).await.context("after the last byte")?;
+        ensure!(surplus == 0, "there are bytes after the last one");
+        C::Stream::join(sender, receiver).close().await
+    }
+}
+
+async fn send_ahead<S: Sender>(mut sender: S, plan: Plan, room: Arc<Semaphore>) -> Result<S> {
+    let mut message = Vec::new();
+    for request in 0..plan.requests {
+        let Ok(permit) = room.acquire().await else { break };
+        permit.forget();
+        make_request(&plan, request, &mut message);
+        sender.send(&message).await.with_context(|| format!("request {request}, sent ahead"))?;
+    }
+    Ok(sender)
+}
+
+/// Sizes of pieces that have nothing to do with those of requests or slices.
+const ODD_PIECES: [usize; 8] = [1, 7, 4093, 10007, 100_003, 3, 65537, 333];
+const ASKING_PAUSE: Duration = Duration::from_millis(10);

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The server: answers the plans of all streams until it is told to end.
+//!
+//! ```text
+//! stdin: end of file, or any line ── close ── report
+//!        hot-restart EPOCH ── Server::hot_restart ── close ── report
+//! ```
+
+use anyhow::{Context, Result};
+use tokio::io::{AsyncBufReadExt, BufReader, stdin};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::options::Options;
+use super::pattern::Pattern;
+use super::plan::{Mode, Plan};
+use super::report::Tally;
+use super::stream::{Conversation, Receiver, Sender, Server};
+
+/// Serves until stdin ends or SIGTERM comes; the exit code.
+///
+/// # Errors
+/// Signals cannot be heard, or the server cannot accept.
+pub async fn serve<S: Server>(
+    options: &Options,
+    peer: &str,
+    address: &str,
+    mut server: S,
+) -> Result<u8> {
+    let tally = Tally::new("server", peer);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut commands = BufReader::new(stdin()).lines();
+    println!("ready {address}");
+    loop {
+        tokio::select! {
+            accepted = server.accept() => start(accepted.context("accepting")?, tally.clone()),
+            _ = terminate.recv() => break,
+            line = commands.next_line() => {
+                let line = line.ok().flatten().unwrap_or_default();
+                if let Some(epoch) = line.strip_prefix("hot-restart ") {
+                    let epoch = epoch.trim().parse().context("the epoch")?;
+                    if let Err(error) = server.hot_restart(epoch).await {
+                        tally.fail(&error.context("hot restart"));
+                    }
+                }
+                break;
+            }
+        }
+    }
+    let metrics = server.close().await;
+    super::remove_leftovers(&options.prefix);
+    Ok(tally.print(metrics))
+}
+
+fn start<C: Conversation>(stream: C, tally: Tally) {
+    tally.with(|report| {
+        report.streams += 1;
+        report.streams_open += 1;
+    });
+    tokio::spawn(async move {
+        let (mut sender, mut receiver) = stream.split();
+        if let Err(error) = answer(&mut sender, &mut receiver, &tally).await {
+            eprintln!("server: {error:#}");
+            tally.fail(&error);
+        }
+        tally.with(|report| report.streams_open -= 1);
+        if let Err(error) = C::join(sender, receiver).close().await {
+            eprintln!("server, closing: {error:#}");
+        }
+    });
+}
+
+async fn answer(
+    sender: &mut impl Sender,
+    receiver: &mut impl Receiver,
+    tally: &Tally,
+) -> Result<()> {
+    while let Some(plan) = Plan::read(receiver).await? {
+        match plan.mode {
+            Mode::Echo => echo(sender, receiver, &plan, tally).await?,
+            Mode::Upload => {
+                upload(receiver, &plan, tally).await;
+                return Ok(());
+            }
+            Mode::Download => return download(sender, &plan, tally).await,
+            Mode::Report => tell(sender, tally).await?,
+        }
+    }
+    Ok(())
+}
+
+async fn echo(
+    sender: &mut impl Sender,
+    receiver: &mut impl Receiver,
+    plan: &Plan,
+    tally: &Tally,
+) -> Result<()> {
+    let mut message = Vec::new();
+    for request in 0..plan.requests {
+        receive_request(receiver, plan, request, PIECE_BYTES, &mut message).await?;
+        sender.send(&message).await.with_context(|| format!("answer {request}"))?;
+        tally.request(message.len());
+    }
+    Ok(())
+}
+
+/// Counts whether everything came before the end of the stream.
+async fn upload(receiver: &mut impl Receiver, plan: &Plan, tally: &Tally) {
+    let mut message = Vec::new();
+    for request in 0..plan.requests {
+        let received = receive_request(receiver, plan, request, PIECE_BYTES, &mut message).await;
+        if let Err(error) = received {
+            eprintln!("upload: {error:#}");
+            tally.with(|report| report.uploads_cut += 1);
+            return;
+        }
+        tally.request(message.len());
+    }
+    tally.with(|report| report.uploads_whole += 1);
+}
+
+/// Sends everything; the caller closes at once.
+async fn download(sender: &mut impl Sender, plan: &Plan, tally: &Tally) -> Result<()> {
+    let mut message = Vec::new();
+    for request in 0..plan.requests {
+        make_request(plan, request, &mut message);
+        sender.send(&message).await.with_context(|| format!("download {request}"))?;
+        tally.request(message.len());
+    }
+    Ok(())
+}
+
+async fn tell(sender: &mut impl Sender, tally: &Tally) -> Result<()> {
+    let words =
+        tally.with(|report| [report.uploads_whole, report.uploads_cut, report.streams_open]);
+    let answer: Vec<u8> = words.into_iter().flat_map(u64::to_be_bytes).collect();
+    sender.send(&answer).await.context("telling the counts")
+}
+
+/// Fills `message` with request `request` of the plan.
+pub(crate) fn make_request(plan: &Plan, request: u64, message: &mut Vec<u8>) {
+    message.resize(plan.size(request), 0);
+    Pattern::new(plan.seed, request).fill(message);
+}
+
+/// Reads exactly request `request`, in pieces, into `message`, and checks it.
+pub(crate) async fn receive_request(
+    receiver: &mut impl Receiver,
+    plan: &Plan,
+    request: u64,
+    piece_bytes: usize,
+    message: &mut Vec<u8>,
+) -> Result<()> {
+    let size = plan.size(request);
+    message.clear();
+    while message.len() < size {
+        let piece = piece_bytes.min(size - message.len());
+        let before = message.len();
+        receiver
+            .receive_exact(piece, message)
+            .await
+            .with_context(|| format!("request {request} of {size} bytes, after {before}"))?;
+    }
+    if let Some(wrong) = Pattern::new(plan.seed, request).check(message) {
+        anyhow::bail!("request {request} of {size} bytes: byte {wrong} is wrong");
+    }
+    Ok(())
+}
+
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
