@@ -25,7 +25,7 @@ pub enum Peer {
 }
 
 /// Everyone whose program does something: a row is all it takes.
-const ROSTER: [Peer; 2] = [Peer::Go, Peer::Rust];
+const ROSTER: [Peer; 3] = [Peer::Go, Peer::Rust, Peer::Ours];
 
 impl Peer {
     /// As it is called in messages.

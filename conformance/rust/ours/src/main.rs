@@ -1,15 +1,97 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Our implementation in the conformance tests, behind the same two subcommands as the peers.
-//!
-//! It does *not* speak yet: it says so and exits with 2. The table of `../../tests` does not list it before it does.
+
+mod conversation;
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::{Context, Result};
 use clap::Parser;
-use conformance_traffic::Program;
+use conformance_traffic::{Command, Mapping, Network, Options, Program, remove_leftovers};
+use conversation::{Accepting, Pool};
+use partywall::tokio::{Listener, connect_with};
+use partywall_shmipc::{Config, MemMapType, Shmipc, SizePercentPair};
 
 fn main() -> ExitCode {
     let program = Program::parse();
-    eprintln!("not yet: {program:?}");
-    ExitCode::from(2)
+    let (Command::Serve(options) | Command::Run(options)) = &program.command;
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("no runtime: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let deadline = Duration::from_secs(options.deadline);
+    let outcome =
+        runtime.block_on(async { tokio::time::timeout(deadline, perform(&program.command)).await });
+    match outcome {
+        Ok(Ok(code)) => ExitCode::from(code),
+        Ok(Err(error)) => {
+            eprintln!("{error:#}");
+            remove_leftovers(&options.prefix);
+            ExitCode::from(1)
+        }
+        Err(_) => {
+            eprintln!("not done after {deadline:?}");
+            remove_leftovers(&options.prefix);
+            ExitCode::from(3)
+        }
+    }
 }
+
+async fn perform(command: &Command) -> Result<u8> {
+    match command {
+        Command::Serve(options) => {
+            let config = partywall::Config::default().dialect(dialect(options)?);
+            let listener = Listener::bind_with(&*address(options), &config).context("binding")?;
+            let bound = listener.local_socket_addr();
+            let address = bound.map_or_else(|| options.address.clone(), |bound| bound.to_string());
+            conformance_traffic::serve(options, PEER, &address, Accepting::new(listener)).await
+        }
+        Command::Run(options) => {
+            let config = partywall::Config::default().speak(dialect(options)?);
+            let mut sessions = Vec::new();
+            for _ in 0..options.sessions.max(1) {
+                let session = connect_with(&*address(options), &config).await;
+                sessions.push(session.context("connecting")?);
+            }
+            Ok(conformance_traffic::run(options, PEER, Pool::new(sessions)).await)
+        }
+    }
+}
+
+fn address(options: &Options) -> String {
+    match options.network {
+        Network::Unix => format!("unix:{}", options.address),
+        Network::Tcp => format!("tcp:{}", options.address),
+    }
+}
+
+/// The default but for what the options say.
+fn dialect(options: &Options) -> Result<Arc<Shmipc>> {
+    let mut config = Config::default()
+        .share_memory_path_prefix(&options.prefix)
+        .share_memory_buffer_cap(options.region_bytes())
+        .queue_cap(options.queue_cap)
+        .mem_map_type(match options.map {
+            Mapping::File => MemMapType::DevShmFile,
+            Mapping::Memfd => MemMapType::MemFd,
+        });
+    if !options.slices.is_empty() {
+        let pairs = options.slices.iter();
+        let pairs: Vec<_> =
+            pairs.map(|&(size, percent)| SizePercentPair { size, percent }).collect();
+        config = config.buffer_slice_sizes(pairs);
+    } else if options.small_region {
+        // Of the largest default class there would be a single slice, which nobody can take.
+        let pairs =
+            [(8172, 50), (32_748, 50)].map(|(size, percent)| SizePercentPair { size, percent });
+        config = config.buffer_slice_sizes(pairs);
+    }
+    Ok(Arc::new(Shmipc::new(config).context("settings")?))
+}
+
+const PEER: &str = "partywall-shmipc";
