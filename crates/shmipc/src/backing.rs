@@ -58,7 +58,9 @@ impl Backing {
     pub fn create_file(path: &Path, size: usize) -> Result<(Self, SharedMap), BackingError> {
         let file = CreatedFile::create(path, size)
             .map_err(|source| BackingError::File { path: path.into(), source })?;
-        let map = map(file.fd(), size)?;
+        let mut map = map(file.fd(), size)?;
+        // There are no seals for files, and some peers truncate what has a name that they want.
+        map.guard()?;
         let identity = file.identity();
         Ok((Self { kind: Kind::File(file), identity }, map))
     }

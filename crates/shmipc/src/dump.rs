@@ -1,2 +1,335 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Both queues and all lists of a region, looked at from outside.
+//!
+//! ```text
+//!   file, or /proc/PID/fd/N ── read ──▶ bytes ── look ──▶ Report ──▶ text
+//! ```
+//!
+//! It works on a copy of the bytes, so it changes nothing and nobody waits for it. While processes work on the
+//! memory the copy is of no single moment: what is broken in one copy and not in the next was under way.
+//!
+//! # Invariants
+//!
+//! - Whatever the bytes are, it ends, and reads within them.
+
+mod show;
+
+use crate::queue::{ELEMENT_BYTES, Element, HEADER_BYTES, QueueLayout};
+use crate::region::{Damage, Geometry, ListGeometry, words};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Reads what can be read at `path`: a file, or a memfd by `/proc/PID/fd/N`.
+///
+/// # Errors
+///
+/// The system's; [`io::ErrorKind::FileTooLarge`] where it cannot be a region.
+pub fn read_memory(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(bytes)
+}
+
+/// What is in a buffer region, and in the queues that point into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Each list, ascending by capacity.
+    pub lists: Vec<ListReport>,
+    /// Each queue, in the order they were given.
+    pub queues: Vec<QueueReport>,
+    /// What should hold and does not, in words.
+    pub broken: Vec<String>,
+}
+
+/// What is in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListReport {
+    /// Where it lies.
+    pub geometry: ListGeometry,
+    /// How many slices it says are free.
+    pub free: i32,
+    /// How many were found by following the free ones.
+    pub walked: u32,
+    /// Relative to its first slice.
+    pub head: u32,
+    /// Relative to its first slice.
+    pub tail: u32,
+    /// Taken less given back, of the process that made the region and of the other.
+    pub counters: [i32; 2],
+    /// Slices that are not free.
+    pub slices: Vec<SliceReport>,
+}
+
+/// A slice that is not free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SliceReport {
+    /// Where its header begins, as messages name it.
+    pub offset: u32,
+    /// Flags: bit 0 another follows, bit 1 taken.
+    pub flags: u8,
+    /// How many bytes it says it holds.
+    pub size: u32,
+    /// Where they begin.
+    pub start: u32,
+    /// The slice behind it, if flags say that there is one.
+    pub next: u32,
+    /// The stream of the pending message that it is part of. `None`: a process has it, or it leaked.
+    pub stream: Option<u32>,
+    /// Its first bytes.
+    pub first: Vec<u8>,
+}
+
+/// What is in a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueReport {
+    /// How many elements each ring takes.
+    pub capacity: u32,
+    /// Client to server, then server to client.
+    pub rings: [RingReport; 2],
+}
+
+/// What is in a ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RingReport {
+    /// How many elements were taken.
+    pub head: u64,
+    /// How many elements were put.
+    pub tail: u64,
+    /// Whether its consumer is believed to work.
+    pub is_working: bool,
+    /// The elements that wait.
+    pub pending: Vec<Element>,
+}
+
+impl Report {
+    /// Slices that are neither free nor part of a pending message: a process has them, or they leaked.
+    pub fn unaccounted(&self) -> impl Iterator<Item = &SliceReport> {
+        let slices = self.lists.iter().flat_map(|list| &list.slices);
+        slices.filter(|slice| slice.stream.is_none())
+    }
+}
+
+/// Looks at the bytes of a buffer region, and at those of `queues` whose elements point into it.
+///
+/// # Errors
+///
+/// [`Damage`] where one of them is no region of its kind at all.
+pub fn look(region: &[u8], queues: &[&[u8]], layout: QueueLayout) -> Result<Report, Damage> {
+    let mut broken = Vec::new();
+    let mut reports = Vec::with_capacity(queues.len());
+    for (number, bytes) in queues.iter().enumerate() {
+        reports.push(look_at_queue(bytes, layout, number, &mut broken)?);
+    }
+    let geometry = Geometry::read_words(region.len(), |at| word(region, at))?;
+    let mut pending = HashMap::new();
+    for element in reports.iter().flat_map(|queue| &queue.rings).flat_map(|ring| &ring.pending) {
+        if element.status & STATUS_MASK != STATUS_CLOSE {
+            follow(region, &geometry, element, &mut pending, &mut broken);
+        }
+    }
+    let lists = geometry.lists().iter().enumerate();
+    let lists =
+        lists.map(|(number, list)| look_at_list(region, number, list, &pending, &mut broken));
+    Ok(Report { lists: lists.collect(), queues: reports, broken })
+}
+
+fn look_at_queue(
+    bytes: &[u8],
+    layout: QueueLayout,
+    number: usize,
+    broken: &mut Vec<String>,
+) -> Result<QueueReport, Damage> {
+    let half = bytes.len() / 2;
+    let capacity = word(bytes, 0);
+    let needed = u64::from(capacity) * ELEMENT_BYTES as u64 + HEADER_BYTES as u64;
+    if bytes.len() % 8 != 0 || capacity == 0 || needed > half as u64 {
+        return Err(Damage::new(
+            "this is no queue region: a ring of this capacity is not there",
+            capacity,
+        ));
+    }
+    if word(bytes, half) != capacity {
+        broken.push(format!("queue {number}: the two rings have different capacities"));
+    }
+    let mut ring = |base: usize, name: &str| {
+        let counter =
+            |at| u64::from(word(bytes, base + at)) | u64::from(word(bytes, base + at + 4)) << 32;
+        let (head, tail) = (counter(layout.head), counter(layout.tail));
+        let flag = word(bytes, base + layout.flag);
+        let count = tail.wrapping_sub(head);
+        if count > u64::from(capacity) {
+            broken.push(format!(
+                "queue {number}, {name}: head {head} and tail {tail} are not within {capacity} of each other"
+            ));
+        }
+        if flag > 1 {
+            broken.push(format!("queue {number}, {name}: the flag is {flag}, neither 0 nor 1"));
+        }
+        if flag == 0 && (1..=u64::from(capacity)).contains(&count) {
+            broken.push(format!("queue {number}, {name}: elements wait, and nobody was told"));
+        }
+        let count = if count > u64::from(capacity) { 0 } else { count };
+        let element = |position: u64| {
+            let slot = usize::try_from(position % u64::from(capacity)).unwrap_or(0);
+            let at = base + HEADER_BYTES + slot * ELEMENT_BYTES;
+            Element {
+                stream: word(bytes, at),
+                offset: word(bytes, at + 4),
+                status: word(bytes, at + 8),
+            }
+        };
+        let pending = (0..count).map(|number| element(head.wrapping_add(number))).collect();
+        RingReport { head, tail, is_working: flag != 0, pending }
+    };
+    let rings = [ring(0, "client to server"), ring(half, "server to client")];
+    Ok(QueueReport { capacity, rings })
+}
+
+/// Notes the slices of a pending message.
+fn follow(
+    region: &[u8],
+    geometry: &Geometry,
+    element: &Element,
+    pending: &mut HashMap<u32, u32>,
+    broken: &mut Vec<String>,
+) {
+    let mut at = element.offset;
+    loop {
+        let Some((number, _)) = geometry.locate(at) else {
+            broken.push(format!(
+                "stream {}: its message leads to {at:#x}, which is no slice",
+                element.stream
+            ));
+            return;
+        };
+        // Each slice is noted once, so this ends.
+        if pending.insert(at, element.stream).is_some() {
+            broken.push(format!(
+                "stream {}: slice {at:#x} is in two places of messages",
+                element.stream
+            ));
+            return;
+        }
+        let slice = at as usize;
+        let capacity = geometry.lists()[number].capacity;
+        let (size, start) = (word(region, slice + words::SIZE), word(region, slice + words::START));
+        if start.checked_add(size).is_none_or(|end| end > capacity) {
+            broken.push(format!(
+                "slice {at:#x}: {size} bytes from {start} do not fit into {capacity}"
+            ));
+        }
+        if byte(region, slice + words::FLAGS) & words::HAS_NEXT == 0 {
+            return;
+        }
+        at = word(region, slice + words::NEXT);
+    }
+}
+
+fn look_at_list(
+    region: &[u8],
+    number: usize,
+    list: &ListGeometry,
+    pending: &HashMap<u32, u32>,
+    broken: &mut Vec<String>,
+) -> ListReport {
+    let header = |at| word(region, list.header as usize + at);
+    let (head, tail) = (header(words::HEAD), header(words::TAIL));
+    let free = header(words::FREE) as i32;
+    let counters = [header(words::CREATOR) as i32, header(words::MAPPER) as i32];
+    let mut broke =
+        |what: String| broken.push(format!("list {number} ({} bytes): {what}", list.capacity));
+    let is_free = walk(region, list, head, tail, &mut broke);
+    let walked = u32::try_from(is_free.iter().filter(|is_free| **is_free).count()).unwrap_or(0);
+    if i64::from(free) != i64::from(walked) {
+        broke(format!("{walked} slices can be reached from the head, but it says {free} are free"));
+    }
+    let taken = i64::from(counters[0]) + i64::from(counters[1]);
+    if taken + i64::from(free) != i64::from(list.slices) {
+        broke(format!("{taken} taken (both counters) and {free} free do not make {}", list.slices));
+    }
+    let mut slices = Vec::new();
+    for index in 0..list.slices {
+        let offset = list.area() + list.relative(index);
+        let at = offset as usize;
+        let capacity = word(region, at + words::CAPACITY);
+        if capacity != list.capacity {
+            broke(format!("slice {offset:#x} says its capacity is {capacity}"));
+        }
+        let stream = pending.get(&offset).copied();
+        if !is_free[index as usize] {
+            slices.push(look_at_slice(region, offset, list.capacity, stream));
+        } else if let Some(stream) = stream {
+            broke(format!("slice {offset:#x} is free, and in a message of stream {stream}"));
+        }
+    }
+    ListReport { geometry: *list, free, walked, head, tail, counters, slices }
+}
+
+/// Which slices can be reached from the head.
+fn walk(
+    region: &[u8],
+    list: &ListGeometry,
+    head: u32,
+    tail: u32,
+    broke: &mut impl FnMut(String),
+) -> Vec<bool> {
+    let mut is_free = vec![false; list.slices as usize];
+    let mut at = head;
+    loop {
+        let Some(index) = list.index(at) else {
+            broke(format!("the free slices lead to {at:#x}, which is none"));
+            return is_free;
+        };
+        // Each slice is noted once, so this ends.
+        if core::mem::replace(&mut is_free[index as usize], true) {
+            broke(format!("the free slices go round in a circle at {at:#x}"));
+            return is_free;
+        }
+        let slice = (list.area() + at) as usize;
+        if byte(region, slice + words::FLAGS) & words::HAS_NEXT == 0 {
+            if at != tail {
+                broke(format!("the free slices are cut at {at:#x}, before the tail at {tail:#x}"));
+            }
+            return is_free;
+        }
+        at = word(region, slice + words::NEXT);
+    }
+}
+
+fn look_at_slice(region: &[u8], offset: u32, capacity: u32, stream: Option<u32>) -> SliceReport {
+    let at = offset as usize;
+    let (size, start) = (word(region, at + words::SIZE), word(region, at + words::START));
+    // Taken and not sent, it does not say its size: then whatever it begins with.
+    let len = if size == 0 { capacity } else { size }.min(capacity).min(FIRST_BYTES_MAX);
+    let from = at + words::DATA + start.min(capacity - len) as usize;
+    let first = region.get(from..from + len as usize).unwrap_or(&[]).to_vec();
+    let (flags, next) = (byte(region, at + words::FLAGS), word(region, at + words::NEXT));
+    SliceReport { offset, flags, size, start, next, stream, first }
+}
+
+/// A word of the memory; 0 behind its end.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    word.map_or(0, |word| u32::from_ne_bytes(*word))
+}
+
+fn byte(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).copied().unwrap_or(0)
+}
+
+const STATUS_MASK: u32 = 0xff;
+const STATUS_CLOSE: u32 = 1;
+/// How many bytes of a slice are shown.
+const FIRST_BYTES_MAX: u32 = 32;
+/// No region is larger.
+const BYTES_MAX: u64 = u32::MAX as u64;

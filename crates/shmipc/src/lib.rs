@@ -31,6 +31,7 @@ mod transport;
 #[doc(hidden)]
 pub mod inside {
     pub use crate::backing::*;
+    pub use crate::dump::*;
     pub use crate::queue::*;
     pub use crate::region::*;
 }

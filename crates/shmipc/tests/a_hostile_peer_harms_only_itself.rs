@@ -54,6 +54,66 @@ proptest! {
     }
 }
 
+/// Two slices of a message, and what the peer changes of them.
+fn received_after(change: impl FnOnce(&SharedMap, usize, usize)) -> (String, Vec<usize>) {
+    let (ours, theirs) = support_hostile::mappings(4096);
+    let classes = [Class { size: 60, percent: 50 }, Class { size: 252, percent: 50 }];
+    let region = Region::create(ours, &classes).unwrap();
+    let offset = region.send(region.reserve_chain(300).unwrap()).unwrap();
+    let first = offset as usize;
+    change(&theirs, first, first + 272);
+    let error = region.receive(offset).unwrap_err();
+    (error.to_string(), region.counts().iter().map(|list| list.held).collect())
+}
+
+#[test]
+fn each_lie_about_a_message_is_told_apart_and_nothing_stays_claimed() {
+    type Change = fn(&SharedMap, usize, usize);
+    let lies: [(Change, &str); 9] = [
+        (|map, first, _| map.store(first, 60), "another capacity"),
+        (|map, _, second| map.store(second, 0), "another capacity"),
+        (|map, first, _| map.store(first + 4, 253), "longer than the slice"),
+        (|map, first, _| map.store(first + 8, 1), "longer than the slice"),
+        (|map, first, _| map.store(first + 8, u32::MAX), "longer than the slice"),
+        (|map, first, _| map.store(first + 12, u32::MAX - 3), "no slice begins"),
+        (|map, first, _| map.store(first + 12, 44 + 4), "no slice begins"),
+        (|map, first, second| map.store(first + 12, second as u32 + 2), "no slice begins"),
+        (
+            |map, first, second| {
+                map.store(second + 12, first as u32);
+                map.store_byte(second + 16, 1);
+            },
+            "in use on this side",
+        ),
+    ];
+    for (number, (change, expected)) in lies.into_iter().enumerate() {
+        let (error, held) = received_after(change);
+        assert!(error.contains(expected), "{number}: {error}");
+        assert_eq!(held, [0, 0], "{number}");
+    }
+}
+
+#[test]
+fn a_list_that_is_seen_to_be_wrong_is_not_taken_from_again() {
+    let (ours, theirs) = support_hostile::mappings(4096);
+    let classes = [Class { size: 60, percent: 50 }, Class { size: 252, percent: 50 }];
+    let region = Region::create(ours, &classes).unwrap();
+    let held = region.reserve(60).unwrap();
+    // As a stale head after ABA: the slice that we have is free once more.
+    let list = region.geometry().lists()[0];
+    theirs.store(list.header as usize + 8, 0);
+    theirs.store_byte(list.area() as usize + 16, 1);
+    let other = region.reserve(60).unwrap();
+    assert_eq!(other.capacity(), 252);
+    let counts = region.counts();
+    assert!(counts[0].is_stopped && counts[0].violations == 1 && !counts[1].is_stopped);
+    // A head that leads nowhere.
+    theirs.store(region.geometry().lists()[1].header as usize + 8, 3);
+    assert!(region.reserve(60).is_none());
+    assert!(region.counts()[1].is_stopped);
+    drop((held, other));
+}
+
 /// The peer writes from a thread of its own, at any moment.
 #[test]
 fn a_region_is_used_while_the_peer_scribbles() {

@@ -16,6 +16,10 @@ const CLASSES: [Class; 3] = [
     Class { size: 252, percent: 40 },
 ];
 
+/// So many slices that none comes round to the head again while a thread is held up between two instructions: the
+/// one thing that the protocol cannot bear.
+const LARGE: usize = 1 << 17;
+
 /// The region as its maker and as the other side sees it.
 fn sides(size: usize) -> [Arc<Region>; 2] {
     let (backing, map) = Backing::create_memfd("/pair", size).unwrap();
@@ -229,7 +233,7 @@ fn pump(region: &Arc<Region>, queue: Queue, side: Side, messages: u32, seed: u32
 
 #[test]
 fn two_sides_at_once_end_with_every_slice_free() {
-    let regions = sides(8192);
+    let regions = sides(LARGE);
     let size = Queue::size_bytes(16).unwrap();
     let (backing, map) = Backing::create_memfd("/queue", size).unwrap();
     let client = Queue::create(map, 16, QueueLayout::NATIVE).unwrap();
@@ -245,7 +249,7 @@ fn two_sides_at_once_end_with_every_slice_free() {
 
 #[test]
 fn many_threads_of_both_sides_take_and_give() {
-    let regions = sides(8192);
+    let regions = sides(LARGE);
     std::thread::scope(|scope| {
         for thread in 0..6_usize {
             let region = &regions[thread % 2];

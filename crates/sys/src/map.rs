@@ -80,15 +80,23 @@ fn check_kind(fd: BorrowedFd<'_>) -> Result<(), MapError> {
     if !missing.is_empty() {
         return Err(MapError::MissingSeals { missing: names(missing) });
     }
-    let filesystem = fstatfs(fd)
-        .map_err(|errno| MapError::Local { what: "fstatfs", source: errno.into() })?
-        .f_type;
-    #[allow(clippy::useless_conversion, reason = "the type differs by architecture")]
-    let filesystem = u64::try_from(filesystem).unwrap_or(u64::MAX);
+    let filesystem = filesystem(fd)
+        .map_err(|errno| MapError::Local { what: "fstatfs", source: errno.into() })?;
     if filesystem != TMPFS_MAGIC {
         return Err(MapError::NotTmpfs { filesystem });
     }
     Ok(())
+}
+
+/// Whether a file is of ordinary shared memory.
+pub(crate) fn is_tmpfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(filesystem(fd)? == TMPFS_MAGIC)
+}
+
+fn filesystem(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let filesystem = fstatfs(fd)?.f_type;
+    #[allow(clippy::useless_conversion, reason = "the type differs by architecture")]
+    Ok(u64::try_from(filesystem).unwrap_or(u64::MAX))
 }
 
 /// Is it as large as announced, no larger than we allow, and all there?

@@ -27,6 +27,7 @@ use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, open, openat, statat, 
 use rustix::io::Errno;
 
 use crate::fork::ForkGuard;
+use crate::map::is_tmpfs;
 use crate::memfd::{
     MemfdError, allocate, check_available, check_file_size, create_sealable, explain,
 };
@@ -49,7 +50,8 @@ pub struct FileFacts {
     pub owner: u32,
     /// Whether it is neither directory nor device nor socket.
     pub is_regular: bool,
-    /// Whether its seals keep everybody from shrinking it.
+    /// Whether nobody can take its pages away: seals keep it from shrinking, and it is ordinary shared memory (huge
+    /// pages may be missing at the first access, seals or not).
     pub is_sealed: bool,
 }
 
@@ -68,7 +70,7 @@ impl FileFacts {
             size: u64::try_from(stat.st_size).unwrap_or(0),
             owner: stat.st_uid,
             is_regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
-            is_sealed: seals.contains(SealFlags::SHRINK),
+            is_sealed: seals.contains(SealFlags::SHRINK) && is_tmpfs(fd)?,
         })
     }
 }

@@ -18,11 +18,12 @@
 //! - The handler that was there before is kept, and called for every fault that is not ours. Ours is never taken
 //!   out again: it could not be known that nobody chained to it.
 //! - A range is forgotten before it is unmapped.
+//! - A forked child ignores the ranges of its parent: they are not mapped there, or something else is.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::io;
 use std::sync::OnceLock;
 
@@ -44,6 +45,7 @@ impl Guarded {
             let (free, taken) = (Ordering::Acquire, Ordering::Relaxed);
             if entry.is_taken.compare_exchange(false, true, free, taken).is_ok() {
                 entry.is_damaged.store(false, Ordering::Relaxed);
+                entry.process.store(std::process::id(), Ordering::Relaxed);
                 entry.start.store(start, Ordering::Relaxed);
                 // ORDER: Release pairs with the Acquire in `covering`: a length comes with its start.
                 entry.len.store(len, Ordering::Release);
@@ -84,6 +86,8 @@ pub struct TableFull {
 struct Entry {
     is_taken: AtomicBool,
     is_damaged: AtomicBool,
+    /// Whose memory it is.
+    process: AtomicU32,
     start: AtomicUsize,
     /// In bytes; 0 where nothing is registered.
     len: AtomicUsize,
@@ -93,6 +97,7 @@ struct Entry {
 const FREE: Entry = Entry {
     is_taken: AtomicBool::new(false),
     is_damaged: AtomicBool::new(false),
+    process: AtomicU32::new(0),
     start: AtomicUsize::new(0),
     len: AtomicUsize::new(0),
 };
@@ -180,11 +185,15 @@ fn mend(address: usize) -> bool {
 }
 
 fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
+    // A bare system call: allowed in a handler.
+    let process = std::process::id();
     TABLE.iter().find_map(|entry| {
         // ORDER: Acquire pairs with the Release in `register`.
         let len = entry.len.load(Ordering::Acquire);
         let start = entry.start.load(Ordering::Relaxed);
-        (len != 0 && address >= start && address - start < len).then_some((entry, start, len))
+        let is_here = len != 0 && address >= start && address - start < len;
+        let is_ours = entry.process.load(Ordering::Relaxed) == process;
+        (is_here && is_ours).then_some((entry, start, len))
     })
 }
 

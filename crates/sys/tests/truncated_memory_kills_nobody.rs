@@ -99,6 +99,37 @@ fn child_is_sent_the_signal() {
     unreachable!("it kills");
 }
 
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn child_forks() {
+    let map = Arc::new(truncated());
+    let area = Area { offset: 0, stride: SIZE, size: SIZE, count: 1 };
+    let pieces = Pieces::new(Arc::clone(&map), area).unwrap();
+    let piece = pieces.claim(0).unwrap();
+    let start = pieces.bytes(&piece, 0, 0).as_ptr().cast_mut();
+    let other = create_memfd("other", SIZE).unwrap();
+    ftruncate(&other, 0).unwrap();
+    // SAFETY: the child only makes system calls and touches memory that it maps itself.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_SHARED | libc::MAP_FIXED;
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&other);
+        // SAFETY: nothing is mapped there in a forked child.
+        unsafe { libc::mmap(start.cast(), SIZE, access, kind, fd, 0) };
+        // SAFETY: it is mapped, although there is no memory behind it.
+        unsafe { start.read_volatile() };
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child, into our own number.
+    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(waited, child);
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGBUS, "{status:#x}");
+    assert!(!map.is_damaged());
+}
+
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn count(_signal: i32) {
@@ -133,6 +164,11 @@ fn memory_without_guard_kills_as_before() {
 fn a_signal_sent_by_a_process_does_what_it_did_before() {
     assert_eq!(run("child_is_sent_the_signal").signal(), Some(SIGBUS));
     assert!(run("child_has_a_handler_of_its_own").success());
+}
+
+#[test]
+fn a_forked_child_does_not_take_its_own_memory_for_its_parents() {
+    assert!(run("child_forks").success());
 }
 
 #[test]

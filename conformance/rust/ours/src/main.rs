@@ -47,9 +47,9 @@ async fn perform(command: &Command) -> Result<u8> {
         Command::Serve(options) => {
             let config = partywall::Config::default().dialect(dialect(options)?);
             let listener = Listener::bind_with(&*address(options), &config).context("binding")?;
-            let bound = listener.local_socket_addr();
-            let address = bound.map_or_else(|| options.address.clone(), |bound| bound.to_string());
-            conformance_traffic::serve(options, PEER, &address, Accepting::new(listener)).await
+            let bound = listener.local_address().to_string();
+            let (_, address) = bound.split_once(':').unwrap_or(("", &bound));
+            conformance_traffic::serve(options, PEER, address, Accepting::new(listener)).await
         }
         Command::Run(options) => {
             let config = partywall::Config::default().speak(dialect(options)?);

@@ -134,23 +134,28 @@ impl Geometry {
     ///
     /// [`Damage`] where it cannot be, or is of a kind that corrupts memory in the peers themselves.
     pub fn read(map: &SharedMap) -> Result<Self, Damage> {
-        let bytes = map.len() as u64;
+        Self::read_words(map.len(), |at| map.load(at))
+    }
+
+    /// [`read`](Self::read) of `size` bytes, of which `word` gives those that are within.
+    pub(crate) fn read_words(size: usize, word: impl Fn(usize) -> u32) -> Result<Self, Damage> {
+        let bytes = size as u64;
         if bytes < u64::from(MANAGER_BYTES) || bytes > u64::from(u32::MAX) {
             return Err(Damage::new("a buffer region cannot have this size", bytes));
         }
         // The words are little-endian on both processors that the protocol runs on, as they are here.
-        let count = map.load(0) & 0xffff;
+        let count = word(0) & 0xffff;
         if !(1..=LISTS_MAX).contains(&count) {
             return Err(Damage::new("a buffer region cannot have so many lists", count));
         }
-        let used = u64::from(map.load(4)) + u64::from(MANAGER_BYTES);
+        let used = u64::from(word(4)) + u64::from(MANAGER_BYTES);
         if used > bytes {
             return Err(Damage::new("the lists of the buffer region end behind it", used));
         }
         let mut lists: Vec<ListGeometry> = Vec::with_capacity(count as usize);
         let mut header = MANAGER_BYTES;
         for _ in 0..count {
-            let list = read_list(map, header)?;
+            let list = read_list(bytes, header, &word)?;
             if lists.last().is_some_and(|before| before.capacity >= list.capacity) {
                 let what = "slice capacities must ascend and differ, or slices come back to the wrong list";
                 return Err(Damage::new(what, list.capacity));
@@ -210,14 +215,17 @@ impl Geometry {
     }
 }
 
-fn read_list(map: &SharedMap, header: u32) -> Result<ListGeometry, Damage> {
-    let bytes = map.len() as u64;
+fn read_list(
+    bytes: u64,
+    header: u32,
+    word: &impl Fn(usize) -> u32,
+) -> Result<ListGeometry, Damage> {
     if u64::from(header) + u64::from(LIST_HEADER_BYTES) > bytes {
         return Err(Damage::new("a list header lies behind the buffer region", header));
     }
     let at = header as usize;
-    let slices = map.load(at + LIST_SLICES);
-    let capacity = map.load(at + LIST_CAPACITY);
+    let slices = word(at + LIST_SLICES);
+    let capacity = word(at + LIST_CAPACITY);
     if slices == 0 {
         return Err(Damage::new("a list has no slices", header));
     }

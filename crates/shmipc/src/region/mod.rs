@@ -29,6 +29,14 @@ pub use geometry::{
     CLASSES_DEFAULT, Class, Geometry, LISTS_MAX, ListGeometry, PlanError, SLICE_HEADER_BYTES,
     SLICES_MIN,
 };
+/// Where the words of headers are.
+pub(crate) mod words {
+    pub(crate) use super::geometry::{
+        HAS_NEXT, LIST_CREATOR as CREATOR, LIST_FREE as FREE, LIST_HEAD as HEAD,
+        LIST_MAPPER as MAPPER, LIST_TAIL as TAIL, SLICE_CAPACITY as CAPACITY, SLICE_DATA as DATA,
+        SLICE_FLAGS as FLAGS, SLICE_NEXT as NEXT, SLICE_SIZE as SIZE, SLICE_START as START,
+    };
+}
 pub use list::Role;
 pub use slice::Slice;
 

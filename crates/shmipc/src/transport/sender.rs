@@ -19,7 +19,6 @@ use crate::region::{Damage, Region, Slice};
 use crate::stats::Count;
 use partywall::dialect::{DialectError, LineRoom, LineSender, Loan, Unsent};
 use partywall::{BackPressure, SenderStats};
-use std::any::Any;
 use std::io;
 use std::sync::Arc;
 
@@ -118,7 +117,7 @@ impl LineSender for Sender {
 
     fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn Loan>>, Unsent> {
         let slice = self.region.reserve(len);
-        Ok(slice.map(|slice| Box::new(Lending(slice)) as Box<dyn Loan>))
+        Ok(slice.map(|slice| Box::new(slice) as Box<dyn Loan>))
     }
 
     fn commit(&mut self, stream: u32, loan: &mut Option<Box<dyn Loan>>) -> Result<(), Unsent> {
@@ -133,9 +132,9 @@ impl LineSender for Sender {
         if falls_back != Some(false) {
             return Ok(());
         }
-        let Ok(lending) = lent.into_any().downcast::<Lending>() else { return Ok(()) };
-        let len = lending.0.len();
-        let Some(offset) = self.region.send_one(lending.0) else { return Ok(()) };
+        let Ok(slice) = lent.into_any().downcast::<Slice>() else { return Ok(()) };
+        let len = slice.len();
+        let Some(offset) = self.region.send_one(*slice) else { return Ok(()) };
         self.tally.sent(len, true);
         self.put(stream, offset, DATA)
     }
@@ -187,28 +186,6 @@ impl LineSender for Sender {
 #[cold]
 fn damaged(damage: Damage) -> Unsent {
     Unsent::Broken(DialectError::Violation { what: damage.to_string() })
-}
-
-/// A slice that the application writes.
-#[derive(Debug)]
-struct Lending(Slice);
-
-impl Loan for Lending {
-    fn as_slice(&self) -> &[u8] {
-        self.0.as_slice()
-    }
-
-    fn as_mut_slice(&mut self) -> &mut [u8] {
-        self.0.as_mut_slice()
-    }
-
-    fn truncate(&mut self, len: usize) {
-        self.0.truncate(len);
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
 }
 
 /// Statuses of elements.
