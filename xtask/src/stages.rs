@@ -196,9 +196,11 @@ const SHUTTLE_MODELS: &str = "session::interleavings::";
 /// Exchanges with the published peers. Without Go the module's part of it is left out, and only that.
 fn conformance() -> Result<Done, String> {
     if !Step::new("go").args("version").works() {
-        println!("skipped in this stage: no Go, so shmipc-go takes no part; https://go.dev/dl has it");
+        println!(
+            "skipped in this stage: no Go, so shmipc-go takes no part; https://go.dev/dl has it"
+        );
     }
-    passed(&[Step::cargo("test --workspace --locked --target-dir target/conformance")
+    passed(&[Step::cargo("test --workspace --target-dir target/conformance")
         .args("--manifest-path conformance/rust/Cargo.toml")])
 }
 
