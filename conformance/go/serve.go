@@ -49,21 +49,28 @@ func serve(o *options) int {
 	}
 	go func() { _ = listener.Run() }()
 	fmt.Printf("ready %s\n", listener.Addr())
-	for command := range commands() {
-		epoch, isRestart := strings.CutPrefix(command, "hot-restart ")
-		if !isRestart {
-			break
-		}
+	if epoch, isRestart := strings.CutPrefix(<-commands(), "hot-restart "); isRestart {
 		if err := hotRestart(listener, number(epoch)); err != nil {
 			s.report.fail(err)
 		}
-		break
+	} else {
+		// Clients that have gone take their streams with them, but not at once.
+		s.awaitEnds()
 	}
 	_ = listener.Close()
+	s.awaitEnds()
 	// Sessions report their numbers while they close, on threads of their own.
 	time.Sleep(closingTime)
 	removeLeftovers(o.prefix)
 	return s.report.print()
+}
+
+// awaitEnds waits until no stream is open, or the deadline passes: the report says which.
+func (s *server) awaitEnds() {
+	deadline := time.Now().Add(endsTimeout)
+	for open := uint64(1); open > 0 && time.Now().Before(deadline); time.Sleep(endsPause) {
+		s.report.with(func(r *report) { open = r.StreamsOpen })
+	}
 }
 
 // commands gives the lines of stdin, and "end" at its end or at SIGTERM.
@@ -192,6 +199,8 @@ func (s *server) tell(stream *shmipc.Stream) error {
 const (
 	pieceBytes   = 64 << 10
 	closingTime  = 300 * time.Millisecond
+	endsTimeout  = 2 * time.Second
+	endsPause    = 10 * time.Millisecond
 	restartPoll  = 50 * time.Millisecond
 	restartGrace = time.Second
 )

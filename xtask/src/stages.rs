@@ -193,6 +193,17 @@ pub fn shuttle_step() -> Step {
 /// Where the models of sessions are.
 const SHUTTLE_MODELS: &str = "session::interleavings::";
 
+/// Exchanges with the published peers. Without Go the module's part of it is left out, and only that.
+fn conformance() -> Result<Done, String> {
+    if !Step::new("go").args("version").works() {
+        println!(
+            "skipped in this stage: no Go, so shmipc-go takes no part; https://go.dev/dl has it"
+        );
+    }
+    passed(&[Step::cargo("test --workspace --target-dir target/conformance")
+        .args("--manifest-path conformance/rust/Cargo.toml")])
+}
+
 /// Checks that the fuzz targets still compile; what they found earlier is replayed by `cargo test`.
 fn fuzz_smoke() -> Result<Done, String> {
     if !std::path::Path::new("fuzz/Cargo.toml").exists() {
@@ -244,7 +255,7 @@ fn skipped(reason: &str) -> Result<Done, String> {
 /// On two cores, everything included.
 const TOTAL_MAX: Duration = Duration::from_secs(20 * 60);
 
-const STAGES: [Stage; 12] = [
+const STAGES: [Stage; 13] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -252,6 +263,7 @@ const STAGES: [Stage; 12] = [
     Stage { name: "doc", quick: false, run: doc },
     Stage { name: "loom", quick: false, run: loom },
     Stage { name: "shuttle", quick: false, run: shuttle },
+    Stage { name: "conformance", quick: false, run: conformance },
     Stage { name: "faults", quick: false, run: faults::main },
     Stage { name: "fuzz-smoke", quick: false, run: fuzz_smoke },
     Stage { name: "miri", quick: false, run: miri },

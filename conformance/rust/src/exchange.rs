@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -71,9 +71,12 @@ impl Exchange {
     /// # Errors
     /// There is no directory for the socket.
     pub fn new((server, client): (Peer, Peer), transport: Transport) -> Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        // ORDER: only the number matters, not when it is seen.
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        static NUMBER: Mutex<u32> = Mutex::new(0);
+        let number = {
+            let mut next = NUMBER.lock().unwrap_or_else(PoisonError::into_inner);
+            *next += 1;
+            *next
+        };
         let directory = tempfile::Builder::new().prefix("conformance").tempdir()?;
         let prefix = format!("/dev/shm/conformance-{}-{number}", std::process::id());
         Ok(Self { server, client, transport, directory, prefix })

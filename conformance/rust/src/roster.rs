@@ -92,7 +92,7 @@ fn build_go() -> Result<()> {
     let program = target()?.join(GO_PROGRAM);
     let source = workspace().join("../go");
     let mut command = Command::new("go");
-    command.args(["build", "-o"]).arg(&program).arg(".").current_dir(source);
+    command.args(["build", "-buildvcs=false", "-o"]).arg(&program).arg(".").current_dir(source);
     let status = command.status().context("starting go build")?;
     ensure!(status.success(), "building the Go peer: {status}");
     Ok(())

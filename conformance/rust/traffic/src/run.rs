@@ -2,12 +2,11 @@
 //! The client: drives the traffic that the options describe, and checks every byte.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::AsyncReadExt;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::options::{ModeName, Options};
@@ -20,13 +19,12 @@ use super::stream::{Client, Conversation, Receiver, Sender};
 /// Drives the traffic over a connected client; the exit code.
 pub async fn run<C: Client>(options: &Options, peer: &str, client: C) -> u8 {
     println!("connected");
-    let ended = Arc::new(AtomicBool::new(!options.until_stdin_ends));
+    let (end, ended) = watch::channel(!options.until_stdin_ends);
     if options.until_stdin_ends {
-        let ended = ended.clone();
         tokio::spawn(async move {
             let mut ignored = Vec::new();
             let _ = tokio::io::stdin().read_to_end(&mut ignored).await;
-            ended.store(true, Ordering::SeqCst); // ORDER: nothing is published; the lanes only stop.
+            end.send_replace(true);
         });
     }
     let tally = Tally::new("client", peer);
@@ -47,7 +45,7 @@ struct Driver<C> {
     options: Options,
     tally: Tally,
     client: Arc<C>,
-    ended: Arc<AtomicBool>,
+    ended: watch::Receiver<bool>,
 }
 
 impl<C> Clone for Driver<C> {
@@ -122,8 +120,7 @@ impl<C: Client> Driver<C> {
                     stream = Some(open);
                 }
             }
-            // ORDER: nothing is published with it.
-            if self.ended.load(Ordering::SeqCst) {
+            if *self.ended.borrow() {
                 break;
             }
         }

@@ -6,6 +6,8 @@
 //!        hot-restart EPOCH ── Server::hot_restart ── close ── report
 //! ```
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result};
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,6 +32,7 @@ pub async fn serve<S: Server>(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut commands = BufReader::new(stdin()).lines();
     println!("ready {address}");
+    let mut restarted = false;
     loop {
         tokio::select! {
             accepted = server.accept() => start(accepted.context("accepting")?, tally.clone()),
@@ -38,6 +41,7 @@ pub async fn serve<S: Server>(
                 let line = line.ok().flatten().unwrap_or_default();
                 if let Some(epoch) = line.strip_prefix("hot-restart ") {
                     let epoch = epoch.trim().parse().context("the epoch")?;
+                    restarted = true;
                     if let Err(error) = server.hot_restart(epoch).await {
                         tally.fail(&error.context("hot restart"));
                     }
@@ -46,9 +50,22 @@ pub async fn serve<S: Server>(
             }
         }
     }
+    if !restarted {
+        // Clients that have gone take their streams with them, but not at once.
+        await_ends(&tally).await;
+    }
     let metrics = server.close().await;
+    await_ends(&tally).await;
     super::remove_leftovers(&options.prefix);
     Ok(tally.print(metrics))
+}
+
+/// Waits until no stream is open, or the deadline passes: the report says which.
+async fn await_ends(tally: &Tally) {
+    let deadline = Instant::now() + ENDS_TIMEOUT;
+    while tally.with(|report| report.streams_open) > 0 && Instant::now() < deadline {
+        tokio::time::sleep(ENDS_PAUSE).await;
+    }
 }
 
 fn start<C: Conversation>(stream: C, tally: Tally) {
@@ -167,3 +184,5 @@ pub(crate) async fn receive_request(
 }
 
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
+const ENDS_TIMEOUT: Duration = Duration::from_secs(2);
+const ENDS_PAUSE: Duration = Duration::from_millis(10);
