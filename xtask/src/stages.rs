@@ -137,7 +137,12 @@ fn clippy() -> Result<Done, String> {
 
 /// Every target but doctests, which the `doc` stage runs. The test profile is optimised, and keeps assertions.
 fn test() -> Result<Done, String> {
-    passed(&[Step::cargo("test --workspace --all-features --lib --bins --tests --examples")])
+    passed(&[test_step().args("--lib --bins --tests --examples")])
+}
+
+/// Tests of all packages with all features: other choices would build the dependencies with other features, once more.
+pub fn test_step() -> Step {
+    Step::cargo("test --workspace --all-features")
 }
 
 /// `cargo doc` with arguments, in which a warning (a broken link, say) is an error.
@@ -147,7 +152,7 @@ fn deny_warnings(arguments: &str) -> Step {
 
 fn doc() -> Result<Done, String> {
     passed(&[
-        Step::cargo("test --workspace --all-features --doc"),
+        test_step().args("--doc"),
         deny_warnings("doc --no-deps --workspace --all-features --exclude partywall-cli"),
         // The command has the library's name, so its pages would overwrite the library's.
         deny_warnings("doc --no-deps -p partywall-cli --bins --target-dir target/doc-cli"),
