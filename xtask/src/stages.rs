@@ -131,8 +131,12 @@ fn tidy_and_vectors() -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
+/// What only shuttle compiles is looked at too: there, the test profile means with unit tests.
 fn clippy() -> Result<Done, String> {
-    passed(&[Step::cargo("clippy --workspace --all-features --all-targets -- -D warnings")])
+    passed(&[
+        Step::cargo("clippy --workspace --all-features --all-targets -- -D warnings"),
+        on_shuttle("clippy -p partywall --lib --profile test").args("-- -D warnings"),
+    ])
 }
 
 /// Every target but doctests, which the `doc` stage runs. The test profile is optimised, and keeps assertions.
@@ -191,7 +195,12 @@ fn shuttle() -> Result<Done, String> {
 
 /// The command that builds sessions on shuttle's locks, in a target directory of its own.
 pub fn shuttle_step() -> Step {
-    Step::cargo("test -p partywall --lib --target-dir target/shuttle")
+    on_shuttle("test -p partywall --lib")
+}
+
+fn on_shuttle(arguments: &str) -> Step {
+    Step::cargo(arguments)
+        .args("--target-dir target/shuttle")
         .variable("RUSTFLAGS", "--cfg shuttle")
 }
 
