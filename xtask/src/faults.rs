@@ -4,7 +4,7 @@
 //! ```text
 //! crates/ring/src/…:   #[cfg(not(partywall_fault = "no_zero_next_slot"))]
 //!                      self.mem.clear_word0(end);
-//! REGISTRY:            "no_zero_next_slot" · partywall-ring · tests/forged_words.rs
+//! REGISTRY:            "no_zero_next_slot" · tests/forged_words.rs
 //! faults:              build with the fault, run each test of the row, expect `test … ... FAILED`
 //! ```
 //!
@@ -12,31 +12,30 @@
 //! and a row without a guard. A test that hangs instead of failing is an error too: tests have deadlines.
 //! Of a loom model any failure counts: a model that finds a deadlock can end the process with it.
 //!
-//! The fault reaches the compiler through a workspace wrapper, not through `RUSTFLAGS`, so that the
-//! dependencies are built once for all faults. `RUSTFLAGS='--cfg partywall_fault="NAME"'` does the same by hand.
+//! The fault reaches the compiler through a workspace wrapper, not through `RUSTFLAGS`: cargo then takes the
+//! dependencies that the `test` stage has built, and keeps our own crates with a fault beside those without, under
+//! other names. `RUSTFLAGS='--cfg partywall_fault="NAME"'` does the same by hand, and builds everything anew.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use crate::command::Step;
-use crate::stages::{Done, loom_step, shuttle_step};
+use crate::stages::{Done, loom_step, shuttle_step, test_step};
 
 /// One rule that can be taken out of the code.
 pub struct Fault {
     /// The value of `cfg(partywall_fault = "…")`.
     pub name: &'static str,
-    /// The package whose tests must notice.
-    pub package: &'static str,
     /// The tests that must fail, each of them.
     pub caught_by: &'static [CaughtBy],
 }
 
 /// Where the test is that notices a fault.
 pub enum CaughtBy {
-    /// Any test of the file `tests/NAME.rs`.
+    /// Any test of the file `tests/NAME.rs` of any package.
     File(&'static str),
-    /// A unit test of the library whose path contains this.
+    /// A unit test of a library whose path contains this.
     Unit(&'static str),
     /// Any loom model of `tests/NAME.rs` (partywall-ring only).
     Model(&'static str),
@@ -55,43 +54,39 @@ impl CaughtBy {
 /// All faults.
 pub const REGISTRY: &[Fault] = &[
     // A record is published without a 0 in the slot after it: old payload there may read as a record.
-    in_ring("no_zero_next_slot", &[CaughtBy::File("forged_words")]),
+    fault("no_zero_next_slot", &[CaughtBy::File("forged_words")]),
     // The first word of a batch is stored at once: a batch not yet published shows, an aborted one comes alive.
-    in_ring("early_first_word", &[CaughtBy::File("forged_words"), CaughtBy::Model("loom_ring")]),
+    fault("early_first_word", &[CaughtBy::File("forged_words"), CaughtBy::Model("loom_ring")]),
     // The id of a block is the same each time: a neighbour that returns it twice frees its next use.
-    in_ring("same_generation", &[CaughtBy::File("released_twice")]),
+    fault("same_generation", &[CaughtBy::File("released_twice")]),
     // Release or acquire is missing: a word is seen before what it publishes.
-    in_ring("relaxed_publish", &[CaughtBy::Model("loom_ring"), CaughtBy::Model("loom_release")]),
-    in_ring("no_acquire_fence", &[CaughtBy::Model("loom_ring"), CaughtBy::Model("loom_release")]),
+    fault("relaxed_publish", &[CaughtBy::Model("loom_ring"), CaughtBy::Model("loom_release")]),
+    fault("no_acquire_fence", &[CaughtBy::Model("loom_ring"), CaughtBy::Model("loom_release")]),
     // A full fence of parking is missing: a sleeper and its neighbour overlook each other.
-    in_ring("no_sleeper_fence", &[CaughtBy::Model("loom_parking")]),
-    in_ring("no_waker_fence", &[CaughtBy::Model("loom_parking")]),
+    fault("no_sleeper_fence", &[CaughtBy::Model("loom_parking")]),
+    fault("no_waker_fence", &[CaughtBy::Model("loom_parking")]),
     // A driver that finds room for one who has not called it yet looks for ever, and never tells.
-    in_sessions(
+    fault(
         "no_look_for_uncalled",
         &[CaughtBy::Unit("one_who_waits_for_room"), CaughtBy::Shuttle("waits_for_room")],
     ),
     // A session that is over waits for room for ever: one who never reads keeps its driver.
-    in_sessions("no_bound_on_leaving", &[CaughtBy::Unit("one_who_never_reads")]),
+    fault("no_bound_on_leaving", &[CaughtBy::Unit("one_who_never_reads")]),
     // What a waiter compares with is read after its attempt: room that came in between is overlooked.
-    in_sessions("late_glance", &[CaughtBy::Shuttle("waits_for_room")]),
+    fault("late_glance", &[CaughtBy::Shuttle("waits_for_room")]),
     // A driver does not wait until whoever wrote OPEN has noted the stream: its answer is of no stream.
-    in_sessions("no_wait_for_open", &[CaughtBy::Shuttle("answered_at_once")]),
+    fault("no_wait_for_open", &[CaughtBy::Shuttle("answered_at_once")]),
     // Credit that goes along with a message is taken before the outbox: newer credit may go first.
-    in_sessions("credit_before_lock", &[CaughtBy::Shuttle("credit_beside_messages")]),
+    fault("credit_before_lock", &[CaughtBy::Shuttle("credit_beside_messages")]),
     // A message is not checked again behind the lock: it may come behind END, on the next stream of that number.
-    in_sessions("no_check_behind_end", &[CaughtBy::Shuttle("behind_the_end")]),
+    fault("no_check_behind_end", &[CaughtBy::Shuttle("behind_the_end")]),
     // A stream is opened, or room awaited, just when the session has ended: nobody tells it.
-    in_sessions("no_look_after_open", &[CaughtBy::Shuttle("as_the_session_ends")]),
-    in_sessions("no_look_while_waiting", &[CaughtBy::Shuttle("begins_to_wait_for_room")]),
+    fault("no_look_after_open", &[CaughtBy::Shuttle("as_the_session_ends")]),
+    fault("no_look_while_waiting", &[CaughtBy::Shuttle("begins_to_wait_for_room")]),
 ];
 
-const fn in_sessions(name: &'static str, caught_by: &'static [CaughtBy]) -> Fault {
-    Fault { name, package: "partywall", caught_by }
-}
-
-const fn in_ring(name: &'static str, caught_by: &'static [CaughtBy]) -> Fault {
-    Fault { name, package: "partywall-ring", caught_by }
+const fn fault(name: &'static str, caught_by: &'static [CaughtBy]) -> Fault {
+    Fault { name, caught_by }
 }
 
 /// Runs every fault.
@@ -100,13 +95,11 @@ const fn in_ring(name: &'static str, caught_by: &'static [CaughtBy]) -> Fault {
 /// A fault does not compile, is not noticed, hangs its test, or ends it without naming a failed test.
 pub fn main() -> Result<Done, String> {
     for fault in REGISTRY {
+        let wrapper = wrapper(fault.name)?;
         for by in fault.caught_by {
-            check(fault, by).map_err(|error| {
-                format!(
-                    "fault `{}`: {error}\n  repeat it with:\n    {}",
-                    fault.name,
-                    step(fault, by).variable("RUSTFLAGS", &flags(fault, by))
-                )
+            let step = step(by).variable("RUSTC_WORKSPACE_WRAPPER", &wrapper);
+            check(by, &step).map_err(|error| {
+                format!("fault `{}`: {error}\n  repeat it with:\n    {step}", fault.name)
             })?;
             println!("fault {:<20} noticed by {}", fault.name, by.name());
         }
@@ -114,14 +107,12 @@ pub fn main() -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
-fn check(fault: &Fault, by: &CaughtBy) -> Result<(), String> {
-    let wrapper = wrapper(fault.name)?;
-    let step = step(fault, by).variable("RUSTC_WORKSPACE_WRAPPER", &wrapper);
+fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
     let built = step.clone().args("--no-run").capture()?;
     if !built.status.success() {
         return Err(format!("does not compile:\n{}", String::from_utf8_lossy(&built.stderr)));
     }
-    let ran = step.within_seconds(RUN_SECONDS_MAX).capture()?;
+    let ran = step.clone().within_seconds(RUN_SECONDS_MAX).capture()?;
     judge(by, ran.status.code(), &String::from_utf8_lossy(&ran.stdout))
 }
 
@@ -152,25 +143,21 @@ fn judge(caught_by: &CaughtBy, status: Option<i32>, output: &str) -> Result<(), 
 }
 
 /// The test command without the fault.
-fn step(fault: &Fault, by: &CaughtBy) -> Step {
-    let usual = || Step::cargo("test --target-dir target/faults -p").arg(fault.package);
+///
+/// Each fault is a build of its own, and a run of a moment: quick to build is quicker.
+fn step(by: &CaughtBy) -> Step {
+    let once = || test_step().variable("CARGO_INCREMENTAL", "0");
     match by {
-        CaughtBy::File(name) => usual().args("--test").arg(name),
-        CaughtBy::Unit(name) => usual().args("--lib").arg(name),
+        CaughtBy::File(name) => once().args("--test").arg(name),
+        // The packages whose tests would need the library once more, without its unit tests, are left out.
+        CaughtBy::Unit(name) => once()
+            .args("--exclude partywall-shmipc --config profile.test.package.partywall.opt-level=0")
+            .args("--lib")
+            .arg(name),
         CaughtBy::Model(name) => loom_step().args("--test").arg(name),
-        // Each fault is a build of its own, and a run of a moment: quick to build is quicker.
         CaughtBy::Shuttle(name) => {
             shuttle_step().variable("CARGO_PROFILE_TEST_OPT_LEVEL", "0").arg(name)
         }
-    }
-}
-
-fn flags(fault: &Fault, by: &CaughtBy) -> String {
-    let fault_flag = format!("--cfg partywall_fault=\"{}\"", fault.name);
-    match by {
-        CaughtBy::Model(_) => format!("--cfg loom {fault_flag}"),
-        CaughtBy::Shuttle(_) => format!("--cfg shuttle {fault_flag}"),
-        CaughtBy::File(_) | CaughtBy::Unit(_) => fault_flag,
     }
 }
 
@@ -178,7 +165,7 @@ fn flags(fault: &Fault, by: &CaughtBy) -> String {
 ///
 /// Cargo keeps what different wrappers build apart by their paths, so each fault has its own.
 fn wrapper(name: &str) -> Result<String, String> {
-    let directory = PathBuf::from("target/faults/wrappers");
+    let directory = PathBuf::from("target/faults");
     let cannot = |error: std::io::Error| format!("cannot write {}: {error}", directory.display());
     fs::create_dir_all(&directory).map_err(cannot)?;
     let path = directory.canonicalize().map_err(cannot)?.join(name);

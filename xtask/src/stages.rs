@@ -131,13 +131,22 @@ fn tidy_and_vectors() -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
+/// What only shuttle compiles is looked at too: there, the test profile means with unit tests.
 fn clippy() -> Result<Done, String> {
-    passed(&[Step::cargo("clippy --workspace --all-features --all-targets -- -D warnings")])
+    passed(&[
+        Step::cargo("clippy --workspace --all-features --all-targets -- -D warnings"),
+        on_shuttle("clippy -p partywall --lib --profile test").args("-- -D warnings"),
+    ])
 }
 
 /// Every target but doctests, which the `doc` stage runs. The test profile is optimised, and keeps assertions.
 fn test() -> Result<Done, String> {
-    passed(&[Step::cargo("test --workspace --all-features --lib --bins --tests --examples")])
+    passed(&[test_step().args("--lib --bins --tests --examples")])
+}
+
+/// Tests of all packages with all features: other choices would build the dependencies with other features, once more.
+pub fn test_step() -> Step {
+    Step::cargo("test --workspace --all-features")
 }
 
 /// `cargo doc` with arguments, in which a warning (a broken link, say) is an error.
@@ -147,7 +156,7 @@ fn deny_warnings(arguments: &str) -> Step {
 
 fn doc() -> Result<Done, String> {
     passed(&[
-        Step::cargo("test --workspace --all-features --doc"),
+        test_step().args("--doc"),
         deny_warnings("doc --no-deps --workspace --all-features --exclude partywall-cli"),
         // The command has the library's name, so its pages would overwrite the library's.
         deny_warnings("doc --no-deps -p partywall-cli --bins --target-dir target/doc-cli"),
@@ -186,7 +195,12 @@ fn shuttle() -> Result<Done, String> {
 
 /// The command that builds sessions on shuttle's locks, in a target directory of its own.
 pub fn shuttle_step() -> Step {
-    Step::cargo("test -p partywall --lib --target-dir target/shuttle")
+    on_shuttle("test -p partywall --lib")
+}
+
+fn on_shuttle(arguments: &str) -> Step {
+    Step::cargo(arguments)
+        .args("--target-dir target/shuttle")
         .variable("RUSTFLAGS", "--cfg shuttle")
 }
 

@@ -14,17 +14,14 @@
 //! Invariants: the child ends when its stdin does, so it never outlives its parent; the parent waits for every reply
 //! with a deadline and ends the child it started when it is dropped.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child as Process, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
-use std::time::Duration;
+use std::sync::mpsc::Receiver;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
 use super::leftovers;
+use super::second::{FAILURE_TIMEOUT, REPLY_TIMEOUT, Second, hear, say};
 use super::setup::Setup;
 
 /// What the parent says.
@@ -69,31 +66,13 @@ pub enum Reply {
 
 /// The parent's handle of the child process.
 pub struct Child {
-    process: Process,
-    requests: ChildStdin,
-    replies: Receiver<Reply>,
+    second: Second<Reply>,
 }
 
 impl Child {
     /// Starts this program again as the child, on CPU `cpu` if one is given.
     pub fn start(cpu: Option<usize>) -> Result<Self> {
-        let program = std::env::current_exe().context("finding this program")?;
-        let mut command = Command::new(program);
-        command.arg("child");
-        if let Some(cpu) = cpu {
-            command.arg("--cpu").arg(cpu.to_string());
-        }
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting the second process")?;
-        let (Some(requests), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
-            bail!("the second process has no control pipe");
-        };
-        let (sender, replies) = channel();
-        thread::spawn(move || forward_lines(BufReader::new(answers), &sender));
-        Ok(Self { process, requests, replies })
+        Ok(Self { second: Second::start("child", cpu)? })
     }
 
     /// Opens a cell in the child; returns the address to connect to.
@@ -122,27 +101,18 @@ impl Child {
 
     /// The reason the child gave for failing, if it did: it explains the error seen on the lane.
     pub fn failure(&self) -> Option<String> {
-        match self.replies.recv_timeout(FAILURE_TIMEOUT) {
+        match self.second.next_reply(FAILURE_TIMEOUT) {
             Ok(Reply::Failed { why }) => Some(why),
             _ => None,
         }
     }
 
     fn ask(&mut self, request: &Request) -> Result<Reply> {
-        write_line(&mut self.requests, request).context("talking to the second process")?;
-        match self.replies.recv_timeout(REPLY_TIMEOUT) {
-            Ok(Reply::Failed { why }) => Err(anyhow!("in the second process: {why}")),
-            Ok(reply) => Ok(reply),
-            Err(error) => Err(error).context("no answer from the second process"),
+        self.second.tell(request)?;
+        match self.second.next_reply(REPLY_TIMEOUT)? {
+            Reply::Failed { why } => Err(anyhow!("in the second process: {why}")),
+            reply => Ok(reply),
         }
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        // It may be stuck in what just failed; what it leaves behind is removed by name.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -154,14 +124,9 @@ pub struct Control {
 impl Control {
     /// Takes stdin; from now on its end is the end of this process.
     pub fn from_stdin() -> Self {
-        let (sender, requests) = channel();
         let parent = std::os::unix::process::parent_id();
-        thread::spawn(move || {
-            forward_lines(std::io::stdin().lock(), &sender);
-            leftovers::remove_of(parent); // it was killed, or it would have ended us
-            std::process::exit(0);
-        });
-        Self { requests }
+        // It was killed, or it would have ended us.
+        Self { requests: hear(move || leftovers::remove_of(parent)) }
     }
 
     /// Waits for what the parent wants next.
@@ -187,30 +152,6 @@ impl Control {
 
     /// Answers.
     pub fn reply(&self, reply: &Reply) -> Result<()> {
-        write_line(&mut std::io::stdout().lock(), reply).context("talking to the first process")
+        say(reply)
     }
 }
-
-fn write_line(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    to.write_all(&line)?;
-    Ok(to.flush()?)
-}
-
-/// Parses lines until the pipe ends, a line is no message, or nobody listens any more.
-fn forward_lines<T: for<'a> Deserialize<'a>>(from: impl BufRead, to: &Sender<T>) {
-    for line in from.lines() {
-        let Ok(line) = line else { return };
-        let Ok(message) = serde_json::from_str(&line) else { return };
-        if to.send(message).is_err() {
-            return;
-        }
-    }
-}
-
-/// Everything on the control pipe takes milliseconds; mapping a gigabyte may take longer.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How long the reason for a failure may take to arrive after the failure itself.
-const FAILURE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -32,6 +32,8 @@ mod progress;
 mod quantity;
 mod ratio;
 mod run;
+#[path = "../../../crates/cli/src/bench/second.rs"]
+mod second;
 mod setup;
 #[path = "../../../crates/cli/src/bench/spread.rs"]
 mod spread;

@@ -76,7 +76,9 @@ impl InFlags for TooLarge {
     fn in_flags(&self) -> String {
         let advice = match self.limit {
             Limit::OwnMemory => "raise --memory on this side (and on the other)",
-            Limit::PeerMap | Limit::PeerMessage => "raise --memory on the other side",
+            Limit::PeerMap | Limit::PeerMessage => {
+                "raise --memory on the other side, and on this side if it is no greater"
+            }
             _ => return self.to_string(),
         };
         let Self { len, max, .. } = self;

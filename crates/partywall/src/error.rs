@@ -141,10 +141,16 @@ pub enum Limit {
     )]
     OwnMemory,
     /// The other side's `map_max`.
-    #[error("raise Config::memory_max or Config::map_max on the other side")]
+    #[error(
+        "raise Config::memory_max or Config::map_max on the other side, and Config::memory_max on this side \
+         if it is no greater"
+    )]
     PeerMap,
     /// The other side's `message_max`.
-    #[error("raise Config::memory_max or Config::message_max on the other side")]
+    #[error(
+        "raise Config::memory_max or Config::message_max on the other side, and Config::memory_max on this \
+         side if it is no greater"
+    )]
     PeerMessage,
     /// A batch takes at most half the ring.
     #[error("commit the batch and begin another, or raise Config::ring_bytes")]

@@ -2,8 +2,8 @@
 //! Local inter-process communication as fast as the memory bus, and safe by construction.
 //!
 //! Two processes exchange messages through shared memory that each writes on its own side only: a
-//! *party wall*. Where memory cannot be shared, or the peer is on another host, the same API runs
-//! over a socket.
+//! *party wall*. Where memory cannot be shared, the same API runs over a socket. Both are meant for
+//! one machine: TCP works between hosts, but is neither encrypted nor authenticated.
 //!
 //! ```
 //! # let directory = tempfile::tempdir()?;
@@ -52,6 +52,7 @@ pub mod blocking;
 #[cfg(feature = "tokio")]
 mod calls;
 mod channel;
+mod code;
 mod config;
 mod connect;
 pub mod dialect;

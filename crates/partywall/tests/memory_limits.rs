@@ -63,6 +63,8 @@ fn what_is_too_large_is_told_with_the_limit_and_its_remedy() {
     for (client, server, limit, max, remedy) in [
         // Ours: the other side would take more.
         (&small, &large, Limit::OwnMemory, 2 * MIB, "raise Config::memory_max on this side"),
+        // Both: theirs is met first, and raising it alone would not do.
+        (&small, &small, Limit::PeerMessage, 2 * MIB, "and Config::memory_max on this side"),
         // Theirs, and we could make more.
         (
             &large,

@@ -127,7 +127,7 @@ fn bytes_go_both_ways_and_end() {
             });
             let mut io = client.open(&[]).unwrap().into_io();
             io.write_all(&bytes).unwrap();
-            io.close_write();
+            io.close();
             let mut back = Vec::new();
             io.read_to_end(&mut back).unwrap();
             assert!(back == bytes, "{name}: {} bytes came back", back.len());

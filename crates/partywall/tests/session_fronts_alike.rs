@@ -6,10 +6,13 @@
 
 mod support_session;
 
+use ::tokio::io::AsyncReadExt as _;
 use partywall::{
-    AcceptError, OpenError, SessionError, StreamRecvError, StreamSendError, blocking, tokio,
+    AcceptError, DROPPED, OpenError, REFUSED, SessionError, StreamRecvError, StreamSendError,
+    blocking, tokio,
 };
 use std::io::{Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 use support_session::two::{PATIENCE, soon};
 use support_session::{Kind, pair, run_alone, until};
@@ -116,4 +119,69 @@ fn a_blocking_stream_has_the_deadlines_of_its_halves() {
         theirs.reset(7);
         assert!(ours.read(&mut three).is_err());
     }
+}
+
+#[test]
+fn streams_as_bytes_are_closed_and_stopped_by_the_same_names() {
+    let (client, server) = blocking_pair(Kind::Wall);
+    let (mut stream, there) =
+        (client.open(b"").unwrap().into_io(), server.accept_deadline(soon()).unwrap());
+    stream.close();
+    let (mut read, mut write) = there.into_io().into_split();
+    assert_eq!(read.read(&mut [0; 8]).unwrap(), 0);
+    assert!(matches!(write.stopped(Some(Instant::now())), Err(SessionError::TimedOut)));
+    stream.reset(7);
+    let stopped = write.stopped(Some(soon())).unwrap();
+    assert!(matches!(stopped, StreamSendError::Stopped { code: 7 }), "{stopped:?}");
+
+    run_alone("bytes", PATIENCE, async {
+        let (client, server) = pair(Kind::Wall, |config| config).await;
+        let mut stream = client.open(b"").await.unwrap().into_io();
+        stream.close();
+        let (mut read, mut write) = server.accept().await.unwrap().into_io().into_split();
+        assert_eq!(read.read(&mut [0; 8]).await.unwrap(), 0);
+        stream.reset(7);
+        let stopped = write.stopped().await;
+        assert!(matches!(stopped, StreamSendError::Stopped { code: 7 }), "{stopped:?}");
+    });
+}
+
+/// What an application does that gives a code of the protocol.
+fn panics(give: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(give)).is_err()
+}
+
+#[test]
+fn no_front_gives_up_a_stream_with_a_code_of_the_protocol() {
+    const FIRST: u32 = 0xffff_ff00;
+    let (client, server) = blocking_pair(Kind::Wall);
+    let mut stream = client.open(b"").unwrap();
+    let mut there = server.accept_deadline(soon()).unwrap();
+    assert!(panics(|| stream.reset(FIRST)));
+    assert!(panics(|| stream.sender().reset(REFUSED)));
+    assert!(panics(|| stream.receiver().stop(DROPPED)));
+    // Nothing was told, and the last one of the application's own is.
+    stream.send(b"goes on").unwrap();
+    assert_eq!(there.recv().unwrap(), b"goes on");
+    stream.reset(FIRST - 1);
+    let reset = there.recv();
+    assert!(matches!(reset, Err(StreamRecvError::Reset { code: 0xffff_feff })), "{reset:?}");
+    let mut bytes = there.into_io();
+    assert!(panics(|| bytes.reset(u32::MAX)));
+
+    run_alone("codes", PATIENCE, async {
+        let (client, server) = pair(Kind::Wall, |config| config).await;
+        let mut stream = client.open(b"").await.unwrap();
+        let mut there = server.accept().await.unwrap();
+        assert!(panics(|| stream.reset(FIRST)));
+        assert!(panics(|| stream.sender().reset(REFUSED)));
+        assert!(panics(|| stream.receiver().stop(DROPPED)));
+        stream.send(b"goes on").await.unwrap();
+        assert_eq!(there.recv().await.unwrap(), b"goes on");
+        let (mut read, mut write) = stream.into_io().into_split();
+        assert!(panics(|| read.stop(u32::MAX)) && panics(|| write.reset(u32::MAX)));
+        write.reset(FIRST - 1);
+        let reset = there.recv().await;
+        assert!(matches!(reset, Err(StreamRecvError::Reset { code: 0xffff_feff })), "{reset:?}");
+    });
 }

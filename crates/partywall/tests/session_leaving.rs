@@ -36,6 +36,14 @@ fn reach() -> Option<blocking::Session> {
     Some(blocking::connect_with(variable(ADDRESS)?, &config(kind)).unwrap())
 }
 
+/// A second process that plays this role, and our end of its session.
+fn meet(role: &str, kind: Kind, config: &Config) -> (Second, blocking::Session) {
+    let mut listener = blocking::Listener::bind_with(kind.address(), config).unwrap();
+    let address = listener.local_address().to_string();
+    let second = Second::start(role, &[(KIND, kind.name()), (ADDRESS, &address)]);
+    (second, listener.accept_deadline(soon()).unwrap())
+}
+
 /// Keeps what it accepts and reads nothing of it, until it is killed.
 #[test]
 fn idler() {
@@ -109,11 +117,8 @@ fn a_process_that_exits_right_after_has_said_all() {
         return;
     }
     for kind in Kind::ALL {
-        let mut listener = blocking::Listener::bind_with(kind.address(), &config(kind)).unwrap();
-        let address = listener.local_address().to_string();
         for role in ["blocking_and_gone", "tokio_and_gone", "tokio_finished_and_gone"] {
-            let mut second = Second::start(role, &[(KIND, kind.name()), (ADDRESS, &address)]);
-            let session = listener.accept_deadline(soon()).unwrap();
+            let (mut second, session) = meet(role, kind, &config(kind));
             let mut stream = session.accept_deadline(soon()).unwrap();
             for number in 0..MESSAGES {
                 let message = stream.recv_deadline(soon());
@@ -149,11 +154,8 @@ fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
         return;
     }
     let kind = Kind::Tcp;
-    let mut listener = blocking::Listener::bind_with(kind.address(), &config(kind)).unwrap();
-    let address = listener.local_address().to_string();
     for round in 0..20 {
-        let _second = Second::start("long_and_gone", &[(KIND, kind.name()), (ADDRESS, &address)]);
-        let session = listener.accept_deadline(soon()).unwrap();
+        let (_second, session) = meet("long_and_gone", kind, &config(kind));
         std::thread::scope(|scope| {
             scope.spawn(|| while session.ping(Some(soon())).is_ok() {});
             let mut stream = session.accept_deadline(soon()).unwrap();
@@ -234,11 +236,7 @@ fn a_session_with_one_who_never_reads_ends_all_the_same() {
         return;
     }
     for kind in SMALL {
-        let config = config(kind).linger(LINGER);
-        let mut listener = blocking::Listener::bind_with(kind.address(), &config).unwrap();
-        let address = listener.local_address().to_string();
-        let second = Second::start("idler", &[(KIND, kind.name()), (ADDRESS, &address)]);
-        let session = listener.accept_deadline(soon()).unwrap();
+        let (second, session) = meet("idler", kind, &config(kind).linger(LINGER));
         let mut streams: Vec<_> = (0..4).map(|_| session.open(b"").unwrap()).collect();
         session.ping(Some(soon())).unwrap();
         stop(second.pid());

@@ -14,11 +14,7 @@
 //! Invariants: the child ends when its stdin does, so it never outlives its parent; the parent waits for every
 //! reply with a deadline and ends the child it started when it is dropped.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child as Process, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
-use std::time::Duration;
+use std::sync::mpsc::Receiver;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
@@ -26,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::cell::Cell;
 use super::lane::Setup;
 use super::measure::SessionCost;
+use super::second::{FAILURE_TIMEOUT, REPLY_TIMEOUT, Second, hear, say};
 use super::system;
 
 /// What the parent says.
@@ -90,37 +87,19 @@ pub struct Done {
 
 /// The parent's handle of the child process.
 pub struct Child {
-    process: Process,
-    requests: ChildStdin,
-    replies: Receiver<Reply>,
+    second: Second<Reply>,
 }
 
 impl Child {
     /// Starts this program again as the child, on CPU `cpu` if one is given.
     pub fn start(cpu: Option<usize>) -> Result<Self> {
-        let program = std::env::current_exe().context("finding this program")?;
-        let mut command = Command::new(program);
-        command.arg("bench-child");
-        if let Some(cpu) = cpu {
-            command.arg("--cpu").arg(cpu.to_string());
-        }
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting the second process")?;
-        let (Some(requests), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
-            bail!("the second process has no control pipe");
-        };
-        let (sender, replies) = channel();
-        thread::spawn(move || forward_lines(BufReader::new(answers), &sender));
-        Ok(Self { process, requests, replies })
+        Ok(Self { second: Second::start("bench-child", cpu)? })
     }
 
     /// Opens `cell` in the child; returns the address to connect to.
     pub fn open(&mut self, cell: Cell, setup: &Setup) -> Result<String> {
         self.tell(&Request::Open { cell, setup: setup.clone() })?;
-        match self.next_reply(REPLY_TIMEOUT)? {
+        match self.next_reply()? {
             Reply::Bound { address } => Ok(address),
             other => bail!("expected an address from the second process, got {other:?}"),
         }
@@ -129,7 +108,7 @@ impl Child {
     /// Has the child begin a batch; returns once it is ready.
     pub fn begin(&mut self, request: &Request) -> Result<()> {
         self.tell(request)?;
-        match self.next_reply(REPLY_TIMEOUT)? {
+        match self.next_reply()? {
             Reply::Ready => Ok(()),
             other => bail!("the second process should be ready, but says {other:?}"),
         }
@@ -137,7 +116,7 @@ impl Child {
 
     /// Waits for the child's part of the batch.
     pub fn finish(&mut self) -> Result<Done> {
-        match self.next_reply(REPLY_TIMEOUT)? {
+        match self.next_reply()? {
             Reply::Done(done) => Ok(done),
             other => bail!("the second process should be done, but says {other:?}"),
         }
@@ -150,30 +129,21 @@ impl Child {
 
     /// The reason the child gave for failing, if it did: it explains the error seen on the lane.
     pub fn failure(&self) -> Option<String> {
-        match self.replies.recv_timeout(FAILURE_TIMEOUT) {
+        match self.second.next_reply(FAILURE_TIMEOUT) {
             Ok(Reply::Failed { why }) => Some(why),
             _ => None,
         }
     }
 
     fn tell(&mut self, request: &Request) -> Result<()> {
-        write_line(&mut self.requests, request).context("talking to the second process")
+        self.second.tell(request)
     }
 
-    fn next_reply(&self, timeout: Duration) -> Result<Reply> {
-        match self.replies.recv_timeout(timeout) {
-            Ok(Reply::Failed { why }) => Err(anyhow!("in the second process: {why}")),
-            Ok(reply) => Ok(reply),
-            Err(error) => Err(error).context("no answer from the second process"),
+    fn next_reply(&self) -> Result<Reply> {
+        match self.second.next_reply(REPLY_TIMEOUT)? {
+            Reply::Failed { why } => Err(anyhow!("in the second process: {why}")),
+            reply => Ok(reply),
         }
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        // It may be stuck in the scenario that just failed; it holds nothing that needs an orderly end.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -185,12 +155,7 @@ pub struct Control {
 impl Control {
     /// Takes stdin; from now on its end is the end of this process.
     pub fn from_stdin() -> Self {
-        let (sender, requests) = channel();
-        thread::spawn(move || {
-            forward_lines(std::io::stdin().lock(), &sender);
-            std::process::exit(0);
-        });
-        Self { requests }
+        Self { requests: hear(|| {}) }
     }
 
     /// Waits for what the parent wants next.
@@ -200,7 +165,7 @@ impl Control {
 
     /// Answers.
     pub fn reply(&self, reply: &Reply) -> Result<()> {
-        write_line(&mut std::io::stdout().lock(), reply).context("talking to the first process")
+        say(reply)
     }
 
     /// Takes part in batches until the parent closes the cell; measures the CPU time of each.
@@ -221,27 +186,3 @@ impl Control {
         }
     }
 }
-
-fn write_line(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    to.write_all(&line)?;
-    Ok(to.flush()?)
-}
-
-/// Parses lines until the pipe ends, a line is no message, or nobody listens any more.
-fn forward_lines<T: for<'a> Deserialize<'a>>(from: impl BufRead, to: &Sender<T>) {
-    for line in from.lines() {
-        let Ok(line) = line else { return };
-        let Ok(message) = serde_json::from_str(&line) else { return };
-        if to.send(message).is_err() {
-            return;
-        }
-    }
-}
-
-/// No batch is longer than the watchdog allows, and everything else takes milliseconds.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How long the reason for a failure may take to arrive after the failure itself.
-const FAILURE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -41,6 +41,7 @@ mod rate;
 mod ratio;
 mod report;
 mod run;
+mod second;
 mod spread;
 mod summary;
 mod system;

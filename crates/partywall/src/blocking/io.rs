@@ -7,10 +7,11 @@
 use super::stream::{RecvStream, SendStream};
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::StreamRecvError;
+use crate::session::{SessionError, StreamRecvError, StreamSendError};
 use crate::transport::Transport;
 use bytes::Buf;
 use std::io::{self, IoSlice, Read, Write};
+use std::time::Instant;
 
 /// A stream as bytes; see [`Stream::into_io`](super::Stream::into_io).
 #[derive(Debug)]
@@ -66,19 +67,27 @@ impl StreamIo {
     }
 
     /// Gives up on both directions, with a code for the other side.
+    ///
+    /// # Panics
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.write.reset(code);
         self.read.stop(code);
     }
 
     /// The other side reads the end; this side may go on reading.
-    pub fn close_write(&mut self) {
-        self.write.send.close();
+    pub fn close(&mut self) {
+        self.write.close();
     }
 }
 
 impl ReadHalf {
     /// Receives no more: the sender gets `code`.
+    ///
+    /// # Panics
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    #[track_caller]
     pub fn stop(&mut self, code: u32) {
         self.recv.stop(code);
     }
@@ -91,8 +100,20 @@ impl WriteHalf {
     }
 
     /// Gives up: the reader gets an error instead of the end.
+    ///
+    /// # Panics
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.send.reset(code);
+    }
+
+    /// Waits until nobody reads any more; why.
+    ///
+    /// # Errors
+    /// [`SessionError::TimedOut`] if somebody still does by then.
+    pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, SessionError> {
+        self.send.stopped(deadline)
     }
 }
 

@@ -40,7 +40,11 @@
 //! another thread: there, [`close`](Session::close) the session and wait until it has
 //! [`finished`](Session::finished).
 //!
-//! Everything that waits has a form with a deadline, and one that never waits.
+//! # Deadlines
+//!
+//! What waits has a form with a deadline (`send_deadline`, `accept_deadline`, …) or takes one that may be `None`,
+//! except streams as bytes. Opening, accepting, sending and receiving have one that never waits, too
+//! (`try_send`, `try_accept`, …).
 
 mod drive;
 mod io;

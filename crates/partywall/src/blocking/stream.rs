@@ -4,6 +4,7 @@
 use super::drive::Running;
 use super::io::StreamIo;
 use super::park::{look, wait_for};
+use crate::code::assert_own;
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::session::{RecvHalf, SendHalf, SessionError, StreamRecvError, StreamSendError};
@@ -192,6 +193,10 @@ impl Stream {
     }
 
     /// Gives up on both directions, with a code for the other side.
+    ///
+    /// # Panics
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.send.reset(code);
         self.recv.stop(code);
@@ -280,7 +285,12 @@ impl SendStream {
     }
 
     /// Gives up: the receiver gets `code` instead of an end in good order.
+    ///
+    /// # Panics
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    #[track_caller]
     pub fn reset(&mut self, code: u32) {
+        assert_own(code);
         self.half.reset(code);
     }
 
@@ -377,7 +387,12 @@ impl RecvStream {
     }
 
     /// Receives no more: the sender gets `code`, and what is unread is dropped.
+    ///
+    /// # Panics
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    #[track_caller]
     pub fn stop(&mut self, code: u32) {
+        assert_own(code);
         self.half.stop(code);
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong with a session and its streams, one small enum per operation.
 
+use crate::code::in_words;
 use crate::error::{Closed, Fault, TooLarge};
 use std::io;
 use std::sync::Arc;
@@ -63,7 +64,7 @@ pub enum OpenError {
 #[non_exhaustive]
 pub enum StreamSendError {
     /// The other side will not receive any more of this stream, and gave this code.
-    #[error("the other side receives no more of this stream (code {code:#x})")]
+    #[error("the other side receives no more of this stream (code {code:#x}{})", in_words(*code))]
     Stopped {
         /// Its reason; [`DROPPED`](super::DROPPED) if it dropped the stream.
         code: u32,
@@ -90,7 +91,7 @@ pub enum StreamRecvError {
     #[error("the other side has closed its direction of the stream")]
     Finished,
     /// The other side gave up, with this code. What it sent before was received.
-    #[error("the other side has reset the stream (code {code:#x})")]
+    #[error("the other side has reset the stream (code {code:#x}{})", in_words(*code))]
     Reset {
         /// Its reason; [`DROPPED`](super::DROPPED) if it was dropped while unwinding.
         code: u32,

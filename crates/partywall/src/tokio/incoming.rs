@@ -15,7 +15,6 @@ use super::io::StreamIo;
 use super::listen::Listener;
 use super::session::Session;
 use crate::address::Address;
-use crate::session::REFUSED;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -180,7 +179,7 @@ impl Drop for Incoming {
         self.streams.close();
         self.sessions.detach_all();
         while let Ok(mut unseen) = self.streams.try_recv() {
-            unseen.reset(REFUSED);
+            unseen.refuse();
         }
     }
 }
@@ -195,7 +194,7 @@ async fn hand_on(session: Session, opened: mpsc::Sender<StreamIo>) {
         };
         let Ok(stream) = accepted else { return };
         if let Err(mpsc::error::SendError(mut unseen)) = opened.send(stream.into_io()).await {
-            unseen.reset(REFUSED);
+            unseen.refuse();
             break;
         }
     }

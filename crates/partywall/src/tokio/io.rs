@@ -15,7 +15,7 @@ use super::stream::{RecvStream, SendStream};
 use crate::error::TooLarge;
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::{StreamRecvError, StreamSendError};
+use crate::session::{REFUSED, StreamRecvError, StreamSendError};
 use crate::transport::Transport;
 use bytes::Buf;
 use std::io::{self, IoSlice};
@@ -86,28 +86,58 @@ impl StreamIo {
     }
 
     /// Gives up on both directions, with a code for the other side.
+    ///
+    /// # Panics
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.write.reset(code);
         self.read.recv.stop(code);
+    }
+
+    /// The other side reads the end; this side may go on reading. The same as `shutdown`, which never waits here.
+    pub fn close(&mut self) {
+        self.write.close();
+    }
+
+    /// Tells the other side that nobody has seen the stream.
+    pub(super) fn refuse(&mut self) {
+        self.write.give_back();
+        self.write.send.half().reset(REFUSED);
+        self.read.recv.half().stop(REFUSED);
     }
 }
 
 impl ReadHalf {
     /// Receives no more: the sender gets `code`.
+    ///
+    /// # Panics
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    #[track_caller]
     pub fn stop(&mut self, code: u32) {
         self.recv.stop(code);
     }
 }
 
 impl WriteHalf {
+    /// The other side reads the end. The same as `shutdown`, which never waits here.
+    pub fn close(&mut self) {
+        self.give_back();
+        self.send.close();
+    }
+
     /// Gives up: the reader gets an error instead of the end.
+    ///
+    /// # Panics
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.give_back();
         self.send.reset(code);
     }
 
     /// Ready when nobody reads any more; why.
-    pub async fn stopped(&mut self) -> crate::session::StreamSendError {
+    pub async fn stopped(&mut self) -> StreamSendError {
         self.send.stopped().await
     }
 
@@ -252,9 +282,7 @@ impl AsyncWrite for WriteHalf {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        this.give_back();
-        this.send.close();
+        self.get_mut().close();
         Poll::Ready(Ok(()))
     }
 }

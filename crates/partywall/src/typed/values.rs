@@ -14,13 +14,12 @@ use crate::channel::Channel;
 use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::message::Message;
 use crate::receiver::Receiver;
-use crate::sender::Sender;
+use crate::sender::{Reservation, Sender};
 use crate::shared::SharedSender;
 use postcard::ser_flavors::Size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::any::type_name;
-use std::ops::DerefMut;
 use std::time::Instant;
 
 /// Why a value has no encoding.
@@ -129,14 +128,14 @@ fn encode_into<T: Serialize + ?Sized>(value: &T, memory: &mut [u8]) -> Result<us
     encoded.map(|bytes| bytes.len()).map_err(|reason| failed::<T>(reason))
 }
 
-/// Sends a value: a short one by `send`, a long one in memory that it takes by `reserve` and, cut to what was
-/// used of it, hands to `commit`.
-fn send_encoded<S, M: DerefMut<Target = [u8]>, T: Serialize + ?Sized, E>(
+/// Sends a value: a short one by `send`, a long one in memory that it takes by `reserve` and hands to `commit`
+/// with the length of what was used of it.
+fn send_encoded<'a, S, T: Serialize + ?Sized, E>(
     sender: S,
     value: &T,
     send: impl FnOnce(S, &[u8]) -> Result<(), E>,
-    reserve: impl FnOnce(S, usize) -> Result<M, E>,
-    commit: impl FnOnce(M, usize) -> Result<(), E>,
+    reserve: impl FnOnce(S, usize) -> Result<Reservation<'a>, E>,
+    commit: impl FnOnce(Reservation<'a>, usize) -> Result<(), E>,
 ) -> Result<(), SendValueError<E>> {
     let len = match encode(value)? {
         Encoded::Short { bytes, len } => {
@@ -147,6 +146,16 @@ fn send_encoded<S, M: DerefMut<Target = [u8]>, T: Serialize + ?Sized, E>(
     let mut memory = reserve(sender, len).map_err(SendValueError::Send)?;
     let used = encode_into(value, &mut memory)?;
     commit(memory, used).map_err(SendValueError::Send)
+}
+
+fn cut_and_commit(mut memory: Reservation<'_>, used: usize) -> Result<(), SendError> {
+    memory.truncate(used);
+    memory.commit()
+}
+
+fn cut_and_try_commit(mut memory: Reservation<'_>, used: usize) -> Result<(), TrySendError> {
+    memory.truncate(used);
+    memory.try_commit().map_err(|(_, error)| error)
 }
 
 fn failed<T: ?Sized>(reason: postcard::Error) -> EncodeError {
@@ -201,16 +210,7 @@ impl Sender {
         &mut self,
         value: &T,
     ) -> Result<(), SendValueError<SendError>> {
-        send_encoded(
-            self,
-            value,
-            |sender, bytes| sender.send(bytes),
-            |sender, len| sender.reserve(len),
-            |mut memory, used| {
-                memory.truncate(used);
-                memory.commit()
-            },
-        )
+        send_encoded(self, value, Self::send, Self::reserve, cut_and_commit)
     }
 
     /// As [`send_value`](Self::send_value), but waits for room only until `deadline`.
@@ -227,10 +227,7 @@ impl Sender {
             value,
             |sender, bytes| sender.send_deadline(bytes, deadline),
             |sender, len| sender.reserve_deadline(len, deadline),
-            |mut memory, used| {
-                memory.truncate(used);
-                memory.commit()
-            },
+            cut_and_commit,
         )
     }
 
@@ -242,16 +239,7 @@ impl Sender {
         &mut self,
         value: &T,
     ) -> Result<(), SendValueError<TrySendError>> {
-        send_encoded(
-            self,
-            value,
-            |sender, bytes| sender.try_send(bytes),
-            |sender, len| sender.try_reserve(len),
-            |mut memory, used| {
-                memory.truncate(used);
-                memory.try_commit().map_err(|(_, error)| error)
-            },
-        )
+        send_encoded(self, value, Self::try_send, Self::try_reserve, cut_and_try_commit)
     }
 }
 
@@ -264,16 +252,7 @@ impl SharedSender {
         &self,
         value: &T,
     ) -> Result<(), SendValueError<SendError>> {
-        send_encoded(
-            self,
-            value,
-            |sender, bytes| sender.send(bytes),
-            |sender, len| sender.reserve(len),
-            |mut memory, used| {
-                memory.truncate(used);
-                memory.commit()
-            },
-        )
+        send_encoded(self, value, Self::send, Self::reserve, cut_and_commit)
     }
 
     /// See [`Sender::try_send_value`].
@@ -284,16 +263,7 @@ impl SharedSender {
         &self,
         value: &T,
     ) -> Result<(), SendValueError<TrySendError>> {
-        send_encoded(
-            self,
-            value,
-            |sender, bytes| sender.try_send(bytes),
-            |sender, len| sender.try_reserve(len),
-            |mut memory, used| {
-                memory.truncate(used);
-                memory.try_commit().map_err(|(_, error)| error)
-            },
-        )
+        send_encoded(self, value, Self::try_send, Self::try_reserve, cut_and_try_commit)
     }
 }
 
