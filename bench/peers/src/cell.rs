@@ -33,6 +33,12 @@ pub enum TransportName {
     /// Crate `shmipc`, protocol v4 with wake-ups by eventfd
     #[value(name = "shmipc-0.2.1-v4-eventfd", alias = "shmipc-v4")]
     ShmipcV4Eventfd,
+    /// Partywall in the protocol of `shmipc`, with itself
+    #[value(name = "shmipc-ours", alias = "ours")]
+    ShmipcOurs,
+    /// Partywall in the protocol of `shmipc` as client, the crate `shmipc` as server
+    #[value(name = "shmipc-ours-theirs", alias = "ours-theirs")]
+    ShmipcOursTheirs,
     /// Crate `iceoryx2`, a publisher and a subscriber in each direction
     #[value(name = "iceoryx2-0.10-pubsub", alias = "iceoryx2-pubsub", alias = "iceoryx2")]
     Iceoryx2Pubsub,
@@ -87,6 +93,8 @@ impl Scenario {
                 TransportName::Wall,
                 TransportName::ShmipcV3,
                 TransportName::ShmipcV4Eventfd,
+                TransportName::ShmipcOurs,
+                TransportName::ShmipcOursTheirs,
                 TransportName::Uds,
                 TransportName::Tcp,
             ],
@@ -115,6 +123,8 @@ impl TransportName {
             Self::Wall => "wall",
             Self::ShmipcV3 => "shmipc-0.2.1-v3",
             Self::ShmipcV4Eventfd => "shmipc-0.2.1-v4-eventfd",
+            Self::ShmipcOurs => "shmipc-ours",
+            Self::ShmipcOursTheirs => "shmipc-ours-theirs",
             Self::Iceoryx2Pubsub => "iceoryx2-0.10-pubsub",
             Self::Iceoryx2Reqres => "iceoryx2-0.10-reqres",
             Self::Uds => "uds",

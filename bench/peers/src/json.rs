@@ -60,8 +60,13 @@ impl Line {
         let rounds = || outcome.rounds.iter().flatten();
         let is_timed = !round.latency.is_empty();
         let at = |quantile| is_timed.then(|| round.latency.value_at_quantile(quantile));
-        let is_shmipc =
-            matches!(cell.transport, TransportName::ShmipcV3 | TransportName::ShmipcV4Eventfd);
+        let is_shmipc = matches!(
+            cell.transport,
+            TransportName::ShmipcV3
+                | TransportName::ShmipcV4Eventfd
+                | TransportName::ShmipcOurs
+                | TransportName::ShmipcOursTheirs
+        );
         Some(Self {
             scenario: cell.scenario.name(),
             transport: cell.transport.name(),

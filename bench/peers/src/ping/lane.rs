@@ -67,7 +67,11 @@ pub fn dispatch<W: Work>(name: TransportName, work: W) -> Result<W::Output> {
         TransportName::Iceoryx2Pubsub => work.on::<iceoryx_pubsub::Pubsub>(),
         TransportName::Iceoryx2Reqres => work.on::<iceoryx_reqres::Reqres>(),
         TransportName::Uds => work.on::<uds::Uds>(),
-        TransportName::ShmipcV3 | TransportName::ShmipcV4Eventfd | TransportName::Tcp => {
+        TransportName::ShmipcV3
+        | TransportName::ShmipcV4Eventfd
+        | TransportName::ShmipcOurs
+        | TransportName::ShmipcOursTheirs
+        | TransportName::Tcp => {
             bail!("{} has no lanes for ping; leave it out of --transport", name.name())
         }
     }
