@@ -214,8 +214,11 @@ fn conformance() -> Result<Done, String> {
             "skipped in this stage: no Go, so shmipc-go takes no part; https://go.dev/dl has it"
         );
     }
-    passed(&[Step::cargo("test --workspace --target-dir target/conformance")
-        .args("--manifest-path conformance/rust/Cargo.toml")])
+    let manifest = "--manifest-path conformance/rust/Cargo.toml";
+    passed(&[
+        Step::cargo("fmt --all --check").args(manifest),
+        Step::cargo("test --workspace --target-dir target/conformance").args(manifest),
+    ])
 }
 
 /// Checks that the fuzz targets still compile; what they found earlier is replayed by `cargo test`.
