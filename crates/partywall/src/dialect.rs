@@ -30,12 +30,12 @@ use crate::error::Closed;
 use crate::message::Message;
 use crate::peer::Trust;
 use crate::stats::{ReceiverStats, SenderStats};
-use partywall_sys::{Bell, Credentials, Socket};
+pub use crate::transport::dialect::Caller;
+use partywall_sys::{Credentials, Socket};
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A protocol other than our own.
 pub trait Dialect: fmt::Debug + Send + Sync {
@@ -333,45 +333,4 @@ pub enum DialectError {
         /// What the system said.
         source: io::Error,
     },
-}
-
-/// Calls a session's driver from any thread: there may be something to receive, or something was given back for
-/// which the dialect waits.
-#[derive(Clone, Debug)]
-pub struct Caller {
-    inner: Arc<Called>,
-}
-
-#[derive(Debug)]
-struct Called {
-    bell: Bell,
-    /// The driver sleeps, or is about to.
-    is_asleep: AtomicBool,
-}
-
-impl Caller {
-    pub(crate) fn new() -> io::Result<Self> {
-        let bell = Bell::new()?;
-        Ok(Self { inner: Arc::new(Called { bell, is_asleep: AtomicBool::new(false) }) })
-    }
-
-    /// Wakes the driver if it sleeps. What it is to find must be written before.
-    pub fn call(&self) {
-        // ORDER: SeqCst, on both sides: either we see that it sleeps, or it sees, looking after it said so, what
-        // was written before the call.
-        if self.inner.is_asleep.swap(false, Ordering::SeqCst) {
-            // An eventfd that only we hold always takes a ring.
-            let _ = self.inner.bell.ring();
-        }
-    }
-
-    /// The driver is about to sleep: it looks again after this.
-    pub(crate) fn arm(&self) {
-        // ORDER: see `call`.
-        self.inner.is_asleep.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.inner.bell
-    }
 }

@@ -24,7 +24,6 @@ use std::fmt;
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// shmipc, versions 2 and 3: for [`partywall::Config::dialect`] and [`partywall::Config::speak`].
@@ -65,9 +64,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Shmipc {
     config: Config,
     naming: Naming,
-    /// How many sessions were connected.
-    sessions: AtomicU64,
-    buffer: Mutex<Option<Buffer>>,
+    made: Mutex<MadeHere>,
+}
+
+/// What was made for sessions so far.
+#[derive(Debug, Default)]
+struct MadeHere {
+    sessions: u64,
+    buffer: Option<Buffer>,
 }
 
 /// A region of buffers that we made, and what it lies in.
@@ -85,15 +89,16 @@ impl Shmipc {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.verify()?;
         let naming = Naming::unique(&config.share_memory_path_prefix)?;
-        let (sessions, buffer) = (AtomicU64::new(0), Mutex::new(None));
-        Ok(Self { config, naming, sessions, buffer })
+        Ok(Self { config, naming, made: Mutex::default() })
     }
 
-    /// The region of this value's sessions; made with the first, and kept as long as one of them lives.
-    fn buffer(&self, names: &Names) -> Result<Buffer, DialectError> {
-        let mut kept = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(buffer) = &*kept {
-            return Ok(buffer.clone());
+    /// Names for one more session, and the region that all of this value's share; made with the first.
+    fn buffer(&self) -> Result<(Names, Buffer), DialectError> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = self.naming.names(made.sessions);
+        made.sessions += 1;
+        if let Some(buffer) = &made.buffer {
+            return Ok((names, buffer.clone()));
         }
         let size = self.config.share_memory_buffer_cap as usize;
         let (backing, map) = self.make(&names.buffer, size)?;
@@ -105,8 +110,8 @@ impl Shmipc {
             .collect();
         let region = create_buffer(&backing, map, &classes).map_err(no_region)?;
         let buffer = Buffer { region, backing: Arc::new(backing) };
-        *kept = Some(buffer.clone());
-        Ok(buffer)
+        made.buffer = Some(buffer.clone());
+        Ok((names, buffer))
     }
 
     fn make(
@@ -187,9 +192,7 @@ impl Dialect for Shmipc {
                 return Err(DialectError::Refused { what: what.to_owned() });
             }
         };
-        // ORDER: Relaxed: a number to count by.
-        let names = self.naming.names(self.sessions.fetch_add(1, Ordering::Relaxed));
-        let buffer = self.buffer(&names)?;
+        let (names, buffer) = self.buffer()?;
         let (backing, queue) = self.make_queue(&names)?;
         Ok(Box::new(Connecting {
             machine: Client::new(mapping, &names),

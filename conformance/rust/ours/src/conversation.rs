@@ -2,7 +2,6 @@
 //! Our sessions and streams, as the traffic wants them.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use conformance_traffic::{Client, Conversation, Receiver, Sender, Server};
@@ -77,14 +76,14 @@ impl Receiver for Reading {
 /// The client: sessions, and streams that were put back.
 pub struct Pool {
     sessions: Vec<Session>,
-    next: AtomicUsize,
     idle: Mutex<Vec<Talk>>,
+    opened: Mutex<usize>,
 }
 
 impl Pool {
     /// Sessions that are connected.
     pub fn new(sessions: Vec<Session>) -> Self {
-        Self { sessions, next: AtomicUsize::new(0), idle: Mutex::default() }
+        Self { sessions, idle: Mutex::default(), opened: Mutex::default() }
     }
 }
 
@@ -96,8 +95,12 @@ impl Client for Pool {
         if let Some(talk) = idle {
             return Ok(talk);
         }
-        let next = self.next.fetch_add(1, Ordering::Relaxed) % self.sessions.len();
-        Ok(Talk::new(self.sessions[next].open(&[]).await.context("opening")?))
+        let turn = self.opened.lock().map_or(0, |mut opened| {
+            *opened += 1;
+            *opened
+        });
+        let session = &self.sessions[turn % self.sessions.len()];
+        Ok(Talk::new(session.open(&[]).await.context("opening")?))
     }
 
     async fn put_back(&self, talk: Talk) {

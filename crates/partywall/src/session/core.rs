@@ -48,7 +48,7 @@ pub(crate) struct Core {
     /// How many streams may be open before those that the other side opens are refused: for dialects, whose
     /// other side is told of no limit.
     streams_max: usize,
-    is_dialect: bool,
+    pub(super) is_dialect: bool,
     pub(super) is_acceptor: bool,
     pub(super) terms: Terms,
 }
@@ -355,39 +355,6 @@ impl Core {
         Poll::Pending
     }
 
-    /// That nothing is asked for which the dialect that is spoken has no words.
-    pub(super) fn check_words(&self, what: &'static str) -> Result<(), SessionError> {
-        if self.is_dialect { Err(SessionError::Unsupported { what }) } else { Ok(()) }
-    }
-
-    /// Asks the other side; the token that the answer will bring, or a later one.
-    pub(super) fn ask(&self) -> u64 {
-        let mut streams = self.streams();
-        streams.pings.asked += 1;
-        let token = streams.pings.asked;
-        drop(streams);
-        let mut outbox = self.outbox();
-        outbox.ask(token);
-        let flushed = outbox.flush();
-        self.leave_outbox(outbox);
-        self.settle(flushed);
-        token
-    }
-
-    /// Asks the other side to open no more streams.
-    pub(crate) fn go_away(&self, code: u32) {
-        let mut streams = self.streams();
-        if std::mem::replace(&mut streams.has_gone_away, true) {
-            return;
-        }
-        drop(streams);
-        let mut outbox = self.outbox();
-        outbox.go_away = Some(code);
-        let flushed = outbox.flush();
-        self.leave_outbox(outbox);
-        self.settle(flushed);
-    }
-
     /// A stream for our books.
     pub(super) fn stream(&self, number: u32, is_opener: bool, metadata: Box<[u8]>) -> StreamCore {
         let Terms { send_window, recv_window, .. } = self.terms;
@@ -456,27 +423,6 @@ impl Core {
             self.call_driver();
         }
         self.forget_theirs(ended);
-    }
-
-    /// The other side asks for no more streams.
-    pub(super) fn heard_go_away(&self, code: u32) {
-        let mut streams = self.streams();
-        streams.going_away.get_or_insert(code);
-        let mut wakers = streams.openers.take();
-        wakers.extend(streams.others.take());
-        drop(streams);
-        wake(wakers);
-    }
-
-    /// The other side answered.
-    pub(super) fn heard_answer(&self, token: u64) {
-        let mut streams = self.streams();
-        if token <= streams.pings.asked {
-            streams.pings.answered = streams.pings.answered.max(token);
-        }
-        let wakers = streams.others.take();
-        drop(streams);
-        wake(wakers);
     }
 
     /// Somebody more uses the session.

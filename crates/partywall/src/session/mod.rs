@@ -7,7 +7,7 @@
 //!   ─────────────────────────────────────────────────────────────────────────────────────
 //!   handle.rs, halves.rs   what users hold  driver.rs   who receives ─▶ routing.rs: for whom
 //!               patience.rs: before sleeping, look again
-//!   core.rs, books.rs   what both share    outbox.rs   one at a time sends, what is owed first
+//!   core.rs, books.rs   what both share (words.rs: of the session itself)    outbox.rs   one at a time sends, what is owed first
 //!   stream.rs   one stream                 lifecycle.rs, credit.rs, numbers.rs   pure rules
 //!   waiting.rs  who waits for what all share        sync.rs  locks, or shuttle's (interleavings/)
 //!   ─────────────────────────────────────────────────────────────────────────────────────
@@ -31,6 +31,7 @@ mod routing;
 mod stream;
 mod sync;
 mod waiting;
+mod words;
 
 #[cfg(all(test, shuttle))]
 mod interleavings;

@@ -18,8 +18,8 @@
 //! and the end of such a stream goes by the socket as well. Of the other side's we take the ring's elements first,
 //! and believe the end of a stream in the ring only when the socket has been read to its end after it.
 
+mod heap;
 mod inlet;
-mod message;
 mod outlet;
 mod receiver;
 mod room;
@@ -30,7 +30,7 @@ mod tally;
 use crate::queue::{Consumer, Producer};
 use crate::region::Region;
 use crate::stats::Monitor;
-use message::Heap;
+use heap::Heap;
 use partywall::dialect::{Caller, Line};
 use partywall::{BackPressure, Trust};
 use partywall_sys::Socket;

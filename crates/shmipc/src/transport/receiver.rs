@@ -10,8 +10,8 @@
 //!
 //! The socket is looked at after a sleep, to believe an end, and now and then by one who never sleeps.
 
+use super::heap::Heap;
 use super::inlet::{End, Inflow, Inlet};
-use super::message::{Heap, in_region};
 use super::sender::{CLOSE, DATA};
 use super::streams::{Owner, Streams};
 use super::tally::{More, Tally};
@@ -159,7 +159,7 @@ impl Receiver {
                 let message = if self.isolates {
                     self.heap.message(chain.to_vec())
                 } else {
-                    in_region(chain)
+                    Message::from_dialect_lent(Box::new(chain))
                 };
                 Ok(self.arrived(stream, owner, message))
             }

@@ -16,14 +16,16 @@
 //!
 //! Nothing here waits, and nothing is known of any dialect.
 
+mod caller;
 mod receiver;
 mod sender;
 mod streams;
 
+pub use caller::Caller;
 pub(crate) use receiver::DialectReceiver;
 pub(crate) use sender::DialectSender;
 
-use crate::dialect::{Caller, DialectError, Line, LineRoom, Unsent as LineUnsent};
+use crate::dialect::{DialectError, Line, LineRoom, Unsent as LineUnsent};
 use crate::error::{Fault, Limit, TooLarge};
 use crate::transport::{Glance, Unsent};
 use partywall_sys::poll::{self, PollFd, PollFlags};

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was received, where it lies: slices of the region, or our heap, of which there is only so much.
+//! Messages that were received on our heap, of which only so much may lie unread.
 
-use crate::region::Chain;
 use partywall::Message;
 use partywall::dialect::{Caller, Lent};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// A message in the region, as the application gets it.
-pub(super) fn in_region(chain: Chain) -> Message {
-    Message::from_dialect_lent(Box::new(chain))
-}
 
 /// How much of our heap lies unread, of all streams together.
 #[derive(Clone, Debug)]
