@@ -153,6 +153,12 @@ pub trait LineSender: fmt::Debug + Send {
     /// Whether something is left to be written.
     fn keeps(&self) -> bool;
 
+    /// Whether the other side has taken everything that was sent, as far as can be seen. A session that ends waits for
+    /// it, up to [`Config::linger`](crate::Config::linger).
+    fn is_taken(&self) -> bool {
+        true
+    }
+
     /// Somebody is about to sleep until room comes: from now on [`LineRoom::descriptor`] tells.
     ///
     /// # Errors

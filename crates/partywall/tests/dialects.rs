@@ -12,13 +12,14 @@ use partywall::{
 };
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support_dialect::Plain;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn plain() -> Arc<dyn Dialect> {
-    Arc::new(Plain)
+    Arc::new(Plain::default())
 }
 
 /// What serves both protocols, what speaks ours, and what speaks the other.
@@ -161,6 +162,37 @@ async fn bytes_flow_through_the_adapters() {
     io.flush().await.unwrap();
     drop(io);
     assert!(serving.await.unwrap() == bytes);
+}
+
+#[test]
+fn a_session_that_ends_waits_until_what_it_sent_was_taken_but_not_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}/s.sock", directory.path().display());
+    for is_taken_in_time in [true, false] {
+        let dialect = Plain::default();
+        let is_behind = Arc::clone(&dialect.is_behind);
+        let linger = Duration::from_millis(if is_taken_in_time { 60_000 } else { 50 });
+        let theirs = Config::default().linger(linger).speak(Arc::new(dialect));
+        let (both, _, _) = configs();
+        let mut listener = partywall::blocking::Listener::bind_with(&*address, &both).unwrap();
+        std::thread::scope(|scope| {
+            let client =
+                scope.spawn(|| partywall::blocking::connect_with(&*address, &theirs).unwrap());
+            let server = listener.accept_deadline(soon()).unwrap();
+            let client = client.join().unwrap();
+            is_behind.store(true, Ordering::SeqCst);
+            client.open(&[]).unwrap().send(b"last").unwrap();
+            client.close();
+            if is_taken_in_time {
+                let early = client.finished(Some(Instant::now() + Duration::from_millis(100)));
+                assert!(matches!(early, Err(SessionError::TimedOut)), "{early:?}");
+                is_behind.store(false, Ordering::SeqCst);
+            }
+            client.finished(Some(soon())).unwrap();
+            let mut stream = server.accept_deadline(soon()).unwrap();
+            assert_eq!(stream.recv_deadline(soon()).unwrap(), b"last");
+        });
+    }
 }
 
 #[test]

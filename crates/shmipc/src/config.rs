@@ -68,6 +68,7 @@ pub struct Config {
     pub(crate) fallback_message_max: u32,
     pub(crate) queue_full_timeout: Option<Duration>,
     pub(crate) guards_truncation: bool,
+    pub(crate) files_of_strangers: bool,
 }
 
 /// A class of slices.
@@ -116,6 +117,7 @@ impl Default for Config {
             fallback_message_max: PAYLOAD_BYTES_MAX,
             queue_full_timeout: Some(Duration::from_millis(100)),
             guards_truncation: true,
+            files_of_strangers: false,
         }
     }
 }
@@ -258,6 +260,14 @@ impl Config {
     #[must_use]
     pub const fn queue_full_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.queue_full_timeout = timeout;
+        self
+    }
+
+    /// Whether a server opens the files that a client names of whom nobody knows who it is, as over TCP. It could name
+    /// files that belong to others of our own. Default: no; over a Unix socket, the system says who it is.
+    #[must_use]
+    pub const fn files_of_strangers(mut self, opens: bool) -> Self {
+        self.files_of_strangers = opens;
         self
     }
 

@@ -172,10 +172,12 @@ impl Dialect for Shmipc {
         );
         allowed.directory.clone_from(&self.config.directory);
         allowed.is_guarded = self.config.guards_truncation;
+        let allowed_files = meeting.credentials.is_some() || self.config.files_of_strangers;
         Ok(Box::new(Accepting {
             machine: Server::new(Limits::default()),
             allowed,
             queue_entries_max: self.config.queue_entries_max,
+            may_open_files: allowed_files,
             descriptors: Vec::new(),
             mapped: None,
             ends: Ends::new(meeting, self),
@@ -374,6 +376,8 @@ struct Accepting {
     machine: Server,
     allowed: Allowed,
     queue_entries_max: u32,
+    /// Somebody vouches for the client, or it does not matter.
+    may_open_files: bool,
     /// Those that came: of the buffers, then of the queue.
     descriptors: Vec<OwnedFd>,
     mapped: Option<(Arc<Region>, Queue, bool)>,
@@ -396,6 +400,11 @@ impl Negotiation for Accepting {
                         let buffer = Given::descriptor(buffer, &self.allowed).map_err(refused)?;
                         let queue = Given::descriptor(queue, &self.allowed).map_err(refused)?;
                         self.map(&buffer, &queue, true)?;
+                    }
+                    Step::MapPaths { .. } if !self.may_open_files => {
+                        let what = "nobody says who this client is, so the files that it names are not \
+                                    opened: use a Unix socket, or Config::files_of_strangers(true)";
+                        return Err(DialectError::Refused { what: what.to_owned() });
                     }
                     Step::MapPaths { queue, buffer } => {
                         let queue = Given::path(Path::new(&queue), &self.allowed);

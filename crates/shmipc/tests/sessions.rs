@@ -18,7 +18,7 @@ struct Kind {
 fn kinds(directory: &tempfile::TempDir) -> Vec<Kind> {
     let unix = format!("unix:{}/s.sock", directory.path().display());
     let memfd = partywall_shmipc::Config::default();
-    let files = memfd.clone().mem_map_type(MemMapType::DevShmFile);
+    let files = memfd.clone().mem_map_type(MemMapType::DevShmFile).files_of_strangers(true);
     let config = Config::default();
     let isolated = config.clone().trust(TrustPolicy::Isolated);
     let kind = |name, address: &str, dialect: &partywall_shmipc::Config, config: &Config| Kind {
@@ -141,11 +141,12 @@ fn small() -> partywall_shmipc::Config {
 async fn what_finds_no_memory_goes_by_the_socket_in_order_and_before_the_end() {
     let directory = tempfile::tempdir().unwrap();
     for mut kind in kinds(&directory) {
-        kind.dialect = small().mem_map_type(if kind.name.contains("memfd") {
-            MemMapType::MemFd
-        } else {
-            MemMapType::DevShmFile
-        });
+        kind.dialect =
+            small().files_of_strangers(true).mem_map_type(if kind.name.contains("memfd") {
+                MemMapType::MemFd
+            } else {
+                MemMapType::DevShmFile
+            });
         let (client, server) = pair(&kind).await;
         let sending = tokio::spawn(async move {
             let mut stream = client.open(&[]).await.unwrap();
@@ -235,4 +236,42 @@ async fn a_full_queue_makes_senders_wait_and_loses_nothing() {
         assert_eq!(within("receiving", task).await.unwrap(), 500);
     }
     within("sending", sending).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_before_a_session_closed_is_received() {
+    let directory = tempfile::tempdir().unwrap();
+    for kind in kinds(&directory) {
+        let (client, server) = pair(&kind).await;
+        let mut stream = client.open(&[]).await.unwrap();
+        for index in 0..1000usize {
+            stream.send(&payload(100, index)).await.unwrap();
+        }
+        drop(stream);
+        drop(client);
+        let mut there = within("accepting", server.accept()).await.unwrap();
+        for index in 0..1000usize {
+            assert!(within("receiving", there.recv()).await.unwrap() == payload(100, index));
+        }
+        let end = within("receiving", there.recv()).await;
+        assert!(matches!(end, Err(StreamRecvError::Finished)), "{end:?}");
+    }
+}
+
+#[tokio::test]
+async fn files_of_clients_that_nobody_vouches_for_are_not_opened() {
+    let files = partywall_shmipc::Config::default().mem_map_type(MemMapType::DevShmFile);
+    let (sender, mut refused) = tokio::sync::mpsc::unbounded_channel();
+    let accepts = Config::default()
+        .dialect(Arc::new(Shmipc::new(files.clone()).unwrap()))
+        .on_refused(move |error| drop(sender.send(error.to_string())));
+    let mut listener = Listener::bind_with("tcp:127.0.0.1:0", &accepts).unwrap();
+    let address = listener.local_address().to_string();
+    let speaks = Config::default().speak(Arc::new(Shmipc::new(files).unwrap()));
+    let accepting = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
+    // Version 2 has no answer: a client believes that it is connected.
+    let _session = connect_with(address, &speaks).await;
+    let why = within("refusing", refused.recv()).await.unwrap();
+    assert!(why.contains("files_of_strangers"), "{why}");
+    accepting.abort();
 }

@@ -76,6 +76,7 @@ fn dialect(options: &Options) -> Result<Arc<Shmipc>> {
         .share_memory_path_prefix(&options.prefix)
         .share_memory_buffer_cap(options.region_bytes())
         .queue_cap(options.queue_cap)
+        .files_of_strangers(options.network == Network::Tcp)
         .mem_map_type(match options.map {
             Mapping::File => MemMapType::DevShmFile,
             Mapping::Memfd => MemMapType::MemFd,

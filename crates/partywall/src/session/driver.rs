@@ -238,6 +238,7 @@ impl Driver {
         self.tell_streams();
         self.is_called = true;
         let mut outbox = self.core.outbox();
+        outbox.leave_session();
         if matches!(outbox.drain(), Err(Unsent::Full)) {
             if Instant::now() < leaves_by || cfg!(partywall_fault = "no_bound_on_leaving") {
                 return Turn::Idle;

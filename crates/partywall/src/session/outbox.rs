@@ -216,6 +216,11 @@ impl Outbox {
         self.note(flushed)
     }
 
+    /// Only what was sent, and is owed, has to be taken before the end.
+    pub(crate) const fn leave_session(&mut self) {
+        self.wire.leave();
+    }
+
     /// What is left will not be taken: it is not waited for any longer.
     pub(crate) fn give_up(&mut self) {
         self.wire.note_hang_up();

@@ -300,6 +300,13 @@ impl SendWire {
         }
     }
 
+    /// The session ends. On a wall, and on a socket, what was sent is received all the same.
+    pub(crate) const fn leave(&mut self) {
+        if let Self::Dialect(end) = self {
+            end.leave();
+        }
+    }
+
     /// Whether something is left to be sent.
     pub(crate) fn keeps(&self) -> bool {
         match self {

@@ -16,13 +16,17 @@ use std::any::Any;
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 const GREETING: &[u8] = b"#wire1\n";
 const HEAD: usize = 12;
 
 #[derive(Debug, Default)]
-pub struct Plain;
+pub struct Plain {
+    /// What was sent counts as not taken.
+    pub is_behind: Arc<AtomicBool>,
+}
 
 impl Dialect for Plain {
     fn name(&self) -> &'static str {
@@ -40,22 +44,36 @@ impl Dialect for Plain {
 
     fn accept(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
         let read = meeting.first[GREETING.len()..].to_vec();
-        Ok(Box::new(Ready(Some((meeting.socket, read, meeting.caller, false)))))
+        Ok(self.ready(meeting.socket, read, meeting.caller, false))
     }
 
     fn connect(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
         let written = meeting.socket.write(&[IoSlice::new(GREETING)], true);
         written.map_err(|source| DialectError::System { what: "greeting", source })?;
-        Ok(Box::new(Ready(Some((meeting.socket, Vec::new(), meeting.caller, true)))))
+        Ok(self.ready(meeting.socket, Vec::new(), meeting.caller, true))
+    }
+}
+
+impl Plain {
+    fn ready(
+        &self,
+        socket: Socket,
+        read: Vec<u8>,
+        caller: Caller,
+        opens_odd: bool,
+    ) -> Box<dyn Negotiation> {
+        Box::new(Ready(Some((socket, read, caller, opens_odd, Arc::clone(&self.is_behind)))))
     }
 }
 
 #[derive(Debug)]
-struct Ready(Option<(Socket, Vec<u8>, Caller, bool)>);
+struct Ready(Option<(Socket, Vec<u8>, Caller, bool, Arc<AtomicBool>)>);
 
 impl Negotiation for Ready {
     fn progress(&mut self) -> Result<Option<Line>, DialectError> {
-        let Some((socket, read, caller, opens_odd)) = self.0.take() else { return Ok(None) };
+        let Some((socket, read, caller, opens_odd, is_behind)) = self.0.take() else {
+            return Ok(None);
+        };
         let socket = Arc::new(socket);
         let set = EpollSet::new().unwrap();
         set.add(socket.as_fd(), EventFlags::OUT, 0).unwrap();
@@ -66,6 +84,7 @@ impl Negotiation for Ready {
             rest: Vec::new(),
             closed: Arc::clone(&closed),
             room: Arc::new(Room(set)),
+            is_behind,
         };
         let receiver = Receiver { socket, read, caller, closed, queue: VecDeque::new(), end: None };
         Ok(Some(Line {
@@ -84,6 +103,7 @@ struct Sender {
     rest: Vec<u8>,
     closed: Arc<Mutex<HashSet<u32>>>,
     room: Arc<Room>,
+    is_behind: Arc<AtomicBool>,
 }
 
 impl Sender {
@@ -144,6 +164,10 @@ impl LineSender for Sender {
 
     fn keeps(&self) -> bool {
         !self.rest.is_empty()
+    }
+
+    fn is_taken(&self) -> bool {
+        !self.is_behind.load(Ordering::SeqCst)
     }
 
     fn arm(&mut self) -> io::Result<()> {

@@ -161,6 +161,10 @@ impl LineSender for Sender {
         self.outlet.keeps()
     }
 
+    fn is_taken(&self) -> bool {
+        self.producer.is_empty().unwrap_or(true)
+    }
+
     fn arm(&mut self) -> io::Result<()> {
         self.tally.note(More::RoomSleeps);
         self.room.arm(self.outlet.keeps())

@@ -22,6 +22,8 @@ pub(crate) struct DialectSender {
     other: Arc<Other>,
     /// The stream of the message that follows, under the dialect's name. `None`: nobody will receive it.
     name: Option<u32>,
+    /// The session has ended here: only what was sent has to be taken.
+    is_leaving: bool,
     /// What is left is not waited for any longer.
     is_given_up: bool,
 }
@@ -34,7 +36,16 @@ impl DialectSender {
         room: Arc<DialectRoom>,
         other: Arc<Other>,
     ) -> Self {
-        Self { line, streams, caller, room, other, name: None, is_given_up: false }
+        Self {
+            line,
+            streams,
+            caller,
+            room,
+            other,
+            name: None,
+            is_leaving: false,
+            is_given_up: false,
+        }
     }
 
     pub(crate) const fn room(&self) -> &Arc<DialectRoom> {
@@ -147,11 +158,20 @@ impl DialectSender {
 
     pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
         self.check()?;
-        self.line.flush().map_err(|unsent| self.other.unsent(unsent, 0))
+        self.line.flush().map_err(|unsent| self.other.unsent(unsent, 0))?;
+        if self.is_leaving && !self.line.is_taken() {
+            return Err(Unsent::Full);
+        }
+        Ok(())
     }
 
     pub(crate) fn keeps(&self) -> bool {
-        self.line.keeps()
+        self.line.keeps() || self.is_leaving && !self.line.is_taken()
+    }
+
+    /// The session ends: hanging up at once would take along what the other side has not taken yet.
+    pub(crate) const fn leave(&mut self) {
+        self.is_leaving = true;
     }
 
     pub(crate) fn arm(&mut self, _quiet: bool) -> Result<(), Fault> {
