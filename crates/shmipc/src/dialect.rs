@@ -14,10 +14,13 @@
 use crate::backing::{Allowed, Backing, Given, RegionError, create_buffer, open_buffer};
 use crate::config::{Config, ConfigError, MemMapType};
 use crate::handshake::{self, Client, Limits, Mapping, Server, Step};
+use crate::hot_restart::{HandoverError, HandoverState};
+use crate::lines::Lines;
 use crate::names::{Names, Naming};
 use crate::queue::{Consumer, Producer, Queue, QueueLayout, Side};
 use crate::region::{Class, Region};
-use crate::transport::{self, Parts};
+use crate::stats::SessionMetrics;
+use crate::transport::{self, Observer, Parts};
 use partywall::dialect::{Dialect, DialectError, Line, Meeting, Negotiation, Recognition};
 use partywall_sys::socket::Family;
 use std::fmt;
@@ -26,11 +29,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// shmipc, versions 2 and 3: for [`partywall::Config::dialect`] and [`partywall::Config::speak`].
 ///
 /// All sessions that one value connects share one region of buffers, as those of a peer's session manager do; a
-/// second value has one of its own.
+/// second value has one of its own. Clones are the same value.
 ///
 /// # Examples
 /// ```
@@ -62,12 +66,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// # server.join().unwrap().unwrap();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct Shmipc {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
     config: Config,
     naming: Naming,
     /// How many sessions were connected.
     sessions: AtomicU64,
     buffer: Mutex<Option<Buffer>>,
+    lines: Arc<Lines>,
 }
 
 /// A region of buffers that we made, and what it lies in.
@@ -85,10 +95,104 @@ impl Shmipc {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.verify()?;
         let naming = Naming::unique(&config.share_memory_path_prefix)?;
-        let (sessions, buffer) = (AtomicU64::new(0), Mutex::new(None));
-        Ok(Self { config, naming, sessions, buffer })
+        Ok(Self::named(config, naming))
     }
 
+    /// With settings that were verified, and regions of these names.
+    pub(crate) fn named(config: Config, naming: Naming) -> Self {
+        let (sessions, buffer) = (AtomicU64::new(0), Mutex::new(None));
+        let lines = Arc::default();
+        Self { inner: Arc::new(Inner { config, naming, sessions, buffer, lines }) }
+    }
+
+    /// Tells the clients of all sessions that were accepted that a new process listens at the same address: they
+    /// connect to it, open their new streams there, and say so. Those in use go on; nobody closes them but the
+    /// application, once their calls are over. `epoch` is 1 or more, and another one each time.
+    ///
+    /// How the new process comes by the address is up to the application; it must listen *before* this is called.
+    /// Bound with files, it replaces the old one's socket at once. And the old one accepts no more from then
+    /// on, or clients that it accepts are told as well, and come again.
+    ///
+    /// It is over when each client has moved or hung up, or after 2 s: ask [`hot_restart_state`](Self::hot_restart_state).
+    ///
+    /// # Who takes part
+    ///
+    /// Clients of shmipc-go, all of which have a session manager, and ours that have a `SessionManager`. A client
+    /// of ours without one ignores it, and stays. A client of the crate `shmipc` 0.2.1 does *not*
+    /// know the message: it hangs up, which fails the calls under way on that session, and connects anew after its
+    /// `rebuild_interval`. Nothing on the wire tells it from a client of shmipc-go: a server of such clients closes its
+    /// sessions instead, between their calls. Who was told and did neither move nor hang up is counted in
+    /// [`StabilityMetrics::hot_restart_error_count`](crate::StabilityMetrics::hot_restart_error_count).
+    ///
+    /// # Errors
+    /// See [`HandoverError`]; nobody was told then.
+    pub fn hot_restart(&self, epoch: u64) -> Result<(), HandoverError> {
+        self.inner.lines.begin(epoch, Instant::now())
+    }
+
+    /// How far the last hot restart is now. Time goes on only when this is asked, or
+    /// `hot_restarted` is awaited: whoever uses neither tokio nor threads asks now and then.
+    #[must_use]
+    pub fn hot_restart_state(&self) -> HandoverState {
+        self.inner.lines.look(Instant::now())
+    }
+
+    /// Whether the last hot restart has succeeded: not before there was one, and not after one that took too long.
+    #[must_use]
+    pub fn is_hot_restart_done(&self) -> bool {
+        matches!(self.hot_restart_state(), HandoverState::Done { .. })
+    }
+
+    /// Waits until the hot restart of this epoch is over: [`Done`](HandoverState::Done) or
+    /// [`TimedOut`](HandoverState::TimedOut); after 2 s at most. If another one has begun meanwhile, how far that is.
+    /// Cancel-safe.
+    #[cfg(feature = "tokio")]
+    pub async fn hot_restarted(&self, epoch: u64) -> HandoverState {
+        self.inner.lines.over(epoch).await
+    }
+
+    /// What each session counted that this value has connected or accepted, and that has not ended; the oldest first.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<SessionMetrics> {
+        self.inner.lines.metrics()
+    }
+
+    /// Tells the [`monitor`](Config::monitor) of each session whose interval is over. Sessions do so by themselves
+    /// whenever they come to rest, and at their end; one that is idle does nothing at all, so who wants
+    /// to hear of idle ones as well calls this now and then. A `SessionManager` does.
+    pub fn tell_monitor(&self) {
+        self.inner.lines.tell_monitor();
+    }
+
+    /// As [`Dialect::connect`], with a line that somebody else looks after.
+    pub(crate) fn connect_for(
+        &self,
+        meeting: Meeting,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Box<dyn Negotiation>, DialectError> {
+        let inner = &*self.inner;
+        let mapping = match inner.config.mem_map_type {
+            MemMapType::DevShmFile => Mapping::File,
+            MemMapType::MemFd if meeting.socket.family() == Family::Unix => Mapping::Memfd,
+            MemMapType::MemFd => {
+                let what = "descriptors cannot be sent over TCP: choose \
+                            mem_map_type(MemMapType::DevShmFile), or a Unix socket";
+                return Err(DialectError::Refused { what: what.to_owned() });
+            }
+        };
+        // ORDER: Relaxed: a number to count by.
+        let names = inner.naming.names(inner.sessions.fetch_add(1, Ordering::Relaxed));
+        let buffer = inner.buffer(&names)?;
+        let (backing, queue) = inner.make_queue(&names)?;
+        Ok(Box::new(Connecting {
+            machine: Client::new(mapping, &names),
+            made: Some((buffer, backing, queue)),
+            ends: Ends::new(meeting, inner, observer),
+        }))
+    }
+}
+
+impl Inner {
     /// The region of this value's sessions; made with the first, and kept as long as one of them lives.
     fn buffer(&self, names: &Names) -> Result<Buffer, DialectError> {
         let mut kept = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +251,7 @@ impl Default for Shmipc {
 
 impl fmt::Debug for Shmipc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shmipc").field("naming", &self.naming).finish_non_exhaustive()
+        f.debug_struct("Shmipc").field("naming", &self.inner.naming).finish_non_exhaustive()
     }
 }
 
@@ -161,41 +265,25 @@ impl Dialect for Shmipc {
     }
 
     fn accept(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
+        let inner = &*self.inner;
         let mut allowed = Allowed::new(
-            self.config.region_bytes_max.into(),
+            inner.config.region_bytes_max.into(),
             meeting.credentials.map(|who| who.uid),
         );
-        allowed.directory.clone_from(&self.config.directory);
-        allowed.is_guarded = self.config.guards_truncation;
+        allowed.directory.clone_from(&inner.config.directory);
+        allowed.is_guarded = inner.config.guards_truncation;
         Ok(Box::new(Accepting {
             machine: Server::new(Limits::default()),
             allowed,
-            queue_entries_max: self.config.queue_entries_max,
+            queue_entries_max: inner.config.queue_entries_max,
             descriptors: Vec::new(),
             mapped: None,
-            ends: Ends::new(meeting, self),
+            ends: Ends::new(meeting, inner, Arc::clone(&inner.lines) as Arc<dyn Observer>),
         }))
     }
 
     fn connect(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
-        let mapping = match self.config.mem_map_type {
-            MemMapType::DevShmFile => Mapping::File,
-            MemMapType::MemFd if meeting.socket.family() == Family::Unix => Mapping::Memfd,
-            MemMapType::MemFd => {
-                let what = "descriptors cannot be sent over TCP: choose \
-                            mem_map_type(MemMapType::DevShmFile), or a Unix socket";
-                return Err(DialectError::Refused { what: what.to_owned() });
-            }
-        };
-        // ORDER: Relaxed: a number to count by.
-        let names = self.naming.names(self.sessions.fetch_add(1, Ordering::Relaxed));
-        let buffer = self.buffer(&names)?;
-        let (backing, queue) = self.make_queue(&names)?;
-        Ok(Box::new(Connecting {
-            machine: Client::new(mapping, &names),
-            made: Some((buffer, backing, queue)),
-            ends: Ends::new(meeting, self),
-        }))
+        self.connect_for(meeting, Arc::clone(&self.inner.lines) as Arc<dyn Observer>)
     }
 }
 
@@ -207,6 +295,7 @@ struct Ends {
     /// How much of what was read before was used.
     used: usize,
     limits: transport::Limits,
+    observer: Arc<dyn Observer>,
     monitor: Option<(Monitoring, std::time::Duration)>,
 }
 
@@ -221,10 +310,10 @@ impl fmt::Debug for Monitoring {
 }
 
 impl Ends {
-    fn new(meeting: Meeting, dialect: &Shmipc) -> Self {
+    fn new(meeting: Meeting, dialect: &Inner, observer: Arc<dyn Observer>) -> Self {
         let monitor = dialect.config.monitor.clone().map(Monitoring);
         let monitor = monitor.map(|monitor| (monitor, dialect.config.monitor_interval));
-        Self { meeting: Some(meeting), used: 0, limits: dialect.limits(), monitor }
+        Self { meeting: Some(meeting), used: 0, limits: dialect.limits(), observer, monitor }
     }
 
     /// Exactly the next `count` bytes at most, and descriptors beside them; `None` if nothing is there.
@@ -291,6 +380,7 @@ impl Ends {
             policy: meeting.config.back_pressure_policy(),
             limits: self.limits,
             monitor,
+            observer: Arc::clone(&self.observer),
             description,
             // A peer that accepts a stream cannot open one: its client would not know what it is.
             streams_max: if is_client { u32::MAX } else { 0 },

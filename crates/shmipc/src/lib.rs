@@ -21,6 +21,7 @@ mod dump;
 mod frame;
 mod handshake;
 mod hot_restart;
+mod lines;
 mod names;
 mod queue;
 mod region;
@@ -37,8 +38,11 @@ pub mod inside {
 
 pub use config::{Config, ConfigError, MemMapType, SizePercentPair};
 pub use dialect::Shmipc;
+pub use hot_restart::{HandoverError, HandoverState};
 pub use names::NameError;
-pub use stats::{Monitor, PerformanceMetrics, ShareMemoryMetrics, StabilityMetrics};
+pub use stats::{
+    Monitor, PerformanceMetrics, SessionMetrics, ShareMemoryMetrics, StabilityMetrics,
+};
 
 /// The pure parts, bytes in and bytes out, for the fuzzer. Nothing here is promised.
 #[doc(hidden)]
