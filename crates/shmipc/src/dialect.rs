@@ -109,9 +109,12 @@ impl Shmipc {
     /// connect to it, open their new streams there, and say so. Those in use go on; nobody closes them but the
     /// application, once their calls are over. `epoch` is 1 or more, and another one each time.
     ///
-    /// How the new process comes by the address is up to the application; it must listen *before* this is called.
-    /// Bound with files, it replaces the old one's socket at once. And the old one accepts no more from then
-    /// on, or clients that it accepts are told as well, and come again.
+    /// How the new process comes by the address is up to the application: of a Unix socket, the file is removed, and
+    /// bound anew. It must listen *before* this is called. Clients that the old one still accepts afterwards are
+    /// told as well, and come again.
+    ///
+    /// Our clients close their old sessions by themselves, when the last stream in use has ended and not before 2 s have
+    /// passed; those of shmipc-go keep theirs until the old process closes them.
     ///
     /// It is over when each client has moved or hung up, or after 2 s: ask [`hot_restart_state`](Self::hot_restart_state).
     ///

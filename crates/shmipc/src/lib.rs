@@ -5,6 +5,7 @@
 //!   transport/    a line for partywall's door: streams, fallback, wake-ups
 //!   handshake/    client and server      frame.rs   messages on the socket
 //!   region/       lists and chains       queue.rs   the rings            backing.rs  memfds and files
+//!   pool/         sessions kept, streams used again       lines.rs  hot_restart.rs  handing over
 //!   config.rs  names.rs  stats.rs        dump.rs    a region seen from outside
 //! ```
 //!
@@ -23,6 +24,8 @@ mod handshake;
 mod hot_restart;
 mod lines;
 mod names;
+#[cfg(feature = "tokio")]
+mod pool;
 mod queue;
 mod region;
 mod stats;
@@ -40,6 +43,10 @@ pub use config::{Config, ConfigError, MemMapType, SizePercentPair};
 pub use dialect::Shmipc;
 pub use hot_restart::{HandoverError, HandoverState};
 pub use names::NameError;
+#[cfg(feature = "tokio")]
+pub use pool::{
+    GetStreamError, ManagerMetrics, PooledIo, PooledStream, SessionManager, SessionManagerError,
+};
 pub use stats::{
     Monitor, PerformanceMetrics, SessionMetrics, ShareMemoryMetrics, StabilityMetrics,
 };

@@ -13,7 +13,6 @@
 use super::{Config, MemMapType, SizePercentPair};
 use crate::frame::PAYLOAD_BYTES_MAX;
 use crate::names::{NameError, Naming};
-use std::time::Duration;
 
 /// A setting that is not possible, or not with the others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -242,6 +241,7 @@ const FALLBACK_MESSAGE_MIN: u32 = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn refused(config: &Config) -> String {
         config.verify().expect_err("it was accepted").to_string()
