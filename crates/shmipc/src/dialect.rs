@@ -167,6 +167,11 @@ impl Shmipc {
         self.inner.lines.tell_monitor();
     }
 
+    #[cfg(all(test, feature = "tokio"))]
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.inner.lines
+    }
+
     /// As [`Dialect::connect`], with a line that somebody else looks after.
     pub(crate) fn connect_for(
         &self,

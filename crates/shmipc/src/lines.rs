@@ -199,3 +199,108 @@ fn announce(announcements: Announcements) {
 
 /// A client that was connected for so long has done whatever it does behind its handshake.
 const SETTLED: Duration = Duration::from_millis(500);
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests {
+    use super::*;
+    use crate::Shmipc;
+    use partywall::tokio::{Listener, Session, connect_with};
+
+    struct Pair {
+        client: Shmipc,
+        server: Shmipc,
+        session: Session,
+        accepted: Session,
+        _listener: Listener,
+        _directory: tempfile::TempDir,
+    }
+
+    async fn pair() -> Pair {
+        let directory = tempfile::tempdir().unwrap();
+        let address = format!("unix:{}/s.sock", directory.path().display());
+        let (client, server) = (Shmipc::default(), Shmipc::default());
+        let accepts = partywall::Config::default().dialect(Arc::new(server.clone()));
+        let speaks = partywall::Config::default().speak(Arc::new(client.clone()));
+        let mut listener = Listener::bind_with(&*address, &accepts).unwrap();
+        let (session, accepted) = tokio::join!(connect_with(&*address, &speaks), listener.accept());
+        let (session, accepted) = (session.unwrap(), accepted.unwrap());
+        Pair { client, server, session, accepted, _listener: listener, _directory: directory }
+    }
+
+    impl Pair {
+        /// A message there and back: everything written before it was read.
+        async fn exchange(&self) {
+            let mut stream = self.session.open(&[]).await.unwrap();
+            stream.send(b"question").await.unwrap();
+            let mut there = self.accepted.accept().await.unwrap();
+            assert_eq!(there.recv().await.unwrap(), b"question");
+            there.send(b"answer").await.unwrap();
+            assert_eq!(stream.recv().await.unwrap(), b"answer");
+        }
+
+        fn line(of: &Shmipc) -> Arc<Control> {
+            Arc::clone(&of.lines().alive()[0])
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn acknowledgements_that_nobody_asked_for_mean_nothing() {
+        let pair = pair().await;
+        for epoch in [0, 7, u64::MAX] {
+            Pair::line(&pair.client).acknowledge(epoch);
+            // The wrong way round: a client announces, a server acknowledges.
+            Pair::line(&pair.client).announce(epoch);
+            Pair::line(&pair.server).acknowledge(epoch);
+        }
+        pair.exchange().await;
+        assert_eq!(pair.server.hot_restart_state(), HandoverState::Never);
+        let metrics = pair.server.metrics();
+        assert_eq!(metrics[0].stability.hot_restart_success_count, 0);
+        assert!(pair.session.close_reason().is_none());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_acknowledgement_counts_for_its_own_line_and_epoch() {
+        let pair = pair().await;
+        pair.exchange().await;
+        pair.server.hot_restart(7).unwrap();
+        Pair::line(&pair.client).acknowledge(6);
+        pair.exchange().await;
+        let pending = HandoverState::Pending { epoch: 7, moved: 0, left: 0 };
+        assert_eq!(pair.server.hot_restart_state(), pending);
+        Pair::line(&pair.client).acknowledge(7);
+        let done = HandoverState::Done { epoch: 7, moved: 1, left: 0 };
+        assert_eq!(pair.server.hot_restarted(7).await, done);
+        assert_eq!(pair.server.metrics()[0].stability.hot_restart_success_count, 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_has_just_connected_is_told_when_it_has_settled() {
+        let pair = pair().await;
+        let now = Instant::now();
+        pair.server.lines().begin(7, now).unwrap();
+        assert_eq!(pair.server.lines().lock().owed.len(), 1);
+        pair.server.lines().look(now);
+        assert_eq!(pair.server.lines().lock().owed.len(), 1);
+        pair.exchange().await;
+        assert_eq!(pair.server.lines().lock().owed.len(), 0, "it has woken us");
+
+        let pair = self::pair().await;
+        let now = Instant::now();
+        pair.server.lines().begin(7, now).unwrap();
+        pair.server.lines().look(now + SETTLED);
+        assert_eq!(pair.server.lines().lock().owed.len(), 0, "it is old enough");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_line_that_has_ended_is_forgotten_and_writes_nothing() {
+        let pair = pair().await;
+        let line = Pair::line(&pair.client);
+        pair.session.close();
+        pair.session.finished().await;
+        pair.accepted.finished().await;
+        assert!(line.is_ended());
+        line.acknowledge(7);
+        assert!(pair.client.metrics().is_empty() && pair.server.metrics().is_empty());
+    }
+}

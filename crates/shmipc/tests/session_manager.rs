@@ -215,16 +215,19 @@ async fn what_the_other_side_did_to_a_kept_stream_is_seen_before_it_is_used() {
     let manager = manager(&server, Config::default()).await;
     // An answer that nobody waited for comes after the stream was put back; and one closes it.
     for text in [&b"late"[..], b"x"] {
+        let mut other = get(&manager).await;
         let mut stream = get(&manager).await;
-        stream.send(text).await.unwrap();
         let before = manager.stats().total;
+        stream.send(text).await.unwrap();
         stream.put_back();
         until("it comes", || {
             let now = manager.stats().total;
             now.performance.in_flow_bytes > before.performance.in_flow_bytes
-                || now.stability.active_stream_count == 0
+                || now.stability.active_stream_count < before.stability.active_stream_count
         })
         .await;
+        // Whatever came before the answer to this is where it belongs.
+        call(&mut other, b"settled").await;
         let mut next = get(&manager).await;
         call(&mut next, b"mine").await;
     }
