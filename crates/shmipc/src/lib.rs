@@ -30,6 +30,7 @@ mod queue;
 mod region;
 mod stats;
 mod transport;
+mod upkeep;
 
 /// For `partywall dump`, the fuzzer and tests of this crate: no promise of any kind.
 #[doc(hidden)]

@@ -89,7 +89,7 @@ impl Outlet {
         Ok(())
     }
 
-    const fn keeps(&self) -> bool {
+    fn keeps(&self) -> bool {
         self.sent < self.rest.len()
     }
 
