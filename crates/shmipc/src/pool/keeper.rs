@@ -56,9 +56,10 @@ impl Shared {
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) live: Vec<Option<Arc<Place>>>,
-    /// Why the last attempt to connect failed, and how many have.
-    pub(super) failure: Option<Arc<ConnectError>>,
-    pub(super) failures: u64,
+    /// How many attempts to connect were begun.
+    pub(super) begun: u64,
+    /// The last of them that failed, and why; nothing after one that did not.
+    pub(super) failure: Option<(u64, Arc<ConnectError>)>,
     /// Somebody wants a session, and there is none.
     pub(super) is_wanted: bool,
     pub(super) is_closed: bool,
@@ -124,8 +125,8 @@ impl Keeper {
         self.connect_missing();
         while let Some(finished) = self.attempts.join_next().await {
             self.finished(finished);
-            if let Some(failure) = self.shared.view.borrow().failure.clone() {
-                return Err(failure);
+            if let Some((_, failure)) = &self.shared.view.borrow().failure {
+                return Err(Arc::clone(failure));
             }
         }
         Ok(())
@@ -302,6 +303,10 @@ impl Keeper {
     fn connect(&mut self, index: usize, replaces: Option<u64>) {
         let number = self.numbers;
         self.numbers += 1;
+        self.shared.view.send_if_modified(|view| {
+            view.begun = self.numbers;
+            false
+        });
         self.under_way.insert(number, Attempt { index, epoch: self.epoch, replaces });
         let watcher = Arc::new(Watcher::new(number, Arc::clone(&self.shared.notices)));
         let watched = Watched { shmipc: self.shmipc.clone(), watcher: Arc::clone(&watcher) };
@@ -339,8 +344,8 @@ impl Keeper {
                 let at = Instant::now() + self.shared.config.rebuild_interval;
                 self.rebuild = Some(self.rebuild.map_or(at, |before| before.min(at)));
                 self.shared.view.send_modify(|view| {
-                    view.failure = Some(Arc::new(error));
-                    view.failures += 1;
+                    let before = view.failure.as_ref().map_or(0, |(number, _)| *number);
+                    view.failure = Some((number.max(before), Arc::new(error)));
                 });
             }
         }

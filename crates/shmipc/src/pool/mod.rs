@@ -173,9 +173,9 @@ impl SessionManager {
         let asked = self.inner.asked.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let shared = &self.inner.shared;
         let mut changes = shared.view.subscribe();
-        let failures = changes.borrow().failures;
+        let begun = changes.borrow().begun;
         loop {
-            let chosen = choose(&changes.borrow_and_update(), asked / TURN_STREAMS, failures)?;
+            let chosen = choose(&changes.borrow_and_update(), asked / TURN_STREAMS, begun)?;
             let Some(place) = chosen else {
                 shared.view.send_if_modified(|view| {
                     view.is_wanted = true;
@@ -244,8 +244,9 @@ impl SessionManager {
     }
 }
 
-/// The session whose turn it is, or one after it.
-fn choose(view: &View, turn: usize, failures: u64) -> Result<Option<Arc<Place>>, GetStreamError> {
+/// The session whose turn it is, or one after it. Nothing while there is none: what came of the `begun` attempts to
+/// connect that were begun before says nothing about now.
+fn choose(view: &View, turn: usize, begun: u64) -> Result<Option<Arc<Place>>, GetStreamError> {
     if view.is_closed || view.is_over {
         return Err(GetStreamError::Closed);
     }
@@ -255,7 +256,7 @@ fn choose(view: &View, turn: usize, failures: u64) -> Result<Option<Arc<Place>>,
         return Ok(Some(Arc::clone(place)));
     }
     match &view.failure {
-        Some(failure) if view.failures > failures => {
+        Some((number, failure)) if *number >= begun => {
             Err(GetStreamError::Connect(Arc::clone(failure)))
         }
         _ => Ok(None),
