@@ -159,7 +159,7 @@ impl Config {
         self
     }
 
-    /// How many sessions a pool keeps. Default: 1.
+    /// How many sessions a pool, a `SessionManager`, keeps. Default: 1.
     #[must_use]
     pub const fn session_num(mut self, sessions: usize) -> Self {
         self.session_num = sessions;
@@ -173,7 +173,8 @@ impl Config {
         self
     }
 
-    /// How long a pool waits before it replaces a session that broke. Default: 60 s.
+    /// How long a pool waits before it replaces a session that broke; not at all if none is left and somebody asks for a
+    /// stream. Default: 60 s.
     #[must_use]
     pub const fn rebuild_interval(mut self, interval: Duration) -> Self {
         self.rebuild_interval = interval;

@@ -300,8 +300,7 @@ async fn while_one_session_is_broken_another_serves_and_it_comes_back_after_the_
         call(&mut stream, b"here").await;
         stream.put_back();
     }
-    until("two sessions again", || manager.live() == 2).await;
-    assert_eq!(server.sessions(), 2);
+    until("two sessions again", || manager.live() == 2 && server.sessions() == 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -331,7 +330,7 @@ async fn when_no_session_is_left_asking_for_a_stream_connects_at_once() {
     for task in asking {
         within("asking", task).await.unwrap();
     }
-    until("both sessions", || manager.live() == 2).await;
+    until("both sessions", || manager.live() == 2 && server.sessions() >= 2).await;
     assert_eq!(server.sessions(), 2, "no more than there are places");
     assert_eq!(manager.stats().total.performance.out_flow_bytes, 84);
 }

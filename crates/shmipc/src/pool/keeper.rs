@@ -16,7 +16,7 @@
 //!   may leave it unread. After that its streams alone keep it.
 //! - All sessions that were connected in one epoch share a region; with the last session goes its region, and those that
 //!   come after it have another: what a dead server held of the old one nobody gives back.
-//! - A server that tells its new clients to move again and again is followed for 2 s, every 100 ms.
+//! - A server that tells its new clients to move again and again is followed every 100 ms, and in one epoch for 2 s.
 
 use super::notices::{Notices, Watched, Watcher};
 use super::place::Place;
@@ -215,18 +215,22 @@ impl Keeper {
         let Some(line) = self.shared.ledger().lines.get(&number).cloned() else { return };
         let now = Instant::now();
         let is_same = self.epoch == epoch;
-        if is_same && self.followed_until.is_none_or(|until| now >= until) {
+        let is_following = self.followed_until.is_some_and(|until| now < until);
+        if is_same && !is_following {
             return;
         }
         match self.mover.told(number, epoch, now) {
             Told::Ignore => {}
-            Told::Acknowledge(epoch) => line.acknowledge(epoch),
+            // One who asks again and again, and reads no answer, gets no more.
+            Told::Acknowledge(epoch) if !line.keeps() => line.acknowledge(epoch),
+            Told::Acknowledge(_) => {}
             Told::Connect => {
                 if !is_same {
                     self.begin_epoch(epoch, now);
                 }
-                if self.place(number).is_some_and(|place| place.epoch == epoch) {
-                    // It is of this epoch, so the old process still accepts: not at once again.
+                let is_of_epoch = self.place(number).is_some_and(|place| place.epoch == epoch);
+                if is_of_epoch || (!is_same && is_following) {
+                    // The old process still accepts, or one restart follows another: not at once again.
                     self.mover.failed(number, now);
                 } else {
                     self.move_on(number);

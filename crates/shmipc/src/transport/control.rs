@@ -111,6 +111,12 @@ impl Control {
         self.write(|outlet| outlet.acknowledge_restart(epoch));
     }
 
+    /// Whether something is left to be written.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn keeps(&self) -> bool {
+        self.outlet.upgrade().is_some_and(|outlet| outlet.keeps())
+    }
+
     /// A line that cannot write has ended, or is about to, which its observer is told.
     fn write(&self, write: impl FnOnce(&mut Outlet) -> Result<(), Unsent>) {
         let Some(outlet) = self.outlet.upgrade() else { return };
