@@ -12,7 +12,14 @@
 //! is ours: what a peer may make us do.
 //!
 //! Not taken over: `queue_path`, which peers overwrite; `connection_read_timeout` and `connection_timeout`, which they
-//! do not use; whatever belongs to version 4.
+//! do not use, nor `stream_max_idle_time`; whatever belongs to version 4. Nor what sessions have settings for already,
+//! in [`partywall::Config`]:
+//!
+//! | of peers | here |
+//! |---|---|
+//! | `initialize_timeout`, 1 s | [`handshake_timeout`](partywall::Config::handshake_timeout), 5 s |
+//! | `connection_write_timeout`, 10 s | nobody waits for the socket to take bytes but at the end of a session: [`linger`](partywall::Config::linger) |
+//! | how long to try where the queue is full, 100 ms | [`back_pressure`](partywall::Config::back_pressure): wait, or fail at once; a deadline of the caller bounds the wait |
 //!
 //! Nothing is rounded. What does not fit is refused by [`verify`](Config::verify), with what to choose instead.
 
@@ -43,13 +50,7 @@ use std::time::Duration;
 /// # Ok::<(), partywall_shmipc::ConfigError>(())
 /// ```
 #[derive(Clone)]
-#[allow(
-    dead_code,
-    reason = "whoever uses a setting reads it; not all of them belong to every part"
-)]
 pub struct Config {
-    pub(crate) connection_write_timeout: Duration,
-    pub(crate) initialize_timeout: Duration,
     pub(crate) queue_cap: u32,
     pub(crate) share_memory_buffer_cap: u32,
     pub(crate) share_memory_path_prefix: String,
@@ -66,7 +67,6 @@ pub struct Config {
     pub(crate) directory: PathBuf,
     pub(crate) fallback_unread_max: u64,
     pub(crate) fallback_message_max: u32,
-    pub(crate) queue_full_timeout: Option<Duration>,
     pub(crate) guards_truncation: bool,
     pub(crate) files_of_strangers: bool,
 }
@@ -94,8 +94,6 @@ pub enum MemMapType {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            connection_write_timeout: Duration::from_secs(10),
-            initialize_timeout: Duration::from_secs(1),
             queue_cap: 8192,
             share_memory_buffer_cap: 32 << 20,
             share_memory_path_prefix: "/dev/shm/shmipc".into(),
@@ -115,7 +113,6 @@ impl Default for Config {
             directory: "/dev/shm".into(),
             fallback_unread_max: 64 << 20,
             fallback_message_max: PAYLOAD_BYTES_MAX,
-            queue_full_timeout: Some(Duration::from_millis(100)),
             guards_truncation: true,
             files_of_strangers: false,
         }
@@ -124,20 +121,6 @@ impl Default for Config {
 
 /// What peers have too.
 impl Config {
-    /// How long bytes may wait to be written to the socket before the session is given up. Default: 10 s.
-    #[must_use]
-    pub const fn connection_write_timeout(mut self, timeout: Duration) -> Self {
-        self.connection_write_timeout = timeout;
-        self
-    }
-
-    /// How long a handshake may take, on this side. Default: 1 s.
-    #[must_use]
-    pub const fn initialize_timeout(mut self, timeout: Duration) -> Self {
-        self.initialize_timeout = timeout;
-        self
-    }
-
     /// How many elements fit into the queue of each direction: that many messages can be under way. A multiple
     /// of 16, so that no counter in the second queue crosses a cache line. Default: 8192, which take 192 KiB.
     #[must_use]
@@ -178,7 +161,7 @@ impl Config {
         self
     }
 
-    /// How many sessions a pool keeps. Default: 1.
+    /// How many sessions a pool, a `SessionManager`, keeps. Default: 1.
     #[must_use]
     pub const fn session_num(mut self, sessions: usize) -> Self {
         self.session_num = sessions;
@@ -192,7 +175,8 @@ impl Config {
         self
     }
 
-    /// How long a pool waits before it replaces a session that broke. Default: 60 s.
+    /// How long a pool waits before it replaces a session that broke; not at all if none is left and somebody asks for a
+    /// stream. Default: 60 s.
     #[must_use]
     pub const fn rebuild_interval(mut self, interval: Duration) -> Self {
         self.rebuild_interval = interval;
@@ -255,14 +239,6 @@ impl Config {
         self
     }
 
-    /// How long to wait for room in a full queue before sending fails; `None`: as long as it takes. Default: 100 ms,
-    /// as long as peers try.
-    #[must_use]
-    pub const fn queue_full_timeout(mut self, timeout: Option<Duration>) -> Self {
-        self.queue_full_timeout = timeout;
-        self
-    }
-
     /// Whether a server opens the files that a client names of whom nobody knows who it is, as over TCP. It could name
     /// files that belong to others of our own. Default: no; over a Unix socket, the system says who it is.
     #[must_use]
@@ -283,8 +259,6 @@ impl Config {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("connection_write_timeout", &self.connection_write_timeout)
-            .field("initialize_timeout", &self.initialize_timeout)
             .field("queue_cap", &self.queue_cap)
             .field("share_memory_buffer_cap", &self.share_memory_buffer_cap)
             .field("share_memory_path_prefix", &self.share_memory_path_prefix)
@@ -300,7 +274,6 @@ impl fmt::Debug for Config {
             .field("directory", &self.directory)
             .field("fallback_unread_max", &self.fallback_unread_max)
             .field("fallback_message_max", &self.fallback_message_max)
-            .field("queue_full_timeout", &self.queue_full_timeout)
             .field("guards_truncation", &self.guards_truncation)
             .finish()
     }

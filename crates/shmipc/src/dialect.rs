@@ -14,10 +14,11 @@
 use crate::backing::{Allowed, Backing, Given, RegionError, create_buffer, open_buffer};
 use crate::config::{Config, ConfigError, MemMapType};
 use crate::handshake::{self, Client, Limits, Mapping, Server, Step};
+use crate::lines::Lines;
 use crate::names::{Names, Naming};
 use crate::queue::{Consumer, Producer, Queue, QueueLayout, Side};
 use crate::region::{Class, Region};
-use crate::transport::{self, Parts};
+use crate::transport::{self, Observer, Parts};
 use partywall::dialect::{Dialect, DialectError, Line, Meeting, Negotiation, Recognition};
 use partywall_sys::socket::Family;
 use std::fmt;
@@ -29,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// shmipc, versions 2 and 3: for [`partywall::Config::dialect`] and [`partywall::Config::speak`].
 ///
 /// All sessions that one value connects share one region of buffers, as those of a peer's session manager do; a
-/// second value has one of its own.
+/// second value has one of its own. Clones are the same value.
 ///
 /// # Examples
 /// ```
@@ -61,10 +62,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// # server.join().unwrap().unwrap();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct Shmipc {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
     config: Config,
     naming: Naming,
     made: Mutex<MadeHere>,
+    lines: Arc<Lines>,
 }
 
 /// What was made for sessions so far.
@@ -89,9 +96,46 @@ impl Shmipc {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.verify()?;
         let naming = Naming::unique(&config.share_memory_path_prefix)?;
-        Ok(Self { config, naming, made: Mutex::default() })
+        Ok(Self::named(config, naming))
     }
 
+    /// With settings that were verified, and regions of these names.
+    pub(crate) fn named(config: Config, naming: Naming) -> Self {
+        let (made, lines) = (Mutex::default(), Arc::default());
+        Self { inner: Arc::new(Inner { config, naming, made, lines }) }
+    }
+
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.inner.lines
+    }
+
+    /// As [`Dialect::connect`], with a line that somebody else looks after.
+    pub(crate) fn connect_for(
+        &self,
+        meeting: Meeting,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Box<dyn Negotiation>, DialectError> {
+        let inner = &*self.inner;
+        let mapping = match inner.config.mem_map_type {
+            MemMapType::DevShmFile => Mapping::File,
+            MemMapType::MemFd if meeting.socket.family() == Family::Unix => Mapping::Memfd,
+            MemMapType::MemFd => {
+                let what = "descriptors cannot be sent over TCP: choose \
+                            mem_map_type(MemMapType::DevShmFile), or a Unix socket";
+                return Err(DialectError::Refused { what: what.to_owned() });
+            }
+        };
+        let (names, buffer) = inner.buffer()?;
+        let (backing, queue) = inner.make_queue(&names)?;
+        Ok(Box::new(Connecting {
+            machine: Client::new(mapping, &names),
+            made: Some((buffer, backing, queue)),
+            ends: Ends::new(meeting, inner, observer),
+        }))
+    }
+}
+
+impl Inner {
     /// Names for one more session, and the region that all of this value's share; made with the first.
     fn buffer(&self) -> Result<(Names, Buffer), DialectError> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +196,7 @@ impl Default for Shmipc {
 
 impl fmt::Debug for Shmipc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shmipc").field("naming", &self.naming).finish_non_exhaustive()
+        f.debug_struct("Shmipc").field("naming", &self.inner.naming).finish_non_exhaustive()
     }
 }
 
@@ -166,41 +210,27 @@ impl Dialect for Shmipc {
     }
 
     fn accept(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
+        let inner = &*self.inner;
         let mut allowed = Allowed::new(
-            self.config.region_bytes_max.into(),
+            inner.config.region_bytes_max.into(),
             meeting.credentials.map(|who| who.uid),
         );
-        allowed.directory.clone_from(&self.config.directory);
-        allowed.is_guarded = self.config.guards_truncation;
-        let allowed_files = meeting.credentials.is_some() || self.config.files_of_strangers;
+        allowed.directory.clone_from(&inner.config.directory);
+        allowed.is_guarded = inner.config.guards_truncation;
+        let may_open_files = meeting.credentials.is_some() || inner.config.files_of_strangers;
         Ok(Box::new(Accepting {
             machine: Server::new(Limits::default()),
             allowed,
-            queue_entries_max: self.config.queue_entries_max,
-            may_open_files: allowed_files,
+            queue_entries_max: inner.config.queue_entries_max,
+            may_open_files,
             descriptors: Vec::new(),
             mapped: None,
-            ends: Ends::new(meeting, self),
+            ends: Ends::new(meeting, inner, Arc::clone(&inner.lines) as Arc<dyn Observer>),
         }))
     }
 
     fn connect(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
-        let mapping = match self.config.mem_map_type {
-            MemMapType::DevShmFile => Mapping::File,
-            MemMapType::MemFd if meeting.socket.family() == Family::Unix => Mapping::Memfd,
-            MemMapType::MemFd => {
-                let what = "descriptors cannot be sent over TCP: choose \
-                            mem_map_type(MemMapType::DevShmFile), or a Unix socket";
-                return Err(DialectError::Refused { what: what.to_owned() });
-            }
-        };
-        let (names, buffer) = self.buffer()?;
-        let (backing, queue) = self.make_queue(&names)?;
-        Ok(Box::new(Connecting {
-            machine: Client::new(mapping, &names),
-            made: Some((buffer, backing, queue)),
-            ends: Ends::new(meeting, self),
-        }))
+        self.connect_for(meeting, Arc::clone(&self.inner.lines) as Arc<dyn Observer>)
     }
 }
 
@@ -212,6 +242,7 @@ struct Ends {
     /// How much of what was read before was used.
     used: usize,
     limits: transport::Limits,
+    observer: Arc<dyn Observer>,
     monitor: Option<(Monitoring, std::time::Duration)>,
 }
 
@@ -226,10 +257,10 @@ impl fmt::Debug for Monitoring {
 }
 
 impl Ends {
-    fn new(meeting: Meeting, dialect: &Shmipc) -> Self {
+    fn new(meeting: Meeting, dialect: &Inner, observer: Arc<dyn Observer>) -> Self {
         let monitor = dialect.config.monitor.clone().map(Monitoring);
         let monitor = monitor.map(|monitor| (monitor, dialect.config.monitor_interval));
-        Self { meeting: Some(meeting), used: 0, limits: dialect.limits(), monitor }
+        Self { meeting: Some(meeting), used: 0, limits: dialect.limits(), observer, monitor }
     }
 
     /// Exactly the next `count` bytes at most, and descriptors beside them; `None` if nothing is there.
@@ -296,6 +327,7 @@ impl Ends {
             policy: meeting.config.back_pressure_policy(),
             limits: self.limits,
             monitor,
+            observer: Arc::clone(&self.observer),
             description,
             // A peer that accepts a stream cannot open one: its client would not know what it is.
             streams_max: if is_client { u32::MAX } else { 0 },

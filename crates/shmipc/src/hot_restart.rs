@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub struct Handover {
     state: HandoverState,
-    /// Told, and not moved yet.
+    /// Told, and not moved yet; after a handover that timed out, those who had not.
     pending: BTreeSet<u64>,
     deadline: Option<Instant>,
 }
@@ -175,10 +175,14 @@ impl Handover {
             if self.deadline.is_some_and(|deadline| now >= deadline) {
                 let stayed = self.pending.len();
                 self.state = HandoverState::TimedOut { epoch, moved, left, stayed };
-                self.pending.clear();
             }
         }
         self.state
+    }
+
+    /// Those who were told and have neither moved nor ended: at the end of a handover that timed out, who stayed.
+    pub fn staying(&self) -> impl Iterator<Item = u64> {
+        self.pending.iter().copied()
     }
 
     /// When to [`look`](Self::look) though nothing happened.

@@ -5,6 +5,7 @@
 //!   transport/    a line for partywall's door: streams, fallback, wake-ups
 //!   handshake/    client and server      frame.rs   messages on the socket
 //!   region/       lists and chains       queue.rs   the rings            backing.rs  memfds and files
+//!   pool/         sessions kept, streams used again       lines.rs  hot_restart.rs  handing over
 //!   config.rs  names.rs  stats.rs        dump.rs    a region seen from outside
 //! ```
 //!
@@ -21,11 +22,15 @@ mod dump;
 mod frame;
 mod handshake;
 mod hot_restart;
+mod lines;
 mod names;
+#[cfg(feature = "tokio")]
+mod pool;
 mod queue;
 mod region;
 mod stats;
 mod transport;
+mod upkeep;
 
 /// For `partywall dump`, the fuzzer and tests of this crate: no promise of any kind.
 #[doc(hidden)]
@@ -38,8 +43,15 @@ pub mod inside {
 
 pub use config::{Config, ConfigError, MemMapType, SizePercentPair};
 pub use dialect::Shmipc;
+pub use hot_restart::{HandoverError, HandoverState};
 pub use names::NameError;
-pub use stats::{Monitor, PerformanceMetrics, ShareMemoryMetrics, StabilityMetrics};
+#[cfg(feature = "tokio")]
+pub use pool::{
+    GetStreamError, ManagerMetrics, PooledIo, PooledStream, SessionManager, SessionManagerError,
+};
+pub use stats::{
+    Monitor, PerformanceMetrics, SessionMetrics, ShareMemoryMetrics, StabilityMetrics,
+};
 
 /// The pure parts, bytes in and bytes out, for the fuzzer. Nothing here is promised.
 #[doc(hidden)]

@@ -150,7 +150,7 @@ impl Queue {
 }
 
 /// One of the two rings.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Ring {
     map: Arc<SharedMap>,
     layout: QueueLayout,
@@ -271,9 +271,29 @@ impl Producer {
         RoomWatch { map: Arc::clone(&self.ring.map), head }
     }
 
+    /// For those who only want to know how full the ring is.
+    pub fn fill_watch(&self) -> FillWatch {
+        FillWatch { ring: self.ring.clone() }
+    }
+
     /// Whether the file that the queue lies in was truncated under us.
     pub fn is_damaged(&self) -> bool {
         self.ring.map.is_damaged()
+    }
+}
+
+/// Looks how full a ring is.
+#[derive(Clone, Debug)]
+pub struct FillWatch {
+    ring: Ring,
+}
+
+impl FillWatch {
+    /// How many elements lie in it. Where the other side writes what cannot be, as many as fit at most.
+    pub fn count(&self) -> u32 {
+        let Ring { layout, capacity, .. } = self.ring;
+        let head = self.ring.load_low(layout.head);
+        self.ring.load_low(layout.tail).wrapping_sub(head).min(capacity)
     }
 }
 
@@ -358,6 +378,11 @@ impl Consumer {
             self.set_working();
         }
         Ok(has_more)
+    }
+
+    /// For those who only want to know how full the ring is.
+    pub fn fill_watch(&self) -> FillWatch {
+        FillWatch { ring: self.ring.clone() }
     }
 
     /// Whether the file that the queue lies in was truncated under us.

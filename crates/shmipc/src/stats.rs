@@ -41,9 +41,9 @@ pub enum Count {
     SocketFailed,
     /// Sending failed because the queue stayed full.
     QueueStayedFull,
-    /// A hot restart succeeded.
+    /// The session moved to a new process.
     RestartSucceeded,
-    /// A hot restart failed.
+    /// The session was to move, and did not.
     RestartFailed,
 }
 
@@ -152,9 +152,9 @@ pub struct StabilityMetrics {
     pub queue_full_error_count: u64,
     /// How many streams are open, now.
     pub active_stream_count: u64,
-    /// Hot restarts in which all clients moved. Always 0 in what shmipc-go tells.
+    /// How often the session moved to a new process: its hot restarts that succeeded. Always 0 in what shmipc-go tells.
     pub hot_restart_success_count: u64,
-    /// Hot restarts that took too long. Always 0 in what shmipc-go tells.
+    /// How often it was to move, and did not in time. Always 0 in what shmipc-go tells.
     pub hot_restart_error_count: u64,
 }
 
@@ -177,6 +177,51 @@ impl ShareMemoryMetrics {
             capacity_of_share_memory_in_bytes: capacity_bytes,
             all_in_used_share_memory_in_bytes: used_bytes,
         }
+    }
+}
+
+/// Everything of one session, or of several together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionMetrics {
+    /// How much it did.
+    pub performance: PerformanceMetrics,
+    /// What was amiss.
+    pub stability: StabilityMetrics,
+    /// Its region.
+    pub share_memory: ShareMemoryMetrics,
+}
+
+impl SessionMetrics {
+    /// Adds what another session counted, and, if `is_alive`, what is there of it now; not its region, which they may
+    /// share.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn add(&mut self, other: &Self, is_alive: bool) {
+        let now = u64::from(is_alive);
+        let (sum, other_one) = (&mut self.performance, &other.performance);
+        sum.receive_sync_event_count += other_one.receive_sync_event_count;
+        sum.send_sync_event_count += other_one.send_sync_event_count;
+        sum.out_flow_bytes += other_one.out_flow_bytes;
+        sum.in_flow_bytes += other_one.in_flow_bytes;
+        sum.send_queue_count += other_one.send_queue_count * now;
+        sum.receive_queue_count += other_one.receive_queue_count * now;
+        let (sum, other_one) = (&mut self.stability, &other.stability);
+        sum.alloc_shm_error_count += other_one.alloc_shm_error_count;
+        sum.fallback_write_count += other_one.fallback_write_count;
+        sum.fallback_read_count += other_one.fallback_read_count;
+        sum.event_conn_error_count += other_one.event_conn_error_count;
+        sum.queue_full_error_count += other_one.queue_full_error_count;
+        sum.active_stream_count += other_one.active_stream_count * now;
+        sum.hot_restart_success_count += other_one.hot_restart_success_count;
+        sum.hot_restart_error_count += other_one.hot_restart_error_count;
+    }
+
+    /// Adds a region.
+    #[cfg(feature = "tokio")]
+    pub(crate) const fn add_region(&mut self, region: &ShareMemoryMetrics) {
+        let sum = &mut self.share_memory;
+        sum.capacity_of_share_memory_in_bytes += region.capacity_of_share_memory_in_bytes;
+        sum.all_in_used_share_memory_in_bytes += region.all_in_used_share_memory_in_bytes;
     }
 }
 

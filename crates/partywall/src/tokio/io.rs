@@ -11,7 +11,7 @@
 //! there is nothing to flush.
 
 use super::budget::within_budget;
-use super::stream::{RecvStream, SendStream};
+use super::stream::{RecvStream, SendStream, Stream};
 use crate::error::TooLarge;
 use crate::message::Message;
 use crate::peer::Peer;
@@ -65,6 +65,18 @@ impl StreamIo {
     #[must_use]
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
         (self.read, self.write)
+    }
+
+    /// The stream as messages again.
+    ///
+    /// # Errors
+    /// Itself, if a message was read in part.
+    pub fn into_stream(mut self) -> Result<Stream, Box<Self>> {
+        if self.read.rest.as_ref().is_some_and(|rest| rest.remaining() > 0) {
+            return Err(Box::new(self));
+        }
+        self.write.give_back();
+        Ok(Stream::of_halves(self.write.send, self.read.recv))
     }
 
     /// Who is on the other side.

@@ -28,6 +28,10 @@ impl Stream {
         Self { send: SendStream { half: send }, recv: RecvStream { half: recv, received: 0 } }
     }
 
+    pub(super) const fn of_halves(send: SendStream, recv: RecvStream) -> Self {
+        Self { send, recv }
+    }
+
     /// The two directions, to be used by a task each.
     #[must_use]
     pub fn into_split(self) -> (SendStream, RecvStream) {

@@ -13,7 +13,6 @@
 use super::{Config, MemMapType, SizePercentPair};
 use crate::frame::PAYLOAD_BYTES_MAX;
 use crate::names::{NameError, Naming};
-use std::time::Duration;
 
 /// A setting that is not possible, or not with the others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,8 +57,6 @@ impl Config {
 
     fn verify_times(&self) -> Result<(), ConfigError> {
         let times = [
-            ("connection_write_timeout", self.connection_write_timeout),
-            ("initialize_timeout", self.initialize_timeout),
             ("rebuild_interval", self.rebuild_interval),
             ("monitor_interval", self.monitor_interval),
         ];
@@ -200,13 +197,6 @@ impl Config {
             let advice = format!("choose fallback_message_max, {message}, or more");
             return refuse("fallback_unread_max", unread, advice);
         }
-        if self.queue_full_timeout.is_some_and(|timeout| timeout > QUEUE_FULL_TIMEOUT_MAX) {
-            return refuse(
-                "queue_full_timeout",
-                "more than a day",
-                "choose None to wait without end",
-            );
-        }
         Ok(())
     }
 }
@@ -247,12 +237,11 @@ const SESSIONS_MAX: usize = 1024;
 const STREAMS_MAX: usize = 1 << 20;
 /// With less in a message, more than the data would be headers and calls.
 const FALLBACK_MESSAGE_MIN: u32 = 4096;
-/// Longer is for ever.
-const QUEUE_FULL_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn refused(config: &Config) -> String {
         config.verify().expect_err("it was accepted").to_string()
@@ -380,8 +369,6 @@ mod tests {
     #[test]
     fn times_and_pools_are_something() {
         for config in [
-            Config::default().connection_write_timeout(Duration::ZERO),
-            Config::default().initialize_timeout(Duration::ZERO),
             Config::default().rebuild_interval(Duration::ZERO),
             Config::default().monitor_interval(Duration::ZERO),
         ] {
@@ -392,8 +379,5 @@ mod tests {
             "Config::session_num is 0: choose 1 to 1024"
         );
         assert!(refused(&Config::default().max_stream_num(usize::MAX)).contains("max_stream_num"));
-        assert_eq!(Config::default().queue_full_timeout(None).verify(), Ok(()));
-        let config = Config::default().queue_full_timeout(Some(Duration::MAX));
-        assert!(refused(&config).contains("choose None to wait without end"));
     }
 }

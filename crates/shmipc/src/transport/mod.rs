@@ -18,6 +18,7 @@
 //! and the end of such a stream goes by the socket as well. Of the other side's we take the ring's elements first,
 //! and believe the end of a stream in the ring only when the socket has been read to its end after it.
 
+mod control;
 mod heap;
 mod inlet;
 mod outlet;
@@ -27,10 +28,13 @@ mod sender;
 mod streams;
 mod tally;
 
+pub(crate) use control::{Control, Observer};
+
 use crate::queue::{Consumer, Producer};
 use crate::region::Region;
 use crate::stats::Monitor;
 use heap::Heap;
+use outlet::{Outlet, SharedOutlet};
 use partywall::dialect::{Caller, Line};
 use partywall::{BackPressure, Trust};
 use partywall_sys::Socket;
@@ -58,6 +62,8 @@ pub(crate) struct Parts {
     pub limits: Limits,
     /// Who is told the counters, and how often.
     pub monitor: Option<(Arc<dyn Monitor>, Duration)>,
+    /// Who looks after the line.
+    pub observer: Arc<dyn Observer>,
     pub description: &'static str,
     /// How many streams we may open.
     pub streams_max: u32,
@@ -77,11 +83,21 @@ pub(crate) fn line(parts: Parts) -> io::Result<Line> {
     let Parts { socket, region, queue: (producer, consumer), .. } = parts;
     let socket = Arc::new(socket);
     let streams = Arc::new(Streams::new(parts.is_client));
-    let heap = Heap::new(parts.limits.fallback_unread_max, parts.caller);
+    let heap = Heap::new(parts.limits.fallback_unread_max, parts.caller.clone());
     let room = Arc::new(Room::new(&socket, producer.room_watch())?);
     let tally = Arc::new(Tally::new(Arc::clone(&region), Arc::clone(&streams), parts.monitor));
+    let outlet = Outlet::new(Arc::clone(&socket), parts.version, parts.limits, Arc::clone(&tally));
+    let outlet = Arc::new(SharedOutlet::new(outlet));
+    let control = Arc::new(Control::new(control::Parts {
+        is_client: parts.is_client,
+        outlet: Arc::downgrade(&outlet),
+        tally: Arc::clone(&tally),
+        rings: (producer.fill_watch(), consumer.fill_watch()),
+        caller: parts.caller,
+        observer: Arc::clone(&parts.observer),
+    }));
     let sender = Sender::new(
-        outlet::Outlet::new(Arc::clone(&socket), parts.version, parts.limits, Arc::clone(&tally)),
+        outlet,
         (Arc::clone(&region), producer),
         (Arc::clone(&streams), parts.policy),
         room,
@@ -93,9 +109,10 @@ pub(crate) fn line(parts: Parts) -> io::Result<Line> {
         (region, consumer),
         streams,
         (heap, parts.trust == Trust::Isolated),
-        tally,
+        (tally, Arc::clone(&control)),
         parts.backing,
     );
+    parts.observer.joined(&control);
     Ok(Line {
         sender: Box::new(sender),
         receiver: Box::new(receiver),

@@ -10,7 +10,35 @@ use partywall::Closed;
 use partywall::dialect::{DialectError, Unsent};
 use partywall_sys::Socket;
 use std::io::{ErrorKind, IoSlice};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The outlet of a line, for the sender and for whoever says something about the whole line.
+#[derive(Debug)]
+pub(super) struct SharedOutlet {
+    outlet: Mutex<Outlet>,
+    keeps: AtomicBool,
+}
+
+impl SharedOutlet {
+    pub(super) const fn new(outlet: Outlet) -> Self {
+        Self { outlet: Mutex::new(outlet), keeps: AtomicBool::new(false) }
+    }
+
+    pub(super) fn with<T>(&self, write: impl FnOnce(&mut Outlet) -> T) -> T {
+        let mut outlet = self.outlet.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = write(&mut outlet);
+        // ORDER: Relaxed: what is left is written in order by whoever holds the lock, whether or not it was known.
+        self.keeps.store(outlet.keeps(), Ordering::Relaxed);
+        written
+    }
+
+    /// Whether something is left to be written. A sender that has nothing for the socket asks no more than this.
+    pub(super) fn keeps(&self) -> bool {
+        // ORDER: Relaxed: see `with`.
+        self.keeps.load(Ordering::Relaxed)
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Outlet {
@@ -41,6 +69,7 @@ impl Outlet {
     }
 
     /// Answers a hot restart.
+    #[cfg(feature = "tokio")]
     pub(super) fn acknowledge_restart(&mut self, epoch: u64) -> Result<(), Unsent> {
         self.write(&encode::hot_restart_ack(self.version, epoch), &[])
     }
@@ -60,8 +89,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Whether something is left to be written.
-    pub(super) fn keeps(&self) -> bool {
+    fn keeps(&self) -> bool {
         self.sent < self.rest.len()
     }
 

@@ -10,6 +10,7 @@
 //!
 //! The socket is looked at after a sleep, to believe an end, and now and then by one who never sleeps.
 
+use super::control::Control;
 use super::heap::Heap;
 use super::inlet::{End, Inflow, Inlet};
 use super::sender::{CLOSE, DATA};
@@ -36,6 +37,7 @@ pub(super) struct Receiver {
     /// Messages are copied before anybody looks at them.
     isolates: bool,
     tally: Arc<Tally>,
+    control: Arc<Control>,
     /// Found, and not told yet: few.
     events: VecDeque<Event>,
     /// Came by the socket; waits until the ring is empty.
@@ -59,7 +61,7 @@ impl Receiver {
         (region, consumer): (Arc<Region>, Consumer),
         streams: Arc<Streams>,
         (heap, isolates): (Heap, bool),
-        tally: Arc<Tally>,
+        (tally, control): (Arc<Tally>, Arc<Control>),
         backing: Vec<Arc<Backing>>,
     ) -> Self {
         Self {
@@ -70,6 +72,7 @@ impl Receiver {
             heap,
             isolates,
             tally,
+            control,
             events: VecDeque::new(),
             frame: None,
             closing: Vec::new(),
@@ -100,6 +103,7 @@ impl Receiver {
         match self.inlet.next()? {
             Inflow::Frame(Frame::Polling) => {
                 self.tally.add(Count::PollingReceived, 1);
+                self.control.polled();
                 Ok(None)
             }
             // What was put in the ring before it is there by now.
@@ -191,13 +195,16 @@ impl Receiver {
                 let message = self.heap.message(payload);
                 self.arrived(stream, owner, message)
             }
-            Frame::Polling | Frame::HotRestart { .. } | Frame::HotRestartAck { .. } => Event::Heard,
+            Frame::HotRestart { epoch } => {
+                self.control.told(epoch);
+                Event::Heard
+            }
+            Frame::HotRestartAck { epoch } => {
+                self.control.acknowledged(epoch);
+                Event::Heard
+            }
+            Frame::Polling => Event::Heard,
         }
-    }
-
-    /// How many elements lie in the ring that we send by, which only the sender knows, and in ours.
-    fn pending(&self) -> (u64, u64) {
-        (0, self.consumer.pending().map_or(0, u64::from))
     }
 
     /// What the other side put for us and nobody will take goes back to the lists.
@@ -249,7 +256,7 @@ impl LineReceiver for Receiver {
         self.is_resting = !has_more;
         if !has_more {
             self.tally.note(More::Rests);
-            self.tally.tell_monitor(false, || self.pending());
+            self.control.tell_monitor();
         }
         Ok(has_more)
     }
@@ -273,11 +280,17 @@ impl LineReceiver for Receiver {
         self.events.clear();
         self.drain();
         self.inlet.close();
-        self.tally.tell_monitor(true, || (0, 0));
+        self.control.end();
     }
 
     fn stats(&self) -> ReceiverStats {
         self.tally.receiver_stats()
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.control.end();
     }
 }
 

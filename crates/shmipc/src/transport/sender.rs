@@ -10,7 +10,7 @@
 //! Waiting for slices could be for ever: both sides take from the same lists, so each may hold what the other waits
 //! for. So whoever would wait falls back, as the peers do.
 
-use super::outlet::Outlet;
+use super::outlet::{Outlet, SharedOutlet};
 use super::room::Room;
 use super::streams::Streams;
 use super::tally::{More, Tally};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct Sender {
-    outlet: Outlet,
+    outlet: Arc<SharedOutlet>,
     region: Arc<Region>,
     producer: Producer,
     streams: Arc<Streams>,
@@ -35,7 +35,7 @@ pub(super) struct Sender {
 
 impl Sender {
     pub(super) fn new(
-        outlet: Outlet,
+        outlet: Arc<SharedOutlet>,
         (region, producer): (Arc<Region>, Producer),
         (streams, policy): (Arc<Streams>, BackPressure),
         room: Arc<Room>,
@@ -47,7 +47,7 @@ impl Sender {
     /// Whether an element can be put, and data be written on the socket.
     fn check_room(&mut self) -> Result<(), Unsent> {
         if self.outlet.keeps() {
-            self.outlet.flush()?;
+            self.outlet.with(Outlet::flush)?;
         }
         if self.producer.room().map_err(damaged)? == 0 {
             self.tally.add(Count::QueueStayedFull, 1);
@@ -77,11 +77,11 @@ impl Sender {
             Err(PutError::Full) => return Err(Unsent::Full),
             Err(PutError::Damaged(damage)) => return Err(damaged(damage)),
         }
-        if self.producer.mark_working() { self.outlet.poll() } else { Ok(()) }
+        if self.producer.mark_working() { self.outlet.with(Outlet::poll) } else { Ok(()) }
     }
 
     fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent> {
-        self.outlet.fall_back(stream, payload)?;
+        self.outlet.with(|outlet| outlet.fall_back(stream, payload))?;
         self.streams.lock().fall_back(stream);
         self.tally.add(Count::FallbackSent, 1);
         self.tally.sent(payload.len(), false);
@@ -145,7 +145,7 @@ impl LineSender for Sender {
         self.check_room()?;
         if falls_back {
             // In the ring it would overtake the data.
-            self.outlet.close_stream(stream)?;
+            self.outlet.with(|outlet| outlet.close_stream(stream))?;
         } else {
             self.put(stream, 0, CLOSE)?;
         }
@@ -154,7 +154,7 @@ impl LineSender for Sender {
     }
 
     fn flush(&mut self) -> Result<(), Unsent> {
-        self.outlet.flush()
+        self.outlet.with(Outlet::flush)
     }
 
     fn keeps(&self) -> bool {
@@ -179,7 +179,7 @@ impl LineSender for Sender {
     }
 
     fn hang_up(&mut self) {
-        self.outlet.hang_up();
+        self.outlet.with(Outlet::hang_up);
     }
 
     fn stats(&self) -> SenderStats {

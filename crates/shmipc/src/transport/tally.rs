@@ -127,6 +127,26 @@ impl Tally {
         ShareMemoryMetrics::new(self.region.size_bytes() as u64, used.sum())
     }
 
+    /// How many messages went by the socket, either way.
+    #[cfg(feature = "tokio")]
+    pub(super) fn fallbacks(&self) -> u64 {
+        let counters = &self.counters;
+        counters.total(Count::FallbackSent) + counters.total(Count::FallbackReceived)
+    }
+
+    /// What tells regions apart.
+    #[cfg(feature = "tokio")]
+    pub(super) fn region(&self) -> usize {
+        Arc::as_ptr(&self.region) as usize
+    }
+
+    /// When to tell the monitor.
+    #[cfg(feature = "tokio")]
+    pub(super) fn monitor_due(&self) -> Option<Instant> {
+        let monitoring = self.monitor.as_ref()?;
+        Some(*monitoring.due.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Tells the monitor if it is time; `pending` says how many elements lie in our queue and in theirs.
     pub(super) fn tell_monitor(&self, is_last: bool, pending: impl FnOnce() -> (u64, u64)) {
         let Some(monitoring) = &self.monitor else { return };

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the lines of a pool tell its keeper: hot restarts, and their ends.
+//!
+//! ```text
+//!   line ─▶ Watcher ─▶ Notices: one entry for each line ─▶ keeper
+//! ```
+//!
+//! Of a line there is one entry, whatever the other side sends: the newest epoch, and whether it has ended.
+
+use crate::Shmipc;
+use crate::transport::{Control, Observer};
+use partywall::dialect::{Dialect, DialectError, Meeting, Negotiation, Recognition};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::Notify;
+
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    table: Mutex<BTreeMap<u64, Notice>>,
+    came: Notify,
+}
+
+/// What a line told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Notice {
+    /// The epoch of a hot restart.
+    pub(super) told: Option<u64>,
+    pub(super) is_ended: bool,
+}
+
+impl Notices {
+    /// Waits until there is something. Cancel-safe.
+    pub(super) async fn came(&self) {
+        self.came.notified().await;
+    }
+
+    /// What there is.
+    pub(super) fn take(&self) -> BTreeMap<u64, Notice> {
+        std::mem::take(&mut self.lock())
+    }
+
+    /// Puts back what came of a line that is not known yet.
+    pub(super) fn put_back(&self, number: u64, early: Notice) {
+        let mut table = self.lock();
+        let notice = table.entry(number).or_default();
+        notice.told = notice.told.or(early.told);
+        notice.is_ended |= early.is_ended;
+    }
+
+    /// Looks again.
+    pub(super) fn call(&self) {
+        self.came.notify_one();
+    }
+
+    fn note(&self, number: u64, change: impl FnOnce(&mut Notice)) {
+        change(self.lock().entry(number).or_default());
+        self.call();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Notice>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The dialect of one connection of a pool: tells whose line it is that came of it.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) shmipc: Shmipc,
+    pub(super) watcher: Arc<Watcher>,
+}
+
+impl Dialect for Watched {
+    fn name(&self) -> &'static str {
+        self.shmipc.name()
+    }
+
+    fn recognise(&self, _: &[u8]) -> Recognition {
+        Recognition::No
+    }
+
+    fn accept(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
+        self.shmipc.accept(meeting)
+    }
+
+    fn connect(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
+        self.shmipc.connect_for(meeting, Arc::clone(&self.watcher) as Arc<dyn Observer>)
+    }
+}
+
+/// Tells of one line.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    number: u64,
+    notices: Arc<Notices>,
+    line: Mutex<Weak<Control>>,
+}
+
+impl Watcher {
+    pub(super) fn new(number: u64, notices: Arc<Notices>) -> Self {
+        Self { number, notices, line: Mutex::default() }
+    }
+
+    /// The line, once there is one, as long as it lives.
+    pub(super) fn line(&self) -> Option<Arc<Control>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+}
+
+impl Observer for Watcher {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn joined(&self, line: &Arc<Control>) {
+        *self.line.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(line);
+    }
+
+    fn told(&self, _: &Control, epoch: u64) {
+        self.notices.note(self.number, |notice| notice.told = Some(epoch));
+    }
+
+    fn ended(&self, _: &Control) {
+        self.notices.note(self.number, |notice| notice.is_ended = true);
+    }
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A stream out of the pool, which goes back to it only on demand, and only clean.
+//!
+//! ```text
+//!   clean ─ try_recv: nothing ─▶ expecting ─ received ─▶ clean
+//!     │                             └─ sends ─▶ dirty
+//!     └─ a send or recv that failed, or whose future was dropped ─▶ dirty, for good
+//!
+//!   put_back: clean ─▶ kept          drop, or put_back otherwise ─▶ closed
+//! ```
+//!
+//! An answer that nobody waits for any longer may come later, and would be taken for that of the next call. So a stream
+//! on which somebody waited in vain is never used again.
+
+use super::place::Place;
+use partywall::tokio::{RecvStream, Reservation, SendStream, Stream, StreamIo};
+use partywall::{Message, StreamRecvError, StreamSendError};
+use std::io;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A stream of a [`SessionManager`](super::SessionManager), as messages; [`into_io`](Self::into_io) makes bytes of it.
+///
+/// Dropping it closes it. [`put_back`](Self::put_back) hands it to the next
+/// [`get_stream`](super::SessionManager::get_stream).
+#[derive(Debug)]
+pub struct PooledStream {
+    // Before the place, whose session may end with it.
+    stream: Stream,
+    use_: Use,
+}
+
+/// Whose a stream is, and whether it may be used again.
+#[derive(Debug)]
+struct Use {
+    place: Arc<Place>,
+    /// What the session counted when the stream was handed out.
+    fallbacks: u64,
+    condition: Condition,
+}
+
+/// Whether a stream may be used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Condition {
+    Clean,
+    /// Somebody looked for something, which has not come yet.
+    Expecting,
+    Dirty,
+}
+
+impl Condition {
+    /// Something is sent.
+    fn send(&mut self) {
+        if *self == Self::Expecting {
+            *self = Self::Dirty;
+        }
+    }
+
+    /// Something was looked for.
+    fn looked(&mut self, found: bool) {
+        *self = match (*self, found) {
+            (Self::Dirty, _) => Self::Dirty,
+            (_, true) => Self::Clean,
+            (_, false) => Self::Expecting,
+        };
+    }
+
+    /// A wait begins. Whoever gives it up leaves a stream that is dirty.
+    fn begin(&mut self) -> Self {
+        std::mem::replace(self, Self::Dirty)
+    }
+
+    /// The wait that began so has ended.
+    fn end(&mut self, before: Self, succeeded: bool) {
+        if succeeded {
+            *self = before;
+        }
+    }
+}
+
+impl PooledStream {
+    pub(super) fn new(stream: Stream, place: Arc<Place>, fallbacks: u64) -> Self {
+        Self { stream, use_: Use { place, fallbacks, condition: Condition::Clean } }
+    }
+
+    /// Ends the use of this stream, and keeps it for the next one; whether it did. It is closed instead if there is
+    /// something unread, if it was closed by the other side, if a call on it failed or was cancelled, if
+    /// messages went by the socket meanwhile, on any stream of its session, if its session was replaced, or if
+    /// [`max_stream_num`](crate::Config::max_stream_num) are kept already.
+    ///
+    /// To the other side it stays one stream: its handler has to loop. Put back only what is at the end of
+    /// a call: of an answer that was not waited for at all, nobody here knows.
+    pub fn put_back(self) -> bool {
+        self.use_.put_back(self.stream)
+    }
+
+    /// The stream as bytes, which can be [put back](PooledIo::put_back) as well.
+    #[must_use]
+    pub fn into_io(self) -> PooledIo {
+        PooledIo { io: self.stream.into_io(), use_: self.use_ }
+    }
+
+    /// The stream, for good: it does not come back to the pool.
+    #[must_use]
+    pub fn into_inner(self) -> Stream {
+        self.stream
+    }
+
+    /// See [`SendStream::send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+        self.use_.condition.send();
+        let before = self.use_.condition.begin();
+        let sent = self.stream.send(payload).await;
+        self.use_.condition.end(before, sent.is_ok());
+        sent
+    }
+
+    /// See [`SendStream::try_send`].
+    ///
+    /// # Errors
+    /// As there. After [`StreamSendError::Full`] the stream is as good as before.
+    pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+        self.use_.condition.send();
+        self.stream.try_send(payload)
+    }
+
+    /// See [`SendStream::reserve`]. Nothing is sent before it is committed.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
+        self.use_.condition.send();
+        self.stream.reserve(len).await
+    }
+
+    /// See [`RecvStream::recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn recv(&mut self) -> Result<Message, StreamRecvError> {
+        let before = self.use_.condition.begin();
+        let received = self.stream.recv().await;
+        self.use_.condition.end(before, received.is_ok());
+        if received.is_ok() {
+            self.use_.condition.looked(true);
+        }
+        received
+    }
+
+    /// See [`RecvStream::try_recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
+        let received = self.stream.try_recv();
+        self.use_.condition.looked(received.is_ok());
+        received
+    }
+}
+
+impl Deref for PooledStream {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        &self.stream
+    }
+}
+
+impl From<PooledStream> for (SendStream, RecvStream) {
+    /// The two directions, for good: they do not come back to the pool.
+    fn from(stream: PooledStream) -> Self {
+        stream.into_inner().into_split()
+    }
+}
+
+impl Use {
+    fn put_back(self, stream: Stream) -> bool {
+        self.condition == Condition::Clean && self.place.keep(stream, self.fallbacks)
+    }
+}
+
+/// A stream of a [`SessionManager`](super::SessionManager), as bytes. Dropping it closes it.
+#[derive(Debug)]
+pub struct PooledIo {
+    // Before the place, whose session may end with it.
+    io: StreamIo,
+    use_: Use,
+}
+
+impl PooledIo {
+    /// Ends the use of this stream, and keeps it for the next one; whether it did. As
+    /// [`PooledStream::put_back`]; also closed if a read was begun and has not ended, or a message was read in part.
+    pub fn put_back(self) -> bool {
+        let Self { io, use_ } = self;
+        io.into_stream().is_ok_and(|stream| use_.put_back(stream))
+    }
+
+    /// The stream, for good: it does not come back to the pool.
+    #[must_use]
+    pub fn into_inner(self) -> StreamIo {
+        self.io
+    }
+}
+
+impl AsyncRead for PooledIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let (before, has_room) = (buffer.filled().len(), buffer.remaining() > 0);
+        let read = Pin::new(&mut self.io).poll_read(context, buffer);
+        let condition = &mut self.use_.condition;
+        match &read {
+            Poll::Ready(Ok(())) if buffer.filled().len() > before => condition.looked(true),
+            Poll::Ready(Ok(())) if !has_room => {}
+            Poll::Pending => condition.looked(false),
+            // An error, or the end.
+            Poll::Ready(_) => *condition = Condition::Dirty,
+        }
+        read
+    }
+}
+
+impl PooledIo {
+    fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(written, Poll::Ready(Err(_))) {
+            self.use_.condition = Condition::Dirty;
+        }
+        written
+    }
+}
+
+impl AsyncWrite for PooledIo {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.use_.condition.send();
+        let written = Pin::new(&mut self.io).poll_write(context, bytes);
+        self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.use_.condition.send();
+        let written = Pin::new(&mut self.io).poll_write_vectored(context, slices);
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.use_.condition = Condition::Dirty;
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Condition::{self, Clean, Dirty, Expecting};
+
+    #[test]
+    fn a_wait_that_was_given_up_makes_dirty_for_good() {
+        let mut condition = Clean;
+        let before = condition.begin();
+        condition.end(before, true);
+        assert_eq!(condition, Clean);
+        let _ = condition.begin();
+        assert_eq!(condition, Dirty);
+        let before = condition.begin();
+        condition.end(before, true);
+        condition.looked(true);
+        assert_eq!(condition, Dirty, "what came may be what nobody waits for any longer");
+    }
+
+    #[test]
+    fn a_look_in_vain_is_made_good_by_what_comes_and_not_by_asking_again() {
+        let mut condition: Condition = Clean;
+        condition.looked(false);
+        assert_eq!(condition, Expecting);
+        condition.looked(true);
+        assert_eq!(condition, Clean);
+        condition.looked(false);
+        condition.send();
+        condition.looked(true);
+        assert_eq!(condition, Dirty);
+    }
+
+    #[test]
+    fn what_failed_stays_dirty() {
+        let mut condition = Expecting;
+        let before = condition.begin();
+        condition.end(before, false);
+        assert_eq!(condition, Dirty);
+    }
+}
