@@ -11,7 +11,7 @@
 //! - A handshake reads exactly its own bytes from the socket: established traffic may follow at once.
 //! - What was made for a handshake that came to nothing is gone when the negotiation is dropped.
 
-use crate::backing::{Allowed, Backing, Given, RegionError, create_buffer, open_buffer};
+use crate::backing::{Allowed, Backing, Given, RegionError, create_buffer, open_buffer, sweep};
 use crate::config::{Config, ConfigError, MemMapType};
 use crate::handshake::{self, Client, Limits, Mapping, Server, Step};
 use crate::names::{Names, Naming};
@@ -30,7 +30,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// shmipc, versions 2 and 3: for [`partywall::Config::dialect`] and [`partywall::Config::speak`].
 ///
 /// All sessions that one value connects share one region of buffers, as those of a peer's session manager do; a
-/// second value has one of its own.
+/// second value has one of its own. A region of which a peer took something to its grave is left to the sessions
+/// that have it: those that are connected later share a new one, and the old one is gone with the last of its own.
 ///
 /// # Examples
 /// ```
@@ -64,10 +65,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// ```
 pub struct Shmipc {
     config: Config,
-    naming: Naming,
     /// How many sessions were connected.
     sessions: AtomicU64,
-    buffer: Mutex<Option<Buffer>>,
+    kept: Mutex<Kept>,
+}
+
+/// What the next session shares with others.
+#[derive(Debug)]
+struct Kept {
+    /// A new region has new names: peers tell regions by them.
+    naming: Naming,
+    buffer: Option<Buffer>,
 }
 
 /// A region of buffers that we made, and what it lies in.
@@ -75,6 +83,13 @@ pub struct Shmipc {
 struct Buffer {
     region: Arc<Region>,
     backing: Arc<Backing>,
+}
+
+impl Buffer {
+    /// Whether one more session may have it. Each session has the backing as long as it lives.
+    fn is_usable(&self) -> bool {
+        self.region.is_usable(Arc::strong_count(&self.backing) > 1)
+    }
 }
 
 impl Shmipc {
@@ -85,16 +100,37 @@ impl Shmipc {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.verify()?;
         let naming = Naming::unique(&config.share_memory_path_prefix)?;
-        let (sessions, buffer) = (AtomicU64::new(0), Mutex::new(None));
-        Ok(Self { config, naming, sessions, buffer })
+        let kept = Mutex::new(Kept { naming, buffer: None });
+        Ok(Self { config, sessions: AtomicU64::new(0), kept })
     }
 
-    /// The region of this value's sessions; made with the first, and kept as long as one of them lives.
-    fn buffer(&self, names: &Names) -> Result<Buffer, DialectError> {
-        let mut kept = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(buffer) = &*kept {
-            return Ok(buffer.clone());
+    /// The region of this value's sessions, made with the first of them, and what the next session calls its own.
+    fn buffer(&self) -> Result<(Buffer, Names), DialectError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // ORDER: Relaxed: a number to count by.
+        let session = self.sessions.fetch_add(1, Ordering::Relaxed);
+        match &kept.buffer {
+            Some(buffer) if buffer.is_usable() => {
+                return Ok((buffer.clone(), kept.naming.names(session)));
+            }
+            None => {}
+            Some(_) => {
+                let naming = Naming::unique(&self.config.share_memory_path_prefix);
+                kept.naming =
+                    naming.map_err(|error| DialectError::Refused { what: error.to_string() })?;
+                kept.buffer = None;
+            }
         }
+        if self.config.mem_map_type == MemMapType::DevShmFile {
+            sweep(&self.config.share_memory_path_prefix);
+        }
+        let names = kept.naming.names(session);
+        let buffer = self.make_buffer(&names)?;
+        kept.buffer = Some(buffer.clone());
+        Ok((buffer, names))
+    }
+
+    fn make_buffer(&self, names: &Names) -> Result<Buffer, DialectError> {
         let size = self.config.share_memory_buffer_cap as usize;
         let (backing, map) = self.make(&names.buffer, size)?;
         let classes: Vec<Class> = self
@@ -104,9 +140,7 @@ impl Shmipc {
             .map(|pair| Class { size: pair.size, percent: pair.percent })
             .collect();
         let region = create_buffer(&backing, map, &classes).map_err(no_region)?;
-        let buffer = Buffer { region, backing: Arc::new(backing) };
-        *kept = Some(buffer.clone());
-        Ok(buffer)
+        Ok(Buffer { region, backing: Arc::new(backing) })
     }
 
     fn make(
@@ -147,7 +181,7 @@ impl Default for Shmipc {
 
 impl fmt::Debug for Shmipc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shmipc").field("naming", &self.naming).finish_non_exhaustive()
+        f.debug_struct("Shmipc").field("kept", &self.kept).finish_non_exhaustive()
     }
 }
 
@@ -187,9 +221,7 @@ impl Dialect for Shmipc {
                 return Err(DialectError::Refused { what: what.to_owned() });
             }
         };
-        // ORDER: Relaxed: a number to count by.
-        let names = self.naming.names(self.sessions.fetch_add(1, Ordering::Relaxed));
-        let buffer = self.buffer(&names)?;
+        let (buffer, names) = self.buffer()?;
         let (backing, queue) = self.make_queue(&names)?;
         Ok(Box::new(Connecting {
             machine: Client::new(mapping, &names),

@@ -256,6 +256,11 @@ impl Producer {
         self.ring.map.exchange(self.ring.flag(), 0, 1).is_ok()
     }
 
+    /// Whether the other side has taken all that was put.
+    pub fn is_drained(&self) -> bool {
+        self.room() == Ok(self.ring.capacity)
+    }
+
     /// For those who wait for room without holding the producer.
     pub fn room_watch(&self) -> RoomWatch {
         let head = self.ring.base + self.ring.layout.head;
