@@ -67,6 +67,13 @@ impl Home {
         self.refused.recv_timeout(PATIENCE).expect("it was not refused")
     }
 
+    /// Waits until one connection more has come to nothing, or to an end.
+    pub fn is_rid_of_one(&self) {
+        super::until("a session ends", || {
+            self.ended.try_recv().is_ok() || self.refused.try_recv().is_ok()
+        });
+    }
+
     /// Why the next session ended.
     pub fn end(&self) -> String {
         self.ended.recv_timeout(PATIENCE).expect("it did not end").to_string()

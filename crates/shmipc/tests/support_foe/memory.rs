@@ -62,6 +62,11 @@ impl Memory {
         self.queue_file.as_fd()
     }
 
+    /// Which region of buffers it is.
+    pub fn identity(&self) -> partywall_sys::FileIdentity {
+        FileFacts::of(self.buffer()).unwrap().identity
+    }
+
     /// A message as the rules have it; where it begins.
     pub fn message(&self, bytes: &[u8]) -> u32 {
         let mut slices = self.region.reserve_chain(bytes.len()).unwrap();

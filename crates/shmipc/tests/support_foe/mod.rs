@@ -26,7 +26,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What takes longer than this has failed.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The deadline of everything that must happen.
 pub fn soon() -> Instant {
