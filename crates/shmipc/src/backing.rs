@@ -8,18 +8,20 @@
 //! ```
 //!
 //! Names decide nothing: two regions are the same if device and inode are (a name is whatever a client says). It
-//! never changes a mode and never removes what the other side made.
+//! never changes a mode and never removes what the other side made, nor what anybody made who may be alive.
 
 mod registry;
 
 pub use registry::{create_buffer, open_buffer};
 
+use crate::names::maker;
 use crate::queue::{Queue, QueueLayout};
 use crate::region::{Damage, PlanError};
-use partywall_sys::shared_file::{create_memfd, open_beneath, seal_size};
+use partywall_sys::shared_file::{create_memfd, open_beneath, remove_abandoned, seal_size};
 use partywall_sys::{
     CreatedFile, FileFacts, FileIdentity, MemfdError, SharedFileError, SharedMap, sigbus::TableFull,
 };
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -91,6 +93,22 @@ impl Backing {
     }
 }
 
+/// Removes the files with this prefix whose makers were killed; how many. Only such as are ours by name and owner.
+pub fn sweep(prefix: &str) -> usize {
+    let path = Path::new(prefix);
+    let (Some(directory), Some(start)) = (path.parent(), path.file_name().and_then(OsStr::to_str))
+    else {
+        return 0;
+    };
+    let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
+    let abandoned = entries.flatten().filter(|entry| {
+        let name = entry.file_name();
+        let maker = name.to_str().and_then(|name| maker(start, name));
+        maker.is_some_and(|pid| remove_abandoned(&entry.path(), pid))
+    });
+    abandoned.count()
+}
+
 /// What we accept from the other side.
 #[derive(Clone, Debug)]
 pub struct Allowed {
@@ -128,6 +146,10 @@ impl Given {
     pub fn descriptor(fd: OwnedFd, allowed: &Allowed) -> Result<Self, BackingError> {
         let facts = facts(fd.as_fd())?;
         check(&facts, allowed.size_max)?;
+        if !facts.is_memory {
+            // Its pages might come from a process of the other side's, and each access wait for that.
+            return Err(BackingError::NoMemory);
+        }
         Ok(Self { fd, facts, is_guarded: allowed.is_guarded })
     }
 
@@ -236,6 +258,9 @@ pub enum BackingError {
     /// The other side sent or named something else.
     #[error("the peer's shared memory is no regular file")]
     NoFile,
+    /// The other side sent a file that lies elsewhere.
+    #[error("the peer's descriptor is of a file, not of a memfd or of shared memory")]
+    NoMemory,
     /// The other side's memory is empty or too large.
     #[error(
         "the peer's shared memory has {size} bytes: more than 0 and at most {size_max} are accepted"

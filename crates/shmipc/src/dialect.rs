@@ -11,7 +11,7 @@
 //! - A handshake reads exactly its own bytes from the socket: established traffic may follow at once.
 //! - What was made for a handshake that came to nothing is gone when the negotiation is dropped.
 
-use crate::backing::{Allowed, Backing, Given, RegionError, create_buffer, open_buffer};
+use crate::backing::{Allowed, Backing, Given, RegionError, create_buffer, open_buffer, sweep};
 use crate::config::{Config, ConfigError, MemMapType};
 use crate::handshake::{self, Client, Limits, Mapping, Server, Step};
 use crate::lines::Lines;
@@ -30,7 +30,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// shmipc, versions 2 and 3: for [`partywall::Config::dialect`] and [`partywall::Config::speak`].
 ///
 /// All sessions that one value connects share one region of buffers, as those of a peer's session manager do; a
-/// second value has one of its own. Clones are the same value.
+/// second value has one of its own. Clones are the same value. A region of which a peer took something to its grave is
+/// left to the sessions that have it: those that are connected later share a new one, and the old one is gone with the
+/// last of its own.
 ///
 /// # Examples
 /// ```
@@ -69,14 +71,16 @@ pub struct Shmipc {
 
 struct Inner {
     config: Config,
-    naming: Naming,
-    made: Mutex<MadeHere>,
+    kept: Mutex<Kept>,
     lines: Arc<Lines>,
 }
 
-/// What was made for sessions so far.
-#[derive(Debug, Default)]
-struct MadeHere {
+/// What the next session shares with others.
+#[derive(Debug)]
+struct Kept {
+    /// A new region has new names: peers tell regions by them.
+    naming: Naming,
+    /// How many sessions were connected.
     sessions: u64,
     buffer: Option<Buffer>,
 }
@@ -86,6 +90,13 @@ struct MadeHere {
 struct Buffer {
     region: Arc<Region>,
     backing: Arc<Backing>,
+}
+
+impl Buffer {
+    /// Whether one more session may have it. Each session has the backing as long as it lives.
+    fn is_usable(&self) -> bool {
+        self.region.is_usable(Arc::strong_count(&self.backing) > 1)
+    }
 }
 
 impl Shmipc {
@@ -101,8 +112,8 @@ impl Shmipc {
 
     /// With settings that were verified, and regions of these names.
     pub(crate) fn named(config: Config, naming: Naming) -> Self {
-        let (made, lines) = (Mutex::default(), Arc::default());
-        Self { inner: Arc::new(Inner { config, naming, made, lines }) }
+        let kept = Mutex::new(Kept { naming, sessions: 0, buffer: None });
+        Self { inner: Arc::new(Inner { config, kept, lines: Arc::default() }) }
     }
 
     pub(crate) fn lines(&self) -> &Lines {
@@ -125,7 +136,7 @@ impl Shmipc {
                 return Err(DialectError::Refused { what: what.to_owned() });
             }
         };
-        let (names, buffer) = inner.buffer()?;
+        let (buffer, names) = inner.buffer()?;
         let (backing, queue) = inner.make_queue(&names)?;
         Ok(Box::new(Connecting {
             machine: Client::new(mapping, &names),
@@ -136,14 +147,33 @@ impl Shmipc {
 }
 
 impl Inner {
-    /// Names for one more session, and the region that all of this value's share; made with the first.
-    fn buffer(&self) -> Result<(Names, Buffer), DialectError> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = self.naming.names(made.sessions);
-        made.sessions += 1;
-        if let Some(buffer) = &made.buffer {
-            return Ok((names, buffer.clone()));
+    /// The region of this value's sessions, made with the first of them, and what the next session calls its own.
+    fn buffer(&self) -> Result<(Buffer, Names), DialectError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = kept.sessions;
+        kept.sessions += 1;
+        match &kept.buffer {
+            Some(buffer) if buffer.is_usable() => {
+                return Ok((buffer.clone(), kept.naming.names(session)));
+            }
+            None => {}
+            Some(_) => {
+                let naming = Naming::unique(&self.config.share_memory_path_prefix);
+                kept.naming =
+                    naming.map_err(|error| DialectError::Refused { what: error.to_string() })?;
+                kept.buffer = None;
+            }
         }
+        if self.config.mem_map_type == MemMapType::DevShmFile {
+            sweep(&self.config.share_memory_path_prefix);
+        }
+        let names = kept.naming.names(session);
+        let buffer = self.make_buffer(&names)?;
+        kept.buffer = Some(buffer.clone());
+        Ok((buffer, names))
+    }
+
+    fn make_buffer(&self, names: &Names) -> Result<Buffer, DialectError> {
         let size = self.config.share_memory_buffer_cap as usize;
         let (backing, map) = self.make(&names.buffer, size)?;
         let classes: Vec<Class> = self
@@ -153,9 +183,7 @@ impl Inner {
             .map(|pair| Class { size: pair.size, percent: pair.percent })
             .collect();
         let region = create_buffer(&backing, map, &classes).map_err(no_region)?;
-        let buffer = Buffer { region, backing: Arc::new(backing) };
-        made.buffer = Some(buffer.clone());
-        Ok((names, buffer))
+        Ok(Buffer { region, backing: Arc::new(backing) })
     }
 
     fn make(
@@ -196,7 +224,7 @@ impl Default for Shmipc {
 
 impl fmt::Debug for Shmipc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shmipc").field("naming", &self.inner.naming).finish_non_exhaustive()
+        f.debug_struct("Shmipc").field("kept", &self.inner.kept).finish_non_exhaustive()
     }
 }
 

@@ -96,6 +96,24 @@ impl Naming {
     }
 }
 
+/// The process that called a file so, if it is one that [`Naming::unique`] named below `prefix`. Neither has a
+/// directory.
+pub(crate) fn maker(prefix: &str, name: &str) -> Option<u32> {
+    let mut parts = name.strip_prefix(prefix)?.strip_prefix('_')?.split('_');
+    let (token, process, last) = (parts.next()?, parts.next()?, parts.find(|part| is_end(part))?);
+    let is_token = token.len() == 16 && token.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let rest: Vec<&str> = parts.collect();
+    let is_name = match last {
+        "buffer" => rest.is_empty(),
+        _ => rest.len() == 1 && rest[0].bytes().all(|byte| byte.is_ascii_digit()),
+    };
+    (is_token && is_name).then(|| process.parse().ok())?
+}
+
+fn is_end(part: &str) -> bool {
+    matches!(part, "buffer" | "queue")
+}
+
 /// Why regions cannot be called that.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -180,6 +198,23 @@ mod tests {
         assert!(error.ends_with(
             "_1` has 181 bytes, and at most 180 leave room for the rest: choose a shorter share_memory_path_prefix"
         ));
+    }
+
+    #[test]
+    fn a_name_of_ours_tells_who_made_it_and_no_other_does() {
+        let own = Naming::unique("shmipc").unwrap();
+        for names in [own.names(0), own.names(77), own.in_epoch(9).names(3)] {
+            assert_eq!(maker("shmipc", &names.queue), Some(std::process::id()));
+            assert_eq!(maker("shmipc", &names.buffer), Some(std::process::id()));
+            assert_eq!(maker("shm", &names.buffer), None);
+        }
+        for name in ["shmipc_4242_buffer", "shmipc_4242_queue_0", "shmipc", "shmipc_"] {
+            assert_eq!(maker("shmipc", name), None, "{name}");
+        }
+        let token = "shmipc_0123456789abcdef";
+        for rest in ["_1", "_1_buffer_2", "_1_queue", "_1_queue_x", "_x_buffer", "_1_other"] {
+            assert_eq!(maker("shmipc", &format!("{token}{rest}")), None, "{rest}");
+        }
     }
 
     #[test]

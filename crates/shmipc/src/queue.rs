@@ -249,20 +249,16 @@ impl Producer {
         Ok(self.ring.capacity - self.ring.pending(head, low(self.tail))?)
     }
 
-    /// Whether the other side has taken all elements.
-    ///
-    /// # Errors
-    ///
-    /// [`Damage`] if the other side's count is impossible.
-    pub fn is_empty(&self) -> Result<bool, Damage> {
-        Ok(self.room()? == self.ring.capacity)
-    }
-
     /// Says that there is work; `true` if the other side had none and must be told (one Polling message).
     pub fn mark_working(&self) -> bool {
         // Between storing the tail and looking at the flag: the consumer stores the flag and looks at the tail.
         full_fence();
         self.ring.map.exchange(self.ring.flag(), 0, 1).is_ok()
+    }
+
+    /// Whether the other side has taken all that was put.
+    pub fn is_drained(&self) -> bool {
+        self.room() == Ok(self.ring.capacity)
     }
 
     /// For those who wait for room without holding the producer.

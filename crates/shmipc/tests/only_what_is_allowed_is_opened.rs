@@ -8,7 +8,7 @@ use partywall_shmipc::inside::{
 use partywall_sys::FileFacts;
 use partywall_sys::shared_file::create_memfd;
 use std::fs::{self, File, OpenOptions};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
@@ -92,10 +92,15 @@ fn descriptors_of_other_kinds_are_refused() {
     assert!(matches!(Given::descriptor(zero.into(), &allowed), Err(BackingError::NoFile)));
     let large = create_memfd("large", (1 << 20) + 4096).unwrap();
     assert!(matches!(Given::descriptor(large, &allowed), Err(BackingError::Size { .. })));
-    // Of the right kind, but not writable.
-    let file = tempfile::NamedTempFile::new().unwrap();
+    // A file on a disk, whose pages may come from anywhere.
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.as_file().set_len(1 << 20).unwrap();
-    let given = Given::descriptor(File::open(file.path()).unwrap().into(), &allowed).unwrap();
+    let opened = file.reopen().unwrap();
+    assert!(matches!(Given::descriptor(opened.into(), &allowed), Err(BackingError::NoMemory)));
+    // Of the right kind, but not writable.
+    let memory = create_memfd("memory", 1 << 20).unwrap();
+    let read_only = File::open(format!("/proc/self/fd/{}", memory.as_raw_fd())).unwrap();
+    let given = Given::descriptor(read_only.into(), &allowed).unwrap();
     assert!(matches!(
         open_buffer(&given).unwrap_err(),
         partywall_shmipc::inside::RegionError::Backing(_)

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! It maps nothing ([`SharedMap`](crate::SharedMap) does) and decides nothing about what was given: whoever opens
-//! compares the facts with what it allows. It never changes a mode and never removes what another process made.
+//! compares the facts with what it allows. It never changes a mode, and removes what another process made only where
+//! that was killed ([`remove_abandoned`]).
 //!
 //! # Invariants
 //!
@@ -22,15 +23,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SealFlags};
-use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, open, openat, statat, unlink};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, SealFlags};
+use rustix::fs::{fcntl_add_seals, fcntl_get_seals, flock, fstat, open, openat, statat, unlink};
 use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use crate::fork::ForkGuard;
 use crate::map::is_tmpfs;
 use crate::memfd::{
     MemfdError, allocate, check_available, check_file_size, create_sealable, explain,
 };
+use crate::peer::own_euid;
 
 /// What a file is, whatever it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +56,9 @@ pub struct FileFacts {
     /// Whether nobody can take its pages away: seals keep it from shrinking, and it is ordinary shared memory (huge
     /// pages may be missing at the first access, seals or not).
     pub is_sealed: bool,
+    /// Whether it is shared memory. The pages of any other file come from somewhere: from a disk, or from a process
+    /// that takes its time.
+    pub is_memory: bool,
 }
 
 impl FileFacts {
@@ -65,12 +71,14 @@ impl FileFacts {
         let stat = fstat(fd)?;
         // Files that have no seals say EINVAL.
         let seals = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
+        let is_memory = is_tmpfs(fd)?;
         Ok(FileFacts {
             identity: identity(&stat),
             size: u64::try_from(stat.st_size).unwrap_or(0),
             owner: stat.st_uid,
             is_regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
-            is_sealed: seals.contains(SealFlags::SHRINK) && is_tmpfs(fd)?,
+            is_sealed: seals.contains(SealFlags::SHRINK) && is_memory,
+            is_memory,
         })
     }
 }
@@ -140,6 +148,8 @@ impl CreatedFile {
         // From here on it is removed where something fails.
         let file = CreatedFile { fd, path: path.to_owned(), identity, maker };
         allocate(&file.fd, size).map_err(into_io)?;
+        // Whoever finds it later can tell whether its maker lives; nobody else has a reason to have it locked.
+        let _ = flock(&file.fd, FlockOperation::NonBlockingLockExclusive);
         Ok(file)
     }
 
@@ -170,6 +180,25 @@ impl Drop for CreatedFile {
             let _ = unlink(&self.path);
         }
     }
+}
+
+/// Removes a file that a [`CreatedFile`] left behind whose process, `pid`, was killed; whether it did. Others of this
+/// user's are left alone as long as such a process lives, here or, since the file is locked then, in another namespace.
+pub fn remove_abandoned(path: &Path, pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    if test_kill_process(pid) != Err(Errno::SRCH) {
+        return false;
+    }
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let Ok(fd) = open(path, flags, Mode::empty()) else { return false };
+    let Ok(stat) = fstat(&fd) else { return false };
+    let is_ours =
+        stat.st_uid == own_euid() && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !is_ours || flock(&fd, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return false;
+    }
+    let named = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
+    named.is_ok_and(|named| identity(&named) == identity(&stat)) && unlink(path).is_ok()
 }
 
 fn into_io(error: MemfdError) -> io::Error {

@@ -86,9 +86,13 @@ impl Core {
         let is_dialect = matches!(transport, Transport::Dialect(_));
         let terms = Terms {
             send_window: peer_streams.window,
-            // The other side of a dialect knows of neither limit: it is not held to them.
+            // The other side of a dialect knows of neither limit. What it opens beyond is refused; only if it does not
+            // listen to that, and opens more and more, it is given up.
             recv_window: if is_dialect { WINDOW } else { config.stream_window },
-            accepts_max: if is_dialect { u32::MAX } else { config.streams_max_effective() },
+            accepts_max: match config.streams_max_effective() {
+                streams_max if is_dialect => streams_max.saturating_add(REFUSED_MAX),
+                streams_max => streams_max,
+            },
         };
         let streams = Streams::new(peer_streams.streams_max);
         let core = Self {
@@ -452,3 +456,6 @@ impl Core {
         self.streams().users == 0
     }
 }
+
+/// So many streams of a dialect's peer may be refused at a time, until it has been told.
+const REFUSED_MAX: u32 = 1 << 14;

@@ -32,6 +32,7 @@ pub fn create_buffer(
     let region = Region::create(map, classes)?;
     backing.seal()?;
     let mut regions = REGIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    regions.retain(|_, region| region.strong_count() > 0);
     regions.insert(backing.identity(), Arc::downgrade(&region));
     Ok(region)
 }

@@ -43,6 +43,7 @@ pub use slice::Slice;
 use list::List;
 use partywall_sys::SharedMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A mapped buffer region.
 #[derive(Debug)]
@@ -51,6 +52,7 @@ pub struct Region {
     geometry: Geometry,
     lists: Vec<List>,
     role: Role,
+    is_retired: AtomicBool,
 }
 
 impl Region {
@@ -86,7 +88,8 @@ impl Region {
                 made.ok_or_else(|| Damage::new("a list lies behind its region", list.end()))?,
             );
         }
-        Ok(Arc::new(Self { map, geometry, lists, role }))
+        let is_retired = AtomicBool::new(false);
+        Ok(Arc::new(Self { map, geometry, lists, role, is_retired }))
     }
 
     /// A slice for `len` contiguous bytes: of the smallest class that has one to spare. `None` if none does, if no
@@ -167,15 +170,40 @@ impl Region {
     /// that comes twice or that this process has already. What it named is then left alone, since it may be
     /// somebody else's.
     pub fn receive(self: &Arc<Self>, offset: u32) -> Result<Chain, Damage> {
+        let truncated = || Damage::new("the buffer region was truncated", self.map.len() as u64);
         if self.is_damaged() {
-            return Err(Damage::new("the buffer region was truncated", self.map.len() as u64));
+            return Err(truncated());
         }
-        Chain::take_over(self, offset)
+        let taken = Chain::take_over(self, offset);
+        // What was read of it since are zeros.
+        if self.is_damaged() { Err(truncated()) } else { taken }
     }
 
     /// Whether the file that the region lies in was truncated under us; see [`SharedMap::is_damaged`].
     pub fn is_damaged(&self) -> bool {
         self.map.is_damaged()
+    }
+
+    /// The other side of a session ended with slices in its hands, perhaps: nobody gives them back, since nobody knows
+    /// which. Other sessions go on with what is left, but no new one begins.
+    pub fn retire(&self) {
+        // ORDER: Relaxed: nothing else is read on the strength of it.
+        self.is_retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a new session may use it, beside others that do (or did: then nobody has anything of it any more).
+    pub fn is_usable(&self, is_shared: bool) -> bool {
+        let is_whole = !self.is_damaged() && !self.lists.iter().any(List::is_stopped);
+        if is_shared {
+            // ORDER: Relaxed: see `retire`.
+            return is_whole && !self.is_retired.load(Ordering::Relaxed);
+        }
+        let is_usable = is_whole && self.is_all_free();
+        if is_usable {
+            // ORDER: Relaxed: see `retire`.
+            self.is_retired.store(false, Ordering::Relaxed);
+        }
+        is_usable
     }
 
     /// Whether this process made it.

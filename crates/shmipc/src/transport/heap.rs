@@ -30,7 +30,7 @@ impl Heap {
     /// A message on the heap; it counts until it is dropped.
     pub(super) fn message(&self, bytes: Vec<u8>) -> Message {
         // ORDER: Relaxed: a sum. Who holds reads it behind what says so.
-        self.shared.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.shared.bytes.fetch_add(weight(&bytes), Ordering::Relaxed);
         Message::from_dialect_lent(Box::new(OnHeap { bytes, heap: self.clone() }))
     }
 
@@ -83,7 +83,7 @@ impl Drop for OnHeap {
     fn drop(&mut self) {
         let used = &self.heap.shared;
         // ORDER: SeqCst: see `Heap::holds`.
-        used.bytes.fetch_sub(self.bytes.len() as u64, Ordering::SeqCst);
+        used.bytes.fetch_sub(weight(&self.bytes), Ordering::SeqCst);
         // ORDER: SeqCst: see `Heap::holds`.
         if used.is_held.load(Ordering::SeqCst) && !self.heap.is_full() {
             // ORDER: Relaxed: the driver sets it again before it relies on it.
@@ -92,3 +92,11 @@ impl Drop for OnHeap {
         }
     }
 }
+
+/// What a message takes of the heap: many small ones are not free.
+const fn weight(bytes: &Vec<u8>) -> u64 {
+    bytes.len() as u64 + MESSAGE_BYTES
+}
+
+/// What a message takes besides its bytes, about: itself, its place in a queue, and what the allocator adds.
+const MESSAGE_BYTES: u64 = 192;

@@ -8,7 +8,8 @@
 //!                                                       └─ end ──▶ ring again, what is closed, the end
 //! ```
 //!
-//! The socket is looked at after a sleep, to believe an end, and now and then by one who never sleeps.
+//! The socket is looked at after a sleep, to believe an end, and now and then by one who never sleeps. Nothing waits
+//! for a ring that is never empty: what has to come before a frame is counted when the frame is read.
 
 use super::control::Control;
 use super::heap::Heap;
@@ -44,6 +45,8 @@ pub(super) struct Receiver {
     frame: Option<Frame>,
     /// Streams whose end came through the ring; their last data may still be in the socket.
     closing: Vec<u32>,
+    /// So many elements are taken before the socket is looked at, or what came by it is acted on.
+    turn: u32,
     /// There is a reason to look at the socket.
     must_read: bool,
     /// The other side was told that it must wake us.
@@ -76,6 +79,7 @@ impl Receiver {
             events: VecDeque::new(),
             frame: None,
             closing: Vec::new(),
+            turn: TURN,
             must_read: true,
             is_resting: false,
             is_held: false,
@@ -90,8 +94,8 @@ impl Receiver {
         if let Some(frame) = self.frame.take() {
             return Ok(Some(self.act(frame)));
         }
-        if self.consumer.is_damaged() {
-            return Err(DialectError::Violation { what: "the queue was truncated".to_owned() });
+        if self.consumer.is_damaged() || self.region.is_damaged() {
+            return Err(truncated());
         }
         if let Some(end) = self.end {
             self.believe();
@@ -104,15 +108,17 @@ impl Receiver {
             Inflow::Frame(Frame::Polling) => {
                 self.tally.add(Count::PollingReceived, 1);
                 self.control.polled();
-                Ok(None)
+                Ok(Some(Event::Heard))
             }
-            // What was put in the ring before it is there by now.
+            // What was put in the ring before it is there by now; what comes later does not delay it.
             Inflow::Frame(frame) => {
                 self.frame = Some(frame);
+                self.turn = self.consumer.pending().map_err(damaged)?;
                 Ok(None)
             }
             Inflow::End(end) => {
                 self.end = Some(end);
+                self.turn = self.consumer.pending().map_err(damaged)?;
                 Ok(None)
             }
             Inflow::Dry => {
@@ -143,7 +149,11 @@ impl Receiver {
         let Element { stream, offset, status } = element;
         match status & STATUS_BITS {
             CLOSE => {
-                self.closing.push(stream);
+                // One that is not open, or is said to close twice, is nothing to remember.
+                let is_open = self.streams.lock().falls_back(stream).is_some();
+                if is_open && !self.closing.contains(&stream) {
+                    self.closing.push(stream);
+                }
                 Ok(Event::Heard)
             }
             status => {
@@ -209,7 +219,9 @@ impl Receiver {
 
     /// What the other side put for us and nobody will take goes back to the lists.
     fn drain(&mut self) {
-        while let Ok(Some(element)) = self.consumer.pop() {
+        // Not what comes meanwhile: it may come for ever.
+        for _ in 0..self.consumer.pending().unwrap_or(0) {
+            let Ok(Some(element)) = self.consumer.pop() else { return };
             if element.status & STATUS_BITS != CLOSE {
                 drop(self.region.receive(element.offset));
             }
@@ -231,11 +243,19 @@ impl LineReceiver for Receiver {
             return Ok(Event::Nothing);
         }
         loop {
-            if let Some(element) = self.consumer.pop().map_err(damaged)? {
-                return self.element(element);
+            let is_their_turn = self.turn == 0;
+            if !is_their_turn {
+                if let Some(element) = self.consumer.pop().map_err(damaged)? {
+                    self.turn -= 1;
+                    return self.element(element);
+                }
             }
-            if let Some(event) = self.look_behind()? {
-                return Ok(event);
+            self.turn = TURN;
+            match self.look_behind()? {
+                // The ring may have more.
+                Some(Event::Nothing) if is_their_turn => {}
+                Some(event) => return Ok(event),
+                None => {}
             }
         }
     }
@@ -295,11 +315,19 @@ impl Drop for Receiver {
 }
 
 #[cold]
+fn truncated() -> DialectError {
+    let what = "the shared memory was truncated while it was in use".to_owned();
+    DialectError::Violation { what }
+}
+
+#[cold]
 fn damaged(damage: Damage) -> DialectError {
     DialectError::Violation { what: damage.to_string() }
 }
 
 /// Of a status, only these mean anything.
 const STATUS_BITS: u32 = 0xff;
+/// After so many elements the socket is looked at, if there is a reason to: a ring that is never empty holds up nothing.
+const TURN: u32 = 256;
 /// One who never sleeps reads the socket as often as this.
 const LOOKS_PER_READ: u32 = 64;

@@ -49,6 +49,10 @@ impl Sender {
         if self.outlet.keeps() {
             self.outlet.with(Outlet::flush)?;
         }
+        if self.producer.is_damaged() || self.region.is_damaged() {
+            let what = "the shared memory was truncated while it was in use".to_owned();
+            return Err(Unsent::Broken(DialectError::Violation { what }));
+        }
         if self.producer.room().map_err(damaged)? == 0 {
             self.tally.add(Count::QueueStayedFull, 1);
             return Err(Unsent::Full);
@@ -162,7 +166,7 @@ impl LineSender for Sender {
     }
 
     fn is_taken(&self) -> bool {
-        self.producer.is_empty().unwrap_or(true)
+        self.producer.is_drained()
     }
 
     fn arm(&mut self) -> io::Result<()> {
@@ -179,6 +183,9 @@ impl LineSender for Sender {
     }
 
     fn hang_up(&mut self) {
+        if !self.producer.is_drained() || self.streams.lock().count() > 0 {
+            self.region.retire();
+        }
         self.outlet.with(Outlet::hang_up);
     }
 

@@ -100,7 +100,15 @@ impl Table {
 
     /// We close it.
     pub(super) fn closed_here(&mut self, name: u32) {
-        if self.open.remove(&name).is_some() && self.is_closed.insert(name) {
+        self.close(name);
+    }
+
+    /// Remembers it if it was open.
+    fn close(&mut self, name: u32) -> bool {
+        if self.open.remove(&name).is_none() {
+            return false;
+        }
+        if self.is_closed.insert(name) {
             self.closed.push_back(name);
             if self.closed.len() > CLOSED_MAX {
                 if let Some(oldest) = self.closed.pop_front() {
@@ -108,11 +116,13 @@ impl Table {
                 }
             }
         }
+        true
     }
 
-    /// The other side closed it; whether it was open.
+    /// The other side closed it; whether it was open. What of it is still on its way, over TCP by the socket for
+    /// example, opens no other.
     pub(super) fn closed_there(&mut self, name: u32) -> bool {
-        self.open.remove(&name).is_some()
+        self.close(name)
     }
 
     /// How many are open.
@@ -158,6 +168,15 @@ mod tests {
         }
         assert_eq!((table.closed.len(), table.is_closed.len()), (CLOSED_MAX, CLOSED_MAX));
         assert_eq!(table.owner(8), Owner::None);
+    }
+
+    #[test]
+    fn what_comes_behind_the_end_of_a_stream_opens_no_ghost() {
+        let streams = Streams::new(false);
+        let mut table = streams.lock();
+        assert_eq!(table.owner(7), Owner::New);
+        assert!(table.closed_there(7));
+        assert_eq!(table.owner(7), Owner::None);
     }
 
     #[test]

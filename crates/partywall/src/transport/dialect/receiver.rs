@@ -29,6 +29,8 @@ pub(crate) struct DialectReceiver {
     /// The line's descriptor is being watched.
     is_listening: bool,
     other: Arc<Other>,
+    /// There was nothing for the session for so long that others had their turn: there may be.
+    has_more: bool,
     /// The current message, and its stream.
     message: Option<Message>,
     number: u32,
@@ -46,11 +48,13 @@ impl DialectReceiver {
     ) -> Self {
         let body = ResetBody { code: U32::new(0), directions: U32::new(0) };
         let is_listening = true;
-        Self { line, streams, caller, set, is_listening, other, message: None, number: 0, body }
+        let (has_more, message, number) = (false, None, 0);
+        Self { line, streams, caller, set, is_listening, other, has_more, message, number, body }
     }
 
     pub(crate) fn find(&mut self) -> Result<Found, Fault> {
-        loop {
+        self.has_more = false;
+        for _ in 0..FRUITLESS_MAX {
             let made = self.streams.lock().made.pop_front();
             if let Some(made) = made {
                 return Ok(self.record(made));
@@ -74,6 +78,8 @@ impl DialectReceiver {
                 Event::End(closed) => return Ok(Found::End(closed)),
             }
         }
+        self.has_more = true;
+        Ok(Found::Nothing)
     }
 
     fn record(&mut self, made: Made) -> Found {
@@ -138,7 +144,7 @@ impl DialectReceiver {
         let now = Some(Instant::now());
         self.set.wait_tokens(now).map_err(|source| Fault::system("waiting", source))?;
         self.caller.arm();
-        if !self.streams.lock().made.is_empty() {
+        if self.has_more || !self.streams.lock().made.is_empty() {
             return Ok(true);
         }
         if self.line.arm(quiet).map_err(|error| self.other.fault(error))? {
@@ -166,10 +172,15 @@ impl DialectReceiver {
     }
 
     pub(crate) fn notice_end(&mut self) -> Result<bool, Fault> {
-        self.line.notice_end().map_err(|error| self.other.fault(error))
+        let has_more = self.line.notice_end().map_err(|error| self.other.fault(error))?;
+        Ok(has_more || self.has_more)
     }
 
     pub(crate) fn stats(&self) -> ReceiverStats {
         self.line.stats()
     }
 }
+
+/// So much that is nothing to the session, wake-ups for example, is heard at a time: who sends it without end keeps
+/// the thread from nobody.
+const FRUITLESS_MAX: usize = 256;

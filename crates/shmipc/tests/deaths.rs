@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whoever is killed or stopped at any instant: the other side receives what was sent whole, learns of the end, and
+//! nothing stays behind; one that is only stopped loses nothing.
+//!
+//! Some 60 deaths; `PARTYWALL_SHMIPC_DEATHS=1000` asks for more.
+
+mod support_foe;
+#[path = "../../partywall/tests/support_two/mod.rs"]
+mod support_two;
+
+use partywall::blocking::{Listener, Session, connect_with};
+use partywall::{BackPressure, Config, StreamSendError};
+use partywall_shmipc::{MemMapType, Shmipc};
+use partywall_sys::signal::{Signal, kill};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support_foe::{address, assert_footprint, echo, footprint, small};
+use support_two::{Chance, Second, is_pattern, pattern, soon, variable};
+
+const ROLE: &str = "PARTYWALL_SHMIPC_DEATH_ROLE";
+const DIRECTORY: &str = "PARTYWALL_SHMIPC_DEATH_DIRECTORY";
+const FILES: &str = "PARTYWALL_SHMIPC_DEATH_FILES";
+const STREAMS: u64 = 4;
+
+fn dialect(directory: &Path, files: bool) -> Arc<Shmipc> {
+    let mem_map_type = if files { MemMapType::DevShmFile } else { MemMapType::MemFd };
+    let prefix = directory.join("wall").to_str().unwrap().to_owned();
+    let config = small()
+        .share_memory_buffer_cap(4 << 20)
+        .mem_map_type(mem_map_type)
+        .share_memory_path_prefix(prefix)
+        .directory(directory);
+    Arc::new(Shmipc::new(config).unwrap())
+}
+
+/// The second process: sends for ever, or serves for ever. Ends by itself if nobody kills it.
+#[test]
+fn victim() {
+    let Some(role) = variable(ROLE) else { return };
+    let directory = variable(DIRECTORY).unwrap();
+    let directory = Path::new(&directory);
+    let speaks = dialect(directory, variable(FILES).unwrap() == "true");
+    let path = directory.join("s.sock");
+    if role == "server" {
+        let config = Config::default().dialect(speaks);
+        let mut listener = Listener::bind_with(&*address(&path), &config).unwrap();
+        let session = listener.accept_deadline(soon()).unwrap();
+        echo(&session);
+        return;
+    }
+    let log = File::options().write(true).open(directory.join("log")).unwrap();
+    let session = connect_with(&*address(&path), &Config::default().speak(speaks)).unwrap();
+    std::thread::scope(|scope| {
+        for id in 0..STREAMS {
+            let (session, log) = (&session, &log);
+            scope.spawn(move || send_for_ever(session, id, log));
+        }
+    });
+}
+
+/// Sends numbered messages, and notes how many are sent, and how many of all went by the socket.
+fn send_for_ever(session: &Session, id: u64, log: &File) {
+    let mut stream = session.open(&[]).unwrap();
+    let mut chance = Chance(id ^ u64::from(std::process::id()));
+    for number in 0_u64.. {
+        let len = chance.size(if number % 16 == 0 { 100_000 } else { 2000 });
+        let bytes = [&id.to_le_bytes()[..], &pattern(len, id << 32 | number)].concat();
+        if stream.send_deadline(&bytes, soon()).is_err() {
+            return;
+        }
+        log.write_all_at(&session.stats().overflows.to_le_bytes(), STREAMS * 8).unwrap();
+        log.write_all_at(&(number + 1).to_le_bytes(), id * 8).unwrap();
+    }
+}
+
+fn start(role: &str, directory: &Path, files: bool) -> Second {
+    let files = if files { "true" } else { "false" };
+    let directory = directory.to_str().unwrap();
+    Second::start("victim", &[(ROLE, role), (DIRECTORY, directory), (FILES, files)])
+}
+
+fn noted(log: &File, index: u64) -> u64 {
+    let mut bytes = [0; 8];
+    log.read_exact_at(&mut bytes, index * 8).unwrap();
+    u64::from_le_bytes(bytes)
+}
+
+/// Any instant will do, so no condition is waited for.
+fn any_instant(seed: u64) {
+    std::thread::sleep(Duration::from_micros(Chance(seed).below(20_000)));
+}
+
+/// A client that sends is killed; how many messages came.
+fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u64) -> u64 {
+    let log = File::options().read(true).write(true).open(directory.join("log")).unwrap();
+    log.write_all_at(&[0; (STREAMS as usize + 1) * 8], 0).unwrap();
+    let victim = start("client", directory, files);
+    let session = listener.accept_deadline(soon()).unwrap();
+    let received = std::thread::scope(|scope| {
+        let receiving = scope.spawn(|| {
+            let mut tasks = Vec::new();
+            while let Ok(mut stream) = session.accept() {
+                tasks.push(scope.spawn(move || {
+                    let (mut id, mut number) = (0, 0);
+                    let mut held = Vec::new();
+                    while let Ok(message) = stream.recv_deadline(soon()) {
+                        id = u64::from_le_bytes(message[..8].try_into().unwrap());
+                        assert!(is_pattern(&message[8..], id << 32 | number), "{id}: {number}");
+                        number += 1;
+                        // It dies while some of its messages are being read.
+                        held.push(message);
+                        if held.len() > 3 {
+                            held.swap_remove(1);
+                        }
+                    }
+                    (id, number)
+                }));
+            }
+            tasks.into_iter().map(|task| task.join().unwrap()).collect::<Vec<_>>()
+        });
+        any_instant(seed);
+        drop(victim);
+        receiving.join().unwrap()
+    });
+    let falls_back = noted(&log, STREAMS) > 0;
+    for (id, number) in &received {
+        let sent = noted(&log, *id);
+        // The last may have been sent and not yet been noted; what its own process kept for the socket is lost.
+        assert!(*number <= sent + 1, "stream {id}: {number} of {sent}");
+        assert!(falls_back || *number >= sent, "stream {id}: only {number} of {sent} came");
+    }
+    received.iter().map(|(_, number)| number).sum()
+}
+
+/// A server that echoes is killed; how many answers came.
+fn a_server_dies(speaks: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64) -> u64 {
+    let victim = start("server", directory, files);
+    let config = Config::default().speak(Arc::clone(speaks) as _);
+    let path = address(&directory.join("s.sock"));
+    let deadline = soon();
+    let session = loop {
+        match connect_with(&*path, &config) {
+            Ok(session) => break session,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    std::thread::scope(|scope| {
+        let tasks: Vec<_> = (0..STREAMS)
+            .map(|id| {
+                let session = &session;
+                scope.spawn(move || {
+                    let mut chance = Chance(id + seed * 7);
+                    let mut stream = session.open(&[]).unwrap();
+                    for number in 0.. {
+                        let sent = pattern(1 + chance.size(9000), number);
+                        if stream.send_deadline(&sent, soon()).is_err() {
+                            return number;
+                        }
+                        match stream.recv_deadline(soon()) {
+                            Ok(echoed) => assert!(*echoed == sent[..], "{id}: {number}"),
+                            Err(_) => return number,
+                        }
+                    }
+                    0
+                })
+            })
+            .collect();
+        any_instant(seed);
+        drop(victim);
+        tasks.into_iter().map(|task| task.join().unwrap()).sum()
+    })
+}
+
+#[test]
+fn a_client_is_killed_again_and_again() {
+    deaths("client", false);
+    deaths("client", true);
+}
+
+#[test]
+fn a_server_is_killed_again_and_again() {
+    deaths("server", false);
+    deaths("server", true);
+}
+
+fn deaths(role: &str, files: bool) {
+    if variable(ROLE).is_some() {
+        return;
+    }
+    let all: u64 = variable("PARTYWALL_SHMIPC_DEATHS").map_or(60, |count| count.parse().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    File::create(directory.join("log")).unwrap();
+    let speaks = dialect(directory, files);
+    let accepts = Config::default().dialect(Arc::clone(&speaks) as _);
+    let mut listener = (role == "client")
+        .then(|| Listener::bind_with(&*address(&directory.join("s.sock")), &accepts).unwrap());
+    let mut one = |seed| match &mut listener {
+        Some(listener) => a_client_dies(listener, directory, files, seed),
+        None => a_server_dies(&speaks, directory, files, seed),
+    };
+    for seed in 0..3 {
+        one(seed);
+    }
+    let before = footprint();
+    let came: u64 = (3..all / 4).map(&mut one).sum();
+    assert!(came > all / 2, "{came} messages before {all} deaths");
+    assert_footprint(before);
+    let left = || {
+        let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_str().unwrap().starts_with("wall_")).count()
+    };
+    if role == "server" {
+        // Whoever makes files removes them, whoever else dies; the last are removed with the dialect.
+        assert!(left() <= 2, "{} files stay behind", left());
+    } else if files {
+        // What killed clients left is swept by the next; the last one's is nobody's business yet.
+        assert!(left() <= 2, "{} files stay behind", left());
+    }
+}
+
+#[test]
+fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
+    if variable(ROLE).is_some() {
+        return;
+    }
+    for policy in [BackPressure::Block, BackPressure::Error] {
+        let directory = tempfile::tempdir().unwrap();
+        let victim = start("server", directory.path(), false);
+        let path = address(&directory.path().join("s.sock"));
+        let speaks = Shmipc::new(small().queue_cap(64)).unwrap();
+        let config = Config::default().back_pressure(policy).speak(Arc::new(speaks));
+        let mut session = None;
+        support_foe::until("it listens", || {
+            session = connect_with(&*path, &config).ok();
+            session.is_some()
+        });
+        let session = session.unwrap();
+        let mut stream = session.open(&[]).unwrap();
+        stream.send(b"hello").unwrap();
+        assert_eq!(stream.recv_deadline(soon()).unwrap(), b"hello");
+        kill(victim.pid(), Signal::STOP).unwrap();
+        let mut sent = 0_u64;
+        // By the ring, and a few that go by the socket, until neither takes more.
+        let end = loop {
+            let len = if sent < 30 { 100 } else { 60_000 };
+            let deadline = Instant::now() + Duration::from_millis(200);
+            match stream.send_deadline(&pattern(len, sent), deadline) {
+                Ok(()) => sent += 1,
+                Err(error) => break error,
+            }
+            assert!(sent < 10_000, "never full");
+        };
+        match policy {
+            BackPressure::Error => assert!(matches!(end, StreamSendError::Full), "{end}"),
+            _ => assert!(end.to_string().contains("in time"), "{end}"),
+        }
+        kill(victim.pid(), Signal::CONT).unwrap();
+        let mut bytes = Vec::new();
+        let expected: Vec<u8> =
+            (0..sent).flat_map(|at| pattern(if at < 30 { 100 } else { 60_000 }, at)).collect();
+        while bytes.len() < expected.len() {
+            bytes.extend_from_slice(&stream.recv_deadline(soon()).unwrap());
+        }
+        assert!(bytes == expected, "something was lost or reordered");
+    }
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What comes late, or in another order than it was sent: no ghost of a closed stream, no slice lost, no end before
+//! the data.
+
+mod support_foe;
+
+use partywall::StreamRecvError;
+use partywall::blocking::{Listener, Session};
+use partywall_shmipc::Shmipc;
+use partywall_shmipc::inside::Element;
+use partywall_shmipc::wire::encode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support_foe::{Foe, soon, until};
+
+/// A foe, and our side of its session.
+fn pair() -> (Foe, Session) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.sock");
+    let config = partywall::Config::default().dialect(Arc::new(Shmipc::default()));
+    let mut listener = Listener::bind_with(&*support_foe::address(&path), &config).unwrap();
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| Foe::client(&path));
+        let session = listener.accept_deadline(soon()).unwrap();
+        (connecting.join().unwrap(), session)
+    })
+}
+
+fn fallback(stream: u32, payload: &[u8]) -> Vec<u8> {
+    [&encode::fallback_header(3, stream, payload.len() as u32)[..], payload].concat()
+}
+
+#[test]
+fn late_data_of_a_stream_that_we_closed_opens_no_ghost_and_is_given_back() {
+    let (mut foe, session) = pair();
+    let before = foe.memory.region.free_counts();
+    for stream in 2..50 {
+        foe.say(stream, b"hello");
+        let mut ours = session.accept_deadline(soon()).unwrap();
+        assert_eq!(ours.recv_deadline(soon()).unwrap(), b"hello");
+        drop(ours);
+        assert_eq!(foe.hear(), (stream, None));
+        foe.say(stream, &[7; 10_000]);
+        assert!(foe.wire.send(&fallback(stream, b"late")));
+        assert!(foe.put(stream, 0, 1));
+    }
+    until("all slices are back", || foe.memory.region.free_counts() == before);
+    let ghost = session.accept_deadline(Instant::now() + Duration::from_millis(100));
+    assert!(ghost.is_err(), "a ghost");
+    foe.say(99, b"another");
+    let mut ours = session.accept_deadline(soon()).unwrap();
+    assert_eq!(ours.recv_deadline(soon()).unwrap(), b"another");
+}
+
+#[test]
+fn late_data_of_a_stream_that_they_closed_opens_no_ghost_either() {
+    let (mut foe, session) = pair();
+    let before = foe.memory.region.free_counts();
+    foe.say(2, b"hello");
+    let mut ours = session.accept_deadline(soon()).unwrap();
+    assert_eq!(ours.recv_deadline(soon()).unwrap(), b"hello");
+    assert!(foe.put(2, 0, 1));
+    assert!(matches!(ours.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+    assert!(foe.wire.send(&fallback(2, b"overtaken by the end, over TCP")));
+    foe.say(2, b"late");
+    until("all slices are back", || foe.memory.region.free_counts() == before);
+    assert!(session.accept_deadline(Instant::now() + Duration::from_millis(100)).is_err());
+}
+
+#[test]
+fn an_end_in_the_ring_waits_for_the_data_on_the_socket() {
+    for _ in 0..50 {
+        let (mut foe, session) = pair();
+        foe.say(2, b"by the ring");
+        assert!(foe.wire.send(&fallback(2, b"by the socket")));
+        assert!(foe.wire.send(&fallback(2, &[7; 200_000])));
+        assert!(foe.put(2, 0, 1));
+        let mut ours = session.accept_deadline(soon()).unwrap();
+        assert_eq!(ours.recv_deadline(soon()).unwrap(), b"by the ring");
+        assert_eq!(ours.recv_deadline(soon()).unwrap(), b"by the socket");
+        assert_eq!(ours.recv_deadline(soon()).unwrap(), [7; 200_000]);
+        assert!(matches!(ours.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+    }
+}
+
+#[test]
+fn an_end_on_the_socket_waits_for_the_data_in_the_ring() {
+    for _ in 0..50 {
+        let (mut foe, session) = pair();
+        // Put without a word, as by a peer whose other thread is about to tell.
+        for index in 0..60_u32 {
+            let offset = foe.memory.message(&index.to_le_bytes());
+            foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
+        }
+        assert!(foe.wire.send(&encode::stream_close(3, 2)));
+        let mut ours = session.accept_deadline(soon()).unwrap();
+        for index in 0..60_u32 {
+            assert_eq!(ours.recv_deadline(soon()).unwrap(), index.to_le_bytes());
+        }
+        assert!(matches!(ours.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+    }
+}
+
+#[test]
+fn a_ring_that_is_never_empty_holds_up_no_end() {
+    let (mut foe, session) = pair();
+    foe.say(2, b"ends by the ring");
+    foe.say(3, b"ends by the socket");
+    foe.say(4, b"goes on");
+    let mut streams: Vec<_> = (0..3).map(|_| session.accept_deadline(soon()).unwrap()).collect();
+    let mut busy = streams.pop().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(move || while busy.recv().is_ok() {});
+        let over = &is_over;
+        let talking = scope.spawn(move || {
+            let mut round = 0_u32;
+            while !over.load(Ordering::Relaxed) {
+                // Filled up to the brim, all the time.
+                if let Some(slice) = foe.memory.region.reserve(8) {
+                    let offset = foe.memory.region.send_one(slice).unwrap();
+                    while !foe.put(4, offset, 0) {
+                        std::hint::spin_loop();
+                    }
+                }
+                round += 1;
+                if round == 500 {
+                    while !foe.put(2, 0, 1) {}
+                    assert!(foe.wire.send(&encode::stream_close(3, 3)));
+                }
+            }
+            foe
+        });
+        for stream in &mut streams {
+            assert!(stream.recv_deadline(soon()).is_ok());
+            let end = stream.recv_deadline(soon());
+            assert!(matches!(end, Err(StreamRecvError::Finished)), "{end:?}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        drop(talking.join().unwrap());
+    });
+}
+
+#[test]
+fn wake_ups_without_anything_and_anything_without_wake_ups() {
+    let (mut foe, session) = pair();
+    for _ in 0..10_000 {
+        assert!(foe.wire.send(&encode::polling(3)));
+    }
+    foe.say(2, b"hello");
+    let mut ours = session.accept_deadline(soon()).unwrap();
+    assert_eq!(ours.recv_deadline(soon()).unwrap(), b"hello");
+    // Put while the flag says that somebody looks: whoever set it tells, a little later.
+    foe.memory.producer.mark_working();
+    let offset = foe.memory.message(b"untold");
+    foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
+    foe.wire.send(&encode::polling(3));
+    assert_eq!(ours.recv_deadline(soon()).unwrap(), b"untold");
+}
+
+#[test]
+fn what_was_sent_before_a_hang_up_arrives_and_the_rest_is_given_back() {
+    let (mut foe, session) = pair();
+    let region = Arc::clone(&foe.memory.region);
+    let before = region.free_counts();
+    for index in 0..20_u32 {
+        let offset = foe.memory.message(&index.to_le_bytes());
+        foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
+    }
+    // Not a word, and gone.
+    foe.wire.socket.shutdown_both().unwrap();
+    let mut ours = session.accept_deadline(soon()).unwrap();
+    for index in 0..20_u32 {
+        assert_eq!(ours.recv_deadline(soon()).unwrap(), index.to_le_bytes());
+    }
+    assert!(ours.recv_deadline(soon()).is_err());
+    assert_eq!(region.free_counts(), before);
+    drop(foe);
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A listener of ours with an echo behind each stream, and what it tells of each session.
+
+use super::{PATIENCE, soon};
+use partywall::blocking::{Listener, Session};
+use partywall::{Config, SessionError};
+use partywall_shmipc::{Shmipc, SizePercentPair};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Listens until dropped.
+pub struct Home {
+    pub directory: tempfile::TempDir,
+    pub refused: mpsc::Receiver<String>,
+    pub ended: mpsc::Receiver<SessionError>,
+    is_over: Arc<AtomicBool>,
+    serving: Option<JoinHandle<()>>,
+}
+
+impl Home {
+    pub fn new() -> Self {
+        Self::with(partywall_shmipc::Config::default(), Config::default())
+    }
+
+    /// With settings; files may lie in its directory.
+    pub fn with(dialect: partywall_shmipc::Config, config: Config) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let dialect = Arc::new(Shmipc::new(dialect.directory(directory.path())).unwrap());
+        let (tell, refused) = mpsc::channel();
+        let config = config.dialect(dialect).on_refused(move |error| {
+            let _ = tell.send(error.to_string());
+        });
+        let address = format!("unix:{}/s.sock", directory.path().display());
+        let mut listener = Listener::bind_with(&*address, &config).unwrap();
+        let (tell, ended) = mpsc::channel();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&is_over);
+        let serving = std::thread::spawn(move || {
+            let mut sessions = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                let deadline = Instant::now() + Duration::from_millis(20);
+                let Ok(session) = listener.accept_deadline(deadline) else { continue };
+                let tell = tell.clone();
+                sessions.retain(|session: &JoinHandle<()>| !session.is_finished());
+                sessions.push(std::thread::spawn(move || {
+                    let _ = tell.send(echo(&session));
+                }));
+            }
+            sessions.into_iter().for_each(|session| session.join().unwrap());
+        });
+        Self { directory, refused, ended, is_over, serving: Some(serving) }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join("s.sock")
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Why the next connection was not let in.
+    pub fn refusal(&self) -> String {
+        self.refused.recv_timeout(PATIENCE).expect("it was not refused")
+    }
+
+    /// Waits until one connection more has come to nothing, or to an end.
+    pub fn is_rid_of_one(&self) {
+        super::until("a session ends", || {
+            self.ended.try_recv().is_ok() || self.refused.try_recv().is_ok()
+        });
+    }
+
+    /// Why the next session ended.
+    pub fn end(&self) -> String {
+        self.ended.recv_timeout(PATIENCE).expect("it did not end").to_string()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(serving) = self.serving.take() {
+            let served = serving.join();
+            assert!(served.is_ok() || std::thread::panicking(), "serving failed");
+        }
+    }
+}
+
+/// Echoes all streams of a session, and says why it ended.
+pub fn echo(session: &Session) -> SessionError {
+    std::thread::scope(|scope| {
+        loop {
+            let mut stream = match session.accept() {
+                Ok(stream) => stream,
+                Err(error) => return error,
+            };
+            scope.spawn(move || {
+                while let Ok(message) = stream.recv() {
+                    if stream.send_deadline(&message, soon()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    })
+}
+
+/// A client's settings with little memory.
+pub fn small() -> partywall_shmipc::Config {
+    let classes = [
+        SizePercentPair { size: 4096, percent: 50 },
+        SizePercentPair { size: 65_536, percent: 50 },
+    ];
+    partywall_shmipc::Config::default().share_memory_buffer_cap(1 << 20).buffer_slice_sizes(classes)
+}
+
+/// Runs what must not take long, on a thread of its own.
+pub fn within<T: Send>(what: &str, act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let acting = scope.spawn(act);
+        let deadline = soon();
+        while !acting.is_finished() {
+            if Instant::now() >= deadline {
+                // A scope would wait for ever.
+                eprintln!("{what}: hung");
+                std::process::abort();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        acting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// The address of a path.
+pub fn address(path: &Path) -> String {
+    format!("unix:{}", path.display())
+}

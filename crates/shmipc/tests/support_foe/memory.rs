@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The shared memory of a foe: used by the rules through `region`, `producer` and `consumer`, and against them
+//! through the maps.
+
+use partywall_shmipc::inside::{Class, Consumer, Producer, Queue, QueueLayout, Region, Side};
+use partywall_sys::shared_file::{create_memfd, seal_size};
+use partywall_sys::{FileFacts, SharedMap};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Both regions, and both ends of one side.
+#[derive(Debug)]
+pub struct Memory {
+    pub queue_map: SharedMap,
+    pub buffer_map: SharedMap,
+    pub region: Arc<Region>,
+    pub producer: Producer,
+    pub consumer: Consumer,
+    queue_file: File,
+    buffer_file: File,
+}
+
+impl Memory {
+    /// What a client makes.
+    pub fn client(buffer_bytes: usize, queue_entries: u32, is_sealed: bool) -> Self {
+        let queue_bytes = Queue::size_bytes(queue_entries).unwrap();
+        let buffer = create_memfd("foe-buffer", buffer_bytes).unwrap();
+        let queue = create_memfd("foe-queue", queue_bytes).unwrap();
+        let classes = [Class { size: 4096, percent: 50 }, Class { size: 65_536, percent: 50 }];
+        let region = Region::create(map(&buffer), &classes).unwrap();
+        let made = Queue::create(map(&queue), queue_entries, QueueLayout::NATIVE).unwrap();
+        if is_sealed {
+            seal_size(buffer.as_fd()).unwrap();
+            seal_size(queue.as_fd()).unwrap();
+        }
+        Self::new((buffer, queue), region, made.split(Side::Client).unwrap())
+    }
+
+    /// What a server gets.
+    pub fn server(buffer: OwnedFd, queue: OwnedFd) -> Self {
+        let region = Region::map(map(&buffer)).unwrap();
+        let made = Queue::map(map(&queue), QueueLayout::NATIVE).unwrap();
+        Self::new((buffer, queue), region, made.split(Side::Server).unwrap())
+    }
+
+    fn new(
+        (buffer, queue): (OwnedFd, OwnedFd),
+        region: Arc<Region>,
+        (producer, consumer): (Producer, Consumer),
+    ) -> Self {
+        let (queue_map, buffer_map) = (map(&queue), map(&buffer));
+        let (queue_file, buffer_file) = (queue.into(), buffer.into());
+        Self { queue_map, buffer_map, region, producer, consumer, queue_file, buffer_file }
+    }
+
+    pub fn buffer(&self) -> BorrowedFd<'_> {
+        self.buffer_file.as_fd()
+    }
+
+    pub fn queue(&self) -> BorrowedFd<'_> {
+        self.queue_file.as_fd()
+    }
+
+    /// Which region of buffers it is.
+    pub fn identity(&self) -> partywall_sys::FileIdentity {
+        FileFacts::of(self.buffer()).unwrap().identity
+    }
+
+    /// A message as the rules have it; where it begins.
+    pub fn message(&self, bytes: &[u8]) -> u32 {
+        let mut slices = self.region.reserve_chain(bytes.len()).unwrap();
+        let mut rest = bytes;
+        for slice in &mut slices {
+            let (part, behind) = rest.split_at(slice.len());
+            slice.as_mut_slice().copy_from_slice(part);
+            rest = behind;
+        }
+        self.region.send(slices).unwrap()
+    }
+
+    /// Takes the memory away from under everybody.
+    pub fn truncate(&self, buffer: bool, queue: bool) {
+        if buffer {
+            self.buffer_file.set_len(0).unwrap();
+        }
+        if queue {
+            self.queue_file.set_len(0).unwrap();
+        }
+    }
+}
+
+fn map(fd: &OwnedFd) -> SharedMap {
+    let size = FileFacts::of(fd.as_fd()).unwrap().size;
+    let mut map = SharedMap::map(fd.as_fd(), usize::try_from(size).unwrap()).unwrap();
+    // A foe that truncates goes on in the same process.
+    map.guard().unwrap();
+    map
+}

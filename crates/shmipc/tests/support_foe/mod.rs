@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A peer that keeps no rule: it makes or maps the shared memory and does the handshake by hand, and then writes
+//! where and what it likes. And a home whose sessions it meets.
+//!
+//! ```text
+//!   Foe::client ── our listener: Home          Foe::server ── our connect
+//!      └ queue, buffer: every word             └ the same memory, mapped once more
+//! ```
+//!
+//! It judges nothing: the tests do.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+mod home;
+mod memory;
+
+pub use home::{Home, address, echo, small, within};
+pub use memory::Memory;
+
+use partywall_shmipc::inside::{Element, PutError};
+use partywall_shmipc::wire::encode;
+use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
+use partywall_sys::{Socket, connect_unix_path};
+use std::io::IoSlice;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What takes longer than this has failed.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The deadline of everything that must happen.
+pub fn soon() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// Waits for `condition`, looking again and again.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = soon();
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}: did not happen");
+        std::thread::yield_now();
+    }
+}
+
+/// Chance that can be repeated (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Chance(pub u64);
+
+impl Chance {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// A word as a foe likes them: at the edges, or anything.
+    pub fn word(&mut self) -> u32 {
+        let any = self.next() as u32;
+        match self.below(6) {
+            0 => 0,
+            1 => u32::MAX - any % 64,
+            2 => any % 256,
+            3 => any % (1 << 20) & !3,
+            4 => i32::MAX as u32 + any % 3,
+            _ => any,
+        }
+    }
+}
+
+/// The connection of a foe.
+#[derive(Debug)]
+pub struct Wire {
+    pub socket: Socket,
+}
+
+impl Wire {
+    pub fn connect(path: &Path) -> Self {
+        Self { socket: connect_unix_path(path, Some(soon())).unwrap() }
+    }
+
+    /// Sends bytes; `false` if the other side hung up.
+    pub fn send(&self, bytes: &[u8]) -> bool {
+        self.send_with(bytes, &[])
+    }
+
+    pub fn send_with(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let beside = if sent == 0 { descriptors } else { &[] };
+            match self.socket.send(&[IoSlice::new(&bytes[sent..])], beside, false, false) {
+                Ok(count) => sent += count,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Exactly so many bytes, and what came beside them; `None` if the other side hung up.
+    pub fn receive(&self, count: usize) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+        let (mut bytes, mut descriptors) = (vec![0; count], Vec::new());
+        let mut read = 0;
+        while read < count {
+            let received = self.socket.receive(&mut bytes[read..], false).ok()?;
+            if received.bytes == 0 {
+                return None;
+            }
+            read += received.bytes;
+            descriptors.extend(received.fds);
+        }
+        Some((bytes, descriptors))
+    }
+
+    /// Whether the other side hangs up, whatever it says before.
+    pub fn hears_the_end(&self) {
+        let deadline = soon();
+        while self.receive(1).is_some() {
+            assert!(Instant::now() < deadline, "it does not hang up");
+        }
+    }
+}
+
+/// A foe after its handshake.
+#[derive(Debug)]
+pub struct Foe {
+    pub wire: Wire,
+    pub memory: Memory,
+}
+
+impl Foe {
+    /// A client, in version 3.
+    pub fn client(path: &Path) -> Self {
+        Self::client_with(path, Memory::client(1 << 20, 64, true))
+    }
+
+    pub fn client_with(path: &Path, memory: Memory) -> Self {
+        let wire = Wire::connect(path);
+        assert!(wire.send(&encode::exchange(3)));
+        assert_eq!(wire.receive(8).unwrap().0, encode::exchange(3));
+        assert!(wire.send(&encode::by_memfd(3, "/foe_queue", "/foe_buffer")));
+        assert_eq!(wire.receive(8).unwrap().0, encode::ack_ready_recv_fd(3));
+        assert!(wire.send_with(&[0], &[memory.buffer(), memory.queue()]));
+        assert_eq!(wire.receive(8).unwrap().0, encode::ack_shm(3));
+        Self { wire, memory }
+    }
+
+    /// A server, in version 3, on a connection that was accepted.
+    pub fn server(socket: Socket) -> Self {
+        let wire = Wire { socket };
+        assert_eq!(wire.receive(8).unwrap().0, encode::exchange(3));
+        assert!(wire.send(&encode::exchange(3)));
+        let (header, _) = wire.receive(8).unwrap();
+        let length = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
+        wire.receive(length as usize - 8).unwrap();
+        assert!(wire.send(&encode::ack_ready_recv_fd(3)));
+        let (_, descriptors) = wire.receive(1).unwrap();
+        let [buffer, queue] = <[OwnedFd; 2]>::try_from(descriptors).unwrap();
+        let memory = Memory::server(buffer, queue);
+        assert!(wire.send(&encode::ack_shm(3)));
+        Self { wire, memory }
+    }
+
+    /// Puts an element, and tells of it; `false` if there is no room.
+    pub fn put(&mut self, stream: u32, offset: u32, status: u32) -> bool {
+        match self.memory.producer.put(Element { stream, offset, status }) {
+            Ok(()) => {}
+            Err(PutError::Full) => return false,
+            Err(PutError::Damaged(damage)) => panic!("{damage}"),
+        }
+        if self.memory.producer.mark_working() {
+            self.wire.send(&encode::polling(3));
+        }
+        true
+    }
+
+    /// A message as the rules have it.
+    pub fn say(&mut self, stream: u32, bytes: &[u8]) {
+        let offset = self.memory.message(bytes);
+        assert!(self.put(stream, offset, 0));
+    }
+
+    /// The next message of the other side's, with its stream; `None` is the end of a stream.
+    pub fn hear(&mut self) -> (u32, Option<Vec<u8>>) {
+        let deadline = soon();
+        loop {
+            if let Some(Element { stream, offset, status }) = self.memory.consumer.pop().unwrap() {
+                let chain =
+                    (status & 0xff == 0).then(|| self.memory.region.receive(offset).unwrap());
+                return (stream, chain.map(|chain| chain.to_vec()));
+            }
+            self.memory.consumer.set_idle();
+            assert!(Instant::now() < deadline, "nothing is said");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Descriptors, mappings, resident bytes of this process.
+pub fn footprint() -> (usize, usize, u64) {
+    (
+        open_descriptors(Process::Own).unwrap().len(),
+        mappings(Process::Own).unwrap().len(),
+        resident_bytes(Process::Own).unwrap(),
+    )
+}
+
+/// That nothing stayed behind since `before`.
+pub fn assert_footprint(before: (usize, usize, u64)) {
+    until("descriptors back to the baseline", || footprint().0 <= before.0);
+    until("mappings back to the baseline", || footprint().1 <= before.1 + MAPPINGS_SLACK);
+    let after = footprint();
+    assert!(after.2 <= before.2 + GROWTH_MAX, "resident: {} then {}", before.2, after.2);
+}
+
+/// The allocator maps, too.
+const MAPPINGS_SLACK: usize = 24;
+/// What a series of sessions may leave resident.
+const GROWTH_MAX: u64 = 24 << 20;
