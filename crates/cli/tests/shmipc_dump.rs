@@ -39,7 +39,7 @@ impl Held {
         let directory = tempfile::tempdir().unwrap();
         let prefix = directory.path().join("regions").display().to_string();
         let config = Config::default().mem_map_type(mapping).share_memory_path_prefix(prefix);
-        let config = config.share_memory_buffer_cap(1 << 20).queue_cap(64);
+        let config = config.share_memory_buffer_cap(2 << 20).queue_cap(64);
         let dialect = Arc::new(Shmipc::new(config.directory(directory.path())).unwrap());
         let address = format!("unix:{}/s.sock", directory.path().display());
         let accepts = partywall::Config::default().dialect(dialect.clone());
