@@ -8,6 +8,7 @@
 //!                                                      advice.rs signals.rs errors, with our flags; Ctrl-C
 //!   bench            bench/                            manual.rs            completions, man pages
 //!   proxy            proxy/
+//!   shmipc           shmipc/
 //! ```
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ mod pipe_input;
 mod pipe_summary;
 mod proxy;
 mod quantity;
+mod shmipc;
 mod signals;
 
 use std::process::ExitCode;
@@ -49,6 +51,7 @@ enum Command {
     Echo(echo::Arguments),
     Proxy(proxy::Arguments),
     Doctor(doctor::Arguments),
+    Shmipc(shmipc::Arguments),
     Completions(manual::CompletionArguments),
     Man(manual::ManArguments),
     /// The second process of a measurement; started by `bench`, never by hand
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Echo(arguments) => echo::run(&arguments),
         Command::Proxy(arguments) => proxy::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Shmipc(arguments) => shmipc::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
         Command::BenchChild(arguments) => bench::run_child(&arguments),
@@ -85,7 +89,14 @@ fn main() -> ExitCode {
 fn explain(error: &clap::Error) -> ExitCode {
     // If nobody reads the explanation, nothing is lost.
     let _ = error.print();
-    if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    match error.use_stderr() {
+        false => ExitCode::SUCCESS,
+        // There, 1 is an answer.
+        true if std::env::args_os().nth(1).is_some_and(|command| command == "shmipc") => {
+            shmipc::UNREADABLE.into()
+        }
+        true => ExitCode::FAILURE,
+    }
 }
 
 /// With the commit, so that a report of a fault says what was running.
@@ -100,5 +111,6 @@ Examples:
   partywall proxy --listen tcp:127.0.0.1:7000 --to unix:/run/redis.wall    TCP programs, too
   partywall echo serve --listen unix:/tmp/e.sock     there and back …
   partywall echo run --connect unix:/tmp/e.sock      … counted, verified and timed
+  partywall shmipc dump 4242                         what is in the shared memory of shmipc?
 
 `partywall COMMAND --help` has more examples for each.";

@@ -6,7 +6,7 @@ mod program;
 use program::{run, text};
 
 /// Every command that can be seen.
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 13] = [
     "",
     "bench",
     "listen",
@@ -16,6 +16,8 @@ const COMMANDS: [&str; 11] = [
     "echo run",
     "proxy",
     "doctor",
+    "shmipc",
+    "shmipc dump",
     "completions",
     "man",
 ];
@@ -49,7 +51,7 @@ fn the_options_in_the_examples_exist() {
         let (_, examples) = help.split_once("Examples:").unwrap();
         let own = format!("partywall {command} ");
         // What these show is examples of the commands in them, which have their own turn.
-        let is_group = command.is_empty() || command == "echo";
+        let is_group = ["", "echo", "shmipc"].contains(&command);
         for line in examples.lines().filter(|line| line.contains(&own)) {
             for option in line.split_whitespace().filter(|word| word.starts_with("--")) {
                 let options = help.split_once("Examples:").unwrap().0;
@@ -61,7 +63,8 @@ fn the_options_in_the_examples_exist() {
 
 #[test]
 fn exit_codes_are_told_where_scripts_need_them() {
-    for command in ["listen", "connect", "echo run", "echo serve", "proxy", "doctor"] {
+    for command in ["listen", "connect", "echo run", "echo serve", "proxy", "doctor", "shmipc dump"]
+    {
         let help = prints(&[&words(command)[..], &["--help"]].concat());
         assert!(help.contains("Exit codes:"), "{command}");
     }
@@ -80,7 +83,7 @@ fn completions_are_made_for_each_shell() {
     for (shell, mark) in [("bash", "complete -F"), ("zsh", "#compdef"), ("fish", "complete -c")] {
         let script = prints(&["completions", shell]);
         assert!(script.contains(mark), "{shell}");
-        for word in ["listen", "connect", "echo", "serve", "doctor", "retry"] {
+        for word in ["listen", "connect", "echo", "serve", "doctor", "retry", "shmipc", "dump"] {
             assert!(script.contains(word), "{shell} completes no {word}");
         }
         assert!(!script.contains("bench-child"), "{shell}");

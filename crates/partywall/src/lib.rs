@@ -34,10 +34,12 @@
 //!  transport/wall/           shared memory              transport/socket/  the same records on a socket
 //!  typed/                    values as messages         lossy/     records that may be lost
 //!  session/ tokio/ blocking/ many streams               calls/     requests and answers over one
+//!  dialect.rs                other protocols            transport/dialect/ lines of them, as records
 //! ```
 //!
 //! The crate starts no thread but one for each session of `blocking`, installs no signal handler, and contains no
-//! `unsafe`.
+//! `unsafe`. (Whoever hands it a dialect should read what that does: `partywall-shmipc` has `partywall-sys` install a
+//! handler of SIGBUS when it first maps memory that its peer could truncate.)
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]

@@ -69,3 +69,8 @@ pub mod wire {
     pub use crate::names::{NameError, Names, Naming, PREFIX_BYTES_MAX};
     pub use crate::stats::{Count, Counters};
 }
+
+/// The examples of the guide, compiled and run as documentation tests; in no build.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/src/shmipc.md")]
+struct Migrating;

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The files that belong to one that was named: its family, in the same directory.
+//!
+//! ```text
+//!   …_buffer  ─▶ itself, and …_queue_0, …_queue_1 beside it, or those of --queue
+//!   …_queue_0 ─▶ …_buffer beside it, if it is there, and all queues that point into that
+//! ```
+
+use super::memory::{Kind, Memory, family, is_named_like_a_region};
+use super::process::{Identity, identity};
+use anyhow::{Context, Result, bail};
+use partywall_shmipc::inside::read_memory;
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The file at `path`, and what belongs to it; and which files these are.
+///
+/// # Errors
+///
+/// It cannot be read, or is no region.
+pub fn of_file(path: &Path, queues: &[PathBuf]) -> Result<(Vec<Memory>, HashSet<Identity>)> {
+    let (mut memories, mut files) = (Vec::new(), HashSet::new());
+    let named = read(path, &mut files)?;
+    if let Kind::Neither(why) = named.kind() {
+        bail!(
+            "{} is neither a region of buffers nor one of queues of shmipc. As buffers: {why}",
+            path.display()
+        );
+    }
+    memories.push(named);
+    for queue in queues {
+        let read = read(queue, &mut files)?;
+        if read.kind() != Kind::Queues {
+            bail!("--queue {} is no region of queues of shmipc", queue.display());
+        }
+        memories.push(read);
+    }
+    if queues.is_empty() {
+        for kin in kin_of(path) {
+            // One may be removed meanwhile, and whatever else is called so is none of ours.
+            let Ok(kin) = read(&kin, &mut files) else { continue };
+            if !matches!(kin.kind(), Kind::Neither(_)) {
+                memories.push(kin);
+            }
+        }
+    }
+    Ok((memories, files))
+}
+
+fn read(path: &Path, files: &mut HashSet<Identity>) -> Result<Memory> {
+    let reading = || format!("reading {} failed", path.display());
+    let metadata = fs::metadata(path).with_context(reading)?;
+    if !metadata.is_file() {
+        bail!("{} is no file", path.display());
+    }
+    let bytes = read_memory(path).with_context(reading)?;
+    files.insert(identity(&metadata));
+    let name = path.display().to_string();
+    Ok(Memory { source: name.clone(), name, bytes })
+}
+
+/// The other files of its family, by name.
+fn kin_of(path: &Path) -> Vec<PathBuf> {
+    let Some(own) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+    let directory = match path.parent() {
+        Some(directory) if directory != Path::new("") => directory,
+        _ => Path::new("."),
+    };
+    if !is_named_like_a_region(own) {
+        return Vec::new();
+    }
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let is_kin = |other: &PathBuf| {
+        let other = other.file_name().and_then(|name| name.to_str()).unwrap_or("");
+        other != own && is_named_like_a_region(other) && family(own) == family(other)
+    };
+    let kin = entries.flatten().map(|entry| entry.path()).filter(is_kin);
+    let mut kin: Vec<PathBuf> = kin.take(KIN_MAX).collect();
+    kin.sort();
+    kin
+}
+
+/// More queues than a pool has sessions.
+const KIN_MAX: usize = 1024;

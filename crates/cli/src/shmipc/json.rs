@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A dump for programs: everything, where the text shows the first of many.
+
+use super::dump::Dump;
+use super::pair::Group;
+use anyhow::{Context, Result};
+use partywall_shmipc::inside::{ListReport, QueueReport, Report, RingReport, SliceReport};
+use serde::Serialize;
+
+/// One JSON object, and a line's end.
+pub fn text(dump: &Dump) -> Result<String> {
+    let whole = Whole {
+        version: crate::VERSION,
+        sound: dump.is_sound(),
+        processes: &dump.processes,
+        regions: dump.groups.iter().map(|(group, report)| region(dump, group, report)).collect(),
+        unrecognised: dump
+            .unrecognised
+            .iter()
+            .map(|(memory, why)| Unusable { name: &memory.name, why })
+            .collect(),
+        unreadable: dump.unreadable.iter().map(|(name, why)| Unusable { name, why }).collect(),
+    };
+    let mut text = serde_json::to_string_pretty(&whole).context("writing JSON")?;
+    text.push('\n');
+    Ok(text)
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    version: &'static str,
+    sound: bool,
+    processes: &'a [u32],
+    regions: Vec<Region<'a>>,
+    unrecognised: Vec<Unusable<'a>>,
+    unreadable: Vec<Unusable<'a>>,
+}
+
+#[derive(Serialize)]
+struct Unusable<'a> {
+    name: &'a str,
+    why: &'a str,
+}
+
+#[derive(Serialize)]
+struct Region<'a> {
+    /// `null` where only queues are there.
+    buffers: Option<Place<'a>>,
+    lists: Vec<List>,
+    queues: Vec<Queue<'a>>,
+    held_or_leaked: usize,
+    leaked: usize,
+    broken: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Place<'a> {
+    name: &'a str,
+    source: &'a str,
+    bytes: usize,
+}
+
+#[derive(Serialize)]
+struct List {
+    capacity: u32,
+    slices: u32,
+    area: u32,
+    free: i32,
+    walked: u32,
+    head: u32,
+    tail: u32,
+    counter_creator: i32,
+    counter_mapper: i32,
+    taken: Vec<Slice>,
+}
+
+#[derive(Serialize)]
+struct Slice {
+    offset: u32,
+    flags: u8,
+    size: u32,
+    start: u32,
+    next: u32,
+    /// `null` where it is in no pending message.
+    stream: Option<u32>,
+    first_bytes: Vec<u8>,
+}
+
+#[derive(Serialize)]
+struct Queue<'a> {
+    place: Option<Place<'a>>,
+    capacity: u32,
+    client_to_server: Ring,
+    server_to_client: Ring,
+}
+
+#[derive(Serialize)]
+struct Ring {
+    head: u64,
+    tail: u64,
+    consumer_works: bool,
+    pending: Vec<Element>,
+}
+
+#[derive(Serialize)]
+struct Element {
+    stream: u32,
+    offset: u32,
+    status: u32,
+}
+
+fn region<'a>(dump: &Dump, group: &'a Group, report: &'a Report) -> Region<'a> {
+    let mut queues = group.queues.iter().map(place);
+    Region {
+        buffers: group.buffers.as_ref().map(place),
+        lists: report.lists.iter().map(list).collect(),
+        queues: report.queues.iter().map(|report| queue(queues.next(), report)).collect(),
+        held_or_leaked: report.unaccounted().count(),
+        leaked: dump.leaked(report),
+        broken: &report.broken,
+    }
+}
+
+fn place(memory: &super::memory::Memory) -> Place<'_> {
+    Place { name: &memory.name, source: &memory.source, bytes: memory.bytes.len() }
+}
+
+fn list(report: &ListReport) -> List {
+    let geometry = &report.geometry;
+    List {
+        capacity: geometry.capacity,
+        slices: geometry.slices,
+        area: geometry.area(),
+        free: report.free,
+        walked: report.walked,
+        head: report.head,
+        tail: report.tail,
+        counter_creator: report.counters[0],
+        counter_mapper: report.counters[1],
+        taken: report.slices.iter().map(slice).collect(),
+    }
+}
+
+fn slice(report: &SliceReport) -> Slice {
+    let SliceReport { offset, flags, size, start, next, stream, .. } = *report;
+    Slice { offset, flags, size, start, next, stream, first_bytes: report.first.clone() }
+}
+
+fn queue<'a>(place: Option<Place<'a>>, report: &QueueReport) -> Queue<'a> {
+    let [client_to_server, server_to_client] = [ring(&report.rings[0]), ring(&report.rings[1])];
+    Queue { place, capacity: report.capacity, client_to_server, server_to_client }
+}
+
+fn ring(report: &RingReport) -> Ring {
+    let pending = report.pending.iter();
+    let pending = pending.map(|element| Element {
+        stream: element.stream,
+        offset: element.offset,
+        status: element.status,
+    });
+    Ring {
+        head: report.head,
+        tail: report.tail,
+        consumer_works: report.is_working,
+        pending: pending.collect(),
+    }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One piece of memory that was copied, and which kind of region it is.
+//!
+//! ```text
+//!   name    /dev/shm/shmipc_4242_buffer    /dev/shm/shmipc_4242_queue_0
+//!           └──────── family ──┘           └──────── family ──┘
+//! ```
+//!
+//! The kind is told by what is in it, never by its name. A region is tried first: the beginning of one could pass for
+//! a very short queue.
+
+use partywall_shmipc::inside::{Queue, QueueLayout, look};
+
+/// A file or a memfd, copied.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// What it is called: its path, or what its memfd was named after.
+    pub name: String,
+    /// From where it was copied.
+    pub source: String,
+    /// What was in it.
+    pub bytes: Vec<u8>,
+}
+
+/// What a piece of memory is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A region of buffers.
+    Buffers,
+    /// A region of two queues.
+    Queues,
+    /// Neither, and why it is no region of buffers.
+    Neither(String),
+}
+
+impl Memory {
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        match look(&self.bytes, &[], LAYOUT) {
+            Ok(_) => Kind::Buffers,
+            Err(_) if self.has_queues() => Kind::Queues,
+            Err(damage) => Kind::Neither(damage.to_string()),
+        }
+    }
+
+    /// Whether it is as large as queues of the capacity that it begins with are, and both say the same one.
+    fn has_queues(&self) -> bool {
+        let capacity = |at: usize| self.bytes.get(at..)?.first_chunk().copied();
+        let Some(first) = capacity(0) else { return false };
+        let entries = u32::from_ne_bytes(first);
+        // Peers round less than we do, so up to that it may be smaller.
+        let least = u64::from(entries) * 2 * ELEMENT_BYTES + 2 * HEADER_BYTES;
+        let most = Queue::size_bytes(entries).map_or(0, |bytes| bytes as u64);
+        let size = self.bytes.len() as u64;
+        entries != 0
+            && (least..=most).contains(&size)
+            && capacity(self.bytes.len() / 2) == Some(first)
+    }
+
+    /// What the names of the regions of one connection have in common.
+    pub fn family(&self) -> &str {
+        family(&self.name)
+    }
+}
+
+/// What the names of the regions of one connection have in common; the name itself where it is another's.
+pub fn family(name: &str) -> &str {
+    if let Some(family) = name.strip_suffix("_buffer") {
+        return family;
+    }
+    match name.rsplit_once("_queue_") {
+        Some((family, index)) if is_number(index) => family,
+        _ => name,
+    }
+}
+
+/// Whether regions of shmipc are called so.
+pub fn is_named_like_a_region(name: &str) -> bool {
+    family(name).len() != name.len()
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Regions are looked at where they were made.
+pub const LAYOUT: QueueLayout = QueueLayout::NATIVE;
+/// Of an element in a queue.
+const ELEMENT_BYTES: u64 = 12;
+/// In front of the elements of each direction.
+const HEADER_BYTES: u64 = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_of_one_connection_have_one_family() {
+        for name in ["/dev/shm/a_7_buffer", "/dev/shm/a_7_queue_0", "/dev/shm/a_7_queue_12"] {
+            assert_eq!(family(name), "/dev/shm/a_7");
+            assert!(is_named_like_a_region(name));
+        }
+        for name in ["/dev/shm/a_queue_", "/dev/shm/a_queue_x", "buffer", ""] {
+            assert_eq!(family(name), name);
+            assert!(!is_named_like_a_region(name));
+        }
+    }
+
+    #[test]
+    fn a_queue_is_as_large_as_it_says() {
+        let queues = |size: usize, entries: u32| {
+            let mut bytes = vec![0; size];
+            bytes[..4].copy_from_slice(&entries.to_ne_bytes());
+            bytes[size / 2..size / 2 + 4].copy_from_slice(&entries.to_ne_bytes());
+            Memory { name: String::new(), source: String::new(), bytes }.kind()
+        };
+        assert_eq!(queues(432, 16), Kind::Queues);
+        assert_eq!(queues(2 * (24 + 12 * 9), 9), Kind::Queues, "as peers make them");
+        assert!(matches!(queues(432, 17), Kind::Neither(_)));
+        assert!(matches!(queues(4320, 16), Kind::Neither(_)));
+        assert!(matches!(queues(432, 0), Kind::Neither(_)));
+    }
+}

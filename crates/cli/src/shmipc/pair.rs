@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which queues point into which region of buffers, and what is in them.
+//!
+//! ```text
+//!   …_buffer ◀── …_queue_0, …_queue_1        one family
+//!   only one region at all ◀── the queues of which no family is there
+//! ```
+//! Queues whose region is not there are looked at without it.
+
+use super::memory::{Kind, LAYOUT, Memory};
+use anyhow::{Context, Result};
+use partywall_shmipc::inside::{Backing, Class, Region, Report, look, read_memory};
+use std::os::fd::AsRawFd;
+
+/// What belongs together.
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    /// The buffers, if they are there.
+    pub buffers: Option<Memory>,
+    /// The queues whose elements point into them.
+    pub queues: Vec<Memory>,
+}
+
+/// What was copied, by what belongs together; and what is neither buffers nor queues, with the reason.
+pub fn pair(memories: Vec<Memory>) -> (Vec<Group>, Vec<(Memory, String)>) {
+    let (mut groups, mut queues, mut others) = (Vec::<Group>::new(), Vec::new(), Vec::new());
+    for memory in memories {
+        match memory.kind() {
+            Kind::Buffers => groups.push(Group { buffers: Some(memory), queues: Vec::new() }),
+            Kind::Queues => queues.push(memory),
+            Kind::Neither(why) => others.push((memory, why)),
+        }
+    }
+    let regions = groups.len();
+    for queue in queues {
+        let is_kin = |group: &Group| {
+            group.buffers.as_ref().is_some_and(|buffers| buffers.family() == queue.family())
+        };
+        let mut kin = (0..regions).filter(|number| is_kin(&groups[*number]));
+        let place = match (kin.next(), kin.next()) {
+            (Some(only), None) => Some(only),
+            (None, _) if regions == 1 => Some(0),
+            _ => None,
+        };
+        match place {
+            Some(place) => groups[place].queues.push(queue),
+            None => groups.push(Group { buffers: None, queues: vec![queue] }),
+        }
+    }
+    (groups, others)
+}
+
+impl Group {
+    /// What is in it; without lists where there are no buffers.
+    pub fn look(&self) -> Result<Report> {
+        let queues: Vec<&[u8]> = self.queues.iter().map(|queue| &*queue.bytes).collect();
+        let Some(buffers) = &self.buffers else { return look_without_buffers(&queues) };
+        let report = look(&buffers.bytes, &queues, LAYOUT);
+        report.with_context(|| format!("{} is damaged", buffers.name))
+    }
+
+    /// Everything in it, buffers first.
+    pub fn memories(&self) -> impl Iterator<Item = &Memory> {
+        self.buffers.iter().chain(&self.queues)
+    }
+}
+
+/// Beside an empty region, so that only what concerns the queues themselves counts.
+fn look_without_buffers(queues: &[&[u8]]) -> Result<Report> {
+    let (backing, map) = Backing::create_memfd("/empty", EMPTY_BYTES)?;
+    Region::create(map, &EMPTY_CLASSES).context("making an empty region")?;
+    let path = format!("/proc/self/fd/{}", backing.fd().as_raw_fd());
+    let empty = read_memory(path.as_ref()).context("reading an empty region")?;
+    let mut report = look(&empty, queues, LAYOUT).context("the queues are damaged")?;
+    report.lists.clear();
+    report.broken.retain(|what| what.starts_with("queue "));
+    Ok(report)
+}
+
+const EMPTY_BYTES: usize = 4096;
+const EMPTY_CLASSES: [Class; 1] = [Class { size: 60, percent: 100 }];
