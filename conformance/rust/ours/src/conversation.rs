@@ -1,33 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Our sessions and streams, as the traffic wants them.
 
-use std::sync::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use conformance_traffic::{Client, Conversation, Receiver, Sender, Server};
 use partywall::tokio::{Listener, RecvStream, SendStream, Session};
 use partywall::{Message, StreamRecvError};
+use partywall_shmipc::{HandoverState, PooledIo, SessionManager, SessionMetrics, Shmipc};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
-/// A stream.
-pub struct Talk {
-    send: SendStream,
-    reading: Reading,
+/// A stream: messages, or, where it is to go back to the pool, bytes.
+pub enum Talk {
+    /// Messages.
+    Messages(SendStream, RecvStream),
+    /// Bytes.
+    Bytes(Box<PooledIo>),
 }
 
 /// The writing half.
-pub struct Writing(SendStream);
+pub enum Writing {
+    /// Of messages.
+    Messages(SendStream),
+    /// Of bytes.
+    Bytes(WriteHalf<Box<PooledIo>>),
+}
 
-/// The reading half, with what is left of a message of which a part was read.
-pub struct Reading {
-    recv: RecvStream,
-    rest: Option<(Message, usize)>,
+/// The reading half.
+pub enum Reading {
+    /// Of messages, with what is left of one of which a part was read.
+    Messages(RecvStream, Option<(Message, usize)>),
+    /// Of bytes.
+    Bytes(ReadHalf<Box<PooledIo>>),
 }
 
 impl Talk {
     fn new(stream: partywall::tokio::Stream) -> Self {
         let (send, recv) = stream.into_split();
-        Self { send, reading: Reading { recv, rest: None } }
+        Self::Messages(send, recv)
     }
 }
 
@@ -36,11 +48,23 @@ impl Conversation for Talk {
     type Receiver = Reading;
 
     fn split(self) -> (Writing, Reading) {
-        (Writing(self.send), self.reading)
+        match self {
+            Self::Messages(send, recv) => (Writing::Messages(send), Reading::Messages(recv, None)),
+            Self::Bytes(io) => {
+                let (reading, writing) = tokio::io::split(io);
+                (Writing::Bytes(writing), Reading::Bytes(reading))
+            }
+        }
     }
 
     fn join(writing: Writing, reading: Reading) -> Self {
-        Self { send: writing.0, reading }
+        match (writing, reading) {
+            (Writing::Messages(send), Reading::Messages(recv, _)) => Self::Messages(send, recv),
+            (Writing::Bytes(writing), Reading::Bytes(reading)) => {
+                Self::Bytes(reading.unsplit(writing))
+            }
+            _ => unreachable!("halves of one stream"),
+        }
     }
 
     async fn close(self) -> Result<()> {
@@ -50,15 +74,32 @@ impl Conversation for Talk {
 
 impl Sender for Writing {
     async fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.0.send(message).await.with_context(|| format!("sending {}", message.len()))
+        let sent = match self {
+            Self::Messages(send) => send.send(message).await.map_err(anyhow::Error::from),
+            Self::Bytes(writing) => match writing.write_all(message).await {
+                Ok(()) => writing.flush().await.map_err(anyhow::Error::from),
+                Err(error) => Err(error.into()),
+            },
+        };
+        sent.with_context(|| format!("sending {}", message.len()))
     }
 }
 
 impl Receiver for Reading {
     async fn receive(&mut self, size_max: usize, out: &mut Vec<u8>) -> Result<usize> {
-        let (message, read) = match self.rest.take() {
+        let (recv, rest) = match self {
+            Self::Messages(recv, rest) => (recv, rest),
+            Self::Bytes(reading) => {
+                let before = out.len();
+                out.resize(before + size_max.min(PIECE_BYTES_MAX), 0);
+                let count = reading.read(&mut out[before..]).await.context("receiving")?;
+                out.truncate(before + count);
+                return Ok(count);
+            }
+        };
+        let (message, read) = match rest.take() {
             Some(rest) => rest,
-            None => match self.recv.recv().await {
+            None => match recv.recv().await {
                 Ok(message) => (message, 0),
                 Err(StreamRecvError::Finished) => return Ok(0),
                 Err(error) => return Err(error).context("receiving"),
@@ -67,23 +108,22 @@ impl Receiver for Reading {
         let count = size_max.min(message.len() - read);
         out.extend_from_slice(&message[read..read + count]);
         if read + count < message.len() {
-            self.rest = Some((message, read + count));
+            *rest = Some((message, read + count));
         }
         Ok(count)
     }
 }
 
-/// The client: sessions, and streams that were put back.
+/// The client: a session manager.
 pub struct Pool {
-    sessions: Vec<Session>,
-    idle: Mutex<Vec<Talk>>,
-    opened: Mutex<usize>,
+    manager: SessionManager,
+    puts_back: bool,
 }
 
 impl Pool {
-    /// Sessions that are connected.
-    pub fn new(sessions: Vec<Session>) -> Self {
-        Self { sessions, idle: Mutex::default(), opened: Mutex::default() }
+    /// A manager that is connected.
+    pub fn new(manager: SessionManager, puts_back: bool) -> Self {
+        Self { manager, puts_back }
     }
 }
 
@@ -91,35 +131,41 @@ impl Client for Pool {
     type Stream = Talk;
 
     async fn open(&self) -> Result<Talk> {
-        let idle = self.idle.lock().ok().and_then(|mut idle| idle.pop());
-        if let Some(talk) = idle {
-            return Ok(talk);
-        }
-        let turn = self.opened.lock().map_or(0, |mut opened| {
-            *opened += 1;
-            *opened
-        });
-        let session = &self.sessions[turn % self.sessions.len()];
-        Ok(Talk::new(session.open(&[]).await.context("opening")?))
+        let stream = self.manager.get_stream().await.context("opening")?;
+        Ok(if self.puts_back {
+            Talk::Bytes(Box::new(stream.into_io()))
+        } else {
+            Talk::new(stream.into_inner())
+        })
     }
 
     async fn put_back(&self, talk: Talk) {
-        if let Ok(mut idle) = self.idle.lock() {
-            idle.push(talk);
+        if let Talk::Bytes(io) = talk {
+            io.put_back();
         }
     }
 
     async fn close(self) -> Vec<(&'static str, u64)> {
-        drop(self.idle);
-        let mut fallbacks = 0;
-        for session in self.sessions {
-            fallbacks += session.stats().overflows;
-            let _ = session.drained().await;
-            session.close();
-            session.finished().await;
-        }
-        vec![("fallback_write_count", fallbacks)]
+        let metrics = self.manager.stats().total;
+        self.manager.close().await;
+        figures(&metrics)
     }
+}
+
+/// What was counted, under the names that the peers have, too.
+fn figures(metrics: &SessionMetrics) -> Vec<(&'static str, u64)> {
+    let (performance, stability) = (&metrics.performance, &metrics.stability);
+    vec![
+        ("fallback_write_count", stability.fallback_write_count),
+        ("fallback_read_count", stability.fallback_read_count),
+        ("alloc_shm_error_count", stability.alloc_shm_error_count),
+        ("queue_full_error_count", stability.queue_full_error_count),
+        ("active_stream_count", stability.active_stream_count),
+        ("receive_sync_event_count", performance.receive_sync_event_count),
+        ("send_sync_event_count", performance.send_sync_event_count),
+        ("out_flow_bytes", performance.out_flow_bytes),
+        ("in_flow_bytes", performance.in_flow_bytes),
+    ]
 }
 
 /// The server: a listener, and a task for each session that it accepted.
@@ -128,11 +174,12 @@ pub struct Accepting {
     streams: mpsc::Receiver<Talk>,
     opened: mpsc::Sender<Talk>,
     sessions: Vec<Session>,
+    dialect: Arc<Shmipc>,
 }
 
 impl Accepting {
     /// A listener that listens.
-    pub fn new(mut listener: Listener) -> Self {
+    pub fn new(mut listener: Listener, dialect: Arc<Shmipc>) -> Self {
         let (accepting, accepted) = mpsc::channel(16);
         tokio::spawn(async move {
             loop {
@@ -143,7 +190,7 @@ impl Accepting {
             }
         });
         let (opened, streams) = mpsc::channel(1024);
-        Self { accepted, streams, opened, sessions: Vec::new() }
+        Self { accepted, streams, opened, sessions: Vec::new(), dialect }
     }
 }
 
@@ -170,16 +217,23 @@ impl Server for Accepting {
         }
     }
 
-    async fn hot_restart(&mut self, _: u64) -> Result<()> {
-        anyhow::bail!("not yet")
+    async fn hot_restart(&mut self, epoch: u64) -> Result<()> {
+        let state = self.dialect.hot_restarted(epoch).await;
+        let is_done = matches!(state, HandoverState::Done { .. });
+        anyhow::ensure!(is_done, "it ended {state:?}");
+        // What is in use goes on over the old sessions; as the example of the library gives it a second.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(())
     }
 
     async fn close(self) -> Vec<(&'static str, u64)> {
-        let fallbacks = self.sessions.iter().map(|session| session.stats().overflows).sum();
+        let metrics: Vec<_> = self.dialect.metrics().iter().flat_map(figures).collect();
         for session in self.sessions {
             session.close();
             session.finished().await;
         }
-        vec![("fallback_write_count", fallbacks)]
+        metrics
     }
 }
+
+const PIECE_BYTES_MAX: usize = 1 << 20;

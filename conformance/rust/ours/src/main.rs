@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use conformance_traffic::{Command, Mapping, Network, Options, Program, remove_leftovers};
 use conversation::{Accepting, Pool};
-use partywall::tokio::{Listener, connect_with};
-use partywall_shmipc::{Config, MemMapType, Shmipc, SizePercentPair};
+use partywall::tokio::Listener;
+use partywall_shmipc::{Config, MemMapType, SessionManager, Shmipc, SizePercentPair};
 
 fn main() -> ExitCode {
     let program = Program::parse();
@@ -45,20 +45,24 @@ fn main() -> ExitCode {
 async fn perform(command: &Command) -> Result<u8> {
     match command {
         Command::Serve(options) => {
-            let config = partywall::Config::default().dialect(dialect(options)?);
+            let dialect = Arc::new(Shmipc::new(config(options)).context("settings")?);
+            let config = partywall::Config::default().dialect(dialect.clone());
+            if options.network == Network::Unix {
+                // A successor takes the address of the server that will hand over to it.
+                let _ = std::fs::remove_file(&options.address);
+            }
             let listener = Listener::bind_with(&*address(options), &config).context("binding")?;
             let bound = listener.local_address().to_string();
             let (_, address) = bound.split_once(':').unwrap_or(("", &bound));
-            conformance_traffic::serve(options, PEER, address, Accepting::new(listener)).await
+            conformance_traffic::serve(options, PEER, address, Accepting::new(listener, dialect))
+                .await
         }
         Command::Run(options) => {
-            let config = partywall::Config::default().speak(dialect(options)?);
-            let mut sessions = Vec::new();
-            for _ in 0..options.sessions.max(1) {
-                let session = connect_with(&*address(options), &config).await;
-                sessions.push(session.context("connecting")?);
-            }
-            Ok(conformance_traffic::run(options, PEER, Pool::new(sessions)).await)
+            let config = config(options).session_num(options.sessions.max(1));
+            let manager =
+                SessionManager::new(&*address(options), config, partywall::Config::default()).await;
+            let pool = Pool::new(manager.context("connecting")?, options.put_back);
+            Ok(conformance_traffic::run(options, PEER, pool).await)
         }
     }
 }
@@ -71,7 +75,7 @@ fn address(options: &Options) -> String {
 }
 
 /// The default but for what the options say.
-fn dialect(options: &Options) -> Result<Arc<Shmipc>> {
+fn config(options: &Options) -> Config {
     let mut config = Config::default()
         .share_memory_path_prefix(&options.prefix)
         .share_memory_buffer_cap(options.region_bytes())
@@ -92,7 +96,7 @@ fn dialect(options: &Options) -> Result<Arc<Shmipc>> {
             [(8172, 50), (32_748, 50)].map(|(size, percent)| SizePercentPair { size, percent });
         config = config.buffer_slice_sizes(pairs);
     }
-    Ok(Arc::new(Shmipc::new(config).context("settings")?))
+    config
 }
 
 const PEER: &str = "partywall-shmipc";
