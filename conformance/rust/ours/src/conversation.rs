@@ -217,13 +217,17 @@ impl Server for Accepting {
         }
     }
 
-    async fn hot_restart(&mut self, epoch: u64) -> Result<()> {
-        let state = self.dialect.hot_restarted(epoch).await;
-        let is_done = matches!(state, HandoverState::Done { .. });
-        anyhow::ensure!(is_done, "it ended {state:?}");
-        // What is in use goes on over the old sessions; as the example of the library gives it a second.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        Ok(())
+    fn hot_restart(&mut self, epoch: u64) -> impl Future<Output = Result<()>> + Send + use<> {
+        let dialect = Arc::clone(&self.dialect);
+        async move {
+            dialect.hot_restart(epoch)?;
+            let state = dialect.hot_restarted(epoch).await;
+            let is_done = matches!(state, HandoverState::Done { .. });
+            anyhow::ensure!(is_done, "it ended {state:?}");
+            // What is in use goes on over the old sessions; the example of the library gives it a second, too.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(())
+        }
     }
 
     async fn close(self) -> Vec<(&'static str, u64)> {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use conformance_traffic::{Client, Conversation, Receiver, Sender, Server};
 use shmipc::buffer::BufferReader;
 use shmipc::session::SessionManager;
@@ -146,8 +146,8 @@ impl Server for Accepting {
         Ok(Talk { stream: self.listener.accept().await? })
     }
 
-    async fn hot_restart(&mut self, _: u64) -> Result<()> {
-        bail!("the library has no hot restart")
+    fn hot_restart(&mut self, _: u64) -> impl Future<Output = Result<()>> + Send + use<> {
+        std::future::ready(Err(anyhow!("the library has no hot restart")))
     }
 
     async fn close(self) -> Vec<(&'static str, u64)> {

@@ -42,7 +42,8 @@ pub async fn serve<S: Server>(
                 if let Some(epoch) = line.strip_prefix("hot-restart ") {
                     let epoch = epoch.trim().parse().context("the epoch")?;
                     restarted = true;
-                    if let Err(error) = server.hot_restart(epoch).await {
+                    let restarted = hand_over(&mut server, epoch, &tally).await;
+                    if let Err(error) = restarted {
                         tally.fail(&error.context("hot restart"));
                     }
                 }
@@ -65,6 +66,17 @@ async fn await_ends(tally: &Tally) {
     let deadline = Instant::now() + ENDS_TIMEOUT;
     while tally.with(|report| report.streams_open) > 0 && Instant::now() < deadline {
         tokio::time::sleep(ENDS_PAUSE).await;
+    }
+}
+
+/// Serves on until the clients have gone to our successor.
+async fn hand_over<S: Server>(server: &mut S, epoch: u64, tally: &Tally) -> Result<()> {
+    let mut restarting = std::pin::pin!(server.hot_restart(epoch));
+    loop {
+        tokio::select! {
+            restarted = &mut restarting => return restarted,
+            accepted = server.accept() => start(accepted.context("accepting")?, tally.clone()),
+        }
     }
 }
 

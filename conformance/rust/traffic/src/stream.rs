@@ -80,8 +80,9 @@ pub trait Server: Send + 'static {
     /// The next stream of any session.
     fn accept(&mut self) -> impl Future<Output = Result<Self::Stream>> + Send;
 
-    /// Sends the clients to the server that has taken our address, if the library can.
-    fn hot_restart(&mut self, epoch: u64) -> impl Future<Output = Result<()>> + Send;
+    /// Sends the clients to the server that has taken our address, if the library can. Until they have gone, streams
+    /// are accepted here.
+    fn hot_restart(&mut self, epoch: u64) -> impl Future<Output = Result<()>> + Send + 'static;
 
     /// Closes all sessions and returns what the library counted.
     fn close(self) -> impl Future<Output = Vec<(&'static str, u64)>> + Send;
