@@ -240,6 +240,11 @@ impl Region {
         self.lists.iter().map(List::free).collect()
     }
 
+    /// How many slices of the largest class are free, as its list says: whoever waits for one looks whether it differs.
+    pub fn largest_free(&self) -> u64 {
+        self.lists.last().map_or(0, |list| u64::try_from(list.free()).unwrap_or(0))
+    }
+
     /// Whether every slice of every list is free: none is held, none on its way, none lost.
     pub fn is_all_free(&self) -> bool {
         self.lists.iter().all(|list| i64::from(list.free()) == i64::from(list.geometry().slices))

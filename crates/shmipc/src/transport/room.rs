@@ -3,6 +3,7 @@
 //! slices back, so one looks again after a while; what the socket takes again, the system tells.
 
 use crate::queue::RoomWatch;
+use crate::region::Region;
 use partywall::dialect::LineRoom;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::poll::{self, PollFd, PollFlags};
@@ -19,17 +20,22 @@ pub(super) struct Room {
     timer: Timer,
     socket: Arc<Socket>,
     ring: RoomWatch,
+    region: Arc<Region>,
     /// Bytes wait for the socket.
     waits_for_socket: AtomicBool,
 }
 
 impl Room {
-    pub(super) fn new(socket: &Arc<Socket>, ring: RoomWatch) -> io::Result<Self> {
+    pub(super) fn new(
+        socket: &Arc<Socket>,
+        ring: RoomWatch,
+        region: Arc<Region>,
+    ) -> io::Result<Self> {
         let (set, timer) = (EpollSet::new()?, Timer::new()?);
         set.add(&timer, EventFlags::IN, 0)?;
         set.add(socket.as_fd(), EventFlags::empty(), 1)?;
         let waits_for_socket = AtomicBool::new(false);
-        Ok(Self { set, timer, socket: Arc::clone(socket), ring, waits_for_socket })
+        Ok(Self { set, timer, socket: Arc::clone(socket), ring, region, waits_for_socket })
     }
 
     /// From now on the descriptor tells: soon, or, if `for_socket`, when the socket takes bytes again.
@@ -51,7 +57,7 @@ impl Room {
 
 impl LineRoom for Room {
     fn glance(&self) -> [u64; 3] {
-        [u64::from(self.ring.glance()), 0, 0]
+        [u64::from(self.ring.glance()), self.region.largest_free(), 0]
     }
 
     fn is_writable(&self) -> bool {

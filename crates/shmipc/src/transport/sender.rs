@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Waiting for slices could be for ever: both sides take from the same lists, so each may hold what the other waits
-//! for. So whoever would wait falls back, as the peers do.
+//! for. So whoever would wait falls back, as the peers do. Only who reserves waits a moment, because a slice that comes
+//! back saves a copy.
 
 use super::outlet::{Outlet, SharedOutlet};
 use super::room::Room;
@@ -21,6 +22,7 @@ use partywall::dialect::{DialectError, LineRoom, LineSender, Loan, Unsent};
 use partywall::{BackPressure, SenderStats};
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(super) struct Sender {
@@ -30,6 +32,8 @@ pub(super) struct Sender {
     streams: Arc<Streams>,
     policy: BackPressure,
     room: Arc<Room>,
+    /// Since when no slice was found for what wanted one.
+    scarce_since: Option<Instant>,
     tally: Arc<Tally>,
 }
 
@@ -41,7 +45,7 @@ impl Sender {
         room: Arc<Room>,
         tally: Arc<Tally>,
     ) -> Self {
-        Self { outlet, region, producer, streams, policy, room, tally }
+        Self { outlet, region, producer, streams, policy, room, scarce_since: None, tally }
     }
 
     /// Whether an element can be put, and data be written on the socket.
@@ -120,8 +124,19 @@ impl LineSender for Sender {
     }
 
     fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn Loan>>, Unsent> {
-        let slice = self.region.reserve(len);
-        Ok(slice.map(|slice| Box::new(slice) as Box<dyn Loan>))
+        if let Some(slice) = self.region.reserve(len) {
+            self.scarce_since = None;
+            return Ok(Some(Box::new(slice)));
+        }
+        // Those that are out come back soon, or never: both sides may wait for one another.
+        let may_come = len <= self.region.slice_bytes_max() && self.policy != BackPressure::Error;
+        if may_come && !self.region.is_damaged() {
+            let since = *self.scarce_since.get_or_insert_with(Instant::now);
+            if since.elapsed() < SCARCE_MAX {
+                return Err(Unsent::Full);
+            }
+        }
+        Ok(None)
     }
 
     fn commit(&mut self, stream: u32, loan: &mut Option<Box<dyn Loan>>) -> Result<(), Unsent> {
@@ -198,6 +213,10 @@ impl LineSender for Sender {
 fn damaged(damage: Damage) -> Unsent {
     Unsent::Broken(DialectError::Violation { what: damage.to_string() })
 }
+
+/// So long one waits for a slice before a message is written elsewhere and copied. About what copying the largest
+/// messages takes, and what one who sleeps needs to look twice.
+const SCARCE_MAX: Duration = Duration::from_millis(2);
 
 /// Statuses of elements.
 pub(super) const DATA: u32 = 0;
