@@ -193,19 +193,21 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 const HELP: &str = "\
 Examples:
-  partywall shmipc dump 4242                             all regions of process 4242, memfds and files
+  partywall shmipc dump 4242                             all regions that a process has
   partywall shmipc dump /dev/shm/shmipc_4242_buffer      a file, with the queues beside it
   partywall shmipc dump saved --queue saved-queue        copies, called anything
   partywall shmipc dump 4242 --json | jq '.regions[].broken'
 
 What it prints of each region:
-  every list: how many slices say they are free, and how many really are; each slice that is not free, with
-  its first bytes, and whether it is in a pending message, or held by a process, or leaked;
+  every list: how many slices say they are free, and how many really are; each slice that is
+  not, with its first bytes: in a pending message, or held by a process, or leaked;
   every queue: how far both sides are, and what is pending;
-  what should hold and does not. Memory in use is looked at up to five times: what is broken each time, is.
+  what should hold and does not. Memory in use is looked at up to five times: only what is
+  broken each time is reported as broken.
 
-A slice counts as leaked if no process has the region any more. Regions are only read. Of a process one must
-be its user, or root; memory without a descriptor is read from /proc/PID/mem, for which a debugger's rights are needed.
+A slice counts as leaked if no process that can be looked into has the region any more.
+Regions are only read. For a process one must be its user, or root; memory that it has mapped
+without a descriptor is read from /proc/PID/mem, which takes a debugger's rights.
 
 Exit codes:
   0  everything holds, and nothing leaked
