@@ -2,11 +2,11 @@
 //! `partywall shmipc dump`: what is in the regions of a process, or in a file.
 //!
 //! ```text
-//!   copy ─▶ look ── sound ─────────────────────────────▶ tell
-//!    ▲        └─── broken, and somebody works on it ─┐
-//!    └──────────────────── a few times ──────────────┘
+//!   copy ─▶ look ── nothing broken, or nobody has it ──────────▶ tell
+//!    ▲        └─── broken, and somebody may work on it ─┐         ▲
+//!    └───────────── a few times ────────────────────────┴─────────┘ what is broken in all of them
 //! ```
-//! A copy of memory that is being worked on is of no single moment, so only what is broken in every one of them is.
+//! A copy of memory that is being worked on is of no single moment: what is in one copy and not in the next was under way.
 //! Slices that are in no list and in no queue have leaked if nobody has the region any more; else somebody may hold
 //! them.
 
@@ -15,6 +15,7 @@ use super::pair::{Group, pair};
 use super::{UNREADABLE, find, json, process};
 use anyhow::{Result, bail};
 use partywall_shmipc::inside::Report;
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -46,6 +47,8 @@ pub struct Dump {
     pub unreadable: Vec<(String, String)>,
     /// Who has it, of the processes that may be looked into.
     pub processes: Vec<u32>,
+    /// It was worked on while it was copied: something was broken in some of the copies only.
+    pub moves: bool,
 }
 
 /// Looks, and tells.
@@ -61,11 +64,14 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 fn look_and_tell(arguments: &Arguments) -> Result<ExitCode> {
     let mut dump = Dump::of(arguments)?;
-    let mut looks = 1;
-    while dump.is_live() && dump.is_broken() && looks < LOOKS_MAX {
+    for _ in 1..LOOKS_MAX {
+        if !dump.is_live() || !dump.is_broken() {
+            break;
+        }
         std::thread::sleep(PAUSE);
-        dump = Dump::of(arguments)?;
-        looks += 1;
+        let mut again = Dump::of(arguments)?;
+        again.leave_out_what_passed(&dump);
+        dump = again;
     }
     let text = if arguments.json { json::text(&dump)? } else { dump.text() };
     match io::stdout().write_all(text.as_bytes()) {
@@ -112,7 +118,7 @@ impl Dump {
                  /dev/shm. With files, an end that has closed has none any more"
             );
         }
-        Ok(Self { groups, unrecognised, unreadable, processes })
+        Ok(Self { groups, unrecognised, unreadable, processes, moves: false })
     }
 
     /// Whether somebody may be working on it.
@@ -123,6 +129,18 @@ impl Dump {
     fn is_broken(&self) -> bool {
         !self.unrecognised.is_empty()
             || self.groups.iter().any(|(_, report)| !report.broken.is_empty())
+    }
+
+    /// Keeps only what was broken an earlier time, too.
+    fn leave_out_what_passed(&mut self, earlier: &Self) {
+        let was_broken: HashSet<String> =
+            earlier.groups.iter().flat_map(|(_, report)| report.broken.iter().cloned()).collect();
+        self.moves = earlier.moves;
+        for (_, report) in &mut self.groups {
+            let count = report.broken.len();
+            report.broken.retain(|what| was_broken.contains(what));
+            self.moves |= report.broken.len() < count || count < was_broken.len();
+        }
     }
 
     /// How many slices of a group nobody will ever give back.
@@ -149,6 +167,10 @@ impl Dump {
                 let _ = writeln!(text, "{kind}: {name}, {} bytes, read from {source}", bytes.len());
             }
             let _ = writeln!(text, "{}", self.users());
+            if self.moves {
+                let _ =
+                    writeln!(text, "it was worked on meanwhile: this copy is of no single moment");
+            }
             let _ = write!(text, "{report}");
             let _ = writeln!(text, "{}\n", self.verdict(group, report));
         }
@@ -203,7 +225,7 @@ What it prints of each region:
   not, with its first bytes: in a pending message, or held by a process, or leaked;
   every queue: how far both sides are, and what is pending;
   what should hold and does not. Memory in use is looked at up to five times: only what is
-  broken each time is reported as broken.
+  broken each time is reported. While it is busy, a copy is of no single moment.
 
 A slice counts as leaked if no process that can be looked into has the region any more.
 Regions are only read. For a process one must be its user, or root; memory that it has mapped
