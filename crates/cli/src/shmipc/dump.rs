@@ -133,14 +133,15 @@ impl Dump {
 
     /// Keeps only what was broken an earlier time, too.
     fn leave_out_what_passed(&mut self, earlier: &Self) {
-        let was_broken: HashSet<String> =
-            earlier.groups.iter().flat_map(|(_, report)| report.broken.iter().cloned()).collect();
-        self.moves = earlier.moves;
+        let (before, now) = (earlier.broken(), self.broken());
+        self.moves = earlier.moves || before != now;
         for (_, report) in &mut self.groups {
-            let count = report.broken.len();
-            report.broken.retain(|what| was_broken.contains(what));
-            self.moves |= report.broken.len() < count || count < was_broken.len();
+            report.broken.retain(|what| before.contains(what));
         }
+    }
+
+    fn broken(&self) -> HashSet<String> {
+        self.groups.iter().flat_map(|(_, report)| report.broken.iter().cloned()).collect()
     }
 
     /// How many slices of a group nobody will ever give back.
@@ -235,3 +236,30 @@ Exit codes:
   0  everything holds, and nothing leaked
   1  something does not hold, or leaked
   2  wrong usage, or something could not be read";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dump(broken: &[&str]) -> Dump {
+        let group = Group::default();
+        let mut report = group.look().unwrap();
+        report.broken = broken.iter().map(|&what| what.to_owned()).collect();
+        let (unrecognised, unreadable, processes) = (Vec::new(), Vec::new(), vec![1]);
+        Dump { groups: vec![(group, report)], unrecognised, unreadable, processes, moves: false }
+    }
+
+    #[test]
+    fn what_is_broken_in_one_copy_only_was_under_way() {
+        let mut second = dump(&["7 can be reached", "cut"]);
+        second.leave_out_what_passed(&dump(&["6 can be reached", "cut"]));
+        assert_eq!(second.groups[0].1.broken, ["cut"]);
+        assert!(second.moves && second.is_broken());
+        let mut third = dump(&["9 can be reached"]);
+        third.leave_out_what_passed(&second);
+        assert!(third.moves && third.is_sound());
+        let mut still = dump(&["cut"]);
+        still.leave_out_what_passed(&dump(&["cut"]));
+        assert!(!still.moves && !still.is_sound());
+    }
+}
