@@ -201,6 +201,9 @@ impl Dump {
             _ => "",
         };
         match (broken, leaked) {
+            (0, 0) if self.moves => {
+                format!("nothing was broken each time: to be sure, look when less goes on{unseen}")
+            }
             (0, 0) => format!("sound{unseen}"),
             _ => format!("not sound: {broken} broken, {leaked} slices leaked{unseen}"),
         }
