@@ -2,11 +2,11 @@
 //! `partywall shmipc dump`: what is in the regions of a process, or in a file.
 //!
 //! ```text
-//!   copy ─▶ look ── sound ─────────────────────────────▶ tell
-//!    ▲        └─── broken, and somebody works on it ─┐
-//!    └──────────────────── a few times ──────────────┘
+//!   copy ─▶ look ── nothing broken, or nobody has it ──────────▶ tell
+//!    ▲        └─── broken, and somebody may work on it ─┐         ▲
+//!    └───────────── a few times ────────────────────────┴─────────┘ what is broken in all of them
 //! ```
-//! A copy of memory that is being worked on is of no single moment, so only what is broken in every one of them is.
+//! A copy of memory that is being worked on is of no single moment: what is in one copy and not in the next was under way.
 //! Slices that are in no list and in no queue have leaked if nobody has the region any more; else somebody may hold
 //! them.
 
@@ -15,6 +15,7 @@ use super::pair::{Group, pair};
 use super::{UNREADABLE, find, json, process};
 use anyhow::{Result, bail};
 use partywall_shmipc::inside::Report;
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -46,6 +47,8 @@ pub struct Dump {
     pub unreadable: Vec<(String, String)>,
     /// Who has it, of the processes that may be looked into.
     pub processes: Vec<u32>,
+    /// It was worked on while it was copied: something was broken in some of the copies only.
+    pub moves: bool,
 }
 
 /// Looks, and tells.
@@ -61,11 +64,14 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 fn look_and_tell(arguments: &Arguments) -> Result<ExitCode> {
     let mut dump = Dump::of(arguments)?;
-    let mut looks = 1;
-    while dump.is_live() && dump.is_broken() && looks < LOOKS_MAX {
+    for _ in 1..LOOKS_MAX {
+        if !dump.is_live() || !dump.is_broken() {
+            break;
+        }
         std::thread::sleep(PAUSE);
-        dump = Dump::of(arguments)?;
-        looks += 1;
+        let mut again = Dump::of(arguments)?;
+        again.leave_out_what_passed(&dump);
+        dump = again;
     }
     let text = if arguments.json { json::text(&dump)? } else { dump.text() };
     match io::stdout().write_all(text.as_bytes()) {
@@ -112,7 +118,7 @@ impl Dump {
                  /dev/shm. With files, an end that has closed has none any more"
             );
         }
-        Ok(Self { groups, unrecognised, unreadable, processes })
+        Ok(Self { groups, unrecognised, unreadable, processes, moves: false })
     }
 
     /// Whether somebody may be working on it.
@@ -123,6 +129,19 @@ impl Dump {
     fn is_broken(&self) -> bool {
         !self.unrecognised.is_empty()
             || self.groups.iter().any(|(_, report)| !report.broken.is_empty())
+    }
+
+    /// Keeps only what was broken an earlier time, too.
+    fn leave_out_what_passed(&mut self, earlier: &Self) {
+        let (before, now) = (earlier.broken(), self.broken());
+        self.moves = earlier.moves || before != now;
+        for (_, report) in &mut self.groups {
+            report.broken.retain(|what| before.contains(what));
+        }
+    }
+
+    fn broken(&self) -> HashSet<String> {
+        self.groups.iter().flat_map(|(_, report)| report.broken.iter().cloned()).collect()
     }
 
     /// How many slices of a group nobody will ever give back.
@@ -149,6 +168,10 @@ impl Dump {
                 let _ = writeln!(text, "{kind}: {name}, {} bytes, read from {source}", bytes.len());
             }
             let _ = writeln!(text, "{}", self.users());
+            if self.moves {
+                let _ =
+                    writeln!(text, "it was worked on meanwhile: this copy is of no single moment");
+            }
             let _ = write!(text, "{report}");
             let _ = writeln!(text, "{}\n", self.verdict(group, report));
         }
@@ -178,6 +201,9 @@ impl Dump {
             _ => "",
         };
         match (broken, leaked) {
+            (0, 0) if self.moves => {
+                format!("nothing was broken each time: to be sure, look when less goes on{unseen}")
+            }
             (0, 0) => format!("sound{unseen}"),
             _ => format!("not sound: {broken} broken, {leaked} slices leaked{unseen}"),
         }
@@ -193,21 +219,50 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 const HELP: &str = "\
 Examples:
-  partywall shmipc dump 4242                             all regions of process 4242, memfds and files
+  partywall shmipc dump 4242                             all regions that a process has
   partywall shmipc dump /dev/shm/shmipc_4242_buffer      a file, with the queues beside it
   partywall shmipc dump saved --queue saved-queue        copies, called anything
   partywall shmipc dump 4242 --json | jq '.regions[].broken'
 
 What it prints of each region:
-  every list: how many slices say they are free, and how many really are; each slice that is not free, with
-  its first bytes, and whether it is in a pending message, or held by a process, or leaked;
+  every list: how many slices say they are free, and how many really are; each slice that is
+  not, with its first bytes: in a pending message, or held by a process, or leaked;
   every queue: how far both sides are, and what is pending;
-  what should hold and does not. Memory in use is looked at up to five times: what is broken each time, is.
+  what should hold and does not. Memory in use is looked at up to five times: only what is
+  broken each time is reported. While it is busy, a copy is of no single moment.
 
-A slice counts as leaked if no process has the region any more. Regions are only read. Of a process one must
-be its user, or root; memory without a descriptor is read from /proc/PID/mem, for which a debugger's rights are needed.
+A slice counts as leaked if no process that can be looked into has the region any more.
+Regions are only read. For a process one must be its user, or root; memory that it has mapped
+without a descriptor is read from /proc/PID/mem, which takes a debugger's rights.
 
 Exit codes:
   0  everything holds, and nothing leaked
   1  something does not hold, or leaked
   2  wrong usage, or something could not be read";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dump(broken: &[&str]) -> Dump {
+        let group = Group::default();
+        let mut report = group.look().unwrap();
+        report.broken = broken.iter().map(|&what| what.to_owned()).collect();
+        let (unrecognised, unreadable, processes) = (Vec::new(), Vec::new(), vec![1]);
+        Dump { groups: vec![(group, report)], unrecognised, unreadable, processes, moves: false }
+    }
+
+    #[test]
+    fn what_is_broken_in_one_copy_only_was_under_way() {
+        let mut second = dump(&["7 can be reached", "cut"]);
+        second.leave_out_what_passed(&dump(&["6 can be reached", "cut"]));
+        assert_eq!(second.groups[0].1.broken, ["cut"]);
+        assert!(second.moves && second.is_broken());
+        let mut third = dump(&["9 can be reached"]);
+        third.leave_out_what_passed(&second);
+        assert!(third.moves && third.is_sound());
+        let mut still = dump(&["cut"]);
+        still.leave_out_what_passed(&dump(&["cut"]));
+        assert!(!still.moves && !still.is_sound());
+    }
+}

@@ -13,6 +13,7 @@ pub fn text(dump: &Dump) -> Result<String> {
         version: crate::VERSION,
         sound: dump.is_sound(),
         processes: &dump.processes,
+        moves: dump.moves,
         regions: dump.groups.iter().map(|(group, report)| region(dump, group, report)).collect(),
         unrecognised: dump
             .unrecognised
@@ -31,6 +32,8 @@ struct Whole<'a> {
     version: &'static str,
     sound: bool,
     processes: &'a [u32],
+    /// It was worked on while it was copied.
+    moves: bool,
     regions: Vec<Region<'a>>,
     unrecognised: Vec<Unusable<'a>>,
     unreadable: Vec<Unusable<'a>>,
