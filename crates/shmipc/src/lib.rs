@@ -2,11 +2,12 @@
 //! The shmipc protocol, versions 2 and 3, spoken behind Partywall's sessions: one side can be migrated at a time.
 //!
 //! ```text
+//!   dialect.rs    what a listener is given, or a connecting side speaks       pool/       a session manager
+//!   upkeep.rs     hot restart and figures, over all lines (lines.rs)          hot_restart.rs   its rules
 //!   transport/    a line for partywall's door: streams, fallback, wake-ups
-//!   handshake/    client and server      frame.rs   messages on the socket
-//!   region/       lists and chains       queue.rs   the rings            backing.rs  memfds and files
-//!   pool/         sessions kept, streams used again       lines.rs  hot_restart.rs  handing over
-//!   config.rs  names.rs  stats.rs        dump.rs    a region seen from outside
+//!   negotiation.rs over handshake/   client and server                        frame/      messages on the socket
+//!   region/       lists and chains   queue.rs   the rings                     backing.rs  memfds and files
+//!   config.rs  names.rs  stats.rs                                             dump.rs     a region seen from outside
 //! ```
 //!
 //! What it knows of the protocol was read off shmipc-go v0.2.0 and the crate `shmipc` 0.2.1, and is proved against
@@ -24,6 +25,7 @@ mod handshake;
 mod hot_restart;
 mod lines;
 mod names;
+mod negotiation;
 #[cfg(feature = "tokio")]
 mod pool;
 mod queue;

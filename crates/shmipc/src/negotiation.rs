@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Handshakes over a connection: what the machines of `handshake/` want done, and the line that it comes to.
+//!
+//! ```text
+//!   Client ─ steps ─▶ Connecting ─┐  bytes, descriptors      ┌─▶ Line
+//!   Server ─ steps ─▶ Accepting ──┴──────── Ends ────────────┘
+//! ```
+//!
+//! # Invariants
+//!
+//! - A handshake reads exactly its own bytes from the socket: established traffic may follow at once.
+//! - What was made for a handshake that came to nothing is gone when the negotiation is dropped.
+
+use crate::backing::{Allowed, Backing, Given, RegionError, open_buffer};
+use crate::config::Config;
+use crate::dialect::Buffer;
+use crate::handshake::{Client, Limits, Server, Step};
+use crate::queue::{Consumer, Producer, Queue, QueueLayout, Side};
+use crate::region::Region;
+use crate::transport::{self, Observer, Parts};
+use partywall::dialect::{DialectError, Line, Meeting, Negotiation};
+use std::fmt;
+use std::io::{ErrorKind, IoSlice};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What both handshakes need.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    /// `None` once the line has it.
+    meeting: Option<Meeting>,
+    /// How much of what was read before was used.
+    used: usize,
+    limits: transport::Limits,
+    observer: Arc<dyn Observer>,
+    monitor: Option<(Monitoring, std::time::Duration)>,
+}
+
+/// Who is told of counters.
+#[derive(Clone)]
+struct Monitoring(Arc<dyn crate::stats::Monitor>);
+
+impl fmt::Debug for Monitoring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Monitoring")
+    }
+}
+
+impl Ends {
+    pub(crate) fn new(meeting: Meeting, config: &Config, observer: Arc<dyn Observer>) -> Self {
+        let Config { fallback_unread_max, fallback_message_max, .. } = *config;
+        let limits = transport::Limits { fallback_unread_max, fallback_message_max };
+        let monitor = config.monitor.clone().map(Monitoring);
+        let monitor = monitor.map(|monitor| (monitor, config.monitor_interval));
+        Self { meeting: Some(meeting), used: 0, limits, observer, monitor }
+    }
+
+    /// Exactly the next `count` bytes at most, and descriptors beside them; `None` if nothing is there.
+    fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>, DialectError> {
+        let Some(meeting) = &self.meeting else { return Ok(None) };
+        let before = &meeting.first[self.used..];
+        if !before.is_empty() {
+            let count = before.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&before[..count]);
+            self.used += count;
+            return Ok(Some((count, Vec::new())));
+        }
+        match meeting.socket.receive(buffer, true) {
+            Ok(received) if received.truncated => {
+                let what = "descriptors were lost on the way: raise our limit of open descriptors";
+                Err(DialectError::Refused { what: what.to_owned() })
+            }
+            Ok(received) if received.bytes == 0 => Err(DialectError::HungUp),
+            Ok(received) => Ok(Some((received.bytes, received.fds))),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Err(DialectError::HungUp),
+            Err(source) => Err(DialectError::System { what: "receiving", source }),
+        }
+    }
+
+    fn send(
+        &self,
+        bytes: &[u8],
+        descriptors: &[std::os::fd::BorrowedFd<'_>],
+    ) -> Result<(), DialectError> {
+        let Some(meeting) = &self.meeting else { return Ok(()) };
+        // All of a handshake is smaller than any socket buffer.
+        match meeting.socket.send(&[IoSlice::new(bytes)], descriptors, false, true) {
+            Ok(count) if count == bytes.len() => Ok(()),
+            Ok(_) => {
+                let source = ErrorKind::WriteZero.into();
+                Err(DialectError::System { what: "sending", source })
+            }
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(DialectError::HungUp),
+            Err(source) => Err(DialectError::System { what: "sending", source }),
+        }
+    }
+
+    /// Both sides are ready.
+    fn line(&mut self, version: u8, made: Made) -> Result<Option<Line>, DialectError> {
+        let Some(meeting) = self.meeting.take() else { return Ok(None) };
+        let Made { region, queue, backing, is_client, is_memfd } = made;
+        let description = match (version, is_memfd) {
+            (2, _) => "shmipc v2, files",
+            (_, true) => "shmipc v3, memfd",
+            (_, false) => "shmipc v3, files",
+        };
+        let read = meeting.first[self.used..].to_vec();
+        let monitor = self.monitor.take().map(|(monitor, interval)| (monitor.0, interval));
+        let parts = Parts {
+            socket: meeting.socket,
+            read,
+            version,
+            region,
+            queue,
+            is_client,
+            trust: meeting.trust,
+            caller: meeting.caller,
+            policy: meeting.config.back_pressure_policy(),
+            limits: self.limits,
+            monitor,
+            observer: Arc::clone(&self.observer),
+            description,
+            // A peer that accepts a stream cannot open one: its client would not know what it is.
+            streams_max: if is_client { u32::MAX } else { 0 },
+            backing,
+        };
+        let line = transport::line(parts);
+        line.map(Some).map_err(|source| DialectError::System { what: "setting up", source })
+    }
+}
+
+/// What a line stands on.
+struct Made {
+    region: Arc<Region>,
+    queue: (Producer, Consumer),
+    backing: Vec<Arc<Backing>>,
+    is_client: bool,
+    is_memfd: bool,
+}
+
+/// A client's handshake.
+#[derive(Debug)]
+pub(crate) struct Connecting {
+    machine: Client,
+    made: Option<(Buffer, Backing, Queue)>,
+    ends: Ends,
+}
+
+impl Negotiation for Connecting {
+    fn progress(&mut self) -> Result<Option<Line>, DialectError> {
+        loop {
+            while let Some(step) = self.machine.next() {
+                match step {
+                    Step::Send(bytes) => self.ends.send(&bytes, &[])?,
+                    Step::SendDescriptors { byte } => {
+                        if let Some((buffer, backing, _)) = &self.made {
+                            self.ends.send(&[byte], &[buffer.backing.fd(), backing.fd()])?;
+                        }
+                    }
+                    Step::Done { version } => return self.done(version),
+                    // A server's.
+                    Step::MapDescriptors { .. } | Step::MapPaths { .. } => {}
+                }
+            }
+            let mut buffer = [0; 64];
+            let missing = self.machine.missing().min(buffer.len());
+            let Some((count, descriptors)) = self.ends.read(&mut buffer[..missing])? else {
+                return Ok(None);
+            };
+            if !descriptors.is_empty() {
+                let what = "a server sends no descriptors".to_owned();
+                return Err(DialectError::Violation { what });
+            }
+            self.machine.feed(&buffer[..count])?;
+        }
+    }
+}
+
+impl Connecting {
+    /// Begins, with regions that were made for it.
+    pub(crate) fn new(machine: Client, made: (Buffer, Backing, Queue), ends: Ends) -> Self {
+        Self { machine, made: Some(made), ends }
+    }
+
+    fn done(&mut self, version: u8) -> Result<Option<Line>, DialectError> {
+        let Some((buffer, backing, queue)) = self.made.take() else { return Ok(None) };
+        let queue = queue
+            .split(Side::Client)
+            .map_err(|damage| DialectError::Violation { what: damage.to_string() })?;
+        let made = Made {
+            region: buffer.region,
+            queue,
+            backing: vec![buffer.backing, Arc::new(backing)],
+            is_client: true,
+            is_memfd: version != 2,
+        };
+        self.ends.line(version, made)
+    }
+}
+
+/// A server's handshake.
+#[derive(Debug)]
+pub(crate) struct Accepting {
+    machine: Server,
+    allowed: Allowed,
+    queue_entries_max: u32,
+    /// Somebody vouches for the client, or it does not matter.
+    may_open_files: bool,
+    /// Those that came: of the buffers, then of the queue.
+    descriptors: Vec<OwnedFd>,
+    mapped: Option<(Arc<Region>, Queue, bool)>,
+    ends: Ends,
+}
+
+impl Negotiation for Accepting {
+    fn progress(&mut self) -> Result<Option<Line>, DialectError> {
+        loop {
+            while let Some(step) = self.machine.next() {
+                match step {
+                    Step::Send(bytes) => self.ends.send(&bytes, &[])?,
+                    Step::MapDescriptors { .. } => {
+                        let mut descriptors = std::mem::take(&mut self.descriptors).into_iter();
+                        let (Some(buffer), Some(queue)) = (descriptors.next(), descriptors.next())
+                        else {
+                            let what = "two descriptors were to come".to_owned();
+                            return Err(DialectError::Violation { what });
+                        };
+                        let buffer = Given::descriptor(buffer, &self.allowed).map_err(refused)?;
+                        let queue = Given::descriptor(queue, &self.allowed).map_err(refused)?;
+                        self.map(&buffer, &queue, true)?;
+                    }
+                    Step::MapPaths { .. } if !self.may_open_files => {
+                        let what = "nobody says who this client is, so the files that it names are not \
+                                    opened: use a Unix socket, or Config::files_of_strangers(true)";
+                        return Err(DialectError::Refused { what: what.to_owned() });
+                    }
+                    Step::MapPaths { queue, buffer } => {
+                        let queue = Given::path(Path::new(&queue), &self.allowed);
+                        let buffer = Given::path(Path::new(&buffer), &self.allowed);
+                        self.map(&buffer.map_err(refused)?, &queue.map_err(refused)?, false)?;
+                    }
+                    Step::Done { version } => {
+                        let Some((region, queue, is_memfd)) = self.mapped.take() else {
+                            return Ok(None);
+                        };
+                        let queue = queue.split(Side::Server).map_err(violated)?;
+                        let (backing, is_client) = (Vec::new(), false);
+                        let made = Made { region, queue, backing, is_client, is_memfd };
+                        return self.ends.line(version, made);
+                    }
+                    // A client's.
+                    Step::SendDescriptors { .. } => {}
+                }
+            }
+            let mut buffer = [0; 512];
+            let missing = self.machine.missing().min(buffer.len());
+            let Some((count, descriptors)) = self.ends.read(&mut buffer[..missing])? else {
+                return Ok(None);
+            };
+            self.machine.feed(&buffer[..count], descriptors.len())?;
+            self.descriptors.extend(descriptors);
+        }
+    }
+}
+
+impl Accepting {
+    /// Begins, by reading.
+    pub(crate) fn new(config: &Config, meeting: Meeting, observer: Arc<dyn Observer>) -> Self {
+        let owner = meeting.credentials.map(|who| who.uid);
+        let mut allowed = Allowed::new(config.region_bytes_max.into(), owner);
+        allowed.directory.clone_from(&config.directory);
+        allowed.is_guarded = config.guards_truncation;
+        Self {
+            machine: Server::new(Limits::default()),
+            allowed,
+            queue_entries_max: config.queue_entries_max,
+            may_open_files: meeting.credentials.is_some() || config.files_of_strangers,
+            descriptors: Vec::new(),
+            mapped: None,
+            ends: Ends::new(meeting, config, observer),
+        }
+    }
+
+    fn map(&mut self, buffer: &Given, queue: &Given, is_memfd: bool) -> Result<(), DialectError> {
+        let region = open_buffer(buffer).map_err(no_region)?;
+        let queue =
+            Queue::map(queue.map().map_err(refused)?, QueueLayout::NATIVE).map_err(violated)?;
+        if queue.capacity() > self.queue_entries_max {
+            let what = format!(
+                "a queue of {} elements exceeds Config::queue_entries_max, {}",
+                queue.capacity(),
+                self.queue_entries_max
+            );
+            return Err(DialectError::Refused { what });
+        }
+        self.mapped = Some((region, queue, is_memfd));
+        self.machine.mapped();
+        Ok(())
+    }
+}
+
+pub(crate) fn no_region(error: RegionError) -> DialectError {
+    DialectError::Refused { what: error.to_string() }
+}
+
+fn refused(error: crate::backing::BackingError) -> DialectError {
+    DialectError::Refused { what: error.to_string() }
+}
+
+fn violated(damage: crate::region::Damage) -> DialectError {
+    DialectError::Violation { what: damage.to_string() }
+}
