@@ -15,7 +15,7 @@ use partywall_sys::signal::{Signal, kill};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use support_foe::{address, assert_footprint, echo, footprint, small};
 use support_two::{Chance, Second, is_pattern, pattern, soon, variable};
@@ -24,6 +24,12 @@ const ROLE: &str = "PARTYWALL_SHMIPC_DEATH_ROLE";
 const DIRECTORY: &str = "PARTYWALL_SHMIPC_DEATH_DIRECTORY";
 const FILES: &str = "PARTYWALL_SHMIPC_DEATH_FILES";
 const STREAMS: u64 = 4;
+
+/// What is counted is of the whole process: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn dialect(directory: &Path, files: bool) -> Arc<Shmipc> {
     let mem_map_type = if files { MemMapType::DevShmFile } else { MemMapType::MemFd };
@@ -197,6 +203,7 @@ fn deaths(role: &str, files: bool) {
     if variable(ROLE).is_some() {
         return;
     }
+    let _alone = alone();
     let all: u64 = variable("PARTYWALL_SHMIPC_DEATHS").map_or(60, |count| count.parse().unwrap());
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
@@ -235,6 +242,7 @@ fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
     if variable(ROLE).is_some() {
         return;
     }
+    let _alone = alone();
     for policy in [BackPressure::Block, BackPressure::Error] {
         let directory = tempfile::tempdir().unwrap();
         let victim = start("server", directory.path(), false);
