@@ -10,6 +10,7 @@ use partywall_sys::shared_file::create_memfd;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::symlink;
+use std::process::{ChildStdin, Command, Stdio};
 use support_foe::{Foe, Home, Memory, Wire, assert_footprint, footprint};
 
 /// As far as the descriptors.
@@ -107,6 +108,14 @@ fn every_other_message_in_place_of_the_names_is_refused() {
     assert_serves(&home);
 }
 
+/// Pipes are had from children in the oldest Rust that this is built with.
+fn pipe_of_a_child() -> ChildStdin {
+    let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
+    let pipe = child.stdin.take().unwrap();
+    child.wait().unwrap();
+    pipe
+}
+
 /// One by one: what is sent in place of buffers and queue, and why it is refused.
 fn wrong_descriptors(home: &Home) -> Vec<(Vec<OwnedFd>, &'static str)> {
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
@@ -117,7 +126,7 @@ fn wrong_descriptors(home: &Home) -> Vec<(Vec<OwnedFd>, &'static str)> {
         File::from(fd.try_clone().unwrap()).set_len(size).unwrap();
         fd
     };
-    let pipe = || OwnedFd::from(std::io::pipe().unwrap().0);
+    let pipe = || OwnedFd::from(pipe_of_a_child());
     let socket = || Socket::pair().unwrap().0.into_fd();
     let on_disk = || {
         fs::write(home.file("on_disk"), vec![0; 1 << 20]).unwrap();
@@ -213,7 +222,7 @@ fn paths_that_lead_elsewhere_are_refused() {
     fs::write(home.file("empty"), []).unwrap();
     fs::create_dir(home.file("directory")).unwrap();
     let fifo = home.file("fifo");
-    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     File::create(home.file("huge")).unwrap().set_len(1 << 40).unwrap();
     fs::write(home.file("noise"), vec![0xa5; 4096]).unwrap();
     fs::write(home.file("ring"), vec![0; 1584]).unwrap();

@@ -8,7 +8,7 @@ mod support_foe;
 use partywall_shmipc::inside::{Element, Queue};
 use partywall_shmipc::wire::encode;
 use std::time::Instant;
-use support_foe::{Chance, Foe, Home, Memory, assert_footprint, footprint, soon, until};
+use support_foe::{Chance, Foe, Home, Memory, assert_footprint, footprint, until};
 
 /// A foe with a stream that was echoed once.
 fn begin(home: &Home) -> Foe {

@@ -94,7 +94,7 @@ impl Drop for OnHeap {
 }
 
 /// What a message takes of the heap: many small ones are not free.
-const fn weight(bytes: &Vec<u8>) -> u64 {
+fn weight(bytes: &[u8]) -> u64 {
     bytes.len() as u64 + MESSAGE_BYTES
 }
 

@@ -118,23 +118,6 @@ pub fn small() -> partywall_shmipc::Config {
     partywall_shmipc::Config::default().share_memory_buffer_cap(1 << 20).buffer_slice_sizes(classes)
 }
 
-/// Runs what must not take long, on a thread of its own.
-pub fn within<T: Send>(what: &str, act: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let acting = scope.spawn(act);
-        let deadline = soon();
-        while !acting.is_finished() {
-            if Instant::now() >= deadline {
-                // A scope would wait for ever.
-                eprintln!("{what}: hung");
-                std::process::abort();
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        acting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
 /// The address of a path.
 pub fn address(path: &Path) -> String {
     format!("unix:{}", path.display())
