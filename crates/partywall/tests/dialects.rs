@@ -157,7 +157,7 @@ async fn bytes_flow_through_the_adapters() {
     });
     let session = partywall::tokio::connect_with(&*address, &theirs).await.unwrap();
     let mut io = session.open(&[]).await.unwrap().into_io();
-    let bytes: Vec<u8> = (0..1_000_003usize).map(|at| (at * 31 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..1_000_003usize).map(|at| ((at * 31) >> 3) as u8).collect();
     io.write_all(&bytes).await.unwrap();
     io.flush().await.unwrap();
     drop(io);

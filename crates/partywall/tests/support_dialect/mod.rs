@@ -62,18 +62,27 @@ impl Plain {
         caller: Caller,
         opens_odd: bool,
     ) -> Box<dyn Negotiation> {
-        Box::new(Ready(Some((socket, read, caller, opens_odd, Arc::clone(&self.is_behind)))))
+        let is_behind = Arc::clone(&self.is_behind);
+        Box::new(Ready(Some(Agreed { socket, read, caller, opens_odd, is_behind })))
     }
 }
 
 #[derive(Debug)]
-struct Ready(Option<(Socket, Vec<u8>, Caller, bool, Arc<AtomicBool>)>);
+struct Ready(Option<Agreed>);
+
+#[derive(Debug)]
+struct Agreed {
+    socket: Socket,
+    read: Vec<u8>,
+    caller: Caller,
+    opens_odd: bool,
+    is_behind: Arc<AtomicBool>,
+}
 
 impl Negotiation for Ready {
     fn progress(&mut self) -> Result<Option<Line>, DialectError> {
-        let Some((socket, read, caller, opens_odd, is_behind)) = self.0.take() else {
-            return Ok(None);
-        };
+        let Some(agreed) = self.0.take() else { return Ok(None) };
+        let Agreed { socket, read, caller, opens_odd, is_behind } = agreed;
         let socket = Arc::new(socket);
         let set = EpollSet::new().unwrap();
         set.add(socket.as_fd(), EventFlags::OUT, 0).unwrap();
