@@ -153,7 +153,7 @@ fn all_wait_for_the_end() {
     waits(|session| drop(wait(|context| session.poll_closed(context))));
     waits(|session| {
         // It may be answered before.
-        let token = session.ask();
+        let token = session.ask().unwrap();
         let _ = wait(|context| session.poll_answer(context, token));
     });
     threads.push(thread::spawn(move || while send(&mut sender, &[0; 20]).is_ok() {}));

@@ -340,7 +340,7 @@ fn cut(world: &World, handle: &Handle, wires: &Wires) {
 /// All streams were used to their ends: nothing may be left of them.
 fn finish(world: &World, handles: [Handle; 2]) {
     if world.finish == Finish::Closed {
-        let token = handles[0].ask();
+        let token = handles[0].ask().unwrap();
         wait(|context| handles[0].poll_answer(context, token)).unwrap();
         for handle in &handles {
             wait(|context| handle.poll_drained(context)).unwrap();
