@@ -145,7 +145,10 @@ impl Queue {
         let head = receiving.counter(self.layout.head);
         sending.pending(low(sending.counter(self.layout.head)), low(tail))?;
         receiving.pending(low(head), low(receiving.counter(self.layout.tail)))?;
-        Ok((Producer { ring: sending, tail }, Consumer { ring: receiving, head }))
+        Ok((
+            Producer { ring: sending, tail },
+            Consumer { ring: receiving, head, told: head, tail: low(head) },
+        ))
     }
 }
 
@@ -165,10 +168,10 @@ impl Ring {
         u64::from(high) << 32 | u64::from(low)
     }
 
-    fn store_counter(&self, at: usize, value: u64) {
+    fn store_counter(&self, at: usize, before: u64, value: u64) {
         let at = self.base + at;
         self.map.store(at, low(value));
-        if low(value) == 0 {
+        if before >> 32 != value >> 32 {
             // Lower than it was, for a moment: never higher.
             self.map.store(at + 4, low(value >> 32));
         }
@@ -234,8 +237,9 @@ impl Producer {
         for (index, word) in words.into_iter().enumerate() {
             self.ring.map.store(at + 4 * index, word);
         }
-        self.tail = self.tail.wrapping_add(1);
-        self.ring.store_counter(self.ring.layout.tail, self.tail);
+        let before = self.tail;
+        self.tail = before.wrapping_add(1);
+        self.ring.store_counter(self.ring.layout.tail, before, self.tail);
         Ok(())
     }
 
@@ -253,7 +257,9 @@ impl Producer {
     pub fn mark_working(&self) -> bool {
         // Between storing the tail and looking at the flag: the consumer stores the flag and looks at the tail.
         full_fence();
-        self.ring.map.exchange(self.ring.flag(), 0, 1).is_ok()
+        // Looked at first: a consumer that is at work keeps the word.
+        self.ring.map.load(self.ring.flag()) == 0
+            && self.ring.map.exchange(self.ring.flag(), 0, 1).is_ok()
     }
 
     /// Whether the other side has taken all that was put.
@@ -312,6 +318,10 @@ impl RoomWatch {
 pub struct Consumer {
     ring: Ring,
     head: u64,
+    /// What the other side was told of it.
+    told: u64,
+    /// The other side's count, as far as it was read.
+    tail: u32,
 }
 
 impl Consumer {
@@ -321,14 +331,30 @@ impl Consumer {
     ///
     /// [`Damage`] if the other side's count is impossible.
     pub fn pop(&mut self) -> Result<Option<Element>, Damage> {
-        if self.pending()? == 0 {
-            return Ok(None);
+        if low(self.head) == self.tail {
+            // Only now: the word lies where the other side writes with every element.
+            self.tail = low(self.head).wrapping_add(self.pending()?);
+            if low(self.head) == self.tail {
+                self.tell();
+                return Ok(None);
+            }
         }
         let at = self.ring.element(self.head);
         let [stream, offset, status] = [0, 4, 8].map(|word| self.ring.map.load(at + word));
         self.head = self.head.wrapping_add(1);
-        self.ring.store_counter(self.ring.layout.head, self.head);
+        if self.head.wrapping_sub(self.told) >= u64::from(self.ring.capacity / TOLD_PARTS) {
+            self.tell();
+        }
         Ok(Some(Element { stream, offset, status }))
+    }
+
+    /// Tells the other side what was taken: at the latest when the ring is empty, or an eighth of it was taken.
+    fn tell(&mut self) {
+        if self.told == self.head {
+            return;
+        }
+        self.ring.store_counter(self.ring.layout.head, self.told, self.head);
+        self.told = self.head;
     }
 
     /// How many elements there are.
@@ -386,6 +412,9 @@ impl Consumer {
         self.ring.map.is_damaged()
     }
 }
+
+/// The other side is told after this part of the ring.
+const TOLD_PARTS: u32 = 8;
 
 #[allow(clippy::cast_possible_truncation, reason = "that is what it is for")]
 const fn low(counter: u64) -> u32 {

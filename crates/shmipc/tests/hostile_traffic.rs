@@ -104,15 +104,19 @@ fn statuses_that_nobody_knows_are_given_back_and_the_session_goes_on() {
     let home = Home::new();
     let mut foe = begin(&home);
     let before = foe.memory.region.free_counts();
-    for status in [2, 3, 0x7f, 0xff, 0xffff_ff02] {
+    for status in [2, 3, 0x7f, 0xff, 0xffff_ff02].repeat(10) {
         let offset = foe.memory.message(b"of no stream");
-        assert!(foe.put(9, offset, status));
+        until("there is room", || foe.put(9, offset, status));
     }
     // Only eight bits mean anything.
     let offset = foe.memory.message(b"data");
     assert!(foe.put(2, offset, 0xabcd_ef00));
     assert_eq!(foe.hear(), (2, Some(b"data".to_vec())));
-    until("all slices are back", || foe.memory.region.free_counts() == before);
+    // A few, of so many, lie ready for the next that they send.
+    until("the slices are back", || {
+        let free = foe.memory.region.free_counts();
+        free.iter().zip(&before).all(|(free, before)| free + 15 >= *before)
+    });
     // A close of what was never open, with an offset that is nowhere.
     assert!(foe.put(77, u32::MAX, 1));
     foe.say(2, b"still here");

@@ -69,6 +69,13 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     there.send(&[8; 300]).await.unwrap();
     assert_eq!(stream.recv().await.unwrap().len(), 300);
 
+    // What was taken is told when nothing is left.
+    until("empty queues", || {
+        let (here, accepting) = (manager.stats().total.performance, shmipc.metrics());
+        let pending = |one: &PerformanceMetrics| one.send_queue_count + one.receive_queue_count;
+        pending(&here) + pending(&accepting[0].performance) == 0
+    })
+    .await;
     let (here, accepting) = (manager.stats(), shmipc.metrics());
     assert_eq!((here.sessions.len(), accepting.len()), (1, 1));
     let (client, server) = (here.sessions[0], accepting[0]);

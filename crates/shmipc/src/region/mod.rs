@@ -42,8 +42,8 @@ pub use slice::Slice;
 
 use list::List;
 use partywall_sys::SharedMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A mapped buffer region.
 #[derive(Debug)]
@@ -53,6 +53,8 @@ pub struct Region {
     lists: Vec<List>,
     role: Role,
     is_retired: AtomicBool,
+    /// How many sessions of this process use it.
+    sessions: Mutex<usize>,
 }
 
 impl Region {
@@ -89,7 +91,8 @@ impl Region {
             );
         }
         let is_retired = AtomicBool::new(false);
-        Ok(Arc::new(Self { map, geometry, lists, role, is_retired }))
+        let sessions = Mutex::new(0);
+        Ok(Arc::new(Self { map, geometry, lists, role, is_retired, sessions }))
     }
 
     /// A slice for `len` contiguous bytes: of the smallest class that has one to spare. `None` if none does, if no
@@ -198,6 +201,7 @@ impl Region {
             // ORDER: Relaxed: see `retire`.
             return is_whole && !self.is_retired.load(Ordering::Relaxed);
         }
+        self.give_kept();
         let is_usable = is_whole && self.is_all_free();
         if is_usable {
             // ORDER: Relaxed: see `retire`.
@@ -226,8 +230,8 @@ impl Region {
         let counts = |list: &List| ListCounts {
             capacity: list.geometry().capacity,
             slices: list.geometry().slices,
-            free: list.free(),
-            held: list.pieces().claimed(),
+            free: list.spare(),
+            held: list.pieces().claimed().saturating_sub(list.kept()),
             counters: list.counters(),
             violations: list.violations(),
             is_stopped: list.is_stopped(),
@@ -237,17 +241,39 @@ impl Region {
 
     /// How many slices each list says are free; all of them where nothing is on its way and nobody leaks.
     pub fn free_counts(&self) -> Vec<i32> {
-        self.lists.iter().map(List::free).collect()
+        self.lists.iter().map(List::spare).collect()
+    }
+
+    /// A session begins: some slices that come back are kept for the next who takes one in this process, without asking
+    /// the list, so that a message that answers another lies where that lay.
+    pub fn join(&self) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        *sessions += 1;
+        self.lists.iter().for_each(|list| list.keep(true));
+    }
+
+    /// A session ends: what was kept is given back, since its other side counts; with the last one no more is kept.
+    pub fn leave(&self) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        *sessions = sessions.saturating_sub(1);
+        if *sessions == 0 {
+            self.lists.iter().for_each(|list| list.keep(false));
+        }
+        self.give_kept();
+    }
+
+    fn give_kept(&self) {
+        self.lists.iter().for_each(List::give_kept);
     }
 
     /// How many slices of the largest class are free, as its list says: whoever waits for one looks whether it differs.
     pub fn largest_free(&self) -> u64 {
-        self.lists.last().map_or(0, |list| u64::try_from(list.free()).unwrap_or(0))
+        self.lists.last().map_or(0, |list| u64::try_from(list.spare()).unwrap_or(0))
     }
 
     /// Whether every slice of every list is free: none is held, none on its way, none lost.
     pub fn is_all_free(&self) -> bool {
-        self.lists.iter().all(|list| i64::from(list.free()) == i64::from(list.geometry().slices))
+        self.lists.iter().all(|list| i64::from(list.spare()) == i64::from(list.geometry().slices))
     }
 
     /// How many slices can be reached from the head of each list; `None` where the way to the tail is cut. Only
@@ -258,6 +284,12 @@ impl Region {
 
     fn list(&self, number: usize) -> &List {
         &self.lists[number]
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.give_kept();
     }
 }
 

@@ -311,6 +311,7 @@ impl LineReceiver for Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.control.end();
+        self.region.leave();
     }
 }
 

@@ -53,10 +53,7 @@ impl Sender {
         if self.outlet.keeps() {
             self.outlet.with(Outlet::flush)?;
         }
-        if self.producer.is_damaged() || self.region.is_damaged() {
-            let what = "the shared memory was truncated while it was in use".to_owned();
-            return Err(Unsent::Broken(DialectError::Violation { what }));
-        }
+        self.check_memory()?;
         if self.producer.room().map_err(damaged)? == 0 {
             self.tally.add(Count::QueueStayedFull, 1);
             return Err(Unsent::Full);
@@ -79,7 +76,18 @@ impl Sender {
         Some(slices)
     }
 
+    /// That nobody took the memory away.
+    fn check_memory(&self) -> Result<(), Unsent> {
+        if self.producer.is_damaged() || self.region.is_damaged() {
+            let what = "the shared memory was truncated while it was in use".to_owned();
+            return Err(Unsent::Broken(DialectError::Violation { what }));
+        }
+        Ok(())
+    }
+
     fn put(&mut self, stream: u32, offset: u32, status: u32) -> Result<(), Unsent> {
+        // Writing the message may have shown it.
+        self.check_memory()?;
         match self.producer.put(Element { stream, offset, status }) {
             Ok(()) => {}
             Err(PutError::Full) => return Err(Unsent::Full),
@@ -90,7 +98,7 @@ impl Sender {
 
     fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent> {
         self.outlet.with(|outlet| outlet.fall_back(stream, payload))?;
-        self.streams.lock().fall_back(stream);
+        self.streams.fall_back(stream);
         self.tally.add(Count::FallbackSent, 1);
         self.tally.sent(payload.len(), false);
         Ok(())
@@ -104,7 +112,7 @@ impl LineSender for Sender {
 
     fn send(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent> {
         self.check_room()?;
-        let falls_back = self.streams.lock().falls_back(stream);
+        let falls_back = self.streams.falls_back(stream);
         match falls_back {
             // Closed: nobody would receive it.
             None => return Ok(()),
@@ -112,6 +120,7 @@ impl LineSender for Sender {
             Some(false) => {}
         }
         let Some(slices) = self.copied(payload) else {
+            self.check_memory()?;
             self.tally.add(Count::AllocationFailed, 1);
             if self.policy == BackPressure::Error {
                 return Err(Unsent::Full);
@@ -129,8 +138,9 @@ impl LineSender for Sender {
             return Ok(Some(Box::new(slice)));
         }
         // Those that are out come back soon, or never: both sides may wait for one another.
+        self.check_memory()?;
         let may_come = len <= self.region.slice_bytes_max() && self.policy != BackPressure::Error;
-        if may_come && !self.region.is_damaged() {
+        if may_come {
             let since = *self.scarce_since.get_or_insert_with(Instant::now);
             if since.elapsed() < SCARCE_MAX {
                 return Err(Unsent::Full);
@@ -141,7 +151,7 @@ impl LineSender for Sender {
 
     fn commit(&mut self, stream: u32, loan: &mut Option<Box<dyn Loan>>) -> Result<(), Unsent> {
         self.check_room()?;
-        let falls_back = self.streams.lock().falls_back(stream);
+        let falls_back = self.streams.falls_back(stream);
         if falls_back == Some(true) {
             if let Some(loan) = loan {
                 self.fall_back(stream, loan.as_slice())?;

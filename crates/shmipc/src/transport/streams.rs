@@ -10,12 +10,15 @@
 //! closed a stream would open it again, a ghost with half a message; whoever closed remembers for a while.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What both ends of a line know of its streams.
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
+    /// Some stream's data goes by the socket, or did.
+    has_fallen: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -49,7 +52,24 @@ impl Streams {
             is_closed: HashSet::new(),
             last: FIRST_NAME - 1,
         };
-        Self { table: Mutex::new(table) }
+        Self { table: Mutex::new(table), has_fallen: AtomicBool::new(false) }
+    }
+
+    /// Whether data of a stream that may be sent on goes by the socket; `None` if it was closed meanwhile.
+    pub(super) fn falls_back(&self, name: u32) -> Option<bool> {
+        // ORDER: Relaxed: only who sends writes it, one at a time. Of streams that were closed just now the other
+        // side may hear something still, as of all that was under way.
+        if !self.has_fallen.load(Ordering::Relaxed) {
+            return Some(false);
+        }
+        self.lock().falls_back(name)
+    }
+
+    /// From now on data of this stream goes by the socket.
+    pub(super) fn fall_back(&self, name: u32) {
+        // ORDER: Relaxed: see `falls_back`.
+        self.has_fallen.store(true, Ordering::Relaxed);
+        self.lock().fall_back(name);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Table> {

@@ -233,9 +233,16 @@ pub fn queue(input: &[u8]) {
                 }
             }
             4 => {
-                let pending = receiver.pending();
-                assert_eq!(receiver.pop().is_err(), pending.is_err());
-                assert!(pending.is_err() || receiver.pending().is_ok());
+                if receiver.pending().is_ok() {
+                    assert!(receiver.pop().is_ok());
+                } else {
+                    // What was known before the count became impossible is taken, and by then it may be possible again.
+                    let mut taken = 0;
+                    while let Ok(Some(_)) = receiver.pop() {
+                        taken += 1;
+                        assert!(taken <= 2 * QUEUE_CAPACITY);
+                    }
+                }
             }
             _ => drop(receiver.rest()),
         }

@@ -55,8 +55,7 @@ impl DialectReceiver {
     pub(crate) fn find(&mut self) -> Result<Found, Fault> {
         self.has_more = false;
         for _ in 0..FRUITLESS_MAX {
-            let made = self.streams.lock().made.pop_front();
-            if let Some(made) = made {
+            if let Some(made) = self.streams.take_made() {
                 return Ok(self.record(made));
             }
             match self.line.find().map_err(|error| self.other.fault(error))? {
@@ -72,7 +71,10 @@ impl DialectReceiver {
                         return Ok(Found::Message);
                     }
                 }
-                Event::Closed(name) => self.streams.lock().closed_there(name),
+                Event::Closed(name) => {
+                    self.streams.lock().closed_there(name);
+                    self.streams.note_made();
+                }
                 Event::Heard => {}
                 Event::Nothing => return Ok(Found::Nothing),
                 Event::End(closed) => return Ok(Found::End(closed)),
@@ -144,7 +146,11 @@ impl DialectReceiver {
         let now = Some(Instant::now());
         self.set.wait_tokens(now).map_err(|source| Fault::system("waiting", source))?;
         self.caller.arm();
-        if self.has_more || !self.streams.lock().made.is_empty() {
+        let has_made = !self.streams.lock().made.is_empty();
+        if has_made {
+            self.streams.note_made();
+        }
+        if self.has_more || has_made {
             return Ok(true);
         }
         if self.line.arm(quiet).map_err(|error| self.other.fault(error))? {

@@ -207,6 +207,7 @@ impl DialectSender {
         let Some(name) = closing else { return Ok(()) };
         self.line.close(name).map_err(|unsent| self.other.unsent(unsent, 0))?;
         self.streams.lock().closed_here(number);
+        self.streams.note_made();
         // The session is told that a stream of ours has ended by its own driver.
         self.caller.call();
         Ok(())

@@ -12,12 +12,15 @@
 use partywall_layout::Kind;
 use partywall_layout::stream::{RECEIVING, index, number};
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What both ends share.
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
+    /// There may be something made.
+    has_made: AtomicBool,
 }
 
 /// A record for the session that no dialect sent as such.
@@ -63,7 +66,27 @@ impl Streams {
             numbers: HashMap::new(),
             made: VecDeque::new(),
         };
-        Self { table: Mutex::new(table) }
+        Self { table: Mutex::new(table), has_made: AtomicBool::new(false) }
+    }
+
+    /// The next record made, if there is any. Who has just made one may not be heard yet: whoever is about to sleep
+    /// asks the table itself.
+    pub(super) fn take_made(&self) -> Option<Made> {
+        // ORDER: Relaxed: a hint; the lock orders the rest.
+        if !self.has_made.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut table = self.lock();
+        let made = table.made.pop_front();
+        // ORDER: Relaxed: under the lock, as those who set it do right after theirs.
+        self.has_made.store(!table.made.is_empty(), Ordering::Relaxed);
+        made
+    }
+
+    /// Something was made.
+    pub(super) fn note_made(&self) {
+        // ORDER: Relaxed: see `take_made`.
+        self.has_made.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
