@@ -157,5 +157,5 @@ fn a_region_given_twice_is_mapped_once() {
     };
     assert!(given().is_sealed());
     let first = open_buffer(&given()).unwrap();
-    assert!(std::sync::Arc::ptr_eq(&region, &first));
+    assert!(region.is_same_as(&first));
 }

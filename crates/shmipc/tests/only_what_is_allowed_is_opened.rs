@@ -11,7 +11,6 @@ use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::sync::Arc;
 
 const CLASSES: [Class; 1] = [Class { size: 4096, percent: 100 }];
 
@@ -32,7 +31,7 @@ fn a_file_is_made_for_its_user_alone_and_shared_by_identity() {
     for name in [&path, &hard_link] {
         let given = Given::path(name, &allowed(directory.path())).unwrap();
         assert!(!given.is_sealed());
-        assert!(Arc::ptr_eq(&region, &open_buffer(&given).unwrap()));
+        assert!(region.is_same_as(&open_buffer(&given).unwrap()));
     }
     let error = Backing::create_file(&path, 1 << 20).unwrap_err();
     assert!(error.to_string().contains("exists"), "{error}");

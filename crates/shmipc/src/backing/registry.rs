@@ -14,7 +14,7 @@
 //! - An entry does not keep its region; as long as it lives, its identity cannot become another file's.
 
 use super::{Backing, Given, RegionError};
-use crate::region::{Class, Region};
+use crate::region::{Class, Region, Shared};
 use partywall_sys::{FileIdentity, SharedMap};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -33,7 +33,7 @@ pub fn create_buffer(
     backing.seal()?;
     let mut regions = REGIONS.lock().unwrap_or_else(PoisonError::into_inner);
     regions.retain(|_, region| region.strong_count() > 0);
-    regions.insert(backing.identity(), Arc::downgrade(&region));
+    regions.insert(backing.identity(), Arc::downgrade(region.shared()));
     Ok(region)
 }
 
@@ -46,13 +46,13 @@ pub fn open_buffer(given: &Given) -> Result<Arc<Region>, RegionError> {
     // Held while mapping, so that no two sessions map the same.
     let mut regions = REGIONS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(region) = regions.get(&given.identity()).and_then(Weak::upgrade) {
-        return Ok(region);
+        return Ok(Region::of(region));
     }
     regions.retain(|_, region| region.strong_count() > 0);
     let region = Region::map(given.map()?)?;
-    regions.insert(given.identity(), Arc::downgrade(&region));
+    regions.insert(given.identity(), Arc::downgrade(region.shared()));
     Ok(region)
 }
 
-static REGIONS: LazyLock<Mutex<HashMap<FileIdentity, Weak<Region>>>> =
+static REGIONS: LazyLock<Mutex<HashMap<FileIdentity, Weak<Shared>>>> =
     LazyLock::new(Mutex::default);

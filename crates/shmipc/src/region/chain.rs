@@ -88,7 +88,7 @@ impl Chain {
         }
         if words.size == 0 {
             // Some peers send them, where they reserved in vain.
-            list.give(piece);
+            self.region.give(number, piece);
             return Ok(words.next);
         }
         // The sum stays below the size of the region, since no slice comes twice.
@@ -169,7 +169,7 @@ impl Chain {
 impl Drop for Chain {
     fn drop(&mut self) {
         for part in self.first.take().into_iter().chain(self.rest.drain(..)) {
-            self.region.list(part.list).give(part.piece);
+            self.region.give(part.list, part.piece);
         }
     }
 }

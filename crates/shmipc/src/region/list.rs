@@ -22,7 +22,7 @@ use super::geometry::{
     SLICE_CAPACITY, SLICE_DATA, SLICE_FLAGS, SLICE_NEXT, SLICE_SIZE, SLICE_START,
 };
 use partywall_sys::{Area, Piece, Pieces, SharedMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Which of the two processes this is to a region.
@@ -42,11 +42,8 @@ pub(super) struct List {
     /// Where this process counts what it took and gave.
     counter: usize,
     pieces: Pieces,
-    /// One thread of this process takes at a time: else two of us could do to each other what the peer can. Slices
-    /// that came back lie here for the next who takes, the last one first: it is in the cache still.
-    taking: Mutex<Vec<Piece>>,
-    /// How many may lie here.
-    kept_max: AtomicUsize,
+    /// One thread of this process takes at a time: else two of us could do to each other what the peer can.
+    taking: Mutex<()>,
     is_stopped: AtomicBool,
     violations: AtomicU64,
 }
@@ -78,8 +75,7 @@ impl List {
             counter: geometry.header as usize + counter,
             map,
             geometry,
-            taking: Mutex::default(),
-            kept_max: AtomicUsize::new(0),
+            taking: Mutex::new(()),
             is_stopped: AtomicBool::new(false),
             violations: AtomicU64::new(0),
         })
@@ -98,10 +94,7 @@ impl List {
         if self.is_stopped() {
             return None;
         }
-        let mut kept = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(piece) = kept.pop() {
-            return Some(piece);
-        }
+        let _alone = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.word(LIST_FREE);
         // The last free slice is never given away: then head and tail would have to change together.
         if (self.map.add(free, MINUS_ONE) as i32).wrapping_sub(1) > 0 {
@@ -178,37 +171,6 @@ impl List {
         if self.map.is_inherited() {
             return;
         }
-        // ORDER: Relaxed: one slice more or less does not matter; with the last session they are given back.
-        let kept_max = self.kept_max.load(Ordering::Relaxed);
-        if kept_max > 0 {
-            let mut kept = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
-            if kept.len() < kept_max && !self.is_stopped() {
-                kept.push(piece);
-                return;
-            }
-        }
-        self.link(piece);
-    }
-
-    /// Whether some of the slices that come back are kept for the next who takes: the other side is left most of them.
-    pub(super) fn keep(&self, keeps: bool) {
-        let kept_max =
-            if keeps { (self.geometry.slices / KEPT_PART).min(KEPT_MAX) as usize } else { 0 };
-        // ORDER: Relaxed: see `give`.
-        self.kept_max.store(kept_max, Ordering::Relaxed);
-    }
-
-    /// Gives back what was kept.
-    pub(super) fn give_kept(&self) {
-        if self.map.is_inherited() {
-            return;
-        }
-        let kept = std::mem::take(&mut *self.taking.lock().unwrap_or_else(PoisonError::into_inner));
-        kept.into_iter().for_each(|piece| self.link(piece));
-    }
-
-    /// Behind the last free slice.
-    fn link(&self, piece: Piece) {
         let index = piece.index();
         let slice = self.slice(index);
         self.map.store(slice + SLICE_SIZE, 0);
@@ -260,16 +222,6 @@ impl List {
     /// How many slices the list says are free; it is lower for a moment while some are taken.
     pub(super) fn free(&self) -> i32 {
         self.map.load(self.word(LIST_FREE)) as i32
-    }
-
-    /// How many slices this process could take, were nobody else to: those that the list says are free, and those kept.
-    pub(super) fn spare(&self) -> i32 {
-        self.free() + i32::try_from(self.kept()).unwrap_or(0)
-    }
-
-    /// How many slices are kept for the next who takes.
-    pub(super) fn kept(&self) -> usize {
-        self.taking.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// What the two processes count: first the creator, then the mapper.
@@ -326,10 +278,6 @@ const MINUS_ONE: u32 = u32::MAX;
 
 /// How often the head is tried to be moved before the list counts as exhausted; as the peers do.
 const TAKE_ATTEMPTS_MAX: u32 = 200;
-
-/// Of the slices of a list this part is kept at most, and no more than so many.
-const KEPT_PART: u32 = 8;
-const KEPT_MAX: u32 = 64;
 
 /// How often in one taking the head may lead nowhere.
 const STRANGE_MAX: u32 = 16;

@@ -20,6 +20,7 @@
 mod chain;
 mod damage;
 mod geometry;
+mod kept;
 mod list;
 mod slice;
 
@@ -40,18 +41,28 @@ pub(crate) mod words {
 pub use list::Role;
 pub use slice::Slice;
 
+use kept::Kept;
 use list::List;
-use partywall_sys::SharedMap;
+use partywall_sys::{Piece, SharedMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A mapped buffer region.
+/// A mapped buffer region, as one of its users in this process has it. What a user keeps is its own, and what it takes
+/// refers to it alone, so that two users meet nowhere but in the shared memory.
 #[derive(Debug)]
 pub struct Region {
+    shared: Arc<Shared>,
+    kept: Kept,
+}
+
+/// What all users in this process share.
+#[derive(Debug)]
+pub(crate) struct Shared {
     map: Arc<SharedMap>,
     geometry: Geometry,
     lists: Vec<List>,
     role: Role,
+    /// Something of it may be lost: it is not for new sessions.
     is_retired: AtomicBool,
     /// How many sessions of this process use it.
     sessions: Mutex<usize>,
@@ -92,7 +103,28 @@ impl Region {
         }
         let is_retired = AtomicBool::new(false);
         let sessions = Mutex::new(0);
-        Ok(Arc::new(Self { map, geometry, lists, role, is_retired, sessions }))
+        Ok(Self::of(Arc::new(Shared { map, geometry, lists, role, is_retired, sessions })))
+    }
+
+    /// One more user's.
+    pub(crate) fn of(shared: Arc<Shared>) -> Arc<Self> {
+        let kept = Kept::new(shared.lists.len());
+        Arc::new(Self { shared, kept })
+    }
+
+    /// The same region for another user.
+    pub fn another(&self) -> Arc<Self> {
+        Self::of(Arc::clone(&self.shared))
+    }
+
+    /// Whether two users have the same region.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// What all its users share, for those who want to find it again.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// A slice for `len` contiguous bytes: of the smallest class that has one to spare. `None` if none does, if no
@@ -102,9 +134,9 @@ impl Region {
             return None;
         }
         let fitting = |list: &&List| list.geometry().capacity as usize >= len;
-        let numbered = self.lists.iter().enumerate().filter(|(_, list)| fitting(list));
+        let numbered = self.shared.lists.iter().enumerate().filter(|(_, list)| fitting(list));
         let (number, piece) = numbered
-            .map(|(number, list)| (number, list.take()))
+            .map(|(number, _)| (number, self.take(number)))
             .find(|(_, piece)| piece.is_some())?;
         Some(Slice::new(Arc::clone(self), number, piece?, len))
     }
@@ -117,9 +149,9 @@ impl Region {
         }
         let mut chain = Vec::new();
         let mut missing = len;
-        for (number, list) in self.lists.iter().enumerate().rev() {
+        for (number, list) in self.shared.lists.iter().enumerate().rev() {
             while missing > 0 {
-                let Some(piece) = list.take() else { break };
+                let Some(piece) = self.take(number) else { break };
                 let size = missing.min(list.geometry().capacity as usize);
                 missing -= size;
                 chain.push(Slice::new(Arc::clone(self), number, piece, size));
@@ -131,13 +163,13 @@ impl Region {
 
     /// The longest message that [`reserve`](Self::reserve) may ever have room for.
     pub fn slice_bytes_max(&self) -> usize {
-        self.geometry.lists().last().map_or(0, |list| list.capacity as usize)
+        self.shared.geometry.lists().last().map_or(0, |list| list.capacity as usize)
     }
 
     /// What [`reserve_chain`](Self::reserve_chain) has room for where everything is free.
     pub fn chain_bytes_max(&self) -> u64 {
         let spare = |list: &ListGeometry| u64::from(list.slices - 1) * u64::from(list.capacity);
-        self.geometry.lists().iter().map(spare).sum()
+        self.shared.geometry.lists().iter().map(spare).sum()
     }
 
     /// Links `slices` to a message and gives them up; where it begins, as an element of the queue says it. What the
@@ -173,7 +205,8 @@ impl Region {
     /// that comes twice or that this process has already. What it named is then left alone, since it may be
     /// somebody else's.
     pub fn receive(self: &Arc<Self>, offset: u32) -> Result<Chain, Damage> {
-        let truncated = || Damage::new("the buffer region was truncated", self.map.len() as u64);
+        let truncated =
+            || Damage::new("the buffer region was truncated", self.shared.map.len() as u64);
         if self.is_damaged() {
             return Err(truncated());
         }
@@ -184,106 +217,138 @@ impl Region {
 
     /// Whether the file that the region lies in was truncated under us; see [`SharedMap::is_damaged`].
     pub fn is_damaged(&self) -> bool {
-        self.map.is_damaged()
+        self.shared.map.is_damaged()
     }
 
     /// The other side of a session ended with slices in its hands, perhaps: nobody gives them back, since nobody knows
     /// which. Other sessions go on with what is left, but no new one begins.
     pub fn retire(&self) {
         // ORDER: Relaxed: nothing else is read on the strength of it.
-        self.is_retired.store(true, Ordering::Relaxed);
+        self.shared.is_retired.store(true, Ordering::Relaxed);
     }
 
     /// Whether a new session may use it, beside others that do (or did: then nobody has anything of it any more).
     pub fn is_usable(&self, is_shared: bool) -> bool {
-        let is_whole = !self.is_damaged() && !self.lists.iter().any(List::is_stopped);
+        let is_whole = !self.is_damaged() && !self.shared.lists.iter().any(List::is_stopped);
         if is_shared {
             // ORDER: Relaxed: see `retire`.
-            return is_whole && !self.is_retired.load(Ordering::Relaxed);
+            return is_whole && !self.shared.is_retired.load(Ordering::Relaxed);
         }
-        self.give_kept();
         let is_usable = is_whole && self.is_all_free();
         if is_usable {
             // ORDER: Relaxed: see `retire`.
-            self.is_retired.store(false, Ordering::Relaxed);
+            self.shared.is_retired.store(false, Ordering::Relaxed);
         }
         is_usable
     }
 
     /// Whether this process made it.
     pub fn role(&self) -> Role {
-        self.role
+        self.shared.role
     }
 
     /// Where everything lies.
     pub fn geometry(&self) -> &Geometry {
-        &self.geometry
+        &self.shared.geometry
     }
 
     /// How many bytes the region has.
     pub fn size_bytes(&self) -> usize {
-        self.map.len()
+        self.shared.map.len()
     }
 
     /// What each list has, at about this time.
     pub fn counts(&self) -> Vec<ListCounts> {
-        let counts = |list: &List| ListCounts {
+        let counts = |(number, list): (usize, &List)| ListCounts {
             capacity: list.geometry().capacity,
             slices: list.geometry().slices,
-            free: list.spare(),
-            held: list.pieces().claimed().saturating_sub(list.kept()),
+            free: self.spare(number),
+            held: list.pieces().claimed().saturating_sub(self.kept.count(number)),
             counters: list.counters(),
             violations: list.violations(),
             is_stopped: list.is_stopped(),
         };
-        self.lists.iter().map(counts).collect()
+        self.shared.lists.iter().enumerate().map(counts).collect()
     }
 
     /// How many slices each list says are free; all of them where nothing is on its way and nobody leaks.
     pub fn free_counts(&self) -> Vec<i32> {
-        self.lists.iter().map(List::spare).collect()
+        (0..self.shared.lists.len()).map(|number| self.spare(number)).collect()
     }
 
-    /// A session begins: some slices that come back are kept for the next who takes one in this process, without asking
-    /// the list, so that a message that answers another lies where that lay.
+    /// A session begins: some slices that come back are kept for the next who takes one, without asking the list, so
+    /// that a message that answers another lies where that lay. The other side is left most of them.
     pub fn join(&self) {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         *sessions += 1;
-        self.lists.iter().for_each(|list| list.keep(true));
+        let share = u32::try_from(*sessions).unwrap_or(u32::MAX).saturating_mul(KEPT_PART);
+        for (number, list) in self.shared.lists.iter().enumerate() {
+            self.kept.keep(number, (list.geometry().slices / share).min(KEPT_MAX) as usize);
+        }
     }
 
-    /// A session ends: what was kept is given back, since its other side counts; with the last one no more is kept.
+    /// A session ends: what was kept is given back, since its other side counts, and no more is kept.
     pub fn leave(&self) {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         *sessions = sessions.saturating_sub(1);
-        if *sessions == 0 {
-            self.lists.iter().for_each(|list| list.keep(false));
-        }
+        drop(sessions);
         self.give_kept();
     }
 
     fn give_kept(&self) {
-        self.lists.iter().for_each(List::give_kept);
+        for (number, list) in self.shared.lists.iter().enumerate() {
+            self.kept.keep(number, 0);
+            self.kept.all(number).into_iter().for_each(|piece| list.give(piece));
+        }
+    }
+
+    fn take(&self, number: usize) -> Option<Piece> {
+        let list = &self.shared.lists[number];
+        if list.is_stopped() {
+            return None;
+        }
+        self.kept.take(number).or_else(|| list.take())
+    }
+
+    /// Gives a slice back; a forked child does nothing, since what it inherited is its parent's.
+    fn give(&self, number: usize, piece: Piece) {
+        if self.shared.map.is_inherited() {
+            return;
+        }
+        if let Some(piece) = self.kept.give(number, piece) {
+            self.shared.lists[number].give(piece);
+        }
+    }
+
+    /// How many slices of a list this user could take, were nobody else to.
+    fn spare(&self, number: usize) -> i32 {
+        let kept = i32::try_from(self.kept.count(number)).unwrap_or(0);
+        self.shared.lists[number].free() + kept
     }
 
     /// How many slices of the largest class are free, as its list says: whoever waits for one looks whether it differs.
     pub fn largest_free(&self) -> u64 {
-        self.lists.last().map_or(0, |list| u64::try_from(list.spare()).unwrap_or(0))
+        self.shared
+            .lists
+            .len()
+            .checked_sub(1)
+            .map_or(0, |last| u64::try_from(self.spare(last)).unwrap_or(0))
     }
 
     /// Whether every slice of every list is free: none is held, none on its way, none lost.
     pub fn is_all_free(&self) -> bool {
-        self.lists.iter().all(|list| i64::from(list.spare()) == i64::from(list.geometry().slices))
+        let slices = self.shared.lists.iter().map(|list| i64::from(list.geometry().slices));
+        slices.enumerate().all(|(number, slices)| i64::from(self.spare(number)) == slices)
     }
 
     /// How many slices can be reached from the head of each list; `None` where the way to the tail is cut. Only
     /// while nobody takes or gives.
     pub fn walk_free(&self) -> Vec<Option<u32>> {
-        self.lists.iter().map(List::walk).collect()
+        self.shared.lists.iter().map(List::walk).collect()
     }
 
     fn list(&self, number: usize) -> &List {
-        &self.lists[number]
+        &self.shared.lists[number]
     }
 }
 
@@ -292,6 +357,10 @@ impl Drop for Region {
         self.give_kept();
     }
 }
+
+/// Of the slices of a list, sessions together keep about this part, and each no more than so many.
+const KEPT_PART: u32 = 8;
+const KEPT_MAX: u32 = 64;
 
 /// What a list has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

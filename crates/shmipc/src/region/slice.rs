@@ -72,7 +72,7 @@ impl Slice {
 
     /// Makes it part of a message of `region`, before what begins at `next`; where it begins itself.
     pub(super) fn give_up(mut self, region: &Arc<Region>, next: Option<u32>) -> u32 {
-        assert!(Arc::ptr_eq(&self.region, region), "a slice of another region");
+        assert!(self.region.is_same_as(region), "a slice of another region");
         let list = region.list(self.list);
         // Taken only here and in `drop`, which comes later.
         let Some(piece) = self.piece.take() else { return 0 };
@@ -88,7 +88,7 @@ impl Slice {
 impl Drop for Slice {
     fn drop(&mut self) {
         if let Some(piece) = self.piece.take() {
-            self.region.list(self.list).give(piece);
+            self.region.give(self.list, piece);
         }
     }
 }

@@ -85,6 +85,8 @@ pub(crate) fn line(parts: Parts) -> io::Result<Line> {
     let streams = Arc::new(Streams::new(parts.is_client));
     let heap = Heap::new(parts.limits.fallback_unread_max, parts.caller.clone());
     let room = Arc::new(Room::new(&socket, producer.room_watch(), Arc::clone(&region))?);
+    // Its own, beside those of other lines: what it takes is counted apart from theirs.
+    let region = region.another();
     region.join();
     let tally = Arc::new(Tally::new(Arc::clone(&region), Arc::clone(&streams), parts.monitor));
     let outlet = Outlet::new(Arc::clone(&socket), parts.version, parts.limits, Arc::clone(&tally));

@@ -164,7 +164,7 @@ impl Tally {
     /// What tells regions apart.
     #[cfg(feature = "tokio")]
     pub(super) fn region(&self) -> usize {
-        Arc::as_ptr(&self.region) as usize
+        Arc::as_ptr(self.region.shared()) as usize
     }
 
     /// When to tell the monitor.
