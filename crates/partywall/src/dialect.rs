@@ -30,7 +30,7 @@ use crate::error::Closed;
 use crate::message::Message;
 use crate::peer::Trust;
 use crate::stats::{ReceiverStats, SenderStats};
-pub use crate::transport::dialect::Caller;
+pub use crate::transport::dialect::{Caller, NameHasher, NameMap, NameSecrets};
 use partywall_sys::{Credentials, Socket};
 use std::fmt;
 use std::io;

@@ -9,7 +9,8 @@
 //! The protocol opens a stream by its first data, and answers no close. So data that was under way when a server
 //! closed a stream would open it again, a ghost with half a message; whoever closed remembers for a while.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use partywall::dialect::NameMap;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -25,7 +26,7 @@ pub(super) struct Streams {
 pub(super) struct Table {
     is_client: bool,
     /// Open ones: whether their data goes by the socket from now on.
-    open: HashMap<u32, bool>,
+    open: NameMap<bool>,
     /// Closed here, in the order of closing.
     closed: VecDeque<u32>,
     is_closed: HashSet<u32>,
@@ -47,7 +48,7 @@ impl Streams {
     pub(super) fn new(is_client: bool) -> Self {
         let table = Table {
             is_client,
-            open: HashMap::new(),
+            open: NameMap::default(),
             closed: VecDeque::new(),
             is_closed: HashSet::new(),
             last: FIRST_NAME - 1,

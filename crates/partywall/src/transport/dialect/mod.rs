@@ -17,11 +17,13 @@
 //! Nothing here waits, and nothing is known of any dialect.
 
 mod caller;
+mod names;
 mod receiver;
 mod sender;
 mod streams;
 
 pub use caller::Caller;
+pub use names::{NameHasher, NameMap, NameSecrets};
 pub(crate) use receiver::DialectReceiver;
 pub(crate) use sender::DialectSender;
 

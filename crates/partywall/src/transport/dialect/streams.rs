@@ -9,9 +9,10 @@
 //!
 //! Both ends of the line share it; its lock is held for moments, and never while the dialect is called.
 
+use super::names::NameMap;
 use partywall_layout::Kind;
 use partywall_layout::stream::{RECEIVING, index, number};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -40,7 +41,7 @@ pub(super) struct Table {
     theirs: Vec<Option<Entry>>,
     /// Places in `theirs` that are free.
     free: Vec<usize>,
-    numbers: HashMap<u32, u32>,
+    numbers: NameMap<u32>,
     /// What the session is to be told.
     pub(super) made: VecDeque<Made>,
 }
@@ -63,7 +64,7 @@ impl Streams {
             own: Vec::new(),
             theirs: Vec::new(),
             free: Vec::new(),
-            numbers: HashMap::new(),
+            numbers: NameMap::default(),
             made: VecDeque::new(),
         };
         Self { table: Mutex::new(table), has_made: AtomicBool::new(false) }
