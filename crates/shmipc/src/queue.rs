@@ -267,6 +267,11 @@ impl Producer {
         self.room() == Ok(self.ring.capacity)
     }
 
+    /// How many elements the ring has.
+    pub fn capacity(&self) -> u32 {
+        self.ring.capacity
+    }
+
     /// For those who wait for room without holding the producer.
     pub fn room_watch(&self) -> RoomWatch {
         let head = self.ring.base + self.ring.layout.head;
@@ -349,7 +354,7 @@ impl Consumer {
     }
 
     /// Tells the other side what was taken: at the latest when the ring is empty, or an eighth of it was taken.
-    fn tell(&mut self) {
+    pub fn tell(&mut self) {
         if self.told == self.head {
             return;
         }

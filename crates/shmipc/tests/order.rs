@@ -110,12 +110,12 @@ fn a_ring_that_is_never_empty_holds_up_no_end() {
     foe.say(4, b"goes on");
     let mut streams: Vec<_> = (0..3).map(|_| session.accept_deadline(soon()).unwrap()).collect();
     let mut busy = streams.pop().unwrap();
-    let is_over = AtomicBool::new(false);
+    let (is_over, is_third_over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(move || while busy.recv().is_ok() {});
-        let over = &is_over;
+        let (over, third_over) = (&is_over, &is_third_over);
         let talking = scope.spawn(move || {
-            let mut round = 0_u32;
+            let (mut round, mut has_closed) = (0_u32, false);
             while !over.load(Ordering::Relaxed) {
                 // Filled up to the brim, all the time.
                 if let Some(slice) = foe.memory.region.reserve(8) {
@@ -126,16 +126,21 @@ fn a_ring_that_is_never_empty_holds_up_no_end() {
                 }
                 round += 1;
                 if round == 500 {
-                    while !foe.put(2, 0, 1) {}
                     assert!(foe.wire.send(&encode::stream_close(3, 3)));
+                }
+                // Only then: an end in the ring is a reason to look at the socket.
+                if !has_closed && third_over.load(Ordering::Relaxed) {
+                    has_closed = true;
+                    while !foe.put(2, 0, 1) {}
                 }
             }
             foe
         });
-        for stream in &mut streams {
+        for stream in streams.iter_mut().rev() {
             assert!(stream.recv_deadline(soon()).is_ok());
             let end = stream.recv_deadline(soon());
             assert!(matches!(end, Err(StreamRecvError::Finished)), "{end:?}");
+            is_third_over.store(true, Ordering::Relaxed);
         }
         is_over.store(true, Ordering::Relaxed);
         drop(talking.join().unwrap());

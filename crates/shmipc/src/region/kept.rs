@@ -6,52 +6,46 @@
 //!                          └ no ─▶ the list
 //! ```
 //!
-//! The other side cannot take them meanwhile, so they are few, and given back when the session ends.
+//! The other side cannot take them meanwhile, so they are few, and given back when no stream is open, and at the end.
 
 use partywall_sys::Piece;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What one user keeps, list by list.
 #[derive(Debug)]
 pub(super) struct Kept {
-    lists: Vec<OfList>,
-}
-
-#[derive(Debug, Default)]
-struct OfList {
-    pieces: Mutex<Vec<Piece>>,
-    pieces_max: AtomicUsize,
+    lists: Vec<Mutex<Vec<Piece>>>,
+    /// Whether anything is kept at all.
+    is_keeping: AtomicBool,
 }
 
 impl Kept {
     /// Of so many lists; nothing is kept before [`keep`](Self::keep) says so.
     pub(super) fn new(lists: usize) -> Self {
-        Self { lists: (0..lists).map(|_| OfList::default()).collect() }
+        let lists = (0..lists).map(|_| Mutex::default()).collect();
+        Self { lists, is_keeping: AtomicBool::new(false) }
     }
 
-    /// How many slices of a list may be kept from now on.
-    pub(super) fn keep(&self, list: usize, pieces_max: usize) {
+    /// Whether slices are kept from now on.
+    pub(super) fn keep(&self, is_keeping: bool) {
         // ORDER: Relaxed: one slice more or less does not matter; they are given back in the end.
-        self.lists[list].pieces_max.store(pieces_max, Ordering::Relaxed);
+        self.is_keeping.store(is_keeping, Ordering::Relaxed);
+    }
+
+    /// Whether slices are kept.
+    pub(super) fn is_keeping(&self) -> bool {
+        // ORDER: Relaxed: see `keep`.
+        self.is_keeping.load(Ordering::Relaxed)
     }
 
     /// The slice that was kept last.
     pub(super) fn take(&self, list: usize) -> Option<Piece> {
-        // ORDER: Relaxed: see `keep`.
-        if self.lists[list].pieces_max.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        self.pieces(list).pop()
+        if self.is_keeping() { self.pieces(list).pop() } else { None }
     }
 
-    /// Keeps a slice if there is a place for it; else it is the caller's again.
-    pub(super) fn give(&self, list: usize, piece: Piece) -> Option<Piece> {
-        // ORDER: Relaxed: see `keep`.
-        let pieces_max = self.lists[list].pieces_max.load(Ordering::Relaxed);
-        if pieces_max == 0 {
-            return Some(piece);
-        }
+    /// Keeps a slice if fewer than so many are; else it is the caller's again.
+    pub(super) fn give(&self, list: usize, piece: Piece, pieces_max: usize) -> Option<Piece> {
         let mut pieces = self.pieces(list);
         if pieces.len() >= pieces_max {
             return Some(piece);
@@ -60,9 +54,11 @@ impl Kept {
         None
     }
 
-    /// Everything that is kept of a list; the user gives it back.
-    pub(super) fn all(&self, list: usize) -> Vec<Piece> {
-        std::mem::take(&mut *self.pieces(list))
+    /// What is kept of a list beyond so many, the first ones; the user gives it back.
+    pub(super) fn beyond(&self, list: usize, pieces_max: usize) -> Vec<Piece> {
+        let mut pieces = self.pieces(list);
+        let excess = pieces.len().saturating_sub(pieces_max);
+        pieces.drain(..excess).collect()
     }
 
     /// How many slices of a list are kept.
@@ -71,6 +67,6 @@ impl Kept {
     }
 
     fn pieces(&self, list: usize) -> MutexGuard<'_, Vec<Piece>> {
-        self.lists[list].pieces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lists[list].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -44,8 +44,8 @@ pub use slice::Slice;
 use kept::Kept;
 use list::List;
 use partywall_sys::{Piece, SharedMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A mapped buffer region, as one of its users in this process has it. What a user keeps is its own, and what it takes
 /// refers to it alone, so that two users meet nowhere but in the shared memory.
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     /// Something of it may be lost: it is not for new sessions.
     is_retired: AtomicBool,
     /// How many sessions of this process use it.
-    sessions: Mutex<usize>,
+    sessions: AtomicUsize,
 }
 
 impl Region {
@@ -102,7 +102,7 @@ impl Region {
             );
         }
         let is_retired = AtomicBool::new(false);
-        let sessions = Mutex::new(0);
+        let sessions = AtomicUsize::new(0);
         Ok(Self::of(Arc::new(Shared { map, geometry, lists, role, is_retired, sessions })))
     }
 
@@ -279,27 +279,48 @@ impl Region {
     /// A session begins: some slices that come back are kept for the next who takes one, without asking the list, so
     /// that a message that answers another lies where that lay. The other side is left most of them.
     pub fn join(&self) {
-        let mut sessions = self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        *sessions += 1;
-        let share = u32::try_from(*sessions).unwrap_or(u32::MAX).saturating_mul(KEPT_PART);
-        for (number, list) in self.shared.lists.iter().enumerate() {
-            self.kept.keep(number, (list.geometry().slices / share).min(KEPT_MAX) as usize);
+        // ORDER: Relaxed: how many there are decides only how much each keeps.
+        self.shared.sessions.fetch_add(1, Ordering::Relaxed);
+        self.kept.keep(true);
+    }
+
+    /// A session sleeps: more than its share goes back, and everything if no stream of it is open. It may never wake
+    /// again, and the other side counts what is free.
+    pub fn rest(&self, is_idle: bool) {
+        if is_idle {
+            self.kept.keep(false);
+        }
+        for number in 0..self.shared.lists.len() {
+            self.give_beyond(number, if is_idle { 0 } else { self.share(number) });
         }
     }
 
-    /// A session ends: what was kept is given back, since its other side counts, and no more is kept.
+    /// A session that slept is awake.
+    pub fn wake(&self) {
+        self.kept.keep(true);
+    }
+
+    /// A session ends: what was kept is given back, and no more is kept.
     pub fn leave(&self) {
-        let mut sessions = self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        *sessions = sessions.saturating_sub(1);
-        drop(sessions);
-        self.give_kept();
+        // ORDER: Relaxed: see `join`.
+        self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.rest(true);
     }
 
-    fn give_kept(&self) {
-        for (number, list) in self.shared.lists.iter().enumerate() {
-            self.kept.keep(number, 0);
-            self.kept.all(number).into_iter().for_each(|piece| list.give(piece));
+    fn give_beyond(&self, number: usize, pieces_max: usize) {
+        if self.shared.map.is_inherited() {
+            return;
         }
+        let pieces = self.kept.beyond(number, pieces_max);
+        pieces.into_iter().for_each(|piece| self.shared.lists[number].give(piece));
+    }
+
+    /// How many slices of a list one session may keep.
+    fn share(&self, number: usize) -> usize {
+        // ORDER: Relaxed: see `join`.
+        let sessions = self.shared.sessions.load(Ordering::Relaxed).max(1);
+        let slices = self.shared.lists[number].geometry().slices as usize;
+        (slices / KEPT_PART / sessions).min(KEPT_MAX)
     }
 
     fn take(&self, number: usize) -> Option<Piece> {
@@ -315,7 +336,11 @@ impl Region {
         if self.shared.map.is_inherited() {
             return;
         }
-        if let Some(piece) = self.kept.give(number, piece) {
+        let kept = match self.kept.is_keeping() {
+            true => self.kept.give(number, piece, self.share(number)),
+            false => Some(piece),
+        };
+        if let Some(piece) = kept {
             self.shared.lists[number].give(piece);
         }
     }
@@ -354,13 +379,13 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        self.give_kept();
+        self.rest(true);
     }
 }
 
 /// Of the slices of a list, sessions together keep about this part, and each no more than so many.
-const KEPT_PART: u32 = 8;
-const KEPT_MAX: u32 = 64;
+const KEPT_PART: usize = 8;
+const KEPT_MAX: usize = 64;
 
 /// What a list has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

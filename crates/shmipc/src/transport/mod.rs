@@ -82,11 +82,11 @@ pub(crate) struct Limits {
 pub(crate) fn line(parts: Parts) -> io::Result<Line> {
     let Parts { socket, region, queue: (producer, consumer), .. } = parts;
     let socket = Arc::new(socket);
-    let streams = Arc::new(Streams::new(parts.is_client));
+    let streams = Arc::new(Streams::new(parts.is_client, producer.capacity() as usize));
     let heap = Heap::new(parts.limits.fallback_unread_max, parts.caller.clone());
-    let room = Arc::new(Room::new(&socket, producer.room_watch(), Arc::clone(&region))?);
     // Its own, beside those of other lines: what it takes is counted apart from theirs.
     let region = region.another();
+    let room = Arc::new(Room::new(&socket, producer.room_watch(), Arc::clone(&region))?);
     region.join();
     let tally = Arc::new(Tally::new(Arc::clone(&region), Arc::clone(&streams), parts.monitor));
     let outlet = Outlet::new(Arc::clone(&socket), parts.version, parts.limits, Arc::clone(&tally));

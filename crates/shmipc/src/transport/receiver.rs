@@ -221,11 +221,12 @@ impl Receiver {
     fn drain(&mut self) {
         // Not what comes meanwhile: it may come for ever.
         for _ in 0..self.consumer.pending().unwrap_or(0) {
-            let Ok(Some(element)) = self.consumer.pop() else { return };
+            let Ok(Some(element)) = self.consumer.pop() else { break };
             if element.status & STATUS_BITS != CLOSE {
                 drop(self.region.receive(element.offset));
             }
         }
+        self.consumer.tell();
     }
 }
 
@@ -236,10 +237,12 @@ impl LineReceiver for Receiver {
         }
         if std::mem::take(&mut self.is_resting) {
             self.consumer.set_working();
+            self.region.wake();
             self.must_read = true;
         }
         self.is_held = self.heap.holds();
         if self.is_held {
+            self.consumer.tell();
             return Ok(Event::Nothing);
         }
         loop {
@@ -251,6 +254,8 @@ impl LineReceiver for Receiver {
                 }
             }
             self.turn = TURN;
+            // However busy the ring is, the socket is read now and then.
+            self.must_read |= is_their_turn;
             match self.look_behind()? {
                 // The ring may have more.
                 Some(Event::Nothing) if is_their_turn => {}
@@ -269,13 +274,15 @@ impl LineReceiver for Receiver {
             return Ok(true);
         }
         if quiet {
-            // It need not be woken.
+            // It need not be woken, neither by the ring nor by the socket: the next look reads both.
+            self.must_read = true;
             return self.consumer.is_empty().map(|is_empty| !is_empty).map_err(damaged);
         }
         let has_more = self.consumer.rest().map_err(damaged)?;
         self.is_resting = !has_more;
         if !has_more {
             self.tally.note(More::Rests);
+            self.region.rest(self.streams.lock().count() == 0);
             self.control.tell_monitor();
         }
         Ok(has_more)

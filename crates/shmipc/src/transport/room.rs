@@ -33,17 +33,13 @@ impl Room {
     ) -> io::Result<Self> {
         let (set, timer) = (EpollSet::new()?, Timer::new()?);
         set.add(&timer, EventFlags::IN, 0)?;
-        set.add(socket.as_fd(), EventFlags::empty(), 1)?;
         let waits_for_socket = AtomicBool::new(false);
         Ok(Self { set, timer, socket: Arc::clone(socket), ring, region, waits_for_socket })
     }
 
     /// From now on the descriptor tells: soon, or, if `for_socket`, when the socket takes bytes again.
     pub(super) fn arm(&self, for_socket: bool) -> io::Result<()> {
-        let interest = if for_socket { EventFlags::OUT } else { EventFlags::empty() };
-        self.set.modify(self.socket.as_fd(), interest, 1)?;
-        // ORDER: Relaxed: a hint for who looks whether there is room.
-        self.waits_for_socket.store(for_socket, Ordering::Relaxed);
+        self.watch(for_socket)?;
         self.timer.set((!for_socket).then(|| Instant::now() + LOOK_AGAIN))
     }
 
@@ -51,7 +47,19 @@ impl Room {
         // It is armed anew before anybody relies on it.
         let _ = self.timer.set(None);
         let _ = self.timer.drain();
-        let _ = self.set.modify(self.socket.as_fd(), EventFlags::empty(), 1);
+        let _ = self.watch(false);
+    }
+
+    /// Whether the socket is in the set: watched for nothing, it would still tell of a hang-up, without end.
+    fn watch(&self, is_watched: bool) -> io::Result<()> {
+        // ORDER: Relaxed: one thread at a time arms and disarms; for others it is a hint.
+        if self.waits_for_socket.swap(is_watched, Ordering::Relaxed) == is_watched {
+            return Ok(());
+        }
+        match is_watched {
+            true => self.set.add(self.socket.as_fd(), EventFlags::OUT, 1),
+            false => self.set.remove(self.socket.as_fd()),
+        }
     }
 }
 
@@ -61,7 +69,7 @@ impl LineRoom for Room {
     }
 
     fn is_writable(&self) -> bool {
-        // ORDER: Relaxed: see `arm`.
+        // ORDER: Relaxed: see `watch`.
         if !self.waits_for_socket.load(Ordering::Relaxed) {
             return false;
         }

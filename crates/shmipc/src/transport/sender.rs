@@ -123,6 +123,10 @@ impl LineSender for Sender {
             self.check_memory()?;
             self.tally.add(Count::AllocationFailed, 1);
             if self.policy == BackPressure::Error {
+                let bytes_max = self.region.chain_bytes_max();
+                if payload.len() as u64 > bytes_max {
+                    return Err(Unsent::TooLarge(bytes_max));
+                }
                 return Err(Unsent::Full);
             }
             return self.fall_back(stream, payload);

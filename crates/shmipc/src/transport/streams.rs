@@ -31,6 +31,8 @@ pub(super) struct Table {
     closed: VecDeque<u32>,
     is_closed: HashSet<u32>,
     last: u32,
+    /// So many closed streams are remembered.
+    closed_max: usize,
 }
 
 /// Whose data it is.
@@ -45,13 +47,15 @@ pub(super) enum Owner {
 }
 
 impl Streams {
-    pub(super) fn new(is_client: bool) -> Self {
+    /// For a line whose ring holds so many elements.
+    pub(super) fn new(is_client: bool, ring_capacity: usize) -> Self {
         let table = Table {
             is_client,
             open: NameMap::default(),
             closed: VecDeque::new(),
             is_closed: HashSet::new(),
             last: FIRST_NAME - 1,
+            closed_max: ring_capacity.max(CLOSED_MIN),
         };
         Self { table: Mutex::new(table), has_fallen: AtomicBool::new(false) }
     }
@@ -131,7 +135,7 @@ impl Table {
         }
         if self.is_closed.insert(name) {
             self.closed.push_back(name);
-            if self.closed.len() > CLOSED_MAX {
+            if self.closed.len() > self.closed_max {
                 if let Some(oldest) = self.closed.pop_front() {
                     self.is_closed.remove(&oldest);
                 }
@@ -154,8 +158,8 @@ impl Table {
 
 /// Peers count from here.
 const FIRST_NAME: u32 = 2;
-/// So many closed streams are remembered: more than a ring can hold elements of.
-const CLOSED_MAX: usize = 1 << 16;
+/// So many closed streams are remembered at least: as many as the ring holds elements of, or more.
+const CLOSED_MIN: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -163,7 +167,7 @@ mod tests {
 
     #[test]
     fn names_begin_at_two_and_go_round() {
-        let streams = Streams::new(true);
+        let streams = Streams::new(true, 16);
         let mut table = streams.lock();
         assert_eq!([table.open(), table.open()], [2, 3]);
         table.last = u32::MAX;
@@ -176,24 +180,24 @@ mod tests {
 
     #[test]
     fn late_data_opens_no_ghost() {
-        let streams = Streams::new(false);
+        let streams = Streams::new(false, 16);
         let mut table = streams.lock();
         assert_eq!(table.owner(7), Owner::New);
         assert_eq!(table.owner(7), Owner::Known);
         table.closed_here(7);
         assert_eq!(table.owner(7), Owner::None);
         assert!(!table.closed_there(7));
-        for name in 8..8 + u32::try_from(CLOSED_MAX).unwrap() {
+        for name in 8..8 + u32::try_from(CLOSED_MIN).unwrap() {
             assert_eq!(table.owner(name), Owner::New);
             table.closed_here(name);
         }
-        assert_eq!((table.closed.len(), table.is_closed.len()), (CLOSED_MAX, CLOSED_MAX));
+        assert_eq!((table.closed.len(), table.is_closed.len()), (CLOSED_MIN, CLOSED_MIN));
         assert_eq!(table.owner(8), Owner::None);
     }
 
     #[test]
     fn what_comes_behind_the_end_of_a_stream_opens_no_ghost() {
-        let streams = Streams::new(false);
+        let streams = Streams::new(false, 16);
         let mut table = streams.lock();
         assert_eq!(table.owner(7), Owner::New);
         assert!(table.closed_there(7));
@@ -202,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_client_opens_nothing_that_it_did_not_open() {
-        let streams = Streams::new(true);
+        let streams = Streams::new(true, 16);
         assert_eq!(streams.lock().owner(9), Owner::None);
     }
 }
