@@ -42,6 +42,13 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     ended.unwrap_or_else(|_| panic!("{what}: hung"));
 }
 
+/// Whether both sides have read all that was sent.
+fn is_settled(here: &PerformanceMetrics, there: &PerformanceMetrics) -> bool {
+    let pending = |one: &PerformanceMetrics| one.send_queue_count + one.receive_queue_count;
+    let is_read = there.receive_sync_event_count == here.send_sync_event_count;
+    is_read && pending(here) + pending(there) == 0
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     let directory = tempfile::tempdir().unwrap();
@@ -71,11 +78,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
 
     // What was taken is told when nothing is left, and a wake-up may be read behind the message that it came with.
     until("empty queues, and a wake-up read", || {
-        let (here, accepting) = (manager.stats().total.performance, shmipc.metrics());
-        let pending = |one: &PerformanceMetrics| one.send_queue_count + one.receive_queue_count;
-        let theirs = accepting[0].performance;
-        let is_read = theirs.receive_sync_event_count == here.send_sync_event_count;
-        is_read && pending(&here) + pending(&theirs) == 0
+        is_settled(&manager.stats().total.performance, &shmipc.metrics()[0].performance)
     })
     .await;
     let (here, accepting) = (manager.stats(), shmipc.metrics());
