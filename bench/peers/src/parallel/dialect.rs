@@ -13,12 +13,12 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use partywall::tokio::{Listener, Session, Stream, connect_with};
-use partywall::{Config, SessionError, StreamRecvError};
+use partywall::Config;
 use partywall_shmipc::{Shmipc, SizePercentPair};
 
 use super::lane::{Client, Incoming, Lane, Outgoing, Server, Shape, Transport};
 use super::shmipc::{ShmipcLane, ShmipcServer, ShmipcV3};
+use super::wall::{STREAMS_MAX, WallClient, WallLane, WallServer};
 use crate::setup::Setup;
 
 /// The transport `shmipc-ours`.
@@ -27,52 +27,33 @@ pub struct Ours;
 /// The transport `shmipc-ours-theirs`.
 pub struct OursTheirs;
 
-/// A listener at a socket file, and the one session once it is there.
-pub struct OurServer {
-    listener: Listener,
-    session: Option<Session>,
-    address: String,
-}
-
-/// The one session.
-#[derive(Clone)]
-pub struct OurClient {
-    session: Session,
-}
-
-/// One end of one stream of ours.
-pub struct OurLane {
-    stream: Stream,
-}
-
 /// One end of a stream between ours and theirs.
 pub enum MixedLane {
     /// The client's.
-    Ours(OurLane),
+    Ours(WallLane),
     /// The server's.
     Theirs(ShmipcLane),
 }
 
 /// Our client, of the rival's server.
 #[derive(Clone)]
-pub struct MixedClient(OurClient);
+pub struct MixedClient(WallClient);
 
 /// The rival's server, of our client.
 pub struct MixedServer(ShmipcServer);
 
 impl Transport for Ours {
-    type Lane = OurLane;
-    type Client = OurClient;
-    type Server = OurServer;
+    type Lane = WallLane;
+    type Client = WallClient;
+    type Server = WallServer;
 
-    async fn bind(setup: &Setup, shape: Shape) -> Result<OurServer> {
+    async fn bind(setup: &Setup, shape: Shape) -> Result<WallServer> {
         let address = format!("unix:{}", setup.path("dialect").display());
         let config = Config::default().streams_max(STREAMS_MAX).dialect(dialect(setup, shape)?);
-        let listener = Listener::bind_with(&address, &config)?;
-        Ok(OurServer { listener, session: None, address })
+        WallServer::bind(address, &config)
     }
 
-    async fn connect(setup: &Setup, shape: Shape, address: &str) -> Result<OurClient> {
+    async fn connect(setup: &Setup, shape: Shape, address: &str) -> Result<WallClient> {
         connect(setup, shape, address).await
     }
 }
@@ -92,80 +73,9 @@ impl Transport for OursTheirs {
     }
 }
 
-async fn connect(setup: &Setup, shape: Shape, address: &str) -> Result<OurClient> {
+async fn connect(setup: &Setup, shape: Shape, address: &str) -> Result<WallClient> {
     let config = Config::default().streams_max(STREAMS_MAX).speak(dialect(setup, shape)?);
-    Ok(OurClient { session: connect_with(address, &config).await? })
-}
-
-impl Server for OurServer {
-    type Lane = OurLane;
-
-    fn address(&self) -> String {
-        self.address.clone()
-    }
-
-    async fn accept(&mut self) -> Result<OurLane> {
-        let session = match &self.session {
-            Some(session) => session,
-            None => {
-                let session = self.listener.accept().await.context("accepting a session")?;
-                self.session.insert(session)
-            }
-        };
-        match session.accept().await {
-            Ok(stream) => Ok(OurLane { stream }),
-            // The client is done before the server is told to stop: there are just no more streams.
-            Err(SessionError::Closed(_)) => std::future::pending().await,
-            Err(error) => Err(error).context("accepting a stream"),
-        }
-    }
-
-    async fn close(self) -> Result<()> {
-        if let Some(session) = self.session {
-            session.close();
-        }
-        Ok(())
-    }
-}
-
-impl Client for OurClient {
-    type Lane = OurLane;
-
-    async fn open(&self) -> Result<OurLane> {
-        Ok(OurLane { stream: self.session.open(&[]).await.context("opening a stream")? })
-    }
-
-    fn over_socket(&self) -> u64 {
-        self.session.stats().overflows
-    }
-
-    async fn close(self) -> Result<()> {
-        self.session.close();
-        Ok(())
-    }
-}
-
-impl Lane for OurLane {
-    #[inline]
-    async fn send(&mut self, message: Outgoing) -> Result<()> {
-        let reserved = self.stream.reserve(message.shape.size).await;
-        let mut reserved = reserved.context("reserving a message")?;
-        message.fill(&mut reserved, 0);
-        reserved.commit().await.context("sending a message")
-    }
-
-    #[inline]
-    async fn receive(&mut self, shape: Shape) -> Result<Option<Incoming>> {
-        match self.stream.recv().await {
-            Ok(message) => shape.inspect(&message).map(Some),
-            Err(StreamRecvError::Finished) => Ok(None),
-            Err(error) => Err(error).context("receiving a message"),
-        }
-    }
-
-    async fn close(self) -> Result<()> {
-        Ok(())
-    }
+    WallClient::connect(address, &config).await
 }
 
 impl Server for MixedServer {
@@ -244,5 +154,3 @@ fn dialect(setup: &Setup, shape: Shape) -> Result<Arc<Shmipc>> {
 
 /// What the rival's benchmark adds to each slice, in bytes.
 const SLICE_MARGIN: u32 = 256;
-/// As many as `--streams` may ask for.
-const STREAMS_MAX: u32 = 4096;

@@ -10,7 +10,7 @@
 
 use anyhow::{Context, Result};
 use partywall::tokio::{Listener, Session, Stream, connect_with};
-use partywall::{Closed, Config, SessionError, StreamRecvError, TransportPolicy};
+use partywall::{Config, SessionError, StreamRecvError, TransportPolicy};
 
 use super::lane::{Client, Incoming, Lane, Outgoing, Server, Shape, Transport};
 use crate::setup::Setup;
@@ -36,19 +36,32 @@ pub struct WallLane {
     stream: Stream,
 }
 
+impl WallServer {
+    /// Listens at `address`, which begins with its kind.
+    pub fn bind(address: String, config: &Config) -> Result<Self> {
+        let listener = Listener::bind_with(&address, config)?;
+        Ok(Self { listener, session: None, address })
+    }
+}
+
+impl WallClient {
+    /// The one session.
+    pub async fn connect(address: &str, config: &Config) -> Result<Self> {
+        Ok(Self { session: connect_with(address, config).await? })
+    }
+}
+
 impl Transport for Wall {
     type Lane = WallLane;
     type Client = WallClient;
     type Server = WallServer;
 
     async fn bind(setup: &Setup, shape: Shape) -> Result<WallServer> {
-        let address = format!("unix:{}", setup.path("wall").display());
-        let listener = Listener::bind_with(&address, &config(shape))?;
-        Ok(WallServer { listener, session: None, address })
+        WallServer::bind(format!("unix:{}", setup.path("wall").display()), &config(shape))
     }
 
     async fn connect(_: &Setup, shape: Shape, address: &str) -> Result<WallClient> {
-        Ok(WallClient { session: connect_with(address, &config(shape)).await? })
+        WallClient::connect(address, &config(shape)).await
     }
 }
 
@@ -70,7 +83,8 @@ impl Server for WallServer {
         match session.accept().await {
             Ok(stream) => Ok(WallLane { stream }),
             // The client is done before the server is told to stop: there are just no more streams.
-            Err(SessionError::Closed(Closed::Finished)) => std::future::pending().await,
+            // In another protocol nobody says whether that was in good order.
+            Err(SessionError::Closed(_)) => std::future::pending().await,
             Err(error) => Err(error).context("accepting a stream"),
         }
     }
@@ -88,6 +102,10 @@ impl Client for WallClient {
 
     async fn open(&self) -> Result<WallLane> {
         Ok(WallLane { stream: self.session.open(&[]).await.context("opening a stream")? })
+    }
+
+    fn over_socket(&self) -> u64 {
+        self.session.stats().overflows
     }
 
     async fn close(self) -> Result<()> {
@@ -114,8 +132,8 @@ impl Lane for WallLane {
         }
     }
 
-    async fn close(mut self) -> Result<()> {
-        self.stream.close();
+    async fn close(self) -> Result<()> {
+        // Dropped, both directions end, as every protocol has it.
         Ok(())
     }
 }
@@ -128,4 +146,4 @@ fn config(shape: Shape) -> Config {
 }
 
 /// As many as `--streams` may ask for.
-const STREAMS_MAX: u32 = 4096;
+pub const STREAMS_MAX: u32 = 4096;
