@@ -7,7 +7,7 @@ use partywall::lossy::{
     DropReason, Fate, LossyConfig, LossyReceiver, LossyRecvError, LossySender, OnFull,
 };
 use partywall::{Channel, Config, Listener, SendError, TransportPolicy, Wait};
-use partywall_sys::signal::{Signal, kill};
+use partywall_sys::signal::{Signal, kill, stop};
 use std::time::{Duration, Instant};
 use support::{
     Place, Victim, Watchdog, argument, millis, number_of, pair, payload, role, second_process,
@@ -97,7 +97,7 @@ fn stopped_agent(on_full: OnFull, transport: TransportPolicy) {
     let log = LossySender::with(sender, LossyConfig::new(on_full).queue_records(50));
     let mut next = 0;
     log_until(&log, &mut next, |_, _| next_is(&log, 100));
-    kill(agent.pid(), Signal::STOP).unwrap();
+    stop(agent.pid(), within(PATIENCE)).unwrap();
     // It goes on for as long as it takes to lose ten thousand, and waits for nobody.
     log_until(&log, &mut next, |log, _| log.stats().drops.full >= 10_000);
     // What is queued finds no room; the report of what was lost is short, and may.

@@ -8,7 +8,7 @@ mod support_session;
 
 use partywall::tokio::{Listener, Session, Stream, connect_with};
 use partywall::{Closed, Config, OpenError, SessionError, StreamRecvError, StreamSendError};
-use partywall_sys::signal::{Signal, kill};
+use partywall_sys::signal::{Signal, kill, stop};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 use support_session::two::{PATIENCE, Second, is_pattern, pattern, variable};
@@ -156,16 +156,6 @@ async fn fill(session: &Session) -> Vec<JoinHandle<StreamSendError>> {
     tasks
 }
 
-/// Stops a process, and returns once it has: until then it may still answer.
-fn stop(pid: i32) {
-    kill(pid, Signal::STOP).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ") {
-        assert!(Instant::now() < deadline, "process {pid} does not stop");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn every_call_that_waits_ends_when_the_other_process_is_killed() {
     if variable(KIND).is_some() {
@@ -186,7 +176,7 @@ fn every_call_that_waits_ends_when_the_other_process_is_killed() {
                 held.push(session.open(b"").await.unwrap());
             }
             assert!(session.ping().await.is_ok());
-            stop(second.pid());
+            stop(second.pid(), Instant::now() + PATIENCE).unwrap();
             let room = fill(&session).await;
             let waiting = session.clone();
             let open = tokio::spawn(async move { waiting.open(b"").await.map(drop) });
@@ -226,7 +216,7 @@ fn five_seconds_of_being_stopped_lose_nothing() {
             for number in 0..MESSAGES / 3 {
                 assert!(is_pattern(&stream.recv().await.unwrap(), number), "message {number}");
             }
-            kill(second.pid(), Signal::STOP).unwrap();
+            stop(second.pid(), Instant::now() + PATIENCE).unwrap();
             let until = tokio::time::Instant::from_std(Instant::now() + STOPPED);
             let mut number = MESSAGES / 3;
             // What it had sent still comes; then nothing, and no news of a death.

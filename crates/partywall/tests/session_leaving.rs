@@ -12,7 +12,7 @@ mod support_session;
 use foe::SessionFoe;
 use partywall::{Closed, Config, SessionError, StreamRecvError, StreamSendError, blocking};
 use partywall_layout::record::Kind as Record;
-use partywall_sys::signal::{Signal, kill};
+use partywall_sys::signal::stop;
 use std::process::exit;
 use std::time::{Duration, Instant};
 use support::Place;
@@ -217,16 +217,6 @@ fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     assert!(second.wait().success());
 }
 
-/// Stops a process, and returns once it has.
-fn stop(pid: i32) {
-    kill(pid, Signal::STOP).unwrap();
-    let deadline = soon();
-    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ") {
-        assert!(Instant::now() < deadline, "process {pid} does not stop");
-        std::thread::yield_now();
-    }
-}
-
 /// Our side lingers this long, so that a stopped process is given up soon.
 const LINGER: Duration = Duration::from_millis(50);
 
@@ -239,7 +229,7 @@ fn a_session_with_one_who_never_reads_ends_all_the_same() {
         let (second, session) = meet("idler", kind, &config(kind).linger(LINGER));
         let mut streams: Vec<_> = (0..4).map(|_| session.open(b"").unwrap()).collect();
         session.ping(Some(soon())).unwrap();
-        stop(second.pid());
+        stop(second.pid(), soon()).unwrap();
         for stream in &mut streams {
             let unsent =
                 std::iter::repeat_with(|| stream.try_send(&[1; 500])).find_map(Result::err);
@@ -284,7 +274,7 @@ fn the_same_on_a_runtime_that_has_no_timers() {
                 streams.push(session.open(b"").await.unwrap());
             }
             session.ping().await.unwrap();
-            stop(pid);
+            stop(pid, soon()).unwrap();
             for stream in &mut streams {
                 let unsent =
                     std::iter::repeat_with(|| stream.try_send(&[1; 500])).find_map(Result::err);

@@ -4,7 +4,7 @@
 mod support_two;
 
 use partywall::{Listener, RecvError};
-use partywall_sys::signal::{Signal, kill};
+use partywall_sys::signal::{Signal, kill, stop};
 use std::time::{Duration, Instant};
 use support_two::{Kind, Second, fill, is_pattern, soon, variable};
 
@@ -40,7 +40,7 @@ fn survives(kind: Kind) {
         Ok::<_, RecvError>(number)
     };
     while receive(&mut channel, soon()).unwrap() < MESSAGES / 3 {}
-    kill(second.pid(), Signal::STOP).unwrap();
+    stop(second.pid(), soon()).unwrap();
     let stopped_until = Instant::now() + STOPPED;
     // What it had sent still comes; then nothing, and no news of a death.
     let end = loop {

@@ -3,12 +3,16 @@
 //!
 //! It installs no handler and ignores nothing: sockets use `MSG_NOSIGNAL` instead of a global SIGPIPE.
 
+use std::fs;
 use std::io;
+use std::thread;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, kill_process, pidfd_open, pidfd_send_signal};
 
 use crate::peer::one_process;
+use crate::procfs;
 
 pub use rustix::process::Signal;
 
@@ -28,4 +32,48 @@ pub fn kill(pid: i32, signal: Signal) -> io::Result<()> {
         Err(errno) => Err(errno),
     };
     Ok(sent?)
+}
+
+/// Stops process `pid`, as [`kill`] with [`Signal::STOP`], and returns once every thread of it stands.
+///
+/// `kill` returns when the signal is sent: a thread that runs on another processor goes on until the
+/// one that took the signal has been scheduled.
+///
+/// # Errors
+///
+/// Those of [`kill`]; `NotFound` if the process ends meanwhile; `TimedOut` if a thread still ran at
+/// `deadline`: the signal is sent all the same.
+pub fn stop(pid: i32, deadline: Instant) -> io::Result<()> {
+    kill(pid, Signal::STOP)?;
+    while !is_stopped(pid)? {
+        if Instant::now() >= deadline {
+            let text = format!("process {pid} still ran at the deadline");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
+        thread::yield_now();
+    }
+    Ok(())
+}
+
+/// True if every thread of the process stands still.
+fn is_stopped(pid: i32) -> io::Result<bool> {
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let stat = match procfs::read_text(thread?.path().join("stat")) {
+            Ok(stat) => stat,
+            // It ended since the directory was read; the others decide.
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        // The name before it may hold anything, `)` as well.
+        let state = stat.rsplit_once(") ").map_or("", |(_, state)| state);
+        if state.starts_with(['Z', 'X']) {
+            let text = format!("process {pid} has ended");
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        if !state.starts_with('T') {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
