@@ -67,6 +67,22 @@ impl Step {
         Err(format!("{status}; repeat it with:\n    {self}"))
     }
 
+    /// Runs the command and returns what it printed; its errors go where ours go.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run), or the output is no text.
+    pub fn read(&self) -> Result<String, String> {
+        let mut command = self.command();
+        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        let output = command
+            .output()
+            .map_err(|error| format!("cannot start `{}`: {error}", self.program))?;
+        if !output.status.success() {
+            return Err(format!("{}; repeat it with:\n    {self}", output.status));
+        }
+        String::from_utf8(output.stdout).map_err(|_| format!("`{self}` did not print text"))
+    }
+
     /// Runs the command and returns what it printed.
     ///
     /// # Errors

@@ -70,6 +70,14 @@ pub const REGISTRY: &[Fault] = &[
         "no_look_for_uncalled",
         &[CaughtBy::Unit("one_who_waits_for_room"), CaughtBy::Shuttle("waits_for_room")],
     ),
+    // A lock of the next incarnation is enough, whoever has become the owner meanwhile: two owners.
+    fault("link_lock_is_enough", &[CaughtBy::File("link_has_one_owner")]),
+    // A lock that a dead owner's child keeps counts as its life: nobody follows.
+    fault("link_lock_is_life", &[CaughtBy::File("link_has_one_owner")]),
+    // The seal of an image is stored before its body: who is killed between them leaves neither image.
+    fault("link_seal_first", &[CaughtBy::File("link_state_survives_kills")]),
+    // A newest image that rotted is taken for one that was not finished: an older one comes back.
+    fault("link_rot_is_unfinished", &[CaughtBy::File("link_files")]),
     // A session that is over waits for room for ever: one who never reads keeps its driver.
     fault("no_bound_on_leaving", &[CaughtBy::Unit("one_who_never_reads")]),
     // What a waiter compares with is read after its attempt: room that came in between is overlooked.

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! main ──▶ stages ──▶ tidy (source · length · lints · atomics · names · threads · manifest · text · references)
+//!     │          ├──▶ beside (test executables)
 //!     │          └──▶ faults, vectors
 //!     ├──▶ vectors (gen)
 //!     └──▶ fuzz
@@ -13,6 +14,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
+mod beside;
 mod command;
 mod faults;
 mod fuzz;

@@ -8,7 +8,7 @@ use std::io::{IsTerminal, stdout};
 use std::time::{Duration, Instant};
 
 use crate::command::{Step, plain_output};
-use crate::{faults, tidy, vectors};
+use crate::{beside, faults, tidy, vectors};
 
 /// What became of a stage that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -139,9 +139,12 @@ fn clippy() -> Result<Done, String> {
     ])
 }
 
-/// Every target but doctests, which the `doc` stage runs. The test profile is optimised, and keeps assertions.
+/// Every target but doctests, which the `doc` stage runs. The test profile is optimised a little, and keeps assertions.
 fn test() -> Result<Done, String> {
-    passed(&[test_step().args("--lib --bins --tests --examples")])
+    let step = test_step().args("--lib --bins --tests --examples");
+    println!("$ {step}");
+    beside::run(&step, TESTS_AT_ONCE)?;
+    Ok(Done::Passed)
 }
 
 /// Tests of all packages with all features: other choices would build the dependencies with other features, once more.
@@ -268,6 +271,9 @@ fn semver() -> Result<Done, String> {
 fn skipped(reason: &str) -> Result<Done, String> {
     Ok(Done::Skipped(reason.to_owned()))
 }
+
+/// So many test executables run at once: they wait at least half of their time.
+const TESTS_AT_ONCE: usize = 2;
 
 /// On two cores, everything included.
 const TOTAL_MAX: Duration = Duration::from_secs(20 * 60);

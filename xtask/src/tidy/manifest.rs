@@ -6,6 +6,7 @@
 //!    ▲               ├── partywall ◀──┬── cli
 //!    └───────────────┤       ▲        │
 //!            sys ◀───┴───────┴─ shmipc ◀┘
+//! reconcile                                  on its own: what links agree on
 //! ```
 //! The table below is the decision; a Cargo.toml that goes beyond it is a finding. Widening the table needs
 //! a page in docs/decisions. The reader of Cargo.toml knows sections and keys, which is all it needs.
@@ -152,7 +153,19 @@ fn unquoted(name: &str) -> String {
 
 /// Allowed dependencies; what is allowed in code is allowed in its tests.
 const TABLE: &[Row] = &[
-    Row { directory: "crates/layout", normal: &["zerocopy"], loom_only: &[], dev: &["proptest"] },
+    Row {
+        directory: "crates/layout",
+        normal: &["crc32c", "zerocopy"],
+        loom_only: &[],
+        dev: &["proptest"],
+    },
+    // What links agree on needs no other crate; stateright explores its states (docs/decisions/0018-links.md).
+    Row {
+        directory: "crates/reconcile",
+        normal: &[],
+        loom_only: &[],
+        dev: &["proptest", "stateright"],
+    },
     Row {
         directory: "crates/ring",
         normal: &["partywall-layout"],

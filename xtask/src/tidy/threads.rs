@@ -23,8 +23,9 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-const LIBRARIES: [&str; 5] = [
+const LIBRARIES: [&str; 6] = [
     "crates/layout/src/",
+    "crates/reconcile/src/",
     "crates/ring/src/",
     "crates/sys/src/",
     "crates/partywall/src/",

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which connection replaces which (SPEC 12.2).
+//!
+//! ```text
+//!  ATTACH   ──▶ admit: Accept, Stale, Fenced     nothing is stored, nothing replaced
+//!  ◀── ATTACHED meet: the client's half of the same question; it echoes the client's nonce
+//!  CONFIRM  ──▶ the nonce, and admit once more: only now the server's connection is replaced
+//! ```
+//!
+//! Why twice: between ATTACH and CONFIRM a newer connection may have been confirmed. Why nothing before
+//! CONFIRM: bytes of an old connection, replayed or late, look like an ATTACH; only whoever has just
+//! read the server's fresh nonce can echo it.
+
+use crate::identity::{Generation, Identity, Incarnation, Lineage};
+
+/// The neighbour as this side knows it: stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Peer {
+    /// Its file.
+    pub lineage: Lineage,
+    /// The highest owner of it that was met.
+    pub incarnation: Incarnation,
+}
+
+/// How a neighbour compares with the one that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Meeting {
+    /// The same owner of the same file, or the first one ever.
+    Same,
+    /// A later owner of the same file.
+    Newer,
+    /// Another file: the former was lost.
+    Stranger,
+    /// An owner before the one known, of this highest number: it has been replaced, or its file went back.
+    Older(Incarnation),
+}
+
+impl Peer {
+    /// Compares `claim` with the neighbour known so far.
+    #[must_use]
+    pub fn meet(known: Option<&Self>, claim: &Identity) -> Meeting {
+        let Some(known) = known else { return Meeting::Same };
+        if known.lineage != claim.lineage {
+            return Meeting::Stranger;
+        }
+        if claim.incarnation < known.incarnation {
+            return Meeting::Older(known.incarnation);
+        }
+        if claim.incarnation == known.incarnation { Meeting::Same } else { Meeting::Newer }
+    }
+
+    /// The neighbour to be stored once `claim` was confirmed.
+    #[must_use]
+    pub const fn of(claim: &Identity) -> Self {
+        Self { lineage: claim.lineage, incarnation: claim.incarnation }
+    }
+}
+
+/// A connection's name: of which client, and which of its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Connection {
+    /// The client.
+    pub peer: Peer,
+    /// Its connection.
+    pub generation: Generation,
+}
+
+/// The connection that a server has confirmed last while it lives, even if that has ended since.
+pub type Present = Option<Connection>;
+
+/// What a server does about a connection that wants to attach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Admission {
+    /// Answer it, and replace the present one when it confirms.
+    Accept,
+    /// REFUSE: not newer than the present one, which has this generation; the client goes on above it.
+    Stale(Generation),
+    /// REFUSE: a later owner, of this number, was here.
+    Fenced(Incarnation),
+}
+
+/// Decides about a connection that wants to attach, and once more when it confirms.
+///
+/// ```
+/// use partywall_reconcile::attach::{admit, Admission, Connection, Peer};
+/// use partywall_reconcile::{Epoch, Generation, Identity, Incarnation, Lineage};
+/// let claim = Identity { lineage: Lineage(1), incarnation: Incarnation(1), generation: Generation(4), epoch: Epoch(1) };
+/// let present = Connection { peer: Peer::of(&claim), generation: Generation(4) };
+/// assert_eq!(admit(None, None, &claim), Admission::Accept);
+/// assert_eq!(admit(Some(&present.peer), Some(present), &claim), Admission::Stale(Generation(4)));
+/// ```
+#[must_use]
+pub fn admit(known: Option<&Peer>, present: Present, claim: &Identity) -> Admission {
+    if let Meeting::Older(highest) = Peer::meet(known, claim) {
+        return Admission::Fenced(highest);
+    }
+    match present {
+        Some(present)
+            if present.peer == Peer::of(claim) && claim.generation <= present.generation =>
+        {
+            Admission::Stale(present.generation)
+        }
+        _ => Admission::Accept,
+    }
+}
+
+/// A number made by chance for one connection, which the other side must echo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Nonce(pub u64);
+
+impl Nonce {
+    /// Whether `echo` proves that the other side has read what was sent on this very connection.
+    #[must_use]
+    pub fn is_echoed_by(self, echo: Self) -> bool {
+        self == echo
+    }
+}

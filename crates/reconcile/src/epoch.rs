@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Leaving an epoch: what becomes of its streams, and which ranges are reported (SPEC 12.4).
+//!
+//! ```text
+//!  epoch 1                        epoch 2
+//!  sending    acked ····· tail    0 ···          what epoch 1 left is kept as Past, until the next
+//!  receiving  consumed                           change: the neighbour may still ask for it
+//!             └── [consumed, tail) is Undelivered on both sides
+//! ```
+//!
+//! Only the receiver knows `consumed`, only the sender knows `tail`, so a side reports exactly when
+//! it has seen the neighbour's past of the same epoch. A past never changes but for `settled`, which is
+//! stored with the reports; so an old one, heard late, says nothing untrue.
+//!
+//! Pasts are compared only when both sides are in one epoch, or by the side that is behind while it
+//! adopts the higher one. The side ahead waits: the other may still send in the epoch it is in.
+
+use crate::identity::{Epoch, StreamId};
+use crate::position::Position;
+use crate::report::{Cause, Direction, Report, Reports, Span};
+
+/// What a side left of what it sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SentPast {
+    /// The stream.
+    pub stream: StreamId,
+    /// Consumed at least up to here, as far as its sender knew.
+    pub acked: Position,
+    /// Where it ended.
+    pub tail: Position,
+}
+
+/// What a side left of what it received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReceivedPast {
+    /// The stream.
+    pub stream: StreamId,
+    /// Consumed up to here.
+    pub consumed: Position,
+}
+
+/// What a side left of one epoch. Each side keeps that of the last epoch it left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Past {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Its own stream; `None` if it was never in that epoch.
+    pub sending: Option<SentPast>,
+    /// The neighbour's; `None` if it knew none.
+    pub receiving: Option<ReceivedPast>,
+    /// Whether its reports were stored.
+    pub settled: bool,
+}
+
+/// What a side stores in one commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// In place of the former past.
+    pub past: Option<Past>,
+    /// For the application.
+    pub reports: Reports,
+}
+
+/// Leaves an epoch because the application here says so; nothing is known of the neighbour.
+///
+/// `live` is what the present epoch leaves, `past` what the one before had left: if that was never settled it is
+/// reported now, with what is known.
+#[must_use]
+pub fn leave(live: Past, past: Option<Past>) -> Settlement {
+    let mut reports = Reports::default();
+    if let Some(past) = past.filter(|past| !past.settled) {
+        report_own(&past, None, &mut reports);
+    }
+    Settlement { past: Some(Past { settled: false, ..live }), reports }
+}
+
+/// Leaves an epoch because the neighbour is in a higher one; `peer` is its past.
+#[must_use]
+pub fn adopt(live: Past, past: Option<Past>, peer: Option<Past>) -> Settlement {
+    let mut reports = Reports::default();
+    if let Some(past) = past.filter(|past| !past.settled) {
+        report_own(&past, peer, &mut reports);
+    }
+    let settled = settle(Some(Past { settled: false, ..live }), peer);
+    for report in settled.reports.iter() {
+        reports.add(Some(report));
+    }
+    Settlement { past: settled.past, reports }
+}
+
+/// Compares the pasts of two sides that are in the same epoch, and reports what nobody will consume.
+///
+/// Asking again changes nothing.
+///
+/// ```
+/// use partywall_reconcile::{epoch, Epoch, Past, Position, ReceivedPast, SentPast, StreamId};
+/// let stream = StreamId::new(7).ok_or("zero")?;
+/// let sent = SentPast { stream, acked: Position(0), tail: Position(192) };
+/// let received = ReceivedPast { stream, consumed: Position(64) };
+/// let mine = Past { epoch: Epoch(1), sending: Some(sent), receiving: None, settled: false };
+/// let peer = Past { epoch: Epoch(1), sending: None, receiving: Some(received), settled: false };
+/// let settlement = epoch::settle(Some(mine), Some(peer));
+/// let report = settlement.reports.iter().next().ok_or("none")?;
+/// assert_eq!((report.span.from, report.span.to), (Position(64), Some(Position(192))));
+/// assert_eq!(epoch::settle(settlement.past, Some(peer)).reports.iter().count(), 0);
+/// # Ok::<(), &'static str>(())
+/// ```
+#[must_use]
+pub fn settle(mine: Option<Past>, peer: Option<Past>) -> Settlement {
+    let mut reports = Reports::default();
+    if let Some(mine) = mine.filter(|mine| !mine.settled) {
+        report_own(&mine, peer, &mut reports);
+    }
+    let mut past = mine.map(|mine| Past { settled: true, ..mine });
+    // The neighbour left an epoch that this side was never in: nothing of it was consumed here.
+    if let Some(peer) = peer.filter(|peer| mine.is_none_or(|mine| mine.epoch < peer.epoch)) {
+        reports.add(undelivered(Direction::Incoming, peer.epoch, peer.sending, None));
+        past = Some(Past { epoch: peer.epoch, sending: None, receiving: None, settled: true });
+    }
+    Settlement { past, reports }
+}
+
+/// Reports both directions of an epoch that this side left.
+fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
+    let epoch = mine.epoch;
+    let both = peer.filter(|peer| peer.epoch == epoch);
+    let sent = both.and_then(|peer| peer.sending);
+    let received = both.and_then(|peer| peer.receiving);
+    // A neighbour that left a lower epoch last was never in this one. One that left a higher one since, or that
+    // began anew, may have consumed and not remember it.
+    let knows = peer.is_some_and(|peer| peer.epoch <= epoch);
+    let outgoing = undelivered(Direction::Outgoing, epoch, mine.sending, received);
+    reports.add(outgoing.map(|report| Report {
+        span: Span { exact: report.span.exact && knows, ..report.span },
+        ..report
+    }));
+    reports.add(undelivered(Direction::Incoming, epoch, sent, mine.receiving));
+}
+
+/// What nobody will consume of one direction, from what its two ends left; both ends compute the same.
+fn undelivered(
+    direction: Direction,
+    epoch: Epoch,
+    sent: Option<SentPast>,
+    received: Option<ReceivedPast>,
+) -> Option<Report> {
+    let (stream, from, to, exact) = match (sent, received) {
+        (None, None) => return None,
+        (None, Some(received)) => (received.stream, received.consumed, None, false),
+        (Some(sent), Some(received))
+            if received.stream == sent.stream
+                && sent.acked <= received.consumed
+                && received.consumed <= sent.tail =>
+        {
+            (sent.stream, received.consumed, Some(sent.tail), true)
+        }
+        // Nothing was consumed by a receiver that remembers: exact, unless somebody acknowledged.
+        (Some(sent), None) => {
+            (sent.stream, sent.acked, Some(sent.tail), sent.acked == Position::START)
+        }
+        (Some(sent), Some(_)) => (sent.stream, sent.acked, Some(sent.tail), false),
+    };
+    let span = Span { from, to, known_to: to.unwrap_or(from), exact };
+    Some(Report { direction, cause: Cause::Undelivered, epoch, stream: Some(stream), span })
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What had been consumed when a side ended in the middle of a commit (SPEC 12.5).
+//!
+//! ```text
+//!  consume alone          stored := mark
+//!  consume and produce    prepared := (mark, where the reply will lie)   │ no effect yet
+//!                         the reply's one publishing store               │ commits both
+//!                         stored := mark                                 │ any time before the next prepare,
+//!                                                                        │ and before the reply is trimmed
+//! ```
+//!
+//! The prepared mark carries the proof, which cannot be found anywhere else after a crash: the record that it proves is the
+//! neighbour's. The highest acknowledgement that the neighbour saw is *not* used: if this memory went
+//! back, it would skip in silence what the application here has forgotten.
+
+use crate::position::{Mark, Position};
+
+/// A consume that a reply will commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Prepared {
+    /// What will have been consumed.
+    pub mark: Mark,
+    /// Where the reply begins, in this side's own stream.
+    pub reply_at: Position,
+}
+
+/// How far this side has consumed.
+///
+/// `ack_at` gives the `ack_pos` of the own committed record that begins at a position, if there is one.
+///
+/// ```
+/// use partywall_reconcile::recovery::{recover, Prepared};
+/// use partywall_reconcile::{Mark, Position, Proof, StreamId};
+/// let stream = StreamId::new(7).ok_or("zero")?;
+/// let mark = |position, proof| Mark { stream, position: Position(position), proof: Proof(proof) };
+/// let prepared = Prepared { mark: mark(64, 9), reply_at: Position(128) };
+/// assert_eq!(recover(Some(mark(0, 0)), Some(prepared), |_| None), Some(mark(0, 0)));
+/// assert_eq!(recover(Some(mark(0, 0)), Some(prepared), |_| Some(Position(64))), Some(mark(64, 9)));
+/// # Ok::<(), &'static str>(())
+/// ```
+#[must_use]
+pub fn recover(
+    stored: Option<Mark>,
+    prepared: Option<Prepared>,
+    ack_at: impl FnOnce(Position) -> Option<Position>,
+) -> Option<Mark> {
+    let (Some(old), Some(new)) = (stored, prepared) else { return stored };
+    if new.mark.stream != old.stream || new.mark.position <= old.position {
+        return stored;
+    }
+    match ack_at(new.reply_at) {
+        Some(ack) if ack >= new.mark.position => Some(new.mark),
+        _ => stored,
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What one side tells the other about a direction when they attach (SPEC 12.2).
+//!
+//! ```text
+//!  sender's view     epoch, stream,    base ················· tail
+//!                                      |records it still has |
+//!  receiver's view   epoch, stream,         consumed ·· received
+//!                                           proof
+//! ```
+//!
+//! Views come from the wire, so they are made only by functions that check what one view alone can
+//! show. What two views show together is for [`reconcile`](crate::reconcile()).
+
+use core::fmt;
+
+use crate::identity::{Epoch, StreamId};
+use crate::position::{Mark, Position, Proof};
+use crate::skip::Skip;
+
+/// What the sender of a direction has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SenderView {
+    epoch: Epoch,
+    stream: StreamId,
+    base: Position,
+    tail: Position,
+}
+
+impl SenderView {
+    /// The view of a sender that has the records from `base` up to `tail`.
+    ///
+    /// # Errors
+    /// [`Malformed::BaseBeyondTail`].
+    pub const fn new(
+        epoch: Epoch,
+        stream: StreamId,
+        base: Position,
+        tail: Position,
+    ) -> Result<Self, Malformed> {
+        if base.0 > tail.0 {
+            return Err(Malformed::BaseBeyondTail);
+        }
+        Ok(Self { epoch, stream, base, tail })
+    }
+
+    /// The epoch it is in.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The stream it sends.
+    #[must_use]
+    pub const fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    /// The first position it still has.
+    #[must_use]
+    pub const fn base(&self) -> Position {
+        self.base
+    }
+
+    /// Where its next record will go.
+    #[must_use]
+    pub const fn tail(&self) -> Position {
+        self.tail
+    }
+}
+
+/// What the receiver of a direction has consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReceiverView {
+    epoch: Epoch,
+    consumed: Option<Mark>,
+    received: Position,
+    skip: Option<Skip>,
+}
+
+impl ReceiverView {
+    /// The view of a receiver that consumed up to a mark, and has received on, up to `received`.
+    ///
+    /// `consumed` is `None` before it knows any stream of this epoch. `skip` is the last range that it went past without
+    /// consuming it, of whatever epoch.
+    ///
+    /// # Errors
+    /// [`Malformed::ConsumedBeyondReceived`], also if anything was received of no stream;
+    /// [`Malformed::ProofAtStart`] for a proof at position 0.
+    pub fn new(
+        epoch: Epoch,
+        consumed: Option<Mark>,
+        received: Position,
+        skip: Option<Skip>,
+    ) -> Result<Self, Malformed> {
+        let position = consumed.map_or(Position::START, |mark| mark.position);
+        if position > received || (consumed.is_none() && received != Position::START) {
+            return Err(Malformed::ConsumedBeyondReceived);
+        }
+        if position == Position::START && consumed.is_some_and(|mark| mark.proof != Proof::START) {
+            return Err(Malformed::ProofAtStart);
+        }
+        Ok(Self { epoch, consumed, received, skip })
+    }
+
+    /// The view of a receiver that knows no stream of `epoch` yet.
+    #[must_use]
+    pub const fn nothing(epoch: Epoch, skip: Option<Skip>) -> Self {
+        Self { epoch, consumed: None, received: Position::START, skip }
+    }
+
+    /// The epoch it is in.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// How far it consumed, of which stream.
+    #[must_use]
+    pub const fn consumed(&self) -> Option<Mark> {
+        self.consumed
+    }
+
+    /// How far it received.
+    #[must_use]
+    pub const fn received(&self) -> Position {
+        self.received
+    }
+
+    /// What it went past last.
+    #[must_use]
+    pub const fn skip(&self) -> Option<Skip> {
+        self.skip
+    }
+}
+
+/// A view that contradicts itself. The connection is closed as violated; nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Malformed {
+    /// A sender keeps records from beyond its own tail.
+    BaseBeyondTail,
+    /// A receiver has consumed what it has not received.
+    ConsumedBeyondReceived,
+    /// A proof at the start of a stream, where no record ends.
+    ProofAtStart,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BaseBeyondTail => "a sender's base lies beyond its tail",
+            Self::ConsumedBeyondReceived => "a receiver consumed more than it received",
+            Self::ProofAtStart => "a proof is given at the start of a stream",
+        })
+    }
+}
+
+impl core::error::Error for Malformed {}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One side's file: what survives its process, and the commits that change it.
+//!
+//! ```text
+//!  identity · outgoing records from base to tail · consumed mark · past · peer · skips · reports
+//!  ghosts: ledger (what its application sent), log (what its application consumed)
+//! ```
+//!
+//! Each method is one commit. The ghosts are the application's own state, kept in the same file, so
+//! they go back when it does; no rule of the protocol reads them.
+
+use partywall_reconcile::recovery::{Prepared, recover};
+use partywall_reconcile::{
+    Applied, Cause, Direction, Epoch, Impossible, Incarnation, Lineage, Mark, Outgoing, Past, Peer,
+    Position, Proof, ReceivedPast, Report, Reports, SenderView, SentPast, Skip, Span, StreamId,
+};
+
+/// A record: its number stands for its bytes, and for its crc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Record {
+    pub position: Position,
+    pub number: u32,
+    pub ack: Position,
+}
+
+/// Where a message was sent, or consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    pub epoch: Epoch,
+    pub stream: StreamId,
+    pub position: Position,
+    pub number: u32,
+    /// The message it replies to.
+    pub answers: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct File {
+    pub lineage: Lineage,
+    pub incarnation: Incarnation,
+    pub epoch: Epoch,
+    pub out: Outgoing,
+    pub base_proof: Proof,
+    pub records: Vec<Record>,
+    pub stored: Option<Mark>,
+    pub prepared: Option<Prepared>,
+    pub skip: Option<Skip>,
+    pub told: Option<Skip>,
+    pub past: Option<Past>,
+    pub peer: Option<Peer>,
+    pub quarantined: bool,
+    pub reports: Vec<Report>,
+    pub ledger: Vec<Entry>,
+    pub log: Vec<Entry>,
+}
+
+impl File {
+    pub fn new(lineage: u128, epoch: u64, stream: u64) -> Self {
+        Self {
+            lineage: Lineage(lineage),
+            incarnation: Incarnation(1),
+            epoch: Epoch(epoch),
+            out: Outgoing::new(StreamId::new(stream).unwrap()),
+            base_proof: Proof::START,
+            records: Vec::new(),
+            stored: None,
+            prepared: None,
+            skip: None,
+            told: None,
+            past: None,
+            peer: None,
+            quarantined: false,
+            reports: Vec::new(),
+            ledger: Vec::new(),
+            log: Vec::new(),
+        }
+    }
+
+    /// The record that begins at a position.
+    pub fn record_at(&self, position: Position) -> Option<Record> {
+        self.records.iter().find(|record| record.position == position).copied()
+    }
+
+    /// The proof at a position from base to tail.
+    pub fn proof_at(&self, position: Position) -> Option<Proof> {
+        if position == self.out.base() {
+            return Some(self.base_proof);
+        }
+        let before = Position(position.0.checked_sub(1)?);
+        self.record_at(before).map(|record| Proof(record.number))
+    }
+
+    /// How far its owner had consumed.
+    pub fn recovered(&self) -> Option<Mark> {
+        recover(self.stored, self.prepared, |at| self.record_at(at).map(|record| record.ack))
+    }
+
+    pub fn sender_view(&self) -> SenderView {
+        let out = &self.out;
+        SenderView::new(self.epoch, out.stream(), out.base(), out.tail()).unwrap()
+    }
+
+    /// What its present epoch leaves.
+    pub fn live(&self, consumed: Option<Mark>) -> Past {
+        let out = &self.out;
+        let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
+        let receiving =
+            consumed.map(|mark| ReceivedPast { stream: mark.stream, consumed: mark.position });
+        Past { epoch: self.epoch, sending, receiving, settled: false }
+    }
+
+    /// Publishes a record; `None` if the window is full.
+    pub fn publish(
+        &mut self,
+        number: u32,
+        window: u64,
+        ack: Option<Mark>,
+        answers: Option<u32>,
+    ) -> Option<Record> {
+        let position = self.out.append(1, window).ok()?;
+        let ack = ack.map_or(Position::START, |mark| mark.position);
+        let record = Record { position, number, ack };
+        self.records.push(record);
+        let stream = self.out.stream();
+        self.ledger.push(Entry { epoch: self.epoch, stream, position, number, answers });
+        Some(record)
+    }
+
+    /// Notes that the application has consumed a record.
+    pub fn note(&mut self, mark: Mark, record: Record) {
+        self.log.push(Entry {
+            epoch: self.epoch,
+            stream: mark.stream,
+            position: record.position,
+            number: record.number,
+            answers: None,
+        });
+    }
+
+    /// Trims up to a position; what a trimmed reply committed is stored first.
+    pub fn trim(&mut self, position: Position, store_first: bool) {
+        if store_first && self.prepared.is_some_and(|prepared| prepared.reply_at < position) {
+            self.stored = self.recovered();
+            self.prepared = None;
+        }
+        let proof = self.proof_at(position);
+        if self.out.trim(position).is_ok() {
+            self.base_proof = proof.unwrap_or_default();
+            self.records.retain(|record| record.position >= position);
+        }
+    }
+
+    /// Begins an epoch: empty streams.
+    pub fn begin(&mut self, epoch: Epoch, stream: u64, past: Option<Past>) {
+        self.epoch = epoch;
+        self.out = Outgoing::new(StreamId::new(stream).unwrap());
+        self.base_proof = Proof::START;
+        self.records.clear();
+        self.stored = None;
+        self.prepared = None;
+        self.past = past;
+    }
+
+    /// Stores what a decision makes of this receiver.
+    pub fn apply(&mut self, applied: Applied) -> Reports {
+        self.stored = Some(applied.consumed);
+        self.prepared = None;
+        self.skip = applied.skip.or(self.skip);
+        applied.skip.map(|skip| skip.reports(Direction::Incoming)).unwrap_or_default()
+    }
+
+    pub fn quarantine(&mut self, direction: Direction, why: Impossible) {
+        if self.quarantined {
+            return;
+        }
+        self.quarantined = true;
+        let span =
+            Span { from: self.out.base(), to: None, known_to: self.out.tail(), exact: false };
+        let cause = Cause::Quarantined(why);
+        self.reports.push(Report { direction, cause, epoch: self.epoch, stream: None, span });
+    }
+}

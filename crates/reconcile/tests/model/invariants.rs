@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What must hold in every state, and what must be so once nothing fails any more.
+//!
+//! ```text
+//!  broken   looks at a state
+//!  unquiet  lets it run without faults until nothing happens, and looks at what came of it
+//! ```
+
+use partywall_reconcile::{Cause, Direction, Position, Report};
+
+use crate::bounds::Bounds;
+use crate::world::{CLIENT, SERVER, Side, World};
+
+/// The invariants of links, by their numbers in the specification's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Invariant {
+    /// I1: messages are consumed in the order in which they were sent.
+    Order,
+    /// I2: a position never names two records.
+    OneRecord,
+    /// I3: nothing is lost in silence.
+    NoSilentLoss,
+    /// I4: nothing is consumed twice.
+    NoDuplicate,
+    /// I5: what was trimmed was consumed.
+    TrimmedConsumed,
+    /// I6: base ≤ acked ≤ consumed ≤ received ≤ tail, and an honest neighbour never seems to lie.
+    Chain,
+    /// I10: consuming and replying happen both or not at all.
+    Whole,
+    /// I11: one writer, the newest.
+    OneWriter,
+    /// I13: acknowledgements get through.
+    Acknowledged,
+    /// I15: what was skipped is reported once, on each side.
+    ReportedOnce,
+    /// I16: without faults, both sides come together and everything goes on.
+    NoDeadEnd,
+}
+
+/// What is wrong with a world, if anything.
+pub fn judge(world: &World, bounds: &Bounds) -> Option<Invariant> {
+    broken(world).or_else(|| unquiet(world, bounds))
+}
+
+fn broken(world: &World) -> Option<Invariant> {
+    if world.violated {
+        return Some(Invariant::Chain);
+    }
+    if world.usurped {
+        return Some(Invariant::OneWriter);
+    }
+    [CLIENT, SERVER]
+        .into_iter()
+        .find_map(|side| direction_broken(world, side).or_else(|| consumer_broken(world, side)))
+}
+
+/// The direction that `side` sends.
+fn direction_broken(world: &World, side: usize) -> Option<Invariant> {
+    let (sender, receiver) = (&world.sides[side], &world.sides[1 - side]);
+    let out = &sender.file.out;
+    let sound = !sender.damaged && !receiver.damaged;
+    if world.attached().is_some() || sound {
+        for eaten in &receiver.file.log {
+            let named = sender
+                .file
+                .ledger
+                .iter()
+                .find(|sent| sent.stream == eaten.stream && sent.position == eaten.position);
+            if named.is_some_and(|sent| sent.number != eaten.number) {
+                return Some(Invariant::OneRecord);
+            }
+        }
+    }
+    let mark = receiver.mark().filter(|mark| mark.stream == out.stream());
+    if !receiver.damaged && receiver.file.epoch == sender.file.epoch {
+        let consumed = mark.map_or(Position::START, |mark| mark.position);
+        if out.base() > consumed {
+            return Some(Invariant::TrimmedConsumed);
+        }
+        if out.acked() > consumed {
+            return Some(Invariant::Chain);
+        }
+    }
+    let life = receiver.life.as_ref().filter(|_| mark.is_some() && !sender.damaged)?;
+    let received = life.incoming.received();
+    (received > out.tail() || life.consumed() > received).then_some(Invariant::Chain)
+}
+
+/// What `side` consumed and reported.
+fn consumer_broken(world: &World, side: usize) -> Option<Invariant> {
+    let file = &world.sides[side].file;
+    for (index, entry) in file.log.iter().enumerate() {
+        let before = &file.log[..index];
+        if before.iter().any(|earlier| earlier.number == entry.number) {
+            return Some(Invariant::NoDuplicate);
+        }
+        if before
+            .iter()
+            .any(|earlier| earlier.stream == entry.stream && earlier.position >= entry.position)
+        {
+            return Some(Invariant::Order);
+        }
+    }
+    for (index, sent) in file.ledger.iter().enumerate() {
+        let Some(answered) = sent.answers else { continue };
+        let twice = file.ledger[..index].iter().any(|other| other.answers == Some(answered));
+        if twice || !file.log.iter().any(|entry| entry.number == answered) {
+            return Some(Invariant::Whole);
+        }
+    }
+    for (index, report) in file.reports.iter().enumerate() {
+        if file.reports[..index].iter().any(|earlier| same_event(earlier, report)) {
+            return Some(Invariant::ReportedOnce);
+        }
+    }
+    let mark = world.sides[side].mark()?;
+    for position in 0..mark.position.0 {
+        let position = Position(position);
+        let eaten =
+            file.log.iter().any(|entry| entry.stream == mark.stream && entry.position == position);
+        let unstored = world.sides[side].life.iter().flat_map(|life| &life.unstored);
+        let told = file.reports.iter().chain(unstored).any(|report| {
+            report.direction == Direction::Incoming && covers(report, mark.stream, position)
+        });
+        if !eaten && !told {
+            return Some(Invariant::NoSilentLoss);
+        }
+    }
+    let beyond =
+        file.log.iter().any(|entry| entry.stream == mark.stream && entry.position >= mark.position);
+    beyond.then_some(Invariant::Whole)
+}
+
+fn same_event(one: &Report, other: &Report) -> bool {
+    one.direction == other.direction
+        && one.cause == other.cause
+        && one.epoch == other.epoch
+        && one.stream == other.stream
+        && one.span.from == other.span.from
+}
+
+fn covers(report: &Report, stream: partywall_reconcile::StreamId, position: Position) -> bool {
+    report.stream == Some(stream)
+        && !matches!(report.cause, Cause::Quarantined(_))
+        && report.span.from <= position
+        && report.span.to.is_none_or(|to| position < to)
+}
+
+/// Runs without faults until nothing happens, and judges the end.
+fn unquiet(world: &World, bounds: &Bounds) -> Option<Invariant> {
+    let mut world = world.clone();
+    if !settle(&mut world, bounds) {
+        return Some(Invariant::NoDeadEnd);
+    }
+    if let Some(invariant) = broken(&world) {
+        return Some(invariant);
+    }
+    let went_back = bounds.rollbacks != [0, 0] && world.sides.iter().any(|side| side.damaged);
+    if world.sides.iter().any(|side| side.file.quarantined) {
+        return (!went_back).then_some(Invariant::NoDeadEnd);
+    }
+    if world.attached().is_none() || world.sides[0].file.epoch != world.sides[1].file.epoch {
+        return Some(Invariant::NoDeadEnd);
+    }
+    [CLIENT, SERVER].into_iter().find_map(|side| end_broken(&world, side))
+}
+
+/// What became of everything that `side` sent.
+fn end_broken(world: &World, side: usize) -> Option<Invariant> {
+    let (sender, receiver) = (&world.sides[side], &world.sides[1 - side]);
+    let out = &sender.file.out;
+    if out.acked() != out.tail() {
+        return Some(Invariant::Acknowledged);
+    }
+    for sent in &sender.file.ledger {
+        let eaten = receiver.file.log.iter().any(|entry| entry.number == sent.number);
+        let outgoing = |report: &&Report| {
+            report.direction == Direction::Outgoing && covers(report, sent.stream, sent.position)
+        };
+        let told = sender.file.reports.iter().find(outgoing);
+        // What a receiver consumed and then forgot with its memory, nobody reports.
+        let forgotten = receiver.damaged && sent.stream != out.stream();
+        if !eaten && told.is_none() && !forgotten {
+            return Some(Invariant::NoSilentLoss);
+        }
+        if eaten && told.is_some_and(|report| report.span.exact) && !receiver.damaged {
+            return Some(Invariant::ReportedOnce);
+        }
+    }
+    let mirrored = |one: &Report, others: &[Report]| {
+        others.iter().any(|other| {
+            other.direction != one.direction
+                && other.cause == one.cause
+                && other.stream == one.stream
+                && (other.span == one.span || (receiver.damaged && one.cause == Cause::Lost))
+        })
+    };
+    for report in &receiver.file.reports {
+        // Of a stream that died with its sender's memory nobody is left to report a gap.
+        let skipped = match report.cause {
+            Cause::Gap => report.stream == Some(out.stream()),
+            cause => cause == Cause::Lost,
+        };
+        let sound = !sender.damaged && !receiver.damaged;
+        let both = skipped || (report.span.exact && sound && remembers(sender, report));
+        let incoming = report.direction == Direction::Incoming;
+        if incoming && both && !mirrored(report, &sender.file.reports) {
+            return Some(Invariant::ReportedOnce);
+        }
+    }
+    for report in &sender.file.reports {
+        let sound = !receiver.damaged && !sender.damaged;
+        let skipped = matches!(report.cause, Cause::Gap | Cause::Lost);
+        let both = sound && (skipped || (report.span.exact && remembers(receiver, report)));
+        let outgoing = report.direction == Direction::Outgoing;
+        if outgoing && both && !mirrored(report, &receiver.file.reports) {
+            return Some(Invariant::ReportedOnce);
+        }
+    }
+    None
+}
+
+/// Whether `side` still has what it left of the epoch, so that it could compare. A side that has begun two epochs since the
+/// two last met reports what it knew by itself.
+fn remembers(side: &Side, report: &Report) -> bool {
+    side.file.past.is_some_and(|past| past.epoch == report.epoch)
+}
+
+/// Lets everything happen that no fault is needed for, in a fixed order; `false` if that never ends.
+pub fn settle(world: &mut World, bounds: &Bounds) -> bool {
+    world.left.replays = 0;
+    for link in 0..world.links.len() {
+        if world.links[link].replayed {
+            world.close(link, SERVER);
+        }
+    }
+    for _ in 0..ROUNDS_MAX {
+        if !round(world, bounds) {
+            return true;
+        }
+    }
+    false
+}
+
+/// One round; whether anything happened.
+fn round(world: &mut World, bounds: &Bounds) -> bool {
+    use crate::steps::Step;
+    let mut busy = false;
+    for side in [CLIENT, SERVER] {
+        // Whoever was fenced has been replaced, so somebody starts it again.
+        if world.sides[side].fenced {
+            world.crash(side);
+        }
+        if world.sides[side].life.is_none() {
+            world.restart(side, bounds);
+            busy = true;
+        }
+    }
+    for link in 0..world.links.len() {
+        for side in [CLIENT, SERVER] {
+            while world.links[link].open[side] && !world.links[link].queue[side].is_empty() {
+                world.take(Step::Deliver(link, side), bounds);
+                busy = true;
+            }
+            let (open, cut) = (world.links[link].open, world.links[link].cut);
+            if open[side] && (cut || !open[1 - side]) {
+                world.take(Step::SeeEnd(link, side), bounds);
+                busy = true;
+            }
+        }
+    }
+    for side in [CLIENT, SERVER] {
+        let mut steps = Vec::new();
+        world.steps(bounds, &mut steps);
+        let works = |step: &Step| {
+            [
+                Step::Reply(side),
+                Step::Consume(side),
+                Step::Trim(side),
+                Step::LookAtAck(side),
+                Step::StoreReports(side),
+            ]
+            .contains(step)
+        };
+        if let Some(step) = steps.into_iter().find(works) {
+            world.take(step, bounds);
+            busy = true;
+        }
+    }
+    let idle = world.sides[CLIENT].life.as_ref().is_some_and(|life| life.active.is_none());
+    if idle && world.may_connect() && !world.sides[SERVER].file.quarantined {
+        world.connect(bounds);
+        busy = true;
+    }
+    busy
+}
+
+/// More than any world within the bounds needs.
+const ROUNDS_MAX: usize = 80;

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records, acknowledgements and refusals: what a side sends and reads on a connection.
+//!
+//! Nothing here begins a connection; that is in `handshake.rs`.
+
+use partywall_reconcile::watermarks::AckUnfit;
+use partywall_reconcile::{Arrival, Position, StreamId, ack};
+
+use crate::bounds::{Bounds, Fault};
+use crate::file::Record;
+use crate::handshake::nonce;
+use crate::world::{CLIENT, Frame, Reason, SERVER, World};
+
+impl World {
+    /// How far the neighbour's half says it has consumed, if it can be looked at.
+    pub fn seen_ack(&self, side: usize) -> Option<(StreamId, Position)> {
+        let life = self.sides[side].life.as_ref()?;
+        if !self.links[life.active?].wall {
+            return None;
+        }
+        let mark = self.sides[1 - side].file.recovered()?;
+        (mark.stream == self.sides[side].file.out.stream()).then_some((mark.stream, mark.position))
+    }
+
+    pub fn hear_ack(&mut self, side: usize, stream: StreamId, position: Position, bounds: &Bounds) {
+        let out = &mut self.sides[side].file.out;
+        let stream = if bounds.forgets(Fault::AckOfAnyStream) { out.stream() } else { stream };
+        let answer = out.acknowledge(stream, position);
+        if answer == Err(AckUnfit::BeyondTail) {
+            self.violated = true;
+        }
+    }
+
+    /// Sends what there is to send on the active connection.
+    pub fn pump(&mut self, side: usize) {
+        let this = &self.sides[side];
+        let Some(life) = &this.life else { return };
+        let Some(link) = life.active else { return };
+        if self.links[link].wall {
+            return;
+        }
+        let stream = this.file.out.stream();
+        let (next, fresh) = (life.next, life.fresh_from);
+        let records: Vec<Record> =
+            this.file.records.iter().filter(|record| record.position >= next).copied().collect();
+        for record in records {
+            let life = self.sides[side].life.as_mut().unwrap();
+            life.next = record.position.plus(1).unwrap();
+            if record.position >= fresh {
+                life.told = life.told.max(record.ack);
+            }
+            self.push(link, side, Frame::Record { stream, record });
+        }
+    }
+
+    /// Acknowledges if it is due.
+    pub fn acknowledge(&mut self, side: usize, bounds: &Bounds) {
+        let Some(life) = &self.sides[side].life else { return };
+        let Some(mark) = life.mark else { return };
+        let due = ack::is_due(bounds.window, life.told, mark.position, life.buffer.is_empty());
+        if due && !bounds.forgets(Fault::AckWithData) {
+            self.tell(side, mark.stream, mark.position);
+        }
+    }
+
+    pub fn tell(&mut self, side: usize, stream: StreamId, consumed: Position) {
+        let Some(life) = &mut self.sides[side].life else { return };
+        let Some(link) = life.active else { return };
+        if !self.links[link].wall {
+            life.told = consumed;
+            self.push(link, side, Frame::Ack { stream, consumed });
+        }
+    }
+
+    /// A side reads the next frame of a connection.
+    pub fn deliver(&mut self, link: usize, side: usize, bounds: &Bounds) {
+        let frame = self.links[link].queue[side].remove(0);
+        match frame {
+            Frame::Attach(attach) if side == SERVER => self.asked(link, attach, bounds),
+            Frame::Attached { attach, echo, decision } if side == CLIENT => {
+                self.answered(link, attach, echo, decision, bounds);
+            }
+            Frame::Confirm { echo, decision, fresh_from } if side == SERVER => {
+                self.confirmed(link, echo, decision, fresh_from, bounds);
+            }
+            Frame::Refuse { echo, reason } if nonce(link, side).is_echoed_by(echo) => {
+                self.refused(link, side, reason);
+            }
+            frame if self.sides[side].life.as_ref().and_then(|life| life.active) != Some(link) => {
+                // Only the present connection moves anything.
+                let _ = frame;
+            }
+            Frame::Begin { stream, consumed, fresh_from } => {
+                if let Some(stream) = stream {
+                    self.hear_ack(side, stream, consumed, bounds);
+                }
+                self.begun(fresh_from, bounds);
+            }
+            Frame::Ack { stream, consumed } => self.hear_ack(side, stream, consumed, bounds),
+            Frame::Record { stream, record } => self.arrive(side, stream, record, bounds),
+            _ => {}
+        }
+    }
+
+    fn refused(&mut self, link: usize, side: usize, reason: Reason) {
+        match reason {
+            Reason::Stale(heard) => {
+                let life = self.sides[side].life.as_mut().unwrap();
+                life.generation = life.generation.max(heard);
+            }
+            Reason::Fenced(_) => self.sides[side].fenced = true,
+            Reason::Quarantined => {}
+        }
+        self.close(link, side);
+    }
+
+    fn arrive(&mut self, side: usize, stream: StreamId, record: Record, bounds: &Bounds) {
+        let own = self.sides[side].file.out.stream();
+        let life = self.sides[side].life.as_mut().unwrap();
+        if life.mark.map(|mark| mark.stream) != Some(stream) {
+            self.violated = true;
+            return;
+        }
+        match life.incoming.arrive(record.position, 1) {
+            Ok(Arrival::Next) => life.buffer.push(record),
+            Ok(Arrival::Known) if bounds.forgets(Fault::KnownTaken) => life.buffer.push(record),
+            Ok(Arrival::Known) => {}
+            Err(_) => self.violated = true,
+        }
+        let life = self.sides[side].life.as_mut().unwrap();
+        let fresh = record.position >= life.acks_from || bounds.forgets(Fault::AckOfAnyStream);
+        if bounds.forgets(Fault::AckReceived) {
+            let received = life.incoming.received();
+            self.tell(side, stream, received);
+        }
+        if fresh {
+            self.hear_ack(side, own, record.ack, bounds);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two sides, their files, their processes and the network between them.
+//!
+//! ```text
+//!  sides[0] client   file ─ life?          connections: a queue to each side, first in first out
+//!  sides[1] server   file ─ life?          cut: what is sent is lost, what is under way may come
+//! ```
+//!
+//! Positions count records. Numbers that chance would make (nonces, streams, lineages) are counted.
+
+use partywall_reconcile::attach::Nonce;
+use partywall_reconcile::{
+    Decision, Generation, Identity, Incarnation, Incoming, Mark, Past, Peer, Position, Present,
+    ReceiverView, SenderView, Skip, StreamId,
+};
+
+use crate::bounds::Bounds;
+use crate::file::{File, Record};
+
+pub const CLIENT: usize = 0;
+pub const SERVER: usize = 1;
+
+/// What travels on a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Frame {
+    Attach(Attach),
+    Attached {
+        attach: Attach,
+        echo: Nonce,
+        decision: Decision,
+    },
+    Refuse {
+        echo: Nonce,
+        reason: Reason,
+    },
+    /// From `fresh_from` on, `ack_pos` is of the stream that is now consumed.
+    Confirm {
+        echo: Nonce,
+        decision: Decision,
+        fresh_from: Position,
+    },
+    Begin {
+        stream: Option<StreamId>,
+        consumed: Position,
+        fresh_from: Position,
+    },
+    Record {
+        stream: StreamId,
+        record: Record,
+    },
+    Ack {
+        stream: StreamId,
+        consumed: Position,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Attach {
+    pub nonce: Nonce,
+    pub identity: Identity,
+    pub sending: SenderView,
+    pub receiving: ReceiverView,
+    pub past: Option<Past>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    Stale(Generation),
+    Fenced(Incarnation),
+    Quarantined,
+}
+
+/// What a side remembers of a handshake.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Shake {
+    None,
+    /// Client: sent ATTACH with this view.
+    Asked(ReceiverView),
+    /// Server: answered this, with its own view and decision.
+    Answered(Box<(Attach, ReceiverView, Decision)>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Link {
+    pub generation: Generation,
+    pub wall: bool,
+    pub replayed: bool,
+    pub cut: bool,
+    /// Whether the side has it.
+    pub open: [bool; 2],
+    /// What is under way to the side.
+    pub queue: [Vec<Frame>; 2],
+    pub shake: [Shake; 2],
+    /// What the client has sent, to be replayed.
+    pub history: Vec<Frame>,
+}
+
+/// A process that owns a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Life {
+    pub generation: Generation,
+    pub present: Present,
+    pub attaching: Option<usize>,
+    pub active: Option<usize>,
+    pub peer: Option<Peer>,
+    pub mark: Option<Mark>,
+    pub incoming: Incoming,
+    pub buffer: Vec<Record>,
+    /// Next record to go on the active connection.
+    pub next: Position,
+    /// Acknowledged so far on it.
+    pub told: Position,
+    /// From here on the neighbour's `ack_pos` is of our stream.
+    pub acks_from: Position,
+    pub fresh_from: Position,
+    /// A skip that was decided here and is not yet known to be applied.
+    pub decided: Option<Skip>,
+    pub replying: bool,
+    /// Reports not stored yet, which there are only with a fault.
+    pub unstored: Vec<partywall_reconcile::Report>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Side {
+    pub file: File,
+    pub copy: Option<Box<File>>,
+    pub life: Option<Life>,
+    pub fenced: bool,
+    /// Its file was lost or put back.
+    pub damaged: bool,
+}
+
+/// A world of which the safeguards are as `bounds` says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    pub sides: [Side; 2],
+    pub links: Vec<Link>,
+    pub left: Left,
+    pub numbers: u32,
+    pub streams: u64,
+    pub lineages: u128,
+    /// A side saw what an honest neighbour never does.
+    pub violated: bool,
+    /// A connection that is only a replay was confirmed, or one after a newer one.
+    pub usurped: bool,
+}
+
+/// What may still happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Left {
+    pub messages: [u8; 2],
+    pub replies: [u8; 2],
+    pub connections: u8,
+    pub switches: u8,
+    pub cuts: u8,
+    pub replays: u8,
+    pub crashes: [u8; 2],
+    pub losses: [u8; 2],
+    pub rollbacks: [u8; 2],
+    pub epochs: [u8; 2],
+}
+
+impl Life {
+    pub fn of(file: &File, mark: Option<Mark>) -> Self {
+        let at = mark.map_or(Position::START, |mark| mark.position);
+        Self {
+            generation: Generation(0),
+            present: None,
+            attaching: None,
+            active: None,
+            peer: None,
+            mark,
+            incoming: Incoming::at(at),
+            buffer: Vec::new(),
+            next: file.out.base(),
+            told: at,
+            acks_from: Position::START,
+            fresh_from: Position::START,
+            decided: None,
+            replying: false,
+            unstored: Vec::new(),
+        }
+    }
+
+    pub fn consumed(&self) -> Position {
+        self.incoming.consumed()
+    }
+}
+
+impl Side {
+    fn new(lineage: u128, stream: u64) -> Self {
+        let file = File::new(lineage, 1, stream);
+        let life = Some(Life::of(&file, None));
+        Self { file, copy: None, life, fenced: false, damaged: false }
+    }
+
+    /// What it consumed, as its process or, without one, its file says.
+    pub fn mark(&self) -> Option<Mark> {
+        self.life.as_ref().map_or_else(|| self.file.recovered(), |life| life.mark)
+    }
+}
+
+impl World {
+    pub fn new(bounds: &Bounds) -> Self {
+        let left = Left {
+            messages: bounds.messages,
+            replies: bounds.replies,
+            connections: bounds.connections,
+            switches: bounds.switches,
+            cuts: bounds.cuts,
+            replays: bounds.replays,
+            crashes: bounds.crashes,
+            losses: bounds.losses,
+            rollbacks: bounds.rollbacks,
+            epochs: bounds.epochs,
+        };
+        Self {
+            sides: [Side::new(1, 1), Side::new(2, 2)],
+            links: Vec::new(),
+            left,
+            numbers: 0,
+            streams: 2,
+            lineages: 2,
+            violated: false,
+            usurped: false,
+        }
+    }
+
+    pub fn stream(&mut self) -> u64 {
+        self.streams += 1;
+        self.streams
+    }
+
+    pub fn number(&mut self) -> u32 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// Sends a frame from `side`, unless the network is cut.
+    pub fn push(&mut self, link: usize, from: usize, frame: Frame) {
+        let link = &mut self.links[link];
+        if link.cut {
+            return;
+        }
+        if from == CLIENT && self.left.replays > 0 {
+            link.history.push(frame.clone());
+        }
+        if link.open[1 - from] {
+            link.queue[1 - from].push(frame);
+        }
+    }
+
+    /// `side` no longer has the connection.
+    pub fn close(&mut self, link: usize, side: usize) {
+        let connection = &mut self.links[link];
+        connection.open[side] = false;
+        connection.queue[side].clear();
+        connection.shake[side] = Shake::None;
+        if let Some(life) = &mut self.sides[side].life {
+            if life.active == Some(link) {
+                life.active = None;
+                life.decided = None;
+            }
+            if life.attaching == Some(link) {
+                life.attaching = None;
+            }
+        }
+        let keeps = self.left.replays > 0;
+        let connection = &mut self.links[link];
+        if connection.open == [false, false] {
+            connection.cut = true;
+            if !keeps {
+                connection.history.clear();
+            }
+        }
+    }
+
+    /// The active connection of a side, if both have it and it is what both take for theirs.
+    pub fn attached(&self) -> Option<usize> {
+        let [client, server] = &self.sides;
+        let link = client.life.as_ref()?.active?;
+        let both = server.life.as_ref()?.active == Some(link);
+        (both && !self.links[link].cut).then_some(link)
+    }
+}

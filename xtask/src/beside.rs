@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Test executables, a few at a time.
+//!
+//! ```text
+//! cargo test --no-run --message-format=json ──▶ executables ──▶ worker ──▶ output, whole, when it ends
+//!                                                          └──▶ worker ──▶ …
+//! ```
+//!
+//! `cargo test` runs one executable after the other. Many of ours wait most of the time, for a second process, or
+//! for a deadline that must pass; beside them others can run. Only executables with cargo's test harness are
+//! run, each in the directory of its package as cargo does it; the output is that of the executables, not mixed.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::command::Step;
+
+/// Builds what `build` (a `cargo test` without `--no-run`) would run, and runs it, so many at once.
+///
+/// # Errors
+/// It does not build, cargo's answer is not understood, or a test failed; the message says how to repeat it.
+pub fn run(build: &Step, at_once: usize) -> Result<(), String> {
+    let messages =
+        build.clone().args("--no-run --message-format=json-render-diagnostics").read()?;
+    let tests = messages.lines().filter_map(|line| Executable::of(line).transpose());
+    let tests = tests.collect::<Result<Vec<_>, _>>()?;
+    if tests.is_empty() {
+        return Err(format!("there is no test to run; repeat it with:\n    {build}"));
+    }
+    run_all(tests, at_once)
+}
+
+/// One test executable, and where it is run.
+#[derive(Debug, PartialEq, Eq)]
+struct Executable {
+    path: String,
+    /// Its target: the test's file, or the crate.
+    name: String,
+    /// The package's directory.
+    directory: String,
+}
+
+impl Executable {
+    /// What a line of cargo's messages tells of, if that is a test executable.
+    fn of(line: &str) -> Result<Option<Self>, String> {
+        let is_test = line.contains(r#""reason":"compiler-artifact""#)
+            && line.contains(r#""test":true},"features""#)
+            && !line.contains(r#""executable":null"#);
+        if !is_test {
+            return Ok(None);
+        }
+        let target = line.split_once(r#""target":{"#).map_or("", |(_, rest)| rest);
+        let found = (text(line, "executable"), text(target, "name"), text(line, "manifest_path"));
+        let (Some(path), Some(name), Some(manifest)) = found else {
+            return Err(format!("cargo's message is not understood: {line}"));
+        };
+        let directory = Path::new(manifest).parent().unwrap_or(Path::new("."));
+        let directory = directory.to_string_lossy().into_owned();
+        Ok(Some(Self { path: path.to_owned(), name: name.to_owned(), directory }))
+    }
+
+    /// Runs it, and prints what it printed.
+    fn run(&self) -> Result<(), String> {
+        let start = Instant::now();
+        let output = Command::new(&self.path)
+            .current_dir(&self.directory)
+            .env("CARGO_MANIFEST_DIR", &self.directory)
+            .output()
+            .map_err(|error| format!("cannot start {}: {error}", self.path))?;
+        let package = Path::new(&self.directory).file_name().unwrap_or_default().to_string_lossy();
+        println!(
+            "     Running {package} {} ({}), {:.1} s\n{}{}",
+            self.name,
+            self.path,
+            start.elapsed().as_secs_f64(),
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        if output.status.success() {
+            return Ok(());
+        }
+        let Self { path, directory, .. } = self;
+        Err(format!("{}; repeat it with:\n    cd {directory} && {path}", output.status))
+    }
+}
+
+/// Runs them in their order; after a failure those that run are waited for, and no more begin.
+fn run_all(tests: Vec<Executable>, at_once: usize) -> Result<(), String> {
+    let waiting = Mutex::new(tests.into_iter());
+    let failures = Mutex::new(Vec::new());
+    let work = || {
+        while lock(&failures).is_empty() {
+            let Some(test) = lock(&waiting).next() else { break };
+            if let Err(failure) = test.run() {
+                lock(&failures).push(failure);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(work);
+        }
+    });
+    match lock(&failures).as_slice() {
+        [] => Ok(()),
+        failures => Err(failures.join("\n  ")),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The string under this key. Keys and values of ours need no escapes; one that has some is not understood.
+fn text<'a>(object: &'a str, key: &str) -> Option<&'a str> {
+    let (_, rest) = object.split_once(&format!(r#""{key}":""#))?;
+    let (value, _) = rest.split_once('"')?;
+    (!value.contains('\\')).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MESSAGE: &str = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/ring#partywall-ring@0.1.0","manifest_path":"/w/crates/ring/Cargo.toml","target":{"kind":["test"],"crate_types":["bin"],"name":"forged_words","src_path":"/w/x.rs","edition":"2024","doc":false,"doctest":false,"test":true},"profile":{"opt_level":"2","debuginfo":1,"debug_assertions":true,"overflow_checks":true,"test":true},"features":[],"filenames":["/w/t"],"executable":"/w/t","fresh":true}"#;
+
+    #[test]
+    fn a_message_of_a_test_tells_what_to_run_and_where() {
+        let found = Executable::of(MESSAGE).unwrap().unwrap();
+        let text = |text: &str| text.to_owned();
+        assert_eq!(found.path, text("/w/t"));
+        assert_eq!(found.name, text("forged_words"));
+        assert_eq!(found.directory, text("/w/crates/ring"));
+    }
+
+    #[test]
+    fn what_is_no_test_is_passed_over() {
+        let library =
+            MESSAGE.replace(r#"true,"test":true},"features""#, r#"true,"test":false},"features""#);
+        assert_eq!(Executable::of(&library), Ok(None));
+        let dependency = MESSAGE.replace(r#""executable":"/w/t""#, r#""executable":null"#);
+        assert_eq!(Executable::of(&dependency), Ok(None));
+        assert_eq!(Executable::of(r#"{"reason":"build-finished","success":true}"#), Ok(None));
+    }
+
+    #[test]
+    fn a_message_that_is_not_understood_is_an_error() {
+        let escaped = MESSAGE.replace("/w/t\",\"fresh", "/w\\\"/t\",\"fresh");
+        assert!(Executable::of(&escaped).is_err());
+    }
+
+    #[test]
+    fn a_failure_is_told_and_nothing_more_begins() {
+        let directory = std::env::temp_dir().to_string_lossy().into_owned();
+        let test = |path: &str| Executable {
+            path: path.to_owned(),
+            name: "t".to_owned(),
+            directory: directory.clone(),
+        };
+        assert_eq!(run_all(vec![test("true"), test("true"), test("true")], 2), Ok(()));
+        let error = run_all(vec![test("false"), test("no-such-program")], 1).unwrap_err();
+        assert!(error.contains("false") && !error.contains("no-such"), "{error}");
+    }
+}
