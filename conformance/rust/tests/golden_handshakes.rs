@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handshakes in `spec/shmipc` are what the published peers say to each other.
+//! The handshakes in `spec/shmipc` are what the published peers say to each other, and what each of them and ours
+//! say to each other.
 //!
 //! With `CONFORMANCE_RECORD=1` the files are written instead of compared.
 
@@ -9,13 +10,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use conformance::exchange::{Exchange, Transport};
 use conformance::roster::{Peer, present};
-use conformance_recorder::{Recorder, normal};
+use conformance_recorder::Recorder;
+use conformance_recorder::normal::{self, Client};
 
 /// One test, because the names are fixed: two clients at a time would remove each other's files.
 #[test]
 fn the_handshakes_are_the_recorded_ones() -> Result<()> {
-    record(Transport::UnixFile, "v2-file")?;
-    record(Transport::UnixMemfd, "v3-memfd")
+    for (transport, name) in RECORDED {
+        record(transport, name)?;
+        compare_with_ours(transport, name)?;
+    }
+    Ok(())
 }
 
 fn record(transport: Transport, name: &str) -> Result<()> {
@@ -26,11 +31,29 @@ fn record(transport: Transport, name: &str) -> Result<()> {
         if std::env::var_os("CONFORMANCE_RECORD").is_some() {
             std::fs::write(&file, &text)?;
         }
-        let golden = std::fs::read_to_string(&file)
-            .with_context(|| format!("reading {}; record it first", file.display()))?;
+        let golden = golden(&file)?;
         ensure!(text == golden, "{} is not what passes now:\n{text}", file.display());
     }
     Ok(())
+}
+
+/// In either role, against either peer, and against itself.
+fn compare_with_ours(transport: Transport, name: &str) -> Result<()> {
+    let peers = present().into_iter().filter(|&peer| peer != Peer::Ours);
+    let pairs = peers.flat_map(|peer| [(peer, (peer, Peer::Ours)), (peer, (Peer::Ours, peer))]);
+    for (peer, pair) in pairs.chain([(Peer::Rust, (Peer::Ours, Peer::Ours))]) {
+        let exchange = Exchange::new(pair, transport)?;
+        let text = exchange_of(&exchange).with_context(|| exchange.to_string())?;
+        let golden = golden(&vectors().join(format!("{name}-{}.txt", peer.name())))?;
+        let golden = golden.strip_prefix(&heading(peer, transport)).context("another heading")?;
+        ensure!(text == golden, "{exchange}: what passes is not what was recorded:\n{text}");
+    }
+    Ok(())
+}
+
+fn golden(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file)
+        .with_context(|| format!("reading {}; record it first", file.display()))
 }
 
 fn exchange_of(exchange: &Exchange) -> Result<String> {
@@ -39,13 +62,16 @@ fn exchange_of(exchange: &Exchange) -> Result<String> {
     let recorder = Recorder::start(&between, PathBuf::from(address))?;
     let between = between.display().to_string();
     let client = exchange.run(&between, &format!("--sizes 1 --prefix {PREFIX}"))?;
-    let client_pid = client.id();
+    let named = match exchange.client {
+        Peer::Ours => Client::Ours(client.id()),
+        Peer::Go | Peer::Rust => Client::Published(client.id()),
+    };
     let client = client.finish(TIMEOUT)?;
     ensure!(client.code == Some(0), "{client:?}");
     server.end_stdin();
     let server = server.finish(TIMEOUT)?;
     ensure!(server.code == Some(0), "{server:?}");
-    normal::write(&recorder.passed(), client_pid)
+    normal::write(&recorder.passed(), named)
 }
 
 fn heading(peer: Peer, transport: Transport) -> String {
@@ -62,6 +88,8 @@ fn vectors() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/shmipc")
 }
 
+const RECORDED: [(Transport, &str); 2] =
+    [(Transport::UnixFile, "v2-file"), (Transport::UnixMemfd, "v3-memfd")];
 /// What names begin with in the vectors.
 const PREFIX: &str = "/dev/shm/conformance-golden";
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -6,28 +6,40 @@
 //! new            serve, same address ──────────────────────────────── end
 //! client   run, until stdin ends ───────────────────────── end of stdin
 //! ```
+//! Over TCP the address is that of a forwarder, which sends whoever connects later to the new server.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use conformance::exchange::{Exchange, Transport};
+use conformance::forwarder::Forwarder;
 use conformance::process::{Ended, Process};
-use conformance::roster::{Peer, has_go, present};
+use conformance::roster::{Peer, pairs};
 
 /// Who serves and restarts, and who is called to move on. The published crate has no hot restart.
-fn restarting_pairs() -> Vec<(Peer, Peer)> {
-    let able: Vec<Peer> = present().into_iter().filter(|&peer| peer != Peer::Rust).collect();
-    able.iter().flat_map(|&server| able.iter().map(move |&client| (server, client))).collect()
+fn restarting_pairs() -> impl Iterator<Item = (Peer, Peer)> {
+    pairs().into_iter().filter(|&(server, client)| server != Peer::Rust && client != Peer::Rust)
 }
 
 #[test]
-fn a_hot_restart_under_load_fails_no_call() -> Result<()> {
-    has_go();
+fn a_hot_restart_under_load_over_memfds_fails_no_call() -> Result<()> {
+    restart_all(Transport::UnixMemfd)
+}
+
+#[test]
+fn a_hot_restart_under_load_over_files_fails_no_call() -> Result<()> {
+    restart_all(Transport::UnixFile)
+}
+
+#[test]
+fn a_hot_restart_under_load_over_tcp_fails_no_call() -> Result<()> {
+    restart_all(Transport::TcpFile)
+}
+
+fn restart_all(transport: Transport) -> Result<()> {
     for pair in restarting_pairs() {
-        for transport in [Transport::UnixMemfd, Transport::UnixFile] {
-            let exchange = Exchange::new(pair, transport)?;
-            restart(&exchange).with_context(|| exchange.to_string())?;
-        }
+        let exchange = Exchange::new(pair, transport)?;
+        restart(&exchange).with_context(|| exchange.to_string())?;
     }
     Ok(())
 }
@@ -35,9 +47,17 @@ fn a_hot_restart_under_load_fails_no_call() -> Result<()> {
 fn restart(exchange: &Exchange) -> Result<()> {
     let (mut old, address) = exchange.serve("")?;
     let load = "--streams 8 --sessions 2 --put-back --lease 4 --count 16 --sizes 1,9000,40000";
+    let forwarder = match exchange.transport {
+        Transport::TcpFile => Some(Forwarder::start(&address)?),
+        Transport::UnixFile | Transport::UnixMemfd => None,
+    };
+    let address = forwarder.as_ref().map_or(address, Forwarder::address);
     let mut client = exchange.run(&address, &format!("{load} --until-stdin-ends"))?;
     client.wait_for_line("connected", TIMEOUT)?;
-    let (mut new, _) = exchange.serve("")?;
+    let (mut new, successor) = exchange.serve("")?;
+    if let Some(forwarder) = forwarder {
+        forwarder.turn_to(&successor)?;
+    }
     old.command("hot-restart 7")?;
     let old = content(old, "old server")?;
     client.end_stdin();

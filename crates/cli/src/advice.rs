@@ -19,9 +19,15 @@ pub trait InFlags {
 impl InFlags for HandshakeError {
     fn in_flags(&self) -> String {
         match self {
-            Self::TimedOut { peer } => format!(
+            Self::TimedOut { peer, .. } => format!(
                 "{peer} did not finish the handshake in time: is it Partywall, is it alive, is its \
                  backlog served? --handshake-timeout sets the time"
+            ),
+            Self::HungUp { peer, .. } => {
+                format!("{peer} hung up during the handshake: look at its own log for the reason")
+            }
+            Self::NotPartywall { peer, found, .. } => format!(
+                "{peer} does not speak Partywall (it began with {found}): is this the right address?"
             ),
             Self::NotAdmitted { peer, reason } => format!(
                 "{peer} is not admitted: {reason}; to serve others, listen on a path with a wider --mode"
@@ -97,7 +103,23 @@ mod tests {
         let too_large = |limit| SendError::TooLarge(TooLarge { len: 2, max: 1, limit });
         let refused = HandshakeError::NotAdmitted { peer: peer(), reason: "a stranger".into() };
         let texts = [
-            (HandshakeError::TimedOut { peer: peer() }.in_flags(), "--handshake-timeout"),
+            (
+                HandshakeError::TimedOut { peer: peer(), hint: "; Config::speak" }.in_flags(),
+                "--handshake-timeout",
+            ),
+            (
+                HandshakeError::HungUp { peer: peer(), hint: "; Config::speak" }.in_flags(),
+                "its own log",
+            ),
+            (
+                HandshakeError::NotPartywall {
+                    peer: peer(),
+                    found: String::new(),
+                    advice: "Config::dialect",
+                }
+                .in_flags(),
+                "the right address",
+            ),
             (refused.in_flags(), "--mode"),
             (
                 ConnectError::from(HandshakeError::NoTransport { reason: NoWall::Remote })

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exit codes, for scripts: each way of ending has its own.
 //!
-//! 2 is missing here because `bench --strict` has it, for a missed target, and `shmipc dump`, whose 1 is an answer.
+//! 2 is missing here because `bench --strict` has it, for a missed target, and `shmipc dump` and `link inspect`, whose 1 is an
+//! answer.
 
 use std::process::ExitCode;
 

@@ -9,6 +9,7 @@
 //!   bench            bench/                            manual.rs            completions, man pages
 //!   proxy            proxy/
 //!   shmipc           shmipc/
+//!   link             link/
 //! ```
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
@@ -20,7 +21,9 @@ mod connect;
 mod doctor;
 mod echo;
 mod exit;
+mod link;
 mod listen;
+mod look;
 mod manual;
 mod pipe;
 mod pipe_input;
@@ -52,6 +55,7 @@ enum Command {
     Proxy(proxy::Arguments),
     Doctor(doctor::Arguments),
     Shmipc(shmipc::Arguments),
+    Link(link::Arguments),
     Completions(manual::CompletionArguments),
     Man(manual::ManArguments),
     /// The second process of a measurement; started by `bench`, never by hand
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Command::Proxy(arguments) => proxy::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Shmipc(arguments) => shmipc::run(&arguments),
+        Command::Link(arguments) => link::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
         Command::BenchChild(arguments) => bench::run_child(&arguments),
@@ -92,11 +97,13 @@ fn explain(error: &clap::Error) -> ExitCode {
     match error.use_stderr() {
         false => ExitCode::SUCCESS,
         // There, 1 is an answer.
-        true if std::env::args_os().nth(1).is_some_and(|command| command == "shmipc") => {
-            shmipc::UNREADABLE.into()
-        }
+        true if first_is("shmipc") || first_is("link") => look::UNREADABLE.into(),
         true => ExitCode::FAILURE,
     }
+}
+
+fn first_is(name: &str) -> bool {
+    std::env::args_os().nth(1).is_some_and(|command| command == name)
 }
 
 /// With the commit, so that a report of a fault says what was running.
@@ -112,5 +119,6 @@ Examples:
   partywall echo serve --listen unix:/tmp/e.sock     there and back …
   partywall echo run --connect unix:/tmp/e.sock      … counted, verified and timed
   partywall shmipc dump 4242                         what is in the shared memory of shmipc?
+  partywall link inspect --dir links                 what have named streams left behind?
 
 `partywall COMMAND --help` has more examples for each.";

@@ -6,7 +6,7 @@ mod program;
 use program::{run, text};
 
 /// Every command that can be seen.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "",
     "bench",
     "listen",
@@ -18,6 +18,8 @@ const COMMANDS: [&str; 13] = [
     "doctor",
     "shmipc",
     "shmipc dump",
+    "link",
+    "link inspect",
     "completions",
     "man",
 ];
@@ -51,7 +53,7 @@ fn the_options_in_the_examples_exist() {
         let (_, examples) = help.split_once("Examples:").unwrap();
         let own = format!("partywall {command} ");
         // What these show is examples of the commands in them, which have their own turn.
-        let is_group = ["", "echo", "shmipc"].contains(&command);
+        let is_group = ["", "echo", "shmipc", "link"].contains(&command);
         for line in examples.lines().filter(|line| line.contains(&own)) {
             for option in line.split_whitespace().filter(|word| word.starts_with("--")) {
                 let options = help.split_once("Examples:").unwrap().0;
@@ -63,8 +65,16 @@ fn the_options_in_the_examples_exist() {
 
 #[test]
 fn exit_codes_are_told_where_scripts_need_them() {
-    for command in ["listen", "connect", "echo run", "echo serve", "proxy", "doctor", "shmipc dump"]
-    {
+    for command in [
+        "listen",
+        "connect",
+        "echo run",
+        "echo serve",
+        "proxy",
+        "doctor",
+        "shmipc dump",
+        "link inspect",
+    ] {
         let help = prints(&[&words(command)[..], &["--help"]].concat());
         assert!(help.contains("Exit codes:"), "{command}");
     }
@@ -83,7 +93,10 @@ fn completions_are_made_for_each_shell() {
     for (shell, mark) in [("bash", "complete -F"), ("zsh", "#compdef"), ("fish", "complete -c")] {
         let script = prints(&["completions", shell]);
         assert!(script.contains(mark), "{shell}");
-        for word in ["listen", "connect", "echo", "serve", "doctor", "retry", "shmipc", "dump"] {
+        for word in [
+            "listen", "connect", "echo", "serve", "doctor", "retry", "shmipc", "dump", "link",
+            "inspect",
+        ] {
             assert!(script.contains(word), "{shell} completes no {word}");
         }
         assert!(!script.contains("bench-child"), "{shell}");

@@ -5,15 +5,17 @@ mod program;
 
 use partywall::blocking::{Listener, Session, Stream, connect_with};
 use partywall_shmipc::{Config, MemMapType, Shmipc};
-use program::{Listening, run, text, wait_until};
+use program::{Listening, Running, run, text, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SOUND: i32 = 0;
 const UNSOUND: i32 = 1;
 const UNREADABLE: i32 = 2;
+/// Makes this program a server, in this directory.
+const SERVES_IN: &str = "PARTYWALL_TEST_SERVES_IN";
 
 /// This process is looked at as a whole, so one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -70,7 +72,7 @@ fn left_behind(directory: &Path) -> (String, String) {
     let (buffers, queues) = (held.file("_buffer"), held.file("_queue_0"));
     let live = buffers.to_str().unwrap();
     wait_until("the message is taken from the queue", || {
-        dump(&[live]).1.contains("held or leaked: \"nobody reads this\"")
+        dump(&[live]).1.contains("kept by it for reuse: \"nobody reads this\"")
     });
     let copy = |from: &Path| {
         let to = directory.join(from.file_name().unwrap());
@@ -94,6 +96,7 @@ fn what_somebody_has_is_held_and_not_leaked() {
         assert!(said.contains("64 elements per direction"), "{said}");
         assert!(said.contains("everything that was checked holds") && said.contains("\nsound\n"));
         assert!(said.contains("\"nobody reads this\""), "{said}");
+        assert!(!said.contains("leaked"), "{said}");
     }
     held.end();
 }
@@ -121,6 +124,63 @@ fn memfds_are_found_by_the_process_that_has_them() {
     held.end();
 }
 
+/// In a process of its own, which has nothing but a server's end: mappings, and of memfds no descriptor.
+#[test]
+fn serves_where_a_test_asks_for_it() {
+    let Ok(directory) = std::env::var(SERVES_IN) else { return };
+    let config = Config::default().directory(&directory);
+    let dialect = Arc::new(Shmipc::new(config).unwrap());
+    let accepts = partywall::Config::default().dialect(dialect);
+    let mut listener = Listener::bind_with(&*format!("unix:{directory}/s.sock"), &accepts).unwrap();
+    let session = listener.accept().unwrap();
+    let mut stream = session.accept().unwrap();
+    let message = stream.recv().unwrap();
+    stream.send(&message).unwrap();
+    let _ = stream.recv();
+}
+
+fn a_server_is_looked_into(mapping: MemMapType, read_from: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().to_str().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "serves_where_a_test_asks_for_it"]).env(SERVES_IN, place);
+    let server = Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()));
+    // The default queue_cap: a region of queues that is no multiple of a page.
+    let config = Config::default().mem_map_type(mapping);
+    let config = config.share_memory_path_prefix(format!("{place}/regions"));
+    let speaks = Arc::new(Shmipc::new(config).unwrap());
+    let speaks = partywall::Config::default().speak(speaks);
+    let address = format!("unix:{place}/s.sock");
+    let mut session = None;
+    wait_until("the server listens", || {
+        session = connect_with(&*address, &speaks).ok();
+        session.is_some()
+    });
+    let session = session.unwrap();
+    let mut stream = session.open(&[]).unwrap();
+    stream.send(b"there and back").unwrap();
+    assert_eq!(stream.recv().unwrap(), b"there and back");
+    let (code, said, errors) = dump(&[&server.0.id().to_string()]);
+    assert_eq!(code, SOUND, "{said}{errors}");
+    assert!(said.contains("_queue_0, 196656 bytes, read from /proc/"), "{said}");
+    assert!(said.contains(read_from) && said.contains("8192 elements per direction"), "{said}");
+    assert!(said.contains("\nsound\n"), "{said}");
+    drop((stream, session));
+}
+
+#[test]
+fn the_queues_of_a_server_are_found_where_memfds_were_sent() {
+    let _alone = alone();
+    a_server_is_looked_into(MemMapType::MemFd, "/mem at 0x");
+}
+
+#[test]
+fn the_queues_of_a_server_are_found_where_files_were_named() {
+    let _alone = alone();
+    // It keeps their descriptors, to remove them when the session ends.
+    a_server_is_looked_into(MemMapType::DevShmFile, "/fd/");
+}
+
 #[test]
 fn what_the_dead_did_not_give_back_is_leaked() {
     let _alone = alone();
@@ -130,6 +190,7 @@ fn what_the_dead_did_not_give_back_is_leaked() {
     assert_eq!(code, UNSOUND, "{said}");
     assert!(said.contains("its processes are gone"), "{said}");
     assert!(said.contains("not sound: 0 broken, 1 slices leaked"), "{said}");
+    assert!(said.contains("in a pending message: leaked\n"), "{said}");
     // Called anything, the queue has to be named.
     let (region, queue) = (directory.path().join("region"), directory.path().join("q"));
     fs::rename(&buffers, &region).unwrap();

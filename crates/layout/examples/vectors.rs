@@ -4,6 +4,7 @@
 //! ```text
 //! cargo run -p partywall-layout --example vectors -- DIR             the golden vectors
 //! cargo run -p partywall-layout --example vectors -- --hostile DIR   the hostile images
+//! cargo run -p partywall-layout --example vectors -- --links DIR     files of links, good and bad
 //! ```
 #![forbid(unsafe_code)]
 
@@ -13,7 +14,7 @@ mod vectors;
 
 use std::path::Path;
 use std::process::ExitCode;
-use vectors::{golden, hostile, index};
+use vectors::{golden, hostile, index, links};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -22,11 +23,14 @@ fn main() -> ExitCode {
         ["--hostile", directory] => {
             index::write(Path::new(directory), hostile::PREFACE, &hostile::images())
         }
+        ["--links", directory] => {
+            index::write(Path::new(directory), links::PREFACE, &links::images())
+        }
         [directory] if !directory.starts_with('-') => {
             index::write(Path::new(directory), golden::PREFACE, &golden::images())
         }
         _ => {
-            eprintln!("usage: vectors [--hostile] DIR");
+            eprintln!("usage: vectors [--hostile | --links] DIR");
             return ExitCode::FAILURE;
         }
     };

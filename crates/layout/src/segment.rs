@@ -131,19 +131,7 @@ pub const LAYOUT_HASH: u64 = {
         size_of::<crate::record::BlobBody>() as u64,
         size_of::<HalfHeader>() as u64,
     ];
-    // FNV-1a, 64 bits, over the little-endian bytes of the facts.
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut index = 0;
-    while index < facts.len() {
-        let bytes = facts[index].to_le_bytes();
-        let mut byte = 0;
-        while byte < 8 {
-            hash = (hash ^ bytes[byte] as u64).wrapping_mul(0x0000_0100_0000_01b3);
-            byte += 1;
-        }
-        index += 1;
-    }
-    hash
+    crate::fnv::of_numbers(&facts)
 };
 
 /// The header of a half, at its very beginning.

@@ -295,7 +295,9 @@ impl Config {
     /// does not run: the session of one that does reads, whatever its applications do. Default: 5 s.
     ///
     /// Over shared memory no message waits, only ends of streams do. On a socket it is also what the
-    /// kernel did not take yet of messages that were sent; there, closing may take up to 2 s more.
+    /// kernel did not take yet of messages that were sent; there, closing may take up to 2 s more. Over a
+    /// dialect it is also what the other side has not taken from the ring yet, and, over TCP, that it
+    /// hangs up.
     #[must_use]
     pub const fn linger(mut self, time: Duration) -> Self {
         self.linger = time;

@@ -106,6 +106,8 @@ pub struct Line {
     pub receiver: Box<dyn LineReceiver>,
     /// How many streams we may open at a time; 0 if only the other side opens any.
     pub streams_max: u32,
+    /// Whether the other side may open streams. Where it cannot, waiting for one is an error.
+    pub peer_opens: bool,
     /// Which kind of line it is, as [`Transport::Dialect`](crate::Transport::Dialect) shows it:
     /// `"shmipc v3, memfd"`.
     pub description: &'static str,
@@ -153,6 +155,10 @@ pub trait LineSender: fmt::Debug + Send {
     /// Whether something is left to be written.
     fn keeps(&self) -> bool;
 
+    /// The session ends and nothing will follow: whatever has to be said to the other side before it can take the rest
+    /// is said. It is called again and again until [`is_taken`](Self::is_taken).
+    fn finish(&mut self) {}
+
     /// Whether the other side has taken everything that was sent, as far as can be seen. A session that ends waits for
     /// it, up to [`Config::linger`](crate::Config::linger).
     fn is_taken(&self) -> bool {
@@ -183,7 +189,7 @@ pub trait LineRoom: fmt::Debug + Send + Sync {
     /// Some numbers that differ once there is more room. They may be of memory that the other side writes.
     fn glance(&self) -> [u64; 3];
 
-    /// Whether the system says that there is room, which no glance shows.
+    /// Whether the system says that there is room, or that there never will be any, which no glance shows.
     fn is_writable(&self) -> bool;
 
     /// What becomes readable when there may be room, or, where nobody tells, when it is time to look again.

@@ -38,14 +38,14 @@ pub enum Fault {
         violation: Violation,
     },
     /// The other side broke a rule of the dialect that it speaks, or the dialect failed.
-    #[error("{dialect} session with {peer}: {source}")]
+    #[error("{dialect} session with {peer}: {reason}")]
     Dialect {
         /// Who.
         peer: String,
         /// Which protocol.
         dialect: &'static str,
-        /// What went wrong.
-        source: crate::dialect::DialectError,
+        /// What went wrong. No source of this error: its words are in these already.
+        reason: crate::dialect::DialectError,
     },
     /// This is a forked child, and the channel belongs to its parent.
     #[error("this channel belongs to the parent process: connect anew after fork()")]
@@ -156,7 +156,10 @@ pub enum Limit {
     #[error("commit the batch and begin another, or raise Config::ring_bytes")]
     Batch,
     /// The dialect that is spoken takes no more at once.
-    #[error("send it in parts, or see the settings of the dialect")]
+    #[error(
+        "send it in parts, or let the dialect have more memory (of shmipc: share_memory_buffer_cap of the \
+         connecting side)"
+    )]
     Dialect,
 }
 
@@ -272,25 +275,31 @@ pub enum HandshakeError {
     /// The other side did not answer in time.
     #[error(
         "{peer} did not finish the handshake in time: is it Partywall, is it alive, is its backlog \
-         served? Config::handshake_timeout sets the time"
+         served? Config::handshake_timeout sets the time{hint}"
     )]
     TimedOut {
         /// Who.
         peer: String,
+        /// What else it may be; empty if nothing.
+        hint: &'static str,
     },
     /// The other side hung up.
-    #[error("{peer} hung up during the handshake: look at its own log for the reason")]
+    #[error("{peer} hung up during the handshake: look at its own log for the reason{hint}")]
     HungUp {
         /// Who.
         peer: String,
+        /// What else it may be; empty if nothing.
+        hint: &'static str,
     },
     /// The other side speaks another protocol.
-    #[error("{peer} does not speak Partywall (it began with {found}): is this the right address?")]
+    #[error("{peer} does not speak Partywall (it began with {found}): {advice}")]
     NotPartywall {
         /// Who.
         peer: String,
         /// What it said first.
         found: String,
+        /// What to do.
+        advice: &'static str,
     },
     /// The other side speaks other versions.
     #[error(
@@ -367,14 +376,14 @@ pub enum HandshakeError {
         reason: String,
     },
     /// The handshake of a dialect came to nothing.
-    #[error("{dialect} handshake with {peer}: {source}")]
+    #[error("{dialect} handshake with {peer}: {reason}")]
     Dialect {
         /// Who.
         peer: String,
         /// Which protocol.
         dialect: &'static str,
-        /// Why.
-        source: crate::dialect::DialectError,
+        /// Why. No source of this error: its words are in these already.
+        reason: crate::dialect::DialectError,
     },
     /// A system call failed.
     #[error("{what} failed during the handshake with {peer}: {source}")]

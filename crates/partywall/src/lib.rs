@@ -34,6 +34,7 @@
 //!  transport/wall/           shared memory              transport/socket/  the same records on a socket
 //!  typed/                    values as messages         lossy/     records that may be lost
 //!  session/ tokio/ blocking/ many streams               calls/     requests and answers over one
+//!  link/                     files of streams that outlive their process
 //!  dialect.rs                other protocols            transport/dialect/ lines of them, as records
 //! ```
 //!
@@ -65,6 +66,7 @@ mod half;
 mod handshake;
 #[cfg(feature = "hyper")]
 pub mod hyper;
+pub mod link;
 mod listen;
 pub mod lossy;
 mod message;

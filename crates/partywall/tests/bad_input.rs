@@ -291,6 +291,8 @@ fn somebody_who_speaks_something_else() {
     says(&error, &["220 smtp", "is this the right address"]);
     let error = speaks(b"HTTP/1.1 400 Bad Request\r\n\r\n", false, "http");
     says(&error, &["HTTP/1.1", "is this the right address"]);
+    let error = speaks(b"\0\0\0\x08wX\x03\x04", false, "shmipc");
+    says(&error, &["it speaks shmipc", "Config::speak"]);
     // One that sends back what it gets looks like us, and would come to terms over a socket.
     let error = speaks(b"", true, "echo");
     let is_stranger = matches!(error, ConnectError::Handshake(HandshakeError::NotPartywall { .. }));
@@ -322,6 +324,8 @@ fn somebody_who_speaks_something_else() {
     });
     assert!(matches!(error, ConnectError::Handshake(HandshakeError::HungUp { .. })), "{error:?}");
     says(&error, &["look at its own log"]);
+    // It has sessions only, so nobody who wants a channel is sent to it.
+    assert!(!error.to_string().contains("shmipc"), "{error}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod support_dialect;
 
+use partywall::blocking::Listener;
 use partywall::dialect::Dialect;
 use partywall::{
     Closed, Config, HandshakeError, OpenError, SessionError, StreamRecvError, StreamSendError,
@@ -16,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support_dialect::Plain;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn plain() -> Arc<dyn Dialect> {
@@ -28,14 +30,28 @@ fn configs() -> (Config, Config, Config) {
     (config.clone().dialect(plain()), config.clone(), config.speak(plain()))
 }
 
+/// An address, in a directory that lasts as long as the first value.
+fn address() -> (TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}/s.sock", directory.path().display());
+    (directory, address)
+}
+
+/// A listener for both protocols and where it listens, and what speaks the other protocol.
+fn home(adapt: impl FnOnce(Config) -> Config) -> (TempDir, String, Listener, Config) {
+    let (directory, address) = address();
+    let (both, _, theirs) = configs();
+    let listener = Listener::bind_with(&*address, &adapt(both)).unwrap();
+    (directory, address, listener, theirs)
+}
+
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_address_serves_both_protocols() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = format!("unix:{}/both.sock", directory.path().display());
+    let (_directory, address) = address();
     let (both, ours, theirs) = configs();
     let mut listener = partywall::tokio::Listener::bind_with(&*address, &both).unwrap();
     let serving = tokio::spawn(async move {
@@ -85,10 +101,7 @@ async fn one_address_serves_both_protocols() {
 
 #[test]
 fn what_the_other_side_closes_is_received_and_no_longer_sent_to() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = format!("unix:{}/s.sock", directory.path().display());
-    let (both, _, theirs) = configs();
-    let mut listener = partywall::blocking::Listener::bind_with(&*address, &both).unwrap();
+    let (_directory, address, mut listener, theirs) = home(|both| both);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let session = partywall::blocking::connect_with(&*address, &theirs).unwrap();
@@ -96,10 +109,12 @@ fn what_the_other_side_closes_is_received_and_no_longer_sent_to() {
             stream.send(b"all").unwrap();
             stream.send(b"there is").unwrap();
             drop(stream);
-            session.drained(Some(soon())).unwrap();
+            // Not before: also the stream that the other side opens would be waited for.
             let mut stream = session.accept_deadline(soon()).unwrap();
             assert_eq!(stream.recv_deadline(soon()).unwrap(), b"from there");
             assert!(matches!(stream.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+            drop(stream);
+            session.drained(Some(soon())).unwrap();
         });
         let session = listener.accept_deadline(soon()).unwrap();
         let (mut send, mut recv) = session.accept_deadline(soon()).unwrap().into_split();
@@ -120,10 +135,7 @@ fn what_the_other_side_closes_is_received_and_no_longer_sent_to() {
 
 #[test]
 fn finishing_one_direction_does_not_close_the_other() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = format!("unix:{}/s.sock", directory.path().display());
-    let (both, _, theirs) = configs();
-    let mut listener = partywall::blocking::Listener::bind_with(&*address, &both).unwrap();
+    let (_directory, address, mut listener, theirs) = home(|both| both);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let session = listener.accept_deadline(soon()).unwrap();
@@ -131,6 +143,9 @@ fn finishing_one_direction_does_not_close_the_other() {
             assert_eq!(stream.recv_deadline(soon()).unwrap(), b"question");
             stream.send(b"answer").unwrap();
             assert!(matches!(stream.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+            drop(stream);
+            // Not before the other side has seen that its stream is closed.
+            session.closed(Some(soon())).unwrap();
         });
         let session = partywall::blocking::connect_with(&*address, &theirs).unwrap();
         let (mut send, mut recv) = session.open(&[]).unwrap().into_split();
@@ -144,8 +159,7 @@ fn finishing_one_direction_does_not_close_the_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_flow_through_the_adapters() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = format!("unix:{}/s.sock", directory.path().display());
+    let (_directory, address) = address();
     let (both, _, theirs) = configs();
     let mut listener = partywall::tokio::Listener::bind_with(&*address, &both).unwrap();
     let serving = tokio::spawn(async move {
@@ -166,15 +180,14 @@ async fn bytes_flow_through_the_adapters() {
 
 #[test]
 fn a_session_that_ends_waits_until_what_it_sent_was_taken_but_not_for_ever() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = format!("unix:{}/s.sock", directory.path().display());
+    let (_directory, address) = address();
     for is_taken_in_time in [true, false] {
         let dialect = Plain::default();
         let is_behind = Arc::clone(&dialect.is_behind);
         let linger = Duration::from_millis(if is_taken_in_time { 60_000 } else { 50 });
         let theirs = Config::default().linger(linger).speak(Arc::new(dialect));
         let (both, _, _) = configs();
-        let mut listener = partywall::blocking::Listener::bind_with(&*address, &both).unwrap();
+        let mut listener = Listener::bind_with(&*address, &both).unwrap();
         std::thread::scope(|scope| {
             let client =
                 scope.spawn(|| partywall::blocking::connect_with(&*address, &theirs).unwrap());
@@ -197,18 +210,15 @@ fn a_session_that_ends_waits_until_what_it_sent_was_taken_but_not_for_ever() {
 
 #[test]
 fn streams_beyond_the_limit_are_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = format!("unix:{}/s.sock", directory.path().display());
-    let (both, _, theirs) = configs();
-    let both = both.streams_max(2);
-    let mut listener = partywall::blocking::Listener::bind_with(&*address, &both).unwrap();
+    let (_directory, address, mut listener, theirs) = home(|both| both.streams_max(2));
     std::thread::scope(|scope| {
         let client = scope.spawn(|| partywall::blocking::connect_with(&*address, &theirs).unwrap());
         let server = listener.accept_deadline(soon()).unwrap();
         let client = client.join().unwrap();
         let mut streams: Vec<_> = (0..3).map(|_| client.open(&[]).unwrap()).collect();
         let mut third = streams.pop().unwrap();
-        assert!(matches!(third.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+        let end = third.recv_deadline(soon());
+        assert!(matches!(end, Err(StreamRecvError::Finished)), "{end:?}");
         let _kept =
             [server.accept_deadline(soon()).unwrap(), server.accept_deadline(soon()).unwrap()];
         assert!(server.try_accept().is_err());
@@ -218,10 +228,7 @@ fn streams_beyond_the_limit_are_refused() {
 
 #[test]
 fn what_a_dialect_has_no_words_for_is_an_error() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = format!("unix:{}/s.sock", directory.path().display());
-    let (both, _, theirs) = configs();
-    let mut listener = partywall::blocking::Listener::bind_with(&*address, &both).unwrap();
+    let (_directory, address, mut listener, theirs) = home(|both| both);
     std::thread::scope(|scope| {
         let client = scope.spawn(|| partywall::blocking::connect_with(&*address, &theirs).unwrap());
         let _server = listener.accept_deadline(soon()).unwrap();
@@ -238,8 +245,7 @@ fn what_a_dialect_has_no_words_for_is_an_error() {
 
 #[test]
 fn channels_speak_no_dialects() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = format!("unix:{}/s.sock", directory.path().display());
+    let (directory, address) = address();
     let (both, _, theirs) = configs();
     let told = Arc::new(Mutex::new(Vec::new()));
     let telling = Arc::clone(&told);
@@ -258,15 +264,13 @@ fn channels_speak_no_dialects() {
 
 #[test]
 fn first_words_may_come_byte_by_byte_and_strangers_are_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = format!("unix:{}/s.sock", directory.path().display());
-    let (both, _, _) = configs();
     let told = Arc::new(Mutex::new(Vec::new()));
     let telling = Arc::clone(&told);
-    let both = both.on_refused(move |error| {
-        telling.lock().unwrap().push(matches!(error, HandshakeError::NotPartywall { .. }));
+    let (directory, _, mut listener, _) = home(|both| {
+        both.on_refused(move |error| {
+            telling.lock().unwrap().push(matches!(error, HandshakeError::NotPartywall { .. }));
+        })
     });
-    let mut listener = partywall::blocking::Listener::bind_with(&*address, &both).unwrap();
     let mut slow = UnixStream::connect(directory.path().join("s.sock")).unwrap();
     for byte in b"#wire1\n" {
         slow.write_all(&[*byte]).unwrap();
@@ -287,10 +291,7 @@ fn first_words_may_come_byte_by_byte_and_strangers_are_refused() {
 
 #[test]
 fn messages_of_streams_that_are_not_open_are_dropped() {
-    let directory = tempfile::tempdir().unwrap();
-    let (both, _, _) = configs();
-    let address = format!("unix:{}/s.sock", directory.path().display());
-    let mut listener = partywall::blocking::Listener::bind_with(&*address, &both).unwrap();
+    let (directory, _, mut listener, _) = home(|both| both);
     let mut client = UnixStream::connect(directory.path().join("s.sock")).unwrap();
     let word = |value: u32| value.to_be_bytes();
     client.write_all(b"#wire1\n").unwrap();

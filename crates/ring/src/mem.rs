@@ -147,6 +147,15 @@ impl OwnMem {
         self.word(offset).store(value.to_le(), order);
     }
 
+    /// Whatever was stored before this is in memory before any word that is stored after it: for words whose order
+    /// counts when this process was killed in between.
+    #[inline]
+    pub fn order_stores(&self) {
+        // ORDER: Release, before Relaxed stores: pairs with whoever reads those words and then fences (`PeerMem::load`),
+        // or opens the memory after our death. Without it a store could be moved before an earlier `publish`.
+        fence(Ordering::Release);
+    }
+
     /// Lets the processor fetch the line at byte `offset` for writing, if there is one: a hint, nothing
     /// more.
     #[inline]

@@ -84,6 +84,12 @@ impl OwnMem {
         self.word(offset).store(value, order);
     }
 
+    /// Orders what is stored after it behind what was stored before.
+    pub fn order_stores(&self) {
+        // ORDER: as in mem.rs.
+        fence(Ordering::Release);
+    }
+
     /// A hint that changes nothing.
     pub fn prefetch_for_write(&self, _offset: usize) {}
 

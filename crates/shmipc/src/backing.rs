@@ -4,20 +4,36 @@
 //! ```text
 //!   make   memfd ── map ── fill ── seal ─▶ descriptor to be sent      file 0600 ── map ── fill ─▶ path to be told
 //!   open   descriptor, or a path beneath one directory ─▶ facts ─▶ allowed? ─▶ map, guarded unless sealed
-//!                                                            └▶ identity ─▶ one mapping per process
+//!                                                            └▶ identity ─▶ one region per process
 //! ```
 //!
 //! Names decide nothing: two regions are the same if device and inode are (a name is whatever a client says). It
-//! never changes a mode and never removes what the other side made, nor what anybody made who may be alive.
+//! never changes a mode.
+//!
+//! # Who removes files
+//!
+//! Whoever made them, when its last session has ended; and a server, since peers end without. It keeps each file that it
+//! opened by its path ([`keep`]), the queue for the one session and the buffers for all of this process that have them,
+//! and removes it with the last, as servers of the peers do. Unlike those, it does so only
+//!
+//! - if the name still means the very file that was mapped, and leads to it over no link;
+//! - if the file's owner is known to be the client's: of strangers, anything could be named;
+//! - if it is not locked. Our clients lock their files, and name their buffers again for the next session; who locks,
+//!   lives and removes them. Peers lock nothing, and name buffers again only while they have a session that has them.
+//!
+//! After a hot restart, clients call everything otherwise (`…_epoch_…`), so an old process that ends removes nothing that
+//! a client names to the new one.
 
 mod registry;
 
-pub use registry::{create_buffer, open_buffer};
+pub use registry::{create_buffer, keep, open_buffer};
 
 use crate::names::maker;
 use crate::queue::{Queue, QueueLayout};
 use crate::region::{Damage, PlanError};
-use partywall_sys::shared_file::{create_memfd, open_beneath, remove_abandoned, seal_size};
+use partywall_sys::shared_file::{
+    AdoptedFile, create_memfd, open_beneath, remove_abandoned, seal_size,
+};
 use partywall_sys::{
     CreatedFile, FileFacts, FileIdentity, MemfdError, SharedFileError, SharedMap, sigbus::TableFull,
 };
@@ -26,7 +42,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// What a region that we made lies in. A file is removed when this is dropped.
+/// What a region lies in that we made, or are to remove. A file is removed when this is dropped.
 #[derive(Debug)]
 pub struct Backing {
     kind: Kind,
@@ -37,6 +53,7 @@ pub struct Backing {
 enum Kind {
     Memfd(OwnedFd),
     File(CreatedFile),
+    Given(AdoptedFile),
 }
 
 impl Backing {
@@ -60,7 +77,7 @@ impl Backing {
     pub fn create_file(path: &Path, size: usize) -> Result<(Self, SharedMap), BackingError> {
         let file = CreatedFile::create(path, size)
             .map_err(|source| BackingError::File { path: path.into(), source })?;
-        let mut map = map(file.fd(), size)?;
+        let map = map(file.fd(), size)?;
         // There are no seals for files, and some peers truncate what has a name that they want.
         map.guard()?;
         let identity = file.identity();
@@ -75,7 +92,7 @@ impl Backing {
     pub fn seal(&self) -> Result<(), BackingError> {
         match &self.kind {
             Kind::Memfd(fd) => Ok(seal_size(fd.as_fd())?),
-            Kind::File(_) => Ok(()),
+            Kind::File(_) | Kind::Given(_) => Ok(()),
         }
     }
 
@@ -84,12 +101,21 @@ impl Backing {
         match &self.kind {
             Kind::Memfd(fd) => fd.as_fd(),
             Kind::File(file) => file.fd(),
+            Kind::Given(file) => file.fd(),
         }
     }
 
     /// Which file it is.
     pub fn identity(&self) -> FileIdentity {
         self.identity
+    }
+
+    /// Whether the other side still finds it by its name, which a server may have removed; memfds need none.
+    pub fn is_in_place(&self) -> bool {
+        match &self.kind {
+            Kind::Memfd(_) | Kind::Given(_) => true,
+            Kind::File(file) => file.is_in_place(),
+        }
     }
 }
 
@@ -114,7 +140,7 @@ pub fn sweep(prefix: &str) -> usize {
 pub struct Allowed {
     /// The most bytes that a region may have.
     pub size_max: u64,
-    /// Beneath which files may lie.
+    /// Beneath which files may lie, in the same mount.
     pub directory: PathBuf,
     /// To whom files must belong; `None` where nobody knows.
     pub owner: Option<u32>,
@@ -135,6 +161,8 @@ pub struct Given {
     fd: OwnedFd,
     facts: FileFacts,
     is_guarded: bool,
+    /// Beneath which directory it lies, and where, if its owner is whom it was to be.
+    place: Option<(PathBuf, PathBuf)>,
 }
 
 impl Given {
@@ -150,10 +178,11 @@ impl Given {
             // Its pages might come from a process of the other side's, and each access wait for that.
             return Err(BackingError::NoMemory);
         }
-        Ok(Self { fd, facts, is_guarded: allowed.is_guarded })
+        Ok(Self { fd, facts, is_guarded: allowed.is_guarded, place: None })
     }
 
-    /// A file that was named.
+    /// A file that was named. Its file system is that of the directory, which the one who allows it chose: so it need
+    /// not be memory, as what a descriptor refers to must.
     ///
     /// # Errors
     ///
@@ -166,7 +195,10 @@ impl Given {
             Some(expected) if facts.owner != expected => {
                 Err(BackingError::Owner { path: path.into(), owner: facts.owner, expected })
             }
-            _ => Ok(Self { fd, facts, is_guarded: allowed.is_guarded }),
+            owner => {
+                let place = owner.map(|_| (allowed.directory.clone(), path.to_owned()));
+                Ok(Self { fd, facts, is_guarded: allowed.is_guarded, place })
+            }
         }
     }
 
@@ -180,6 +212,11 @@ impl Given {
         self.facts.is_sealed
     }
 
+    /// Whether somebody may shrink it, and that is to be survived.
+    pub fn needs_guard(&self) -> bool {
+        self.is_guarded && !self.facts.is_sealed
+    }
+
     /// Maps it, guarded if somebody may shrink it and guarding was asked for.
     ///
     /// # Errors
@@ -187,11 +224,18 @@ impl Given {
     /// See [`BackingError`].
     pub fn map(&self) -> Result<SharedMap, BackingError> {
         let size = usize::try_from(self.facts.size).unwrap_or(usize::MAX);
-        let mut map = map(self.fd.as_fd(), size)?;
-        if self.is_guarded && !self.facts.is_sealed {
+        let map = map(self.fd.as_fd(), size)?;
+        if self.needs_guard() {
             map.guard()?;
         }
         Ok(map)
+    }
+
+    /// What removes it; `None` if that is not for us to do.
+    fn backing(self) -> Option<Backing> {
+        let (directory, path) = self.place?;
+        let file = AdoptedFile::new(self.fd, &self.facts, &directory, &path);
+        Some(Backing { identity: file.identity(), kind: Kind::Given(file) })
     }
 }
 
@@ -263,7 +307,8 @@ pub enum BackingError {
     NoMemory,
     /// The other side's memory is empty or too large.
     #[error(
-        "the peer's shared memory has {size} bytes: more than 0 and at most {size_max} are accepted"
+        "the peer's shared memory has {size} bytes: more than 0 and at most {size_max} are accepted \
+         (Config::region_bytes_max)"
     )]
     Size {
         /// In bytes.

@@ -83,8 +83,9 @@ pub struct SizePercentPair {
 /// How a client shares its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemMapType {
-    /// As files, in version 2: the server opens them by their paths, and does not say whether it could. They outlive
-    /// both processes if both are killed.
+    /// As files, in version 2: the server opens them by their paths, and does not say whether it could. Either side
+    /// removes them when it has no session left that has them; they outlive both processes if both are killed, until the
+    /// next client of ours with the same prefix makes its own.
     DevShmFile,
     /// As descriptors, in version 3. Only a Unix socket carries them.
     #[default]
@@ -129,8 +130,9 @@ impl Config {
         self
     }
 
-    /// How large the region of buffers is, in bytes; 1 MiB at least. Both directions of all sessions of a pool share
-    /// it. Default: 32 MiB.
+    /// How large the region of buffers is, in bytes; 1 MiB at least, with slices chosen for it: the default ones need
+    /// 1,310,836 bytes, 1.25 MiB and some, since there have to be two of each. Both directions of all sessions of a pool
+    /// share it. At most [`region_bytes_max`](Self::region_bytes_max). Default: 32 MiB.
     #[must_use]
     pub const fn share_memory_buffer_cap(mut self, bytes: u32) -> Self {
         self.share_memory_buffer_cap = bytes;
@@ -191,7 +193,9 @@ impl Config {
         self
     }
 
-    /// How often the [`monitor`](Self::monitor) is told. Default: 30 s, which peers do not let one choose.
+    /// How often the [`monitor`](Self::monitor) is told, at most: it is told when a session comes to rest after
+    /// traffic, not by a timer, so an idle session says nothing until [`tell_monitor`](crate::Shmipc::tell_monitor) is
+    /// called. A `SessionManager` calls it in time. Default: 30 s, which peers do not let one choose.
     #[must_use]
     pub const fn monitor_interval(mut self, interval: Duration) -> Self {
         self.monitor_interval = interval;
@@ -216,7 +220,9 @@ impl Config {
         self
     }
 
-    /// Where a server opens the files that clients name; nothing outside it. Default: `/dev/shm`.
+    /// Where a server opens the files that clients name; nothing outside it, and nothing that is mounted beneath it.
+    /// It should lie in memory: what lies on a disk is slower, and a session waits where the disk does. Default:
+    /// `/dev/shm`.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = directory.into();
@@ -240,7 +246,8 @@ impl Config {
     }
 
     /// Whether a server opens the files that a client names of whom nobody knows who it is, as over TCP. It could name
-    /// files that belong to others of our own. Default: no; over a Unix socket, the system says who it is.
+    /// files that belong to others of our own; so these are left behind, where those of a known client are removed with its
+    /// last session. Default: no; over a Unix socket, the system says who it is.
     #[must_use]
     pub const fn files_of_strangers(mut self, opens: bool) -> Self {
         self.files_of_strangers = opens;

@@ -89,7 +89,8 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// Whether one more session may have it. Each session has the backing as long as it lives.
     fn is_usable(&self) -> bool {
-        self.region.is_usable(Arc::strong_count(&self.backing) > 1)
+        // A server may have removed the file: sessions that have it go on, and no other would find it.
+        self.backing.is_in_place() && self.region.is_usable(Arc::strong_count(&self.backing) > 1)
     }
 }
 

@@ -8,6 +8,8 @@
 //!    │ streams in use go on, until the application closes what is left
 //! ```
 //!
+//! It moves sessions of shmipc only; those of Partywall's own protocol at the same address have `go_away`.
+//!
 //! [`Handover`] is the listener's: whom it told, who has moved, and when it stops waiting. [`Mover`] is a pool's: which
 //! connections are to be replaced, and whom to tell. Both are machines without socket or clock: the time is an
 //! argument, sessions are numbers that their owner gives and does not use again, and the owner writes the messages
@@ -65,7 +67,8 @@ pub enum HandoverState {
         /// How many ended instead.
         left: usize,
     },
-    /// All that were told have moved, or ended.
+    /// All that were told have moved, or ended. That is said of sessions of shmipc only: clients that speak Partywall's
+    /// own protocol at the same address are not told, nor counted.
     Done {
         /// Which handover.
         epoch: u64,

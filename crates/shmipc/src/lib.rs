@@ -34,7 +34,7 @@ mod stats;
 mod transport;
 mod upkeep;
 
-/// For `partywall dump`, the fuzzer and tests of this crate: no promise of any kind.
+/// For `partywall shmipc dump`, the fuzzer and tests of this crate: no promise of any kind.
 #[doc(hidden)]
 pub mod inside {
     pub use crate::backing::*;

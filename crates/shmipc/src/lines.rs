@@ -106,7 +106,11 @@ impl Lines {
             let state = self.look(Instant::now());
             let is_pending =
                 matches!(state, HandoverState::Pending { epoch, .. } if epoch == awaited);
-            let Some(next) = self.lock().next_look().filter(|_| is_pending) else { return state };
+            if !is_pending {
+                return state;
+            }
+            // It may have ended since it was looked at: then the next look says how.
+            let Some(next) = self.lock().next_look() else { continue };
             let _ = tokio::time::timeout_at(next.into(), changed).await;
         }
     }

@@ -9,9 +9,10 @@
 //! # Invariants
 //!
 //! - A handshake reads exactly its own bytes from the socket: established traffic may follow at once.
-//! - What was made for a handshake that came to nothing is gone when the negotiation is dropped.
+//! - What was made for a handshake that came to nothing is gone when the negotiation is dropped. What a client named is
+//!   removed only if both regions were mapped: of what is refused, nothing is.
 
-use crate::backing::{Allowed, Backing, Given, RegionError, open_buffer};
+use crate::backing::{Allowed, Backing, Given, RegionError, keep, open_buffer};
 use crate::config::Config;
 use crate::dialect::Buffer;
 use crate::handshake::{Client, Limits, Server, Step};
@@ -200,6 +201,16 @@ impl Connecting {
     }
 }
 
+/// What a server was given.
+#[derive(Debug)]
+struct Mapped {
+    region: Arc<Region>,
+    queue: Queue,
+    is_memfd: bool,
+    /// Files to be removed in the end.
+    kept: Vec<Arc<Backing>>,
+}
+
 /// A server's handshake.
 #[derive(Debug)]
 pub(crate) struct Accepting {
@@ -210,7 +221,7 @@ pub(crate) struct Accepting {
     may_open_files: bool,
     /// Those that came: of the buffers, then of the queue.
     descriptors: Vec<OwnedFd>,
-    mapped: Option<(Arc<Region>, Queue, bool)>,
+    mapped: Option<Mapped>,
     ends: Ends,
 }
 
@@ -229,7 +240,7 @@ impl Negotiation for Accepting {
                         };
                         let buffer = Given::descriptor(buffer, &self.allowed).map_err(refused)?;
                         let queue = Given::descriptor(queue, &self.allowed).map_err(refused)?;
-                        self.map(&buffer, &queue, true)?;
+                        self.map(buffer, queue, true)?;
                     }
                     Step::MapPaths { .. } if !self.may_open_files => {
                         let what = "nobody says who this client is, so the files that it names are not \
@@ -239,15 +250,13 @@ impl Negotiation for Accepting {
                     Step::MapPaths { queue, buffer } => {
                         let queue = Given::path(Path::new(&queue), &self.allowed);
                         let buffer = Given::path(Path::new(&buffer), &self.allowed);
-                        self.map(&buffer.map_err(refused)?, &queue.map_err(refused)?, false)?;
+                        self.map(buffer.map_err(refused)?, queue.map_err(refused)?, false)?;
                     }
                     Step::Done { version } => {
-                        let Some((region, queue, is_memfd)) = self.mapped.take() else {
-                            return Ok(None);
-                        };
+                        let Some(mapped) = self.mapped.take() else { return Ok(None) };
+                        let Mapped { region, queue, is_memfd, kept: backing } = mapped;
                         let queue = queue.split(Side::Server).map_err(violated)?;
-                        let (backing, is_client) = (Vec::new(), false);
-                        let made = Made { region, queue, backing, is_client, is_memfd };
+                        let made = Made { region, queue, backing, is_client: false, is_memfd };
                         return self.ends.line(version, made);
                     }
                     // A client's.
@@ -283,10 +292,15 @@ impl Accepting {
         }
     }
 
-    fn map(&mut self, buffer: &Given, queue: &Given, is_memfd: bool) -> Result<(), DialectError> {
-        let region = open_buffer(buffer).map_err(no_region)?;
-        let queue =
-            Queue::map(queue.map().map_err(refused)?, QueueLayout::NATIVE).map_err(violated)?;
+    fn map(
+        &mut self,
+        buffer: Given,
+        given_queue: Given,
+        is_memfd: bool,
+    ) -> Result<(), DialectError> {
+        let region = open_buffer(&buffer).map_err(no_region)?;
+        let queue = Queue::map(given_queue.map().map_err(refused)?, QueueLayout::NATIVE)
+            .map_err(violated)?;
         if queue.capacity() > self.queue_entries_max {
             let what = format!(
                 "a queue of {} elements exceeds Config::queue_entries_max, {}",
@@ -295,7 +309,8 @@ impl Accepting {
             );
             return Err(DialectError::Refused { what });
         }
-        self.mapped = Some((region, queue, is_memfd));
+        let kept = [buffer, given_queue].into_iter().filter_map(keep).collect();
+        self.mapped = Some(Mapped { region, queue, is_memfd, kept });
         self.machine.mapped();
         Ok(())
     }

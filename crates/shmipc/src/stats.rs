@@ -160,7 +160,9 @@ pub struct ShareMemoryMetrics {
     /// How large it is, in bytes.
     pub capacity_of_share_memory_in_bytes: u64,
     /// How much of it is lent out, on either side, in bytes. As with the peers it is the sum of what each class says,
-    /// one after the other, while both sides take and give back; but never less than nothing.
+    /// one after the other, while both sides take and give back; but never less than nothing. It need not be 0 at rest:
+    /// as long as streams are open, the other side and other sessions keep slices ready for their next message: each side
+    /// an eighth of each class at most, and each session no more than 64 of them.
     pub all_in_used_share_memory_in_bytes: u64,
 }
 
@@ -239,8 +241,9 @@ impl SessionMetrics {
 /// }
 /// ```
 pub trait Monitor: Send + Sync {
-    /// What one session has counted: now and then, and once when it ends. It is called between messages, so what it
-    /// does with them should be short.
+    /// What one session has counted: when it comes to rest after traffic and the interval is over, when
+    /// [`tell_monitor`](crate::Shmipc::tell_monitor) is called, and once when it ends. An idle session has no timer. It
+    /// is called between messages, so what it does with them should be short.
     fn on_emit_session_metrics(
         &self,
         performance: &PerformanceMetrics,

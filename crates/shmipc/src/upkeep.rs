@@ -31,7 +31,8 @@ impl Shmipc {
     ///
     /// # Who takes part
     ///
-    /// Clients of shmipc-go, all of which have a session manager, and ours that have a `SessionManager`. A client
+    /// Sessions of shmipc only: Partywall's own clients at the same address are told with `go_away`, then
+    /// `drained`, then `close`. Clients of shmipc-go, all of which have a session manager, and ours that have a `SessionManager`. A client
     /// of ours without one ignores it, and stays. A client of the crate `shmipc` 0.2.1 does *not*
     /// know the message: it hangs up, which fails the calls under way on that session, and connects anew after its
     /// `rebuild_interval`. Nothing on the wire tells it from a client of shmipc-go: a server of such clients closes its

@@ -53,6 +53,12 @@ fn pending_held_and_lost_slices_are_told_apart() {
     assert!(text.contains(r"held\n\x00ok"), "{text}");
     assert!(text.contains("pending on stream 5: \"aaaa"), "{text}");
     assert!(text.contains("1 slices are neither free nor in a pending message"), "{text}");
+    // Nobody knows whether a process has it, unless one says so.
+    assert_eq!(text.matches("held or leaked").count(), 2, "{text}");
+    for (has, what) in [(true, "held by a process, or kept by it for reuse"), (false, "leaked")] {
+        let known = report.with_owners(has).to_string();
+        assert_eq!(known, text.replace("held or leaked", what));
+    }
 
     // Cut: the first free slice of list 0 no longer has a successor.
     let seen = SharedMap::map(region_memory.fd(), 4096).unwrap();

@@ -1,25 +1,50 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sessions are closed in every order, with data unread, messages held and senders at work: what was sent before
-//! arrives, every call ends, and what is held stays as it was.
+//! arrives, every call ends, and what is held stays as it was; by descriptors and files, over Unix sockets and TCP.
 
 mod support_foe;
 
 use partywall::blocking::{Listener, Session, connect_with};
 use partywall::{Config, StreamRecvError};
-use partywall_shmipc::Shmipc;
+use partywall_shmipc::{MemMapType, Shmipc};
 use std::sync::Arc;
 use std::time::Duration;
 use support_foe::{address, assert_footprint, footprint, small, soon};
 
-fn pair() -> (Session, Session) {
+/// How two sessions share their memory, and where they meet.
+#[derive(Clone, Copy, Debug)]
+enum Transport {
+    UnixMemfd,
+    UnixFile,
+    TcpFile,
+}
+
+impl Transport {
+    const ALL: [Self; 3] = [Self::UnixMemfd, Self::UnixFile, Self::TcpFile];
+}
+
+fn pair(transport: Transport) -> (Session, Session) {
     let directory = tempfile::tempdir().unwrap();
-    let path = address(&directory.path().join("s.sock"));
-    let dialect = Arc::new(Shmipc::new(small()).unwrap());
+    let mem_map_type = match transport {
+        Transport::UnixMemfd => MemMapType::MemFd,
+        Transport::UnixFile | Transport::TcpFile => MemMapType::DevShmFile,
+    };
+    let settings = small()
+        .mem_map_type(mem_map_type)
+        .share_memory_path_prefix(directory.path().join("wall").to_str().unwrap())
+        .directory(directory.path())
+        .files_of_strangers(matches!(transport, Transport::TcpFile));
+    let dialect = Arc::new(Shmipc::new(settings).unwrap());
     let config = Config::default().linger(Duration::from_millis(200));
     let accepts = config.clone().dialect(Arc::clone(&dialect) as _);
-    let mut listener = Listener::bind_with(&*path, &accepts).unwrap();
+    let place = match transport {
+        Transport::TcpFile => "tcp:127.0.0.1:0".to_owned(),
+        Transport::UnixMemfd | Transport::UnixFile => address(&directory.path().join("s.sock")),
+    };
+    let mut listener = Listener::bind_with(&*place, &accepts).unwrap();
+    let place = listener.local_address().to_string();
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(|| connect_with(&*path, &config.speak(dialect)).unwrap());
+        let connecting = scope.spawn(|| connect_with(&*place, &config.speak(dialect)).unwrap());
         let server = listener.accept_deadline(soon()).unwrap();
         (connecting.join().unwrap(), server)
     })
@@ -37,8 +62,8 @@ const ORDERS: [&[(bool, bool)]; 6] = [
 
 #[test]
 fn every_order_with_data_unread_and_messages_held() {
-    let one = |order: &[(bool, bool)]| {
-        let (client, server) = pair();
+    let one = |transport: Transport, order: &[(bool, bool)]| {
+        let (client, server) = pair(transport);
         let mut out = client.open(&[]).unwrap();
         for len in [5, 5000, 100_000] {
             out.send_deadline(&vec![len as u8; len], soon()).unwrap();
@@ -63,22 +88,27 @@ fn every_order_with_data_unread_and_messages_held() {
         assert_eq!(held, [5; 5]);
         assert!(*long == [5000_usize as u8; 5000][..]);
     };
-    for order in ORDERS {
-        one(order);
-    }
+    let all = || {
+        for transport in Transport::ALL {
+            ORDERS.iter().for_each(|order| one(transport, order));
+        }
+    };
+    all();
     let before = footprint();
     for _ in 0..10 {
-        for order in ORDERS {
-            one(order);
-        }
+        all();
     }
     assert_footprint(before);
 }
 
 #[test]
 fn what_was_sent_before_a_stream_and_its_session_were_closed_arrives() {
+    Transport::ALL.into_iter().for_each(closed_at_once);
+}
+
+fn closed_at_once(transport: Transport) {
     for round in 0..50_usize {
-        let (client, server) = pair();
+        let (client, server) = pair(transport);
         let mut out = client.open(&[]).unwrap();
         for number in 0..20_usize {
             out.send_deadline(&vec![number as u8; 1 + number * round], soon()).unwrap();
@@ -99,7 +129,7 @@ fn what_was_sent_before_a_stream_and_its_session_were_closed_arrives() {
 #[test]
 fn senders_and_receivers_at_work_end_when_either_side_closes() {
     for round in 0..20 {
-        let (client, server) = pair();
+        let (client, server) = pair(Transport::ALL[round / 3 % 3]);
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 let mut out = client.open(&[]).unwrap();

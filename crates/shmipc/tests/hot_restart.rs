@@ -3,11 +3,14 @@
 
 #![cfg(feature = "tokio")]
 
+mod support_async;
+
 use partywall::tokio::{Listener, Session, connect_with};
-use partywall_shmipc::{Config, HandoverError, HandoverState, SessionManager, Shmipc};
+use partywall_shmipc::{Config, HandoverError, HandoverState, MemMapType, SessionManager, Shmipc};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use support_async::{until, within};
 
 /// Answers each message with its own name.
 struct Server {
@@ -19,9 +22,18 @@ struct Server {
 
 impl Server {
     fn start(address: &str, name: &'static str) -> Self {
-        let shmipc = Shmipc::default();
+        let (shmipc, listener) = Self::bind(address).unwrap();
+        Self::serve(shmipc, listener, name)
+    }
+
+    fn bind(address: &str) -> Result<(Shmipc, Listener), partywall::BindError> {
+        let config = Config::default().files_of_strangers(address.starts_with("tcp:"));
+        let shmipc = Shmipc::new(config).unwrap();
         let accepts = partywall::Config::default().dialect(Arc::new(shmipc.clone()));
-        let mut listener = Listener::bind_with(address, &accepts).unwrap();
+        Ok((shmipc, Listener::bind_with(address, &accepts)?))
+    }
+
+    fn serve(shmipc: Shmipc, mut listener: Listener, name: &'static str) -> Self {
         let sessions = Arc::new(Mutex::new(Vec::new()));
         let answers = Arc::new(AtomicUsize::new(0));
         let (all, count) = (Arc::clone(&sessions), Arc::clone(&answers));
@@ -46,6 +58,12 @@ impl Server {
             }
         });
         Self { shmipc, sessions, answers, accepting }
+    }
+
+    /// Nobody connects to it any more; its sessions go on.
+    async fn stop_listening(&mut self) {
+        self.accepting.abort();
+        let _ = (&mut self.accepting).await;
     }
 
     fn sessions(&self) -> usize {
@@ -98,21 +116,6 @@ async fn manager(place: &Place, sessions: usize) -> SessionManager {
     within("connecting", made).await.unwrap()
 }
 
-async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let ended = tokio::time::timeout(Duration::from_secs(30), future).await;
-    ended.unwrap_or_else(|_| panic!("{what}: hung"))
-}
-
-/// Waits for what comes about by itself.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let wait = async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within(what, wait).await;
-}
-
 /// Calls without pause, each on a stream of the manager's, until told to stop; how many calls there were.
 fn load(manager: &SessionManager, tasks: usize, stop: &Arc<AtomicBool>) -> Vec<Calling> {
     let calling = |_| {
@@ -137,15 +140,48 @@ type Calling = tokio::task::JoinHandle<usize>;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_no_call_fails_restart_after_restart() {
     let place = Place::new();
-    let mut server = Server::start(&place.address, "0");
+    let server = Server::start(&place.address, "0");
     let manager = manager(&place, 4).await;
+    let next = async |_: &mut Server| place.take_over("next");
+    restart_under_load(server, &manager, next).await;
+}
+
+/// Of a port, nobody else can listen before the old server stops to; its sessions go on meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_load_over_tcp_no_call_fails_restart_after_restart() {
+    let (shmipc, listener) = Server::bind("tcp:127.0.0.1:0").unwrap();
+    let address = listener.local_address().to_string();
+    let server = Server::serve(shmipc, listener, "0");
+    let config = Config::default().session_num(4).mem_map_type(MemMapType::DevShmFile);
+    let made = SessionManager::new(&*address, config, partywall::Config::default());
+    let manager = within("connecting", made).await.unwrap();
+    let next = async |old: &mut Server| {
+        old.stop_listening().await;
+        let mut bound = None;
+        until("the port", || {
+            bound = Server::bind(&address).ok();
+            bound.is_some()
+        })
+        .await;
+        let (shmipc, listener) = bound.unwrap();
+        Server::serve(shmipc, listener, "next")
+    };
+    restart_under_load(server, &manager, next).await;
+}
+
+/// Three restarts; `successor` takes the address over.
+async fn restart_under_load(
+    mut server: Server,
+    manager: &SessionManager,
+    successor: impl AsyncFn(&mut Server) -> Server,
+) {
     let stop = Arc::new(AtomicBool::new(false));
-    let calling = load(&manager, 8, &stop);
+    let calling = load(manager, 8, &stop);
     let mut answers = 0;
     let mut old = Vec::new();
     for epoch in 1..=3 {
         until("answers of the old one", || server.answers() > 200).await;
-        let next = place.take_over("next");
+        let next = successor(&mut server).await;
         server.shmipc.hot_restart(epoch).unwrap();
         let state = within("the handover", server.shmipc.hot_restarted(epoch)).await;
         assert_eq!(state, HandoverState::Done { epoch, moved: 4, left: 0 });

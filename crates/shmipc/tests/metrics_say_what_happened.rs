@@ -3,6 +3,8 @@
 
 #![cfg(feature = "tokio")]
 
+mod support_async;
+
 use partywall::tokio::Listener;
 use partywall_shmipc::{
     Config, Monitor, PerformanceMetrics, SessionManager, ShareMemoryMetrics, Shmipc,
@@ -10,6 +12,7 @@ use partywall_shmipc::{
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use support_async::until;
 
 #[derive(Default)]
 struct Notes {
@@ -30,16 +33,6 @@ impl Monitor for Notes {
     fn flush(&self) {
         *self.flushed.lock().unwrap() += 1;
     }
-}
-
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let wait = async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    let ended = tokio::time::timeout(Duration::from_secs(30), wait).await;
-    ended.unwrap_or_else(|_| panic!("{what}: hung"));
 }
 
 /// Whether both sides have read all that was sent.

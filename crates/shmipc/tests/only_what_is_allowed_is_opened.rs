@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a peer names or sends is opened only where, whose and as large as allowed, and never removed.
+//! What a peer names or sends is opened only where, whose and as large as allowed, and not removed by who only opens it.
 
 use partywall_shmipc::inside::{
     Allowed, Backing, BackingError, Class, Given, create_buffer, create_queue, open_buffer,
@@ -8,8 +8,9 @@ use partywall_shmipc::inside::{
 use partywall_sys::FileFacts;
 use partywall_sys::shared_file::create_memfd;
 use std::fs::{self, File, OpenOptions};
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 const CLASSES: [Class; 1] = [Class { size: 4096, percent: 100 }];
@@ -124,4 +125,35 @@ fn what_we_make_in_memory_is_sealed_and_stays_writable() {
     let fd = backing.fd().try_clone_to_owned().unwrap();
     let given = Given::descriptor(fd, &Allowed::new(1 << 20, None)).unwrap();
     assert_eq!(open_queue(&given).unwrap().capacity(), 8192);
+}
+
+#[test]
+fn memory_that_one_session_does_not_guard_is_guarded_for_the_next() {
+    let (backing, map) = Backing::create_memfd("/guarded", 1 << 20).unwrap();
+    drop(create_buffer(&backing, map, &CLASSES).unwrap());
+    // As the peers make it: the same content, in memory that nobody has sealed.
+    let unsealed = create_memfd("unsealed", 1 << 20).unwrap();
+    let mut content = Vec::new();
+    File::from(backing.fd().try_clone_to_owned().unwrap()).read_to_end(&mut content).unwrap();
+    File::from(unsealed.try_clone().unwrap()).write_all_at(&content, 0).unwrap();
+    let open = |is_guarded| {
+        let allowed = Allowed { is_guarded, ..Allowed::new(1 << 20, None) };
+        let given = Given::descriptor(unsealed.try_clone().unwrap(), &allowed).unwrap();
+        open_buffer(&given).unwrap()
+    };
+    let careless = open(false);
+    assert!(!careless.is_guarded());
+    let careful = open(true);
+    assert!(careful.is_same_as(&careless) && careful.is_guarded());
+    File::from(unsealed.try_clone().unwrap()).set_len(0).unwrap();
+    assert_eq!(careful.free_counts(), [0]);
+    assert!(careful.is_damaged() && careless.is_damaged());
+}
+
+#[test]
+fn files_of_what_is_mounted_beneath_the_directory_are_refused() {
+    let comm = format!("/proc/{}/comm", std::process::id());
+    let allowed = Allowed { directory: "/".into(), ..Allowed::new(1 << 20, None) };
+    let error = Given::path(Path::new(&comm), &allowed).unwrap_err().to_string();
+    assert!(error.contains("in another mount than /, ") && error.contains("choose"), "{error}");
 }

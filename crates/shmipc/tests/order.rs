@@ -4,8 +4,8 @@
 
 mod support_foe;
 
-use partywall::StreamRecvError;
 use partywall::blocking::{Listener, Session};
+use partywall::{SessionError, StreamRecvError, StreamSendError};
 use partywall_shmipc::Shmipc;
 use partywall_shmipc::inside::Element;
 use partywall_shmipc::wire::encode;
@@ -182,4 +182,40 @@ fn what_was_sent_before_a_hang_up_arrives_and_the_rest_is_given_back() {
     assert!(ours.recv_deadline(soon()).is_err());
     until("everything is given back", || region.free_counts() == before);
     drop(foe);
+}
+
+/// More lies unread than may, so the socket is not read; and the ring is full.
+#[test]
+fn one_who_waits_to_send_learns_of_the_end_while_nothing_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.sock");
+    let little = partywall_shmipc::Config::default()
+        .fallback_message_max(1 << 20)
+        .fallback_unread_max(1 << 20);
+    let config = partywall::Config::default()
+        .trust(partywall::TrustPolicy::Isolated)
+        .dialect(Arc::new(Shmipc::new(little).unwrap()));
+    let mut listener = Listener::bind_with(&*support_foe::address(&path), &config).unwrap();
+    let (foe, session) = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| Foe::client(&path));
+        let session = listener.accept_deadline(soon()).unwrap();
+        (connecting.join().unwrap(), session)
+    });
+    // As many as may lie unread, and what is more fits into the socket.
+    for _ in 0..11 {
+        foe.wire.send(&fallback(2, &[7; 100_000]));
+    }
+    let mut ours = session.accept_deadline(soon()).unwrap();
+    let brief = || Instant::now() + Duration::from_millis(100);
+    while ours.send_deadline(b"into the ring", brief()).is_ok() {}
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| ours.send_deadline(b"for ever?", soon()));
+        std::thread::yield_now();
+        drop(foe);
+        let ended = sending.join().unwrap();
+        assert!(
+            matches!(&ended, Err(StreamSendError::Session(why)) if !matches!(why, SessionError::TimedOut)),
+            "{ended:?}"
+        );
+    });
 }

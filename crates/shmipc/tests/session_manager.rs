@@ -3,6 +3,8 @@
 
 #![cfg(feature = "tokio")]
 
+mod support_async;
+
 use partywall::tokio::{Listener, Session};
 use partywall_shmipc::{
     Config, GetStreamError, PooledStream, SessionManager, SessionManagerError, Shmipc,
@@ -11,6 +13,7 @@ use partywall_shmipc::{
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use support_async::{until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A server: `!` in front of a message asks for no answer, `2` for two, `x` closes the stream.
@@ -102,21 +105,6 @@ async fn call(stream: &mut PooledStream, text: &[u8]) {
 
 async fn get(manager: &SessionManager) -> PooledStream {
     within("a stream", manager.get_stream()).await.unwrap()
-}
-
-async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let ended = tokio::time::timeout(Duration::from_secs(30), future).await;
-    ended.unwrap_or_else(|_| panic!("{what}: hung"))
-}
-
-/// Waits for what comes about by itself.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let wait = async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within(what, wait).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,11 +5,13 @@
 //!  memory      memfd.rs  our half: made, allocated, mapped, sealed        ┐ both over
 //!              map.rs    the neighbour's half: checked, mapped read-only  ┤ mapping.rs
 //!              shared.rs memory that both write, for older protocols      ┘ shared_file.rs
+//!              kept_file.rs  files that outlive their process     byte_lock.rs  who owns them
 //!  bells       eventfd.rs   poll.rs   epoll.rs   timer.rs
 //!  faults      sigbus.rs  memory that was truncated under us
-//!  sockets     socket.rs  bytes, descriptors, credentials (over ancillary.rs)
+//!  sockets     socket.rs  bytes, descriptors, credentials (over ancillary.rs, send_queue.rs)
 //!              connect.rs   listener.rs   socket_path.rs
 //!  neighbours  peer.rs  credentials, pidfd, namespaces    fork.rs  are we a forked child?
+//!              instance.rs  a process in numbers, and whether it is dead for certain
 //!  the host    clock.rs   cpu.rs   cgroup.rs   limits.rs   probe.rs   process.rs   procfs.rs   signal.rs
 //! ```
 //!
@@ -31,10 +33,14 @@
 
 #[allow(unsafe_code)] // reads what recvmsg stored and takes ownership of the descriptors in it
 mod ancillary;
+#[allow(unsafe_code)] // fcntl for locks of descriptions, which rustix does not have
+pub mod byte_lock;
 #[allow(unsafe_code)] // maps one page and refers to it for the life of the process
 pub mod fork;
 #[allow(unsafe_code)] // mmap, madvise, munmap, and slices over what was mapped
 mod mapping;
+#[allow(unsafe_code)] // one ioctl
+mod send_queue;
 #[allow(unsafe_code)] // atomics and slices over memory that two processes write
 pub mod shared;
 #[allow(unsafe_code)] // sigaction, and mmap from its handler
@@ -46,6 +52,8 @@ pub mod connect;
 pub mod cpu;
 pub mod epoll;
 pub mod eventfd;
+pub mod instance;
+pub mod kept_file;
 pub mod limits;
 pub mod listener;
 pub mod map;
@@ -65,6 +73,8 @@ pub use connect::{ConnectError, connect_tcp, connect_unix_abstract, connect_unix
 pub use epoll::{EpollSet, Ready};
 pub use eventfd::{Bell, BellError};
 pub use fork::ForkGuard;
+pub use instance::{Fate, Instance};
+pub use kept_file::{FileMap, FileView, KeptDirectory, MakeError, UnnamedFile};
 pub use listener::{AcceptError, BindError, Listener};
 pub use map::{MapError, PeerMap};
 pub use memfd::{MemfdError, OwnMap, SIZE_GRANULE};

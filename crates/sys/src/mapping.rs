@@ -85,7 +85,7 @@ impl Mapping {
         assert!(self.owner.is_some(), "the mapping is read-only");
         assert!(!self.is_inherited(), "{INHERITED}");
         // SAFETY: the range is mapped writable for the borrow (asserted), this process is its only writer
-        // (sealed before anybody else had the descriptor), and &mut self excludes `cells`.
+        // (sealed before anybody else had the descriptor, or owner of a kept file), and &mut self excludes `cells`.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 

@@ -25,7 +25,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, f
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::mapping::Mapping;
 use crate::sigbus::{Guarded, TableFull};
@@ -40,7 +40,9 @@ use crate::sigbus::{Guarded, TableFull};
 /// Each access panics beyond the end, off its alignment, and in a forked child: offsets are checked before.
 pub struct SharedMap {
     // Forgotten before the range is unmapped: fields are dropped in this order.
-    guard: Option<Guarded>,
+    guard: OnceLock<Guarded>,
+    /// One at a time registers a guard: two for one range would each see the other's faults.
+    guarding: Mutex<()>,
     mapping: Mapping,
 }
 
@@ -51,27 +53,35 @@ impl SharedMap {
     ///
     /// What mmap says; `EINVAL` where `len` is 0.
     pub fn map(fd: BorrowedFd<'_>, len: usize) -> io::Result<SharedMap> {
-        Ok(SharedMap { guard: None, mapping: Mapping::writable(fd, len)? })
+        let mapping = Mapping::writable(fd, len)?;
+        Ok(SharedMap { guard: OnceLock::new(), guarding: Mutex::new(()), mapping })
     }
 
-    /// From now on this process survives that somebody truncates the file: see [`sigbus`](crate::sigbus).
+    /// From now on this process survives that somebody truncates the file: see [`sigbus`](crate::sigbus). Nothing if
+    /// it does already.
     ///
     /// # Errors
     ///
     /// [`TableFull`] if too many mappings are guarded already.
-    pub fn guard(&mut self) -> Result<(), TableFull> {
-        if self.guard.is_none() {
+    pub fn guard(&self) -> Result<(), TableFull> {
+        let _one = self.guarding.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_guarded() {
             let start = self.mapping.cells().as_ptr().expose_provenance();
-            self.guard = Some(Guarded::register(start, self.len())?);
+            let _ = self.guard.set(Guarded::register(start, self.len())?);
         }
         Ok(())
+    }
+
+    /// Whether [`guard`](Self::guard) was asked for, by anybody who has this mapping.
+    pub fn is_guarded(&self) -> bool {
+        self.guard.get().is_some()
     }
 
     /// Whether the file was truncated under a guarded mapping, and this process has noticed: the memory is private
     /// now, and zeros.
     #[inline]
     pub fn is_damaged(&self) -> bool {
-        self.guard.as_ref().is_some_and(Guarded::is_damaged)
+        self.guard.get().is_some_and(Guarded::is_damaged)
     }
 
     /// True in a process forked from the one that made this: the memory is not there.

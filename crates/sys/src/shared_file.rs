@@ -5,12 +5,13 @@
 //!   made    memfd   memfd_create → ftruncate → fallocate → (map, fill) → seal SHRINK|GROW|SEAL
 //!           file    open O_EXCL|O_NOFOLLOW 0600 → ftruncate → fallocate → (map, fill) → unlink by its maker alone
 //!   given   memfd   fstat: FileFacts
-//!           path    beneath one directory, component by component, following no link → fstat: FileFacts
+//!           path    beneath one directory, following no link, entering no mount → fstat: FileFacts
+//!                   → adopted, if whoever opened it says so: unlink where its maker does not
 //! ```
 //!
 //! It maps nothing ([`SharedMap`](crate::SharedMap) does) and decides nothing about what was given: whoever opens
 //! compares the facts with what it allows. It never changes a mode, and removes what another process made only where
-//! that was killed ([`remove_abandoned`]).
+//! that was killed ([`remove_abandoned`]) or where it is told to ([`AdoptedFile`]), never while a maker that locks lives.
 //!
 //! # Invariants
 //!
@@ -18,13 +19,18 @@
 //! - A file that was made here is removed when its [`CreatedFile`] is dropped, by the process that made it, and only
 //!   if the name still means the same file.
 
+mod adopted;
+
+pub use adopted::AdoptedFile;
+
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, SealFlags};
-use rustix::fs::{fcntl_add_seals, fcntl_get_seals, flock, fstat, open, openat, statat, unlink};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags, SealFlags};
+use rustix::fs::{fcntl_add_seals, fcntl_get_seals, flock, fstat, statat, unlink};
+use rustix::fs::{open, openat, openat2};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
@@ -167,15 +173,17 @@ impl CreatedFile {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Whether its name still means it.
+    pub fn is_in_place(&self) -> bool {
+        let named = statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
+        named.is_ok_and(|stat| identity(&stat) == self.identity)
+    }
 }
 
 impl Drop for CreatedFile {
     fn drop(&mut self) {
-        if self.maker.is_child() {
-            return;
-        }
-        let named = statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
-        if named.is_ok_and(|stat| identity(&stat) == self.identity) {
+        if !self.maker.is_child() && self.is_in_place() {
             // Somebody else may have removed it between the two calls: gone is gone.
             let _ = unlink(&self.path);
         }
@@ -213,12 +221,25 @@ fn into_io(error: MemfdError) -> io::Error {
 }
 
 /// Opens the file `path`, which must lie beneath `directory`, for reading and writing; no link is followed below
-/// `directory`, and nothing is created.
+/// `directory`, no mount is entered, and nothing is created. So the file is of the file system that `directory` lies
+/// on: of what else is mounted beneath it, the user who mounted it may be the one who answers, late or never.
 ///
 /// # Errors
 ///
 /// See [`SharedFileError`].
 pub fn open_beneath(directory: &Path, path: &Path) -> Result<OwnedFd, SharedFileError> {
+    let names = names_beneath(directory, path)?;
+    let opened = open(directory, DIRECTORY, Mode::empty()).and_then(|at| resolve(at, &names, FILE));
+    opened.map_err(|errno| match errno {
+        Errno::XDEV => {
+            SharedFileError::OtherMount { path: path.into(), directory: directory.into() }
+        }
+        _ => SharedFileError::System { path: path.into(), source: errno.into() },
+    })
+}
+
+/// The names on the way from `directory` to `path`; one at least.
+fn names_beneath<'a>(directory: &Path, path: &'a Path) -> Result<Vec<&'a OsStr>, SharedFileError> {
     let outside = || SharedFileError::Outside { path: path.into(), directory: directory.into() };
     let rest = path.strip_prefix(directory).map_err(|_| outside())?;
     let mut names = Vec::new();
@@ -228,19 +249,36 @@ pub fn open_beneath(directory: &Path, path: &Path) -> Result<OwnedFd, SharedFile
             _ => return Err(outside()),
         }
     }
-    let Some((file, directories)) = names.split_last() else { return Err(outside()) };
-    if !directory.is_absolute() || names.len() > DEPTH_MAX {
+    if names.is_empty() || !directory.is_absolute() || names.len() > DEPTH_MAX {
         return Err(outside());
     }
-    let system = |errno: Errno| SharedFileError::System { path: path.into(), source: errno.into() };
-    let mut at = open(directory, DIRECTORY, Mode::empty()).map_err(system)?;
-    for name in directories {
-        at = step(&at, name, DIRECTORY | OFlags::NOFOLLOW).map_err(system)?;
+    Ok(names)
+}
+
+/// Opens what these names lead to, over no link and no mount.
+fn resolve(at: OwnedFd, names: &[&OsStr], last: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let rest: PathBuf = names.iter().collect();
+    match openat2(&at, &rest, last, Mode::empty(), resolve) {
+        // Before Linux 5.6, and in some sandboxes.
+        Err(Errno::NOSYS | Errno::PERM) => open_stepwise(at, names, last),
+        opened => opened,
     }
-    // Nor is anything waited for: opening a pipe for reading and writing does not, but devices may.
-    let flags =
-        OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    step(&at, file, flags).map_err(system)
+}
+
+/// The same where the system does not do it in one call: another file system is told by its device, which has to be
+/// asked of it, so one that never answers is waited for.
+fn open_stepwise(mut at: OwnedFd, names: &[&OsStr], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let device = fstat(&at)?.st_dev;
+    let last = names.len().saturating_sub(1);
+    for (index, name) in names.iter().enumerate() {
+        let flags = if index == last { flags } else { DIRECTORY | OFlags::NOFOLLOW };
+        at = step(&at, name, flags)?;
+        if fstat(&at)?.st_dev != device {
+            return Err(Errno::XDEV);
+        }
+    }
+    Ok(at)
 }
 
 fn step(at: &OwnedFd, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -259,6 +297,19 @@ pub enum SharedFileError {
         /// Beneath which it would have to lie.
         directory: PathBuf,
     },
+    /// It lies on what is mounted somewhere beneath the directory.
+    #[error(
+        "{} lies in another mount than {}, and only files of that one are opened: keep them in one, or choose a \
+         directory within the other",
+        path.display(),
+        directory.display()
+    )]
+    OtherMount {
+        /// As the other side named it.
+        path: PathBuf,
+        /// In whose mount it would have to lie.
+        directory: PathBuf,
+    },
     /// It cannot be opened.
     #[error("{} cannot be opened: {source}", path.display())]
     System {
@@ -269,6 +320,13 @@ pub enum SharedFileError {
     },
 }
 
+/// Nor is anything waited for: opening a pipe for reading and writing does not, but devices may.
+const FILE: OFlags = OFlags::RDWR
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CLOEXEC);
 
 /// The kernel takes 249 bytes, and puts `memfd:` before them.
@@ -276,3 +334,41 @@ const MEMFD_NAME_BYTES_MAX: usize = 249;
 
 /// How deep beneath the directory a file may lie.
 const DEPTH_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn stepwise(directory: &Path, names: &[&str]) -> Result<OwnedFd, Errno> {
+        let at = open(directory, DIRECTORY, Mode::empty()).unwrap();
+        let names: Vec<_> = names.iter().map(OsStr::new).collect();
+        open_stepwise(at, &names, FILE)
+    }
+
+    #[test]
+    fn old_kernels_open_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        fs::create_dir(directory.join("sub")).unwrap();
+        fs::write(directory.join("sub/file"), b"x").unwrap();
+        symlink("sub", directory.join("link")).unwrap();
+        symlink("sub/file", directory.join("file")).unwrap();
+        assert!(stepwise(directory, &["sub", "file"]).is_ok());
+        assert_eq!(stepwise(directory, &["file"]).unwrap_err(), Errno::LOOP);
+        assert_eq!(stepwise(directory, &["link", "file"]).unwrap_err(), Errno::NOTDIR);
+        assert_eq!(stepwise(directory, &["sub", "none"]).unwrap_err(), Errno::NOENT);
+        let pid = std::process::id().to_string();
+        let other = stepwise(Path::new("/"), &["proc", &pid, "comm"]);
+        assert_eq!(other.unwrap_err(), Errno::XDEV);
+    }
+
+    #[test]
+    fn what_is_mounted_beneath_a_directory_is_not_of_it() {
+        let comm = PathBuf::from(format!("/proc/{}/comm", std::process::id()));
+        assert!(open_beneath(Path::new("/proc"), &comm).is_ok());
+        let error = open_beneath(Path::new("/"), &comm).unwrap_err();
+        assert!(matches!(error, SharedFileError::OtherMount { .. }), "{error}");
+    }
+}

@@ -30,6 +30,7 @@ use rustix::process::{getegid, geteuid, getpid};
 
 use crate::ancillary;
 use crate::peer::Credentials;
+use crate::send_queue;
 
 /// A connected stream socket.
 #[derive(Debug)]
@@ -180,6 +181,16 @@ impl Socket {
         Ok(retry_on_intr(|| rustix::net::sendmsg(&self.fd, bufs, control, flags))?)
     }
 
+    /// How much of what was written the other side has not taken: on Unix sockets what it has not read, with what
+    /// the bytes lie in; over TCP the bytes that its system has not acknowledged. 0 if all was taken.
+    ///
+    /// # Errors
+    ///
+    /// What a sandbox says to ioctl.
+    pub fn untaken_bytes(&self) -> io::Result<usize> {
+        send_queue::untaken(self.fd.as_fd())
+    }
+
     /// Ends our direction: the peer reads the end of the stream after what we sent.
     ///
     /// # Errors
@@ -287,7 +298,8 @@ pub(crate) fn label(address: SocketAddrAny) -> Option<String> {
     if let Some(path) = unix.path_bytes() {
         return Some(format!("unix:{}", String::from_utf8_lossy(path)));
     }
-    let name = unix.abstract_name()?;
+    // Who did not bind has none, which is told as an empty one.
+    let name = unix.abstract_name().filter(|name| !name.is_empty())?;
     Some(format!("unix:@{}", String::from_utf8_lossy(name)))
 }
 

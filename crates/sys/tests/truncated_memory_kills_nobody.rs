@@ -24,7 +24,7 @@ fn run(name: &str) -> ExitStatus {
 /// A guarded mapping whose file is gone from its first byte on.
 fn truncated() -> SharedMap {
     let fd = create_memfd("truncated", SIZE).unwrap();
-    let mut map = SharedMap::map(fd.as_fd(), SIZE).unwrap();
+    let map = SharedMap::map(fd.as_fd(), SIZE).unwrap();
     map.guard().unwrap();
     map.store(SIZE - 4, 7);
     assert!(!map.is_damaged());
@@ -57,7 +57,7 @@ fn child_touches_guarded_memory() {
     drop((pieces, map));
     for _ in 0..10_000 {
         let fd = create_memfd("fresh", 4096).unwrap();
-        let mut map = SharedMap::map(fd.as_fd(), 4096).unwrap();
+        let map = SharedMap::map(fd.as_fd(), 4096).unwrap();
         map.guard().unwrap();
         assert!(!map.is_damaged());
     }

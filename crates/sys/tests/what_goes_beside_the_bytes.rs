@@ -33,6 +33,10 @@ fn bytes_sent_before_accept_carry_credentials() {
     assert_eq!(received.credentials.map(|c| c.pid), Some(Credentials::of_self().pid));
     assert_eq!(client.peer_label(), format!("unix:{}", path.display()));
     assert_eq!(server.peer_label(), format!("client of unix:{}", path.display()));
+    // Nor has one a name that the kernel did not have to give any.
+    let _unnamed = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let server = listener.accept().unwrap().unwrap();
+    assert_eq!(server.peer_label(), format!("client of unix:{}", path.display()));
 }
 
 #[test]

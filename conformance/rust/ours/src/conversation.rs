@@ -217,6 +217,7 @@ impl Server for Accepting {
         }
     }
 
+    #[expect(refining_impl_trait, reason = "this is how one says that it borrows nothing")]
     fn hot_restart(&mut self, epoch: u64) -> impl Future<Output = Result<()>> + Send + use<> {
         let dialect = Arc::clone(&self.dialect);
         async move {

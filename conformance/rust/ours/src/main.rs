@@ -5,41 +5,15 @@ mod conversation;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Parser;
-use conformance_traffic::{Command, Mapping, Network, Options, Program, remove_leftovers};
+use conformance_traffic::{Command, Mapping, Network, Options};
 use conversation::{Accepting, Pool};
 use partywall::tokio::Listener;
 use partywall_shmipc::{Config, MemMapType, SessionManager, Shmipc, SizePercentPair};
 
 fn main() -> ExitCode {
-    let program = Program::parse();
-    let (Command::Serve(options) | Command::Run(options)) = &program.command;
-    let runtime = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("no runtime: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    let deadline = Duration::from_secs(options.deadline);
-    let outcome =
-        runtime.block_on(async { tokio::time::timeout(deadline, perform(&program.command)).await });
-    match outcome {
-        Ok(Ok(code)) => ExitCode::from(code),
-        Ok(Err(error)) => {
-            eprintln!("{error:#}");
-            remove_leftovers(&options.prefix);
-            ExitCode::from(1)
-        }
-        Err(_) => {
-            eprintln!("not done after {deadline:?}");
-            remove_leftovers(&options.prefix);
-            ExitCode::from(3)
-        }
-    }
+    conformance_traffic::start(perform)
 }
 
 async fn perform(command: &Command) -> Result<u8> {

@@ -146,6 +146,7 @@ impl Server for Accepting {
         Ok(Talk { stream: self.listener.accept().await? })
     }
 
+    #[expect(refining_impl_trait, reason = "this is how one says that it borrows nothing")]
     fn hot_restart(&mut self, _: u64) -> impl Future<Output = Result<()>> + Send + use<> {
         std::future::ready(Err(anyhow!("the library has no hot restart")))
     }

@@ -16,8 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Parser;
-use conformance_traffic::{Command, Mapping, Network, Options, Program, remove_leftovers};
+use conformance_traffic::{Command, Mapping, Network, Options};
 use shmipc::Listener;
 use shmipc::config::{Config, SizePercentPair};
 use shmipc::consts::MemMapType;
@@ -33,33 +32,7 @@ fn main() -> ExitCode {
     if std::env::var_os("CONFORMANCE_LOG").is_some() {
         tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     }
-    let program = Program::parse();
-    let (Command::Serve(options) | Command::Run(options)) = &program.command;
-    let runtime = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("no runtime: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    let deadline = Duration::from_secs(options.deadline);
-    let outcome =
-        runtime.block_on(async { tokio::time::timeout(deadline, perform(&program.command)).await });
-    // The library's handshake may keep a thread for ever; the process ends without it.
-    runtime.shutdown_background();
-    match outcome {
-        Ok(Ok(code)) => ExitCode::from(code),
-        Ok(Err(error)) => {
-            eprintln!("{error:#}");
-            remove_leftovers(&options.prefix);
-            ExitCode::from(1)
-        }
-        Err(_) => {
-            eprintln!("not done after {deadline:?}");
-            remove_leftovers(&options.prefix);
-            ExitCode::from(3)
-        }
-    }
+    conformance_traffic::start(perform)
 }
 
 async fn perform(command: &Command) -> Result<u8> {

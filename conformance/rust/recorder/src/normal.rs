@@ -6,7 +6,9 @@
 //! client-descriptor 33554432 0x1 /memfd:…            what came with the line above: size, seals, name
 //! ```
 //! Two things are rewritten: the client's process id in names becomes [`PID`], with the three lengths around it, and
-//! of the wake-ups only the first in each direction is kept, because how many there are depends on the scheduler.
+//! of the wake-ups only the first in each direction is kept, at the end and the client's before the server's: how many
+//! there are, and which passes first, depends on the scheduler.
+//! Of a client of ours ([`Client::Ours`]) the token before the process id goes, and its seals are written as none.
 
 use std::fmt::Write as _;
 
@@ -17,19 +19,29 @@ use super::{From, Passed};
 /// Stands for the client's process id.
 pub const PID: &str = "4242";
 
+/// Whose names and descriptors are in a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// A published peer's, with this process id.
+    Published(u32),
+    /// Ours, with this process id: names have a token, and memfds are sealed.
+    Ours(u32),
+}
+
 /// Writes the first connection of a recording, up to and with the first wake-up in each direction.
 ///
 /// # Errors
 /// The bytes are not messages, or the names in them are not where they should be.
-pub fn write(recording: &[Passed], client_pid: u32) -> Result<String> {
+pub fn write(recording: &[Passed], client: Client) -> Result<String> {
     let mut text = String::new();
     let mut pending = [Vec::new(), Vec::new()];
     let mut woken = [false, false];
+    let mut wake_ups = [String::new(), String::new()];
     for passed in recording.iter().filter(|passed| passed.connection == 0) {
         let side = passed.from as usize;
         if !passed.descriptors.is_empty() {
             ensure!(pending[side].is_empty(), "descriptors came inside of a message");
-            write_descriptors(&mut text, passed, client_pid)?;
+            write_descriptors(&mut text, passed, client)?;
             continue;
         }
         pending[side].extend_from_slice(&passed.bytes);
@@ -38,20 +50,56 @@ pub fn write(recording: &[Passed], client_pid: u32) -> Result<String> {
             if established && (message[7] != WAKE_UP || woken[side]) {
                 continue;
             }
-            woken[side] |= established;
-            let message = renamed(&message, client_pid)?;
+            if established {
+                woken[side] = true;
+                write_line(&mut wake_ups[side], passed.from, &message)?;
+                continue;
+            }
+            let message = renamed(&message, client)?;
             write_line(&mut text, passed.from, &message)?;
         }
     }
-    Ok(text)
+    Ok(text + &wake_ups.concat())
 }
 
-fn write_descriptors(text: &mut String, passed: &Passed, client_pid: u32) -> Result<()> {
+impl Client {
+    /// The name with [`PID`], and without what is drawn.
+    fn renamed(self, name: &str) -> Result<String> {
+        let (Self::Published(pid) | Self::Ours(pid)) = self;
+        let pid = format!("_{pid}_");
+        let (before, after) =
+            name.split_once(&pid).with_context(|| format!("no process id in {name}"))?;
+        let before = match self {
+            Self::Published(_) => before,
+            Self::Ours(_) => {
+                let (start, token) = before.rsplit_once('_').context("no token")?;
+                let is_token = token.len() == 16 && token.bytes().all(|c| c.is_ascii_hexdigit());
+                ensure!(is_token, "{token} in {name} is no token");
+                start
+            }
+        };
+        Ok(format!("{before}_{PID}_{after}"))
+    }
+
+    /// The seals, which for ours have to be those of a memfd whose size nobody can change any more.
+    fn seals(self, seals: &str) -> Result<&str> {
+        match self {
+            Self::Published(_) => Ok(seals),
+            Self::Ours(_) => {
+                ensure!(SIZE_SEALED.contains(&seals), "sealed with {seals}, not {SIZE_SEALED:?}");
+                Ok(UNSEALED)
+            }
+        }
+    }
+}
+
+fn write_descriptors(text: &mut String, passed: &Passed, client: Client) -> Result<()> {
     write_line(text, passed.from, &passed.bytes)?;
     for descriptor in &passed.descriptors {
-        let name = descriptor.name.replace(&format!("_{client_pid}"), &format!("_{PID}"));
+        let name = client.renamed(&descriptor.name)?;
         let (who, size) = (who(passed.from), descriptor.size_bytes);
-        writeln!(text, "{who}-descriptor {size} {} {name}", descriptor.seals)?;
+        let seals = client.seals(&descriptor.seals)?;
+        writeln!(text, "{who}-descriptor {size} {seals} {name}")?;
     }
     Ok(())
 }
@@ -84,18 +132,16 @@ fn take_message(pending: &mut Vec<u8>) -> Result<Option<Vec<u8>>> {
 }
 
 /// The message with [`PID`] in its names; other messages stay as they are.
-fn renamed(message: &[u8], client_pid: u32) -> Result<Vec<u8>> {
+fn renamed(message: &[u8], client: Client) -> Result<Vec<u8>> {
     if ![BY_PATH, BY_MEMFD].contains(&message[7]) {
         return Ok(message.to_vec());
     }
     let (queue, rest) = name(&message[HEADER_BYTES..])?;
     let (buffer, rest) = name(rest)?;
     ensure!(rest.is_empty(), "{} bytes after the names", rest.len());
-    let pid = format!("_{client_pid}");
     let mut renamed = message[..HEADER_BYTES].to_vec();
     for name in [queue, buffer] {
-        ensure!(name.contains(&pid), "no process id in {name}");
-        let name = name.replace(&pid, &format!("_{PID}"));
+        let name = client.renamed(name)?;
         renamed.extend_from_slice(&(name.len() as u16).to_be_bytes());
         renamed.extend_from_slice(name.as_bytes());
     }
@@ -113,6 +159,10 @@ fn name(bytes: &[u8]) -> Result<(&str, &[u8])> {
     Ok((std::str::from_utf8(name)?, rest))
 }
 
+/// `F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW`; and, as newer kernels have it, `F_SEAL_EXEC`.
+const SIZE_SEALED: [&str; 2] = ["0x7", "0x27"];
+/// `F_SEAL_SEAL`, which a memfd has that was made without flags.
+const UNSEALED: &str = "0x1";
 const HEADER_BYTES: usize = 8;
 const BY_PATH: u8 = 0;
 const WAKE_UP: u8 = 1;
@@ -126,11 +176,21 @@ mod tests {
     fn names_get_the_fixed_process_id_and_lengths_that_fit() {
         let mut message = vec![0, 0, 0, 0, 0x77, 0x58, 2, 0, 0, 8];
         message.extend_from_slice(b"/a_17_q0");
-        message.extend_from_slice(&[0, 6]);
-        message.extend_from_slice(b"/a_17b");
+        message.extend_from_slice(&[0, 7]);
+        message.extend_from_slice(b"/a_17_b");
         message[3] = message.len() as u8;
-        let renamed = renamed(&message, 17).expect("well-formed");
+        let renamed = renamed(&message, Client::Published(17)).expect("well-formed");
         assert_eq!(renamed[3] as usize, renamed.len());
         assert_eq!(&renamed[8..20], b"\0\x0a/a_4242_q0");
+    }
+
+    #[test]
+    fn of_ours_the_token_goes_and_only_the_token() {
+        let ours = Client::Ours(17);
+        let name = ours.renamed("/a_b_0123456789abcdef_17_queue_0").expect("well-formed");
+        assert_eq!(name, "/a_b_4242_queue_0");
+        assert!(ours.renamed("/a_b_17_queue_0").is_err());
+        assert_eq!(ours.seals("0x7").expect("sealed"), "0x1");
+        assert!(ours.seals("0x1").is_err());
     }
 }

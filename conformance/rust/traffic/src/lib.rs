@@ -22,6 +22,7 @@ mod plan;
 mod report;
 mod run;
 mod serve;
+mod start;
 mod stream;
 
 pub use options::{Command, Mapping, ModeName, Network, Options, Program};
@@ -30,6 +31,7 @@ pub use plan::{Mode, Plan};
 pub use report::{Report, Tally};
 pub use run::run;
 pub use serve::serve;
+pub use start::start;
 pub use stream::{Client, Conversation, Receiver, Sender, Server};
 
 /// Removes files of shared memory whose path begins with `prefix`.

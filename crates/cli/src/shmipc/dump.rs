@@ -12,12 +12,12 @@
 
 use super::memory::Memory;
 use super::pair::{Group, pair};
-use super::{UNREADABLE, find, json, process};
+use super::{find, json, process};
+use crate::look::{self, UNREADABLE, UNSOUND};
 use anyhow::{Result, bail};
 use partywall_shmipc::inside::Report;
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -53,13 +53,7 @@ pub struct Dump {
 
 /// Looks, and tells.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    match look_and_tell(arguments) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("partywall: {error:#}");
-            UNREADABLE.into()
-        }
-    }
+    look::conclude(look_and_tell(arguments))
 }
 
 fn look_and_tell(arguments: &Arguments) -> Result<ExitCode> {
@@ -74,10 +68,7 @@ fn look_and_tell(arguments: &Arguments) -> Result<ExitCode> {
         dump = again;
     }
     let text = if arguments.json { json::text(&dump)? } else { dump.text() };
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
-        _ => {}
-    }
+    look::tell(&text)?;
     Ok(match (dump.is_sound(), dump.unreadable.is_empty()) {
         (false, _) => UNSOUND.into(),
         (true, false) => UNREADABLE.into(),
@@ -172,7 +163,7 @@ impl Dump {
                 let _ =
                     writeln!(text, "it was worked on meanwhile: this copy is of no single moment");
             }
-            let _ = write!(text, "{report}");
+            let _ = write!(text, "{}", report.with_owners(self.is_live()));
             let _ = writeln!(text, "{}\n", self.verdict(group, report));
         }
         for (memory, why) in &self.unrecognised {
@@ -197,7 +188,10 @@ impl Dump {
         let (broken, leaked) = (report.broken.len(), self.leaked(report));
         let unseen = match (&group.buffers, group.queues.is_empty()) {
             (None, _) => "; the buffers that the queues point into are not here",
-            (_, true) => "; no queue was found, so what waits in one counts as held or leaked",
+            (_, true) if self.is_live() => {
+                "; no queue was found, so what waits in one counts as held"
+            }
+            (_, true) => "; no queue was found, so what waits in one counts as leaked",
             _ => "",
         };
         match (broken, leaked) {
@@ -210,8 +204,6 @@ impl Dump {
     }
 }
 
-/// Something is broken, or leaked.
-const UNSOUND: u8 = 1;
 /// How often something that is being worked on is looked at until it is sound.
 const LOOKS_MAX: u32 = 5;
 /// Between two looks.
@@ -226,7 +218,8 @@ Examples:
 
 What it prints of each region:
   every list: how many slices say they are free, and how many really are; each slice that is
-  not, with its first bytes: in a pending message, or held by a process, or leaked;
+  not, with its first bytes: in a pending message, or held by a process (perhaps only kept
+  for reuse), or leaked;
   every queue: how far both sides are, and what is pending;
   what should hold and does not. Memory in use is looked at up to five times: only what is
   broken each time is reported. While it is busy, a copy is of no single moment.

@@ -3,7 +3,8 @@
 
 use super::dump::Dump;
 use super::pair::Group;
-use anyhow::{Context, Result};
+use crate::look;
+use anyhow::Result;
 use partywall_shmipc::inside::{ListReport, QueueReport, Report, RingReport, SliceReport};
 use serde::Serialize;
 
@@ -22,9 +23,7 @@ pub fn text(dump: &Dump) -> Result<String> {
             .collect(),
         unreadable: dump.unreadable.iter().map(|(name, why)| Unusable { name, why }).collect(),
     };
-    let mut text = serde_json::to_string_pretty(&whole).context("writing JSON")?;
-    text.push('\n');
-    Ok(text)
+    look::json(&whole)
 }
 
 #[derive(Serialize)]

@@ -34,6 +34,32 @@ pub enum Kind {
 }
 
 impl Memory {
+    /// What was copied from a mapping. Mappings are whole pages, and the two queues of a region are told by its middle:
+    /// what lies behind the end of a region of queues is left out.
+    pub fn of_mapping(name: String, source: String, bytes: Vec<u8>) -> Self {
+        let mut memory = Self { name, source, bytes };
+        let is_neither = matches!(memory.kind(), Kind::Neither(_));
+        if let Some(size) = memory.queues_bytes().filter(|_| is_neither) {
+            memory.bytes.truncate(size);
+        }
+        memory
+    }
+
+    /// How many of the bytes are queues, if less than a page behind them is none.
+    fn queues_bytes(&self) -> Option<usize> {
+        let first = self.capacity(0).filter(|entries| *entries != 0)?;
+        let (least, most) = sizes(first);
+        let (least, most) = (usize::try_from(least).ok()?, usize::try_from(most).ok()?);
+        let size = self.bytes.len();
+        let fits = |end: &usize| *end <= size && size - *end < PAGE_BYTES_MOST;
+        let mut ends = (least..=most).step_by(8).filter(fits);
+        ends.find(|end| self.capacity(end / 2) == Some(first))
+    }
+
+    fn capacity(&self, at: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(*self.bytes.get(at..)?.first_chunk()?))
+    }
+
     /// What it is.
     pub fn kind(&self) -> Kind {
         match look(&self.bytes, &[], LAYOUT) {
@@ -45,22 +71,24 @@ impl Memory {
 
     /// Whether it is as large as queues of the capacity that it begins with are, and both say the same one.
     fn has_queues(&self) -> bool {
-        let capacity = |at: usize| self.bytes.get(at..)?.first_chunk().copied();
-        let Some(first) = capacity(0) else { return false };
-        let entries = u32::from_ne_bytes(first);
-        // Peers round less than we do, so up to that it may be smaller.
-        let least = u64::from(entries) * 2 * ELEMENT_BYTES + 2 * HEADER_BYTES;
-        let most = Queue::size_bytes(entries).map_or(0, |bytes| bytes as u64);
-        let size = self.bytes.len() as u64;
+        let Some(entries) = self.capacity(0) else { return false };
+        let (least, most) = sizes(entries);
+        let size = self.bytes.len();
         entries != 0
-            && (least..=most).contains(&size)
-            && capacity(self.bytes.len() / 2) == Some(first)
+            && (least..=most).contains(&(size as u64))
+            && self.capacity(size / 2) == Some(entries)
     }
 
     /// What the names of the regions of one connection have in common.
     pub fn family(&self) -> &str {
         family(&self.name)
     }
+}
+
+/// How large a region of two queues of so many entries is, at least and at most: peers round less than we do.
+fn sizes(entries: u32) -> (u64, u64) {
+    let least = u64::from(entries) * 2 * ELEMENT_BYTES + 2 * HEADER_BYTES;
+    (least, Queue::size_bytes(entries).map_or(0, |bytes| bytes as u64))
 }
 
 /// What the names of the regions of one connection have in common; the name itself where it is another's.
@@ -89,6 +117,8 @@ pub const LAYOUT: QueueLayout = QueueLayout::NATIVE;
 const ELEMENT_BYTES: u64 = 12;
 /// In front of the elements of each direction.
 const HEADER_BYTES: u64 = 24;
+/// No system has larger pages.
+const PAGE_BYTES_MOST: usize = 65_536;
 
 #[cfg(test)]
 mod tests {
@@ -119,5 +149,33 @@ mod tests {
         assert!(matches!(queues(432, 17), Kind::Neither(_)));
         assert!(matches!(queues(4320, 16), Kind::Neither(_)));
         assert!(matches!(queues(432, 0), Kind::Neither(_)));
+    }
+
+    #[test]
+    fn what_lies_behind_queues_in_their_last_page_is_left_out() {
+        let mapped = |queues: usize, mapping: usize, entries: u32| {
+            let mut bytes = vec![0; mapping];
+            for at in [0, queues / 2] {
+                bytes[at..at + 4].copy_from_slice(&entries.to_ne_bytes());
+            }
+            Memory::of_mapping(String::new(), String::new(), bytes)
+        };
+        for (size, mapping, entries) in [
+            (196_656, 200_704, 8192),
+            (432, 4096, 16),
+            (264, 4096, 9),
+            (432, 65_536, 16),
+            (432, 432, 16),
+        ] {
+            let memory = mapped(size, mapping, entries);
+            assert_eq!(
+                (memory.bytes.len(), memory.kind()),
+                (size, Kind::Queues),
+                "{size} in {mapping}"
+            );
+        }
+        // More than a page, or no second queue where it must be: left as it is.
+        assert_eq!(mapped(432, 432 + 65_536, 16).bytes.len(), 432 + 65_536);
+        assert_eq!(mapped(440, 4096, 16).bytes.len(), 4096);
     }
 }

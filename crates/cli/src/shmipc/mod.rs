@@ -40,9 +40,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Nothing could be looked at; wrong usage, too. 1 says that something was, and is not sound.
-pub const UNREADABLE: u8 = 2;
-
 const EXAMPLES: &str = "\
 Examples:
   partywall shmipc dump 4242                        all regions of a process

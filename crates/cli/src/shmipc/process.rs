@@ -69,7 +69,7 @@ pub fn of_process(pid: u32) -> Result<Owned> {
         if seen.insert(mapping.identity) {
             let Some(name) = region_name(mapping.path.as_ref()) else { continue };
             let source = format!("{directory}/mem at {:#x}", mapping.start);
-            owned.add(name, source, read_mapping(&directory, &mapping));
+            owned.add_mapping(name, source, read_mapping(&directory, &mapping));
         }
     }
     owned.memories.sort_by(|one, other| one.name.cmp(&other.name));
@@ -100,6 +100,13 @@ impl Owned {
         match bytes {
             Ok(bytes) => self.memories.push(Memory { name, source, bytes }),
             Err(error) => self.unreadable.push((name, format!("{source}: {error}"))),
+        }
+    }
+
+    fn add_mapping(&mut self, name: String, source: String, bytes: io::Result<Vec<u8>>) {
+        match bytes {
+            Ok(bytes) => self.memories.push(Memory::of_mapping(name, source, bytes)),
+            Err(error) => self.add(name, source, Err(error)),
         }
     }
 }

@@ -6,6 +6,7 @@
 //!  golden.rs    what must be understood, with the line it must be read as
 //!  hostile.rs   what must be refused, with the code of the rule that it breaks
 //!  reader.rs    SPEC 4, 5 and 8 for a channel, as short as they can be written down
+//!  links.rs     files of links, good and bad, with what each must be read as
 //!  index.rs     the tables that name the images
 //! ```
 //!
@@ -18,6 +19,7 @@
 pub mod golden;
 pub mod hostile;
 pub mod index;
+pub mod links;
 pub mod reader;
 pub mod writer;
 
@@ -34,7 +36,7 @@ pub const SESSION: [u8; 16] = *b"0123456789abcdef";
 pub struct Image {
     /// File name.
     pub name: String,
-    /// `frame`, `half`, `ring` or `socket`: how to read it.
+    /// `frame`, `half`, `ring`, `socket` or `link`: how to read it.
     pub kind: &'static str,
     /// The position at which the reader of a ring stands.
     pub from: u64,

@@ -28,6 +28,8 @@ pub(crate) struct StreamTerms {
     pub window: u64,
     /// How many streams of the other side's it bears at a time.
     pub streams_max: u32,
+    /// Whether it may open any.
+    pub opens: bool,
 }
 
 impl Pending {
@@ -42,6 +44,7 @@ impl Pending {
         let peer_streams = StreamTerms {
             window: known.hello.stream_window.get(),
             streams_max: known.hello.streams_max.get(),
+            opens: true,
         };
         let no_wall = match (known.offered, known.accepted, theirs) {
             (Ok(mut offered), Ok((neighbour, bells)), None) => {

@@ -107,12 +107,13 @@ impl Pending {
                 return Ok(None);
             }
             Err(DialectError::HungUp) => {
-                return Err(HandshakeError::HungUp { peer: self.label.clone() });
+                return Err(self.hung_up());
             }
             Err(error) => return Err(self.foreign_failed(foreign.dialect, error)),
         };
         let Foreign { dialect, caller, peer, .. } = foreign;
         let transport = Transport::Dialect(line.description);
+        let opens = line.peer_opens;
         let streams_max = line.streams_max.min(self.config.streams_max_effective());
         let (is_acceptor, guard) = (self.is_acceptor, self.guard);
         let parts = Parts { line, caller, dialect, peer: peer.to_string(), guard, is_acceptor };
@@ -125,15 +126,56 @@ impl Pending {
             transport,
             is_acceptor,
             // It says nothing of streams: as many as we would bear ourselves.
-            peer_streams: StreamTerms { window: WINDOW, streams_max },
+            peer_streams: StreamTerms { window: WINDOW, streams_max, opens },
         }))
     }
 
     #[cold]
-    fn foreign_failed(&self, dialect: &'static str, source: DialectError) -> HandshakeError {
-        HandshakeError::Dialect { peer: self.label.clone(), dialect, source }
+    fn foreign_failed(&self, dialect: &'static str, reason: DialectError) -> HandshakeError {
+        HandshakeError::Dialect { peer: self.label.clone(), dialect, reason }
+    }
+
+    /// The other side began with these bytes, and nobody here speaks that.
+    #[cold]
+    pub(super) fn not_partywall(&self, found: &[u8]) -> HandshakeError {
+        let advice = match (is_shmipc(found), self.is_acceptor) {
+            // One that is spoken here does not know them either.
+            (true, true) if self.config.dialects.is_empty() => SHMIPC_CAME,
+            (true, false) => SHMIPC_ANSWERED,
+            _ => "is this the right address?",
+        };
+        let (peer, found) = (self.label.clone(), printable(found));
+        HandshakeError::NotPartywall { peer, found, advice }
+    }
+
+    /// What may be the matter if the other side says nothing, or hangs up.
+    pub(super) fn hint(&self) -> &'static str {
+        let is_session = self.own_hello.service.get() == SERVICE_SESSION;
+        match (self.is_acceptor, self.config.speaks.is_some()) {
+            (false, true) => NO_DIALECT,
+            (false, false) if is_session => PERHAPS_SHMIPC,
+            _ => "",
+        }
     }
 }
 
+/// Whether these are the first bytes of a message of shmipc: a length that is none too great, and its magic.
+fn is_shmipc(found: &[u8]) -> bool {
+    found.starts_with(&[0, 0]) && found.get(4..6) == Some(SHMIPC_MAGIC)
+}
+
+/// The first bytes of a stranger, for people.
+fn printable(bytes: &[u8]) -> String {
+    let text: String =
+        bytes.iter().take(16).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();
+    format!("\"{text}\"")
+}
+
+/// In each message of shmipc, behind its length.
+const SHMIPC_MAGIC: &[u8] = &[0x77, 0x58];
+const SHMIPC_CAME: &str = "it speaks shmipc: give the listener Config::dialect";
+const SHMIPC_ANSWERED: &str = "it speaks shmipc: reach it with Config::speak";
+const PERHAPS_SHMIPC: &str = "; if it is a server of shmipc, reach it with Config::speak";
+const NO_DIALECT: &str = "; if it is a listener of Partywall, give it Config::dialect";
 /// So many bytes must be enough to recognise a dialect.
 const RECOGNISED_BYTES: usize = 8;

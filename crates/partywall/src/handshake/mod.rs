@@ -20,7 +20,7 @@ mod terms;
 
 pub(crate) use established::Established;
 pub(crate) use established::StreamTerms;
-pub(crate) use terms::deadline_after;
+pub(crate) use terms::{deadline_after, nonce};
 
 use crate::config::Config;
 use crate::dialect::{Caller, Negotiation};
@@ -148,12 +148,12 @@ impl Pending {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    return Err(HandshakeError::HungUp { peer: self.label.clone() });
+                    return Err(self.hung_up());
                 }
                 Err(error) => return Err(self.system("receiving", error)),
             };
             if received.bytes == 0 {
-                return Err(HandshakeError::HungUp { peer: self.label.clone() });
+                return Err(self.hung_up());
             }
             self.descriptors.extend(received.fds);
             if self.descriptors.len() > DESCRIPTORS_MAX {
@@ -171,8 +171,7 @@ impl Pending {
                     continue;
                 }
                 Err(Misheard::NotPartywall(found)) => {
-                    let (peer, found) = (self.label.clone(), printable(&found));
-                    return Err(HandshakeError::NotPartywall { peer, found });
+                    return Err(self.not_partywall(&found));
                 }
                 Err(Misheard::Violation(violation)) => return Err(self.violation(violation)),
             };
@@ -217,7 +216,8 @@ impl Pending {
     fn on_hello(&mut self, hello: Hello, descriptors: Vec<OwnedFd>) -> Result<(), HandshakeError> {
         if hello.nonce == self.own_hello.nonce {
             let (peer, found) = (self.label.clone(), "our own words, sent back".to_owned());
-            return Err(HandshakeError::NotPartywall { peer, found });
+            let advice = "is this the right address?";
+            return Err(HandshakeError::NotPartywall { peer, found, advice });
         }
         let (asked, offered) = (hello.service.get(), self.own_hello.service.get());
         if asked != offered {
@@ -278,7 +278,7 @@ impl Pending {
             Err(PidFdError::Unverifiable { .. }) => Ok(None),
             Err(PidFdError::OtherProcess { actual: 0, .. }) => Ok(None),
             Err(error) if error.is_violation() => Err(self.bad_descriptor(error.to_string())),
-            Err(_) => Err(HandshakeError::HungUp { peer: self.label.clone() }),
+            Err(_) => Err(self.hung_up()),
         }
     }
 
@@ -431,7 +431,11 @@ impl Pending {
     }
 
     pub(crate) fn timed_out(&self) -> HandshakeError {
-        HandshakeError::TimedOut { peer: self.label.clone() }
+        HandshakeError::TimedOut { peer: self.label.clone(), hint: self.hint() }
+    }
+
+    fn hung_up(&self) -> HandshakeError {
+        HandshakeError::HungUp { peer: self.label.clone(), hint: self.hint() }
     }
 }
 
@@ -439,11 +443,4 @@ impl AsFd for Pending {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
-}
-
-/// The first bytes of a stranger, for people.
-fn printable(bytes: &[u8]) -> String {
-    let text: String =
-        bytes.iter().take(16).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();
-    format!("\"{text}\"")
 }

@@ -114,8 +114,8 @@ pub(crate) fn deadline_after(timeout: Duration) -> Instant {
     Instant::now() + timeout.min(TIMEOUT_MAX)
 }
 
-/// Sixteen bytes that no two connections share.
-fn nonce() -> [u8; 16] {
+/// Sixteen bytes that no two connections share, nor two files.
+pub(crate) fn nonce() -> [u8; 16] {
     use std::hash::{BuildHasher, RandomState};
     let word = |salt: u64| RandomState::new().hash_one((salt, std::process::id()));
     let mut bytes = [0; 16];

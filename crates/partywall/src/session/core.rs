@@ -49,6 +49,8 @@ pub(crate) struct Core {
     /// other side is told of no limit.
     streams_max: usize,
     pub(super) is_dialect: bool,
+    /// The other side may open streams.
+    peer_opens: bool,
     pub(super) is_acceptor: bool,
     pub(super) terms: Terms,
 }
@@ -108,6 +110,7 @@ impl Core {
             inline_max: if is_dialect { 0 } else { config.inline_max.min(STREAM_INLINE_MAX) },
             streams_max: config.streams_max_effective() as usize,
             is_dialect,
+            peer_opens: peer_streams.opens,
             is_acceptor,
             terms,
         };
@@ -254,6 +257,12 @@ impl Core {
             streams.live += 1;
             return Poll::Ready(Ok(Arc::new(self.stream(number, true, Box::default()))));
         } else if streams.numbers.is_nothing() {
+            drop(streams);
+            if self.is_acceptor {
+                self.check_words(
+                    "streams that the accepting side opens, only such of the connecting side",
+                )?;
+            }
             return Poll::Ready(Err(OpenError::NoStreams));
         } else {
             let woken = streams.openers.register(context);
@@ -329,6 +338,13 @@ impl Core {
         if streams.is_over {
             drop(streams);
             self.check()?;
+            return Poll::Pending;
+        }
+        if !self.peer_opens {
+            drop(streams);
+            self.check_words(
+                "streams that the other side opens, only such of the connecting side",
+            )?;
             return Poll::Pending;
         }
         let woken = streams.accepters.register(context);

@@ -107,7 +107,8 @@ impl StreamIo {
         self.read.recv.stop(code);
     }
 
-    /// The other side reads the end; this side may go on reading. The same as `shutdown`, which never waits here.
+    /// The other side reads the end; this side may go on reading. The same as `shutdown`, which never waits here. Over
+    /// a dialect without half-close, the other side hears of it only once receiving is over too.
     pub fn close(&mut self) {
         self.write.close();
     }
@@ -132,7 +133,8 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// The other side reads the end. The same as `shutdown`, which never waits here.
+    /// The other side reads the end. The same as `shutdown`, which never waits here. Over a dialect without half-close,
+    /// it does so only once receiving is over too.
     pub fn close(&mut self) {
         self.give_back();
         self.send.close();

@@ -100,6 +100,7 @@ impl Negotiation for Ready {
             sender: Box::new(sender),
             receiver: Box::new(receiver),
             streams_max: u32::MAX,
+            peer_opens: true,
             description: "plain",
         }))
     }

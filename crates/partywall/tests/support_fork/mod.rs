@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A child to be looked into: the only helper of tests with `unsafe`, because there is no safe way to fork.
+#![allow(dead_code, reason = "each test file uses a part")]
 
 unsafe extern "C" {
     pub safe fn fork() -> i32;

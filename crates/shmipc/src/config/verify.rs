@@ -37,8 +37,15 @@ pub enum ConfigError {
         advice: String,
     },
     /// Regions cannot be called that.
+    // The name is no source: its words are in these already.
     #[error("Config::share_memory_path_prefix: {0}")]
-    Name(#[from] NameError),
+    Name(NameError),
+}
+
+impl From<NameError> for ConfigError {
+    fn from(error: NameError) -> Self {
+        Self::Name(error)
+    }
 }
 
 impl Config {
@@ -131,15 +138,23 @@ impl Config {
             let advice = format!("choose a multiple of 4, {better} for example");
             return refuse_classes(format!("slices of {size} bytes"), advice);
         }
+        if percent == 0 {
+            let found = format!("0 % in slices of {size} bytes");
+            return refuse_classes(found, "leave them out, or give them 1 % or more");
+        }
         let slices = self.slices(class);
         if slices < SLICES_MIN {
-            let needed = SLICES_MIN * (u64::from(size) + SLICE_HEADER_BYTES);
             let found =
                 format!("{percent} % in slices of {size} bytes, which are {slices} of them");
-            let advice = format!(
-                "at least {SLICES_MIN} are needed: choose smaller ones, more percent, or a share_memory_buffer_cap of which \
-                 {percent} % are more than {needed} bytes"
-            );
+            let advice = match self.buffer_cap_needed() {
+                Some(cap) => format!(
+                    "at least {SLICES_MIN} are needed: choose smaller ones, more percent, or a share_memory_buffer_cap of at \
+                     least {cap} bytes"
+                ),
+                None => format!(
+                    "at least {SLICES_MIN} are needed: choose smaller ones, or more percent"
+                ),
+            };
             return refuse_classes(found, advice);
         }
         Ok(())
@@ -147,10 +162,23 @@ impl Config {
 
     /// How many slices of a class the region has, as peers calculate it.
     fn slices(&self, class: SizePercentPair) -> u64 {
-        let lists = LIST_HEADER_BYTES * self.buffer_slice_sizes.len() as u64;
-        let room =
-            u64::from(self.share_memory_buffer_cap).saturating_sub(REGION_HEADER_BYTES + lists);
+        let room = u64::from(self.share_memory_buffer_cap).saturating_sub(self.headers());
         room * u64::from(class.percent) / 100 / (u64::from(class.size) + SLICE_HEADER_BYTES)
+    }
+
+    /// What stands before all slices.
+    fn headers(&self) -> u64 {
+        REGION_HEADER_BYTES + LIST_HEADER_BYTES * self.buffer_slice_sizes.len() as u64
+    }
+
+    /// The smallest region that has enough slices of every class; `None` if none can be so large.
+    fn buffer_cap_needed(&self) -> Option<u32> {
+        let room = |class: &SizePercentPair| {
+            let bytes = SLICES_MIN * (u64::from(class.size) + SLICE_HEADER_BYTES);
+            (bytes * 100).div_ceil(u64::from(class.percent).max(1))
+        };
+        let room = self.buffer_slice_sizes.iter().map(room).max()?;
+        u32::try_from(self.headers() + room).ok()
     }
 
     fn verify_places(&self) -> Result<(), ConfigError> {
@@ -184,6 +212,11 @@ impl Config {
             let advice =
                 format!("choose {BUFFER_CAP_MIN} or more: clients have no smaller regions");
             return refuse("region_bytes_max", region, advice);
+        }
+        let own = self.share_memory_buffer_cap;
+        if own > region {
+            let advice = format!("choose at most region_bytes_max, {region}, or raise that");
+            return refuse("share_memory_buffer_cap", own, advice);
         }
         let message = self.fallback_message_max;
         if !(FALLBACK_MESSAGE_MIN..=PAYLOAD_BYTES_MAX).contains(&message) {
@@ -313,12 +346,22 @@ mod tests {
         assert_eq!(
             refused(&classes(&[(half, 100)])),
             "Config::buffer_slice_sizes has 100 % in slices of 16777216 bytes, which are 1 of them: at least 2 are needed: \
-             choose smaller ones, more percent, or a share_memory_buffer_cap of which 100 % are more than 33554472 bytes"
+             choose smaller ones, more percent, or a share_memory_buffer_cap of at least 33554516 bytes"
         );
+        // It is the least that will do.
+        let roomy = classes(&[(half, 100)]).share_memory_buffer_cap(33_554_516);
+        assert_eq!(roomy.verify(), Ok(()));
+        assert!(refused(&roomy.share_memory_buffer_cap(33_554_515)).contains("33554516"));
+        // Two of these do not fit into any region.
+        let advice = refused(&classes(&[(u32::MAX - 3, 100)]));
+        assert!(advice.ends_with("choose smaller ones, or more percent"), "{advice}");
         // Of 32 MiB less 8 and 36 bytes, two with their headers leave 4 over.
         assert_eq!(classes(&[(16_777_172, 100)]).verify(), Ok(()));
         assert!(refused(&classes(&[(16_777_176, 100)])).contains("which are 1 of them"));
-        assert!(refused(&classes(&[(4096, 100), (8192, 0)])).contains("which are 0 of them"));
+        assert_eq!(
+            refused(&classes(&[(4096, 100), (8192, 0)])),
+            "Config::buffer_slice_sizes has 0 % in slices of 8192 bytes: leave them out, or give them 1 % or more"
+        );
     }
 
     #[test]
@@ -330,10 +373,20 @@ mod tests {
         );
         let config = config.share_memory_buffer_cap(1 << 20);
         // Of the largest slices of the defaults there would be one.
-        assert!(refused(&config).contains("20 % in slices of 131052 bytes, which are 1 of them"));
+        let advice = refused(&config);
+        assert!(advice.contains("20 % in slices of 131052 bytes, which are 1 of them"), "{advice}");
+        assert!(
+            advice.ends_with("a share_memory_buffer_cap of at least 1310836 bytes"),
+            "{advice}"
+        );
+        assert_eq!(config.clone().share_memory_buffer_cap(1_310_836).verify(), Ok(()));
         let class = SizePercentPair { size: 8192, percent: 100 };
         assert_eq!(config.buffer_slice_sizes([class]).verify(), Ok(()));
         assert!(refused(&Config::default().region_bytes_max(0)).contains("region_bytes_max"));
+        assert_eq!(
+            refused(&Config::default().region_bytes_max(16 << 20)),
+            "Config::share_memory_buffer_cap is 33554432: choose at most region_bytes_max, 16777216, or raise that"
+        );
     }
 
     #[test]
@@ -346,6 +399,9 @@ mod tests {
         );
         let long = Config::default().share_memory_path_prefix("x".repeat(180));
         assert!(refused(&long).contains("choose a shorter share_memory_path_prefix"));
+        // Who prints an error and its sources reads it once.
+        let error = long.verify().unwrap_err();
+        assert!(std::error::Error::source(&error).is_none(), "{error}");
         assert_eq!(
             refused(&Config::default().directory("shm")),
             "Config::directory is shm: choose an absolute path"

@@ -4,28 +4,53 @@
 use super::{ListReport, QueueReport, Report, SliceReport};
 use std::fmt;
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, list) in self.lists.iter().enumerate() {
-            show_list(f, number, list)?;
-        }
-        for (number, queue) in self.queues.iter().enumerate() {
-            show_queue(f, number, queue)?;
-        }
-        let count = self.unaccounted().count();
-        writeln!(f, "{count} slices are neither free nor in a pending message: held, or leaked")?;
-        if self.broken.is_empty() {
-            return writeln!(f, "everything that was checked holds");
-        }
-        writeln!(f, "broken:")?;
-        for what in self.broken.iter().take(SHOWN_MAX) {
-            writeln!(f, "  {what}")?;
-        }
-        show_rest(f, self.broken.len())
+impl Report {
+    /// As text that says what became of unaccounted slices, for one who knows whether any process `has` the region.
+    pub fn with_owners(&self, has: bool) -> impl fmt::Display + '_ {
+        Shown { report: self, unaccounted: if has { HELD } else { LEAKED } }
     }
 }
 
-fn show_list(f: &mut fmt::Formatter<'_>, number: usize, list: &ListReport) -> fmt::Result {
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Shown { report: self, unaccounted: HELD_OR_LEAKED }.fmt(f)
+    }
+}
+
+struct Shown<'a> {
+    report: &'a Report,
+    /// What became of slices that are neither free nor pending.
+    unaccounted: &'static str,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { report, unaccounted } = self;
+        for (number, list) in report.lists.iter().enumerate() {
+            show_list(f, number, list, unaccounted)?;
+        }
+        for (number, queue) in report.queues.iter().enumerate() {
+            show_queue(f, number, queue)?;
+        }
+        let count = report.unaccounted().count();
+        writeln!(f, "{count} slices are neither free nor in a pending message: {unaccounted}")?;
+        if report.broken.is_empty() {
+            return writeln!(f, "everything that was checked holds");
+        }
+        writeln!(f, "broken:")?;
+        for what in report.broken.iter().take(SHOWN_MAX) {
+            writeln!(f, "  {what}")?;
+        }
+        show_rest(f, report.broken.len())
+    }
+}
+
+fn show_list(
+    f: &mut fmt::Formatter<'_>,
+    number: usize,
+    list: &ListReport,
+    unaccounted: &str,
+) -> fmt::Result {
     let geometry = &list.geometry;
     writeln!(
         f,
@@ -42,12 +67,12 @@ fn show_list(f: &mut fmt::Formatter<'_>, number: usize, list: &ListReport) -> fm
         list.counters[1],
     )?;
     for slice in list.slices.iter().take(SHOWN_MAX) {
-        show_slice(f, slice)?;
+        show_slice(f, slice, unaccounted)?;
     }
     show_rest(f, list.slices.len())
 }
 
-fn show_slice(f: &mut fmt::Formatter<'_>, slice: &SliceReport) -> fmt::Result {
+fn show_slice(f: &mut fmt::Formatter<'_>, slice: &SliceReport, unaccounted: &str) -> fmt::Result {
     write!(f, "  {:#010x} flags {} ", slice.offset, slice.flags)?;
     write!(f, "{} bytes from {}", slice.size, slice.start)?;
     if slice.flags & 1 != 0 {
@@ -55,7 +80,7 @@ fn show_slice(f: &mut fmt::Formatter<'_>, slice: &SliceReport) -> fmt::Result {
     }
     match slice.stream {
         Some(stream) => write!(f, ", pending on stream {stream}")?,
-        None => write!(f, ", held or leaked")?,
+        None => write!(f, ", {unaccounted}")?,
     }
     writeln!(f, ": \"{}\"", slice.first.escape_ascii())
 }
@@ -79,5 +104,11 @@ fn show_rest(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
     if count > SHOWN_MAX { writeln!(f, "  … and {} more", count - SHOWN_MAX) } else { Ok(()) }
 }
 
+/// Somebody has the region.
+const HELD: &str = "held by a process, or kept by it for reuse";
+/// Nobody has it any more.
+const LEAKED: &str = "leaked";
+/// Nobody knows.
+const HELD_OR_LEAKED: &str = "held or leaked";
 /// How many things of a kind are shown.
 const SHOWN_MAX: usize = 64;

@@ -43,6 +43,7 @@ pub use slice::Slice;
 
 use kept::Kept;
 use list::List;
+use partywall_sys::sigbus::TableFull;
 use partywall_sys::{Piece, SharedMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -218,6 +219,16 @@ impl Region {
     /// Whether the file that the region lies in was truncated under us; see [`SharedMap::is_damaged`].
     pub fn is_damaged(&self) -> bool {
         self.shared.map.is_damaged()
+    }
+
+    /// Whether this process survives that.
+    pub fn is_guarded(&self) -> bool {
+        self.shared.map.is_guarded()
+    }
+
+    /// From now on this process survives it, whoever mapped the region, and whatever for; see [`SharedMap::guard`].
+    pub(crate) fn guard(&self) -> Result<(), TableFull> {
+        self.shared.map.guard()
     }
 
     /// The other side of a session ended with slices in its hands, perhaps: nobody gives them back, since nobody knows

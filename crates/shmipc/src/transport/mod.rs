@@ -121,5 +121,7 @@ pub(crate) fn line(parts: Parts) -> io::Result<Line> {
         receiver: Box::new(receiver),
         description: parts.description,
         streams_max: parts.streams_max,
+        // Only the connecting side opens any.
+        peer_opens: !parts.is_client,
     })
 }

@@ -9,6 +9,7 @@ use crate::stats::Count;
 use partywall::Closed;
 use partywall::dialect::{DialectError, Unsent};
 use partywall_sys::Socket;
+use partywall_sys::socket::Family;
 use std::io::{ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,11 +51,14 @@ pub(super) struct Outlet {
     rest: Vec<u8>,
     sent: usize,
     is_closed: bool,
+    /// The other side was told that nothing follows.
+    has_finished: bool,
 }
 
 impl Outlet {
     pub(super) fn new(socket: Arc<Socket>, version: u8, limits: Limits, tally: Arc<Tally>) -> Self {
-        Self { socket, version, limits, tally, rest: Vec::new(), sent: 0, is_closed: false }
+        let (rest, sent, is_closed, has_finished) = (Vec::new(), 0, false, false);
+        Self { socket, version, limits, tally, rest, sent, is_closed, has_finished }
     }
 
     /// Wakes the other side.
@@ -109,6 +113,33 @@ impl Outlet {
         }
         self.sent = 0;
         Ok(())
+    }
+
+    /// Whether the other side has all that was written, so that hanging up destroys nothing of it: on a Unix socket,
+    /// whether it has read everything. Over TCP nobody can say that before it hangs up, which `Room` sees.
+    pub(super) fn is_taken(&self) -> bool {
+        self.is_closed || self.family() == Family::Unix && self.has_arrived()
+    }
+
+    /// Nothing will follow. A TCP socket that is closed with something unread, or is written to afterwards, resets
+    /// the connection: it takes along what is still under way here, and makes writing fail there, which some peers
+    /// believe before they have read. So once everything has arrived the other side hears the end first, and this one
+    /// reads on until it hangs up as well.
+    pub(super) fn finish(&mut self) {
+        if !self.has_finished && self.family() != Family::Unix && self.has_arrived() {
+            self.has_finished = true;
+            // Where this fails the connection is gone, which is seen otherwise.
+            let _ = self.socket.shutdown_write();
+        }
+    }
+
+    /// Whether nothing is left here nor in the system. Whoever cannot tell waits for nothing.
+    fn has_arrived(&self) -> bool {
+        !self.keeps() && self.socket.untaken_bytes().unwrap_or(0) == 0
+    }
+
+    fn family(&self) -> Family {
+        self.socket.family()
     }
 
     pub(super) fn hang_up(&mut self) {

@@ -23,6 +23,8 @@ pub(super) struct Room {
     region: Arc<Region>,
     /// Bytes wait for the socket.
     waits_for_socket: AtomicBool,
+    /// The other side had gone when this was armed.
+    has_hung_up: AtomicBool,
 }
 
 impl Room {
@@ -33,13 +35,17 @@ impl Room {
     ) -> io::Result<Self> {
         let (set, timer) = (EpollSet::new()?, Timer::new()?);
         set.add(&timer, EventFlags::IN, 0)?;
-        let waits_for_socket = AtomicBool::new(false);
-        Ok(Self { set, timer, socket: Arc::clone(socket), ring, region, waits_for_socket })
+        let (waits_for_socket, has_hung_up) = (AtomicBool::new(false), AtomicBool::new(false));
+        let socket = Arc::clone(socket);
+        Ok(Self { set, timer, socket, ring, region, waits_for_socket, has_hung_up })
     }
 
-    /// From now on the descriptor tells: soon, or, if `for_socket`, when the socket takes bytes again.
+    /// From now on the descriptor tells: soon, or, if `for_socket`, when the socket takes bytes again or
+    /// the other side has gone.
     pub(super) fn arm(&self, for_socket: bool) -> io::Result<()> {
         self.watch(for_socket)?;
+        // ORDER: Relaxed: whoever arms it is the one that asks.
+        self.has_hung_up.store(self.has_hung_up(), Ordering::Relaxed);
         self.timer.set((!for_socket).then(|| Instant::now() + LOOK_AGAIN))
     }
 
@@ -50,6 +56,17 @@ impl Room {
         let _ = self.watch(false);
     }
 
+    /// Whether the other side has gone, or will say nothing more: then it takes nothing more, either. Who waits
+    /// for room must look: while too much lies unread, the receiving end does not read the socket.
+    pub(super) fn has_hung_up(&self) -> bool {
+        self.shows(PollFlags::RDHUP)
+    }
+
+    fn shows(&self, flags: PollFlags) -> bool {
+        let mut descriptors = [PollFd::from_borrowed_fd(self.socket.as_fd(), flags)];
+        poll::wait(&mut descriptors, Some(Instant::now())).is_ok_and(|ready| ready > 0)
+    }
+
     /// Whether the socket is in the set: watched for nothing, it would still tell of a hang-up, without end.
     fn watch(&self, is_watched: bool) -> io::Result<()> {
         // ORDER: Relaxed: one thread at a time arms and disarms; for others it is a hint.
@@ -57,7 +74,7 @@ impl Room {
             return Ok(());
         }
         match is_watched {
-            true => self.set.add(self.socket.as_fd(), EventFlags::OUT, 1),
+            true => self.set.add(self.socket.as_fd(), EventFlags::OUT | EventFlags::RDHUP, 1),
             false => self.set.remove(self.socket.as_fd()),
         }
     }
@@ -69,12 +86,9 @@ impl LineRoom for Room {
     }
 
     fn is_writable(&self) -> bool {
-        // ORDER: Relaxed: see `watch`.
-        if !self.waits_for_socket.load(Ordering::Relaxed) {
-            return false;
-        }
-        let mut descriptors = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::OUT)];
-        poll::wait(&mut descriptors, Some(Instant::now())).is_ok_and(|ready| ready > 0)
+        // ORDER: Relaxed: see `watch` and `arm`.
+        self.has_hung_up.load(Ordering::Relaxed)
+            || self.waits_for_socket.load(Ordering::Relaxed) && self.shows(PollFlags::OUT)
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

@@ -19,7 +19,7 @@ use crate::queue::{Element, Producer, PutError};
 use crate::region::{Damage, Region, Slice};
 use crate::stats::Count;
 use partywall::dialect::{DialectError, LineRoom, LineSender, Loan, Unsent};
-use partywall::{BackPressure, SenderStats};
+use partywall::{BackPressure, Closed, SenderStats};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,14 +51,27 @@ impl Sender {
     /// Whether an element can be put, and data be written on the socket.
     fn check_room(&mut self) -> Result<(), Unsent> {
         if self.outlet.keeps() {
-            self.outlet.with(Outlet::flush)?;
+            self.write_rest()?;
         }
         self.check_memory()?;
         if self.producer.room().map_err(damaged)? == 0 {
             self.tally.add(Count::QueueStayedFull, 1);
-            return Err(Unsent::Full);
+            return Err(self.full());
         }
         Ok(())
+    }
+
+    fn write_rest(&self) -> Result<(), Unsent> {
+        let written = self.outlet.with(Outlet::flush);
+        written.map_err(|unsent| if matches!(unsent, Unsent::Full) { self.full() } else { unsent })
+    }
+
+    /// There is no room; and there will never be any if the other side has gone, or said that it says nothing more.
+    fn full(&self) -> Unsent {
+        match self.room.has_hung_up() {
+            true => Unsent::Closed(Closed::Disconnected),
+            false => Unsent::Full,
+        }
     }
 
     /// Slices with a copy of `payload`, if there are enough.
@@ -187,7 +200,13 @@ impl LineSender for Sender {
     }
 
     fn flush(&mut self) -> Result<(), Unsent> {
-        self.outlet.with(Outlet::flush)
+        self.write_rest()
+    }
+
+    fn finish(&mut self) {
+        if self.producer.is_drained() {
+            self.outlet.with(Outlet::finish);
+        }
     }
 
     fn keeps(&self) -> bool {
@@ -195,7 +214,9 @@ impl LineSender for Sender {
     }
 
     fn is_taken(&self) -> bool {
-        self.producer.is_drained()
+        let is_taken = self.producer.is_drained() && self.outlet.with(|outlet| outlet.is_taken());
+        // One that has gone takes nothing more, even if nobody has read here that it has.
+        is_taken || self.room.has_hung_up()
     }
 
     fn arm(&mut self) -> io::Result<()> {

@@ -27,13 +27,19 @@ impl Memory {
         let queue_bytes = Queue::size_bytes(queue_entries).unwrap();
         let buffer = create_memfd("foe-buffer", buffer_bytes).unwrap();
         let queue = create_memfd("foe-queue", queue_bytes).unwrap();
+        let memory = Self::client_of(buffer, queue, queue_entries);
+        if is_sealed {
+            seal_size(memory.buffer()).unwrap();
+            seal_size(memory.queue()).unwrap();
+        }
+        memory
+    }
+
+    /// What a client makes of zeros.
+    pub fn client_of(buffer: OwnedFd, queue: OwnedFd, queue_entries: u32) -> Self {
         let classes = [Class { size: 4096, percent: 50 }, Class { size: 65_536, percent: 50 }];
         let region = Region::create(map(&buffer), &classes).unwrap();
         let made = Queue::create(map(&queue), queue_entries, QueueLayout::NATIVE).unwrap();
-        if is_sealed {
-            seal_size(buffer.as_fd()).unwrap();
-            seal_size(queue.as_fd()).unwrap();
-        }
         Self::new((buffer, queue), region, made.split(Side::Client).unwrap())
     }
 
@@ -92,7 +98,7 @@ impl Memory {
 
 fn map(fd: &OwnedFd) -> SharedMap {
     let size = FileFacts::of(fd.as_fd()).unwrap().size;
-    let mut map = SharedMap::map(fd.as_fd(), usize::try_from(size).unwrap()).unwrap();
+    let map = SharedMap::map(fd.as_fd(), usize::try_from(size).unwrap()).unwrap();
     // A foe that truncates goes on in the same process.
     map.guard().unwrap();
     map

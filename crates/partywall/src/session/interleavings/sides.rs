@@ -116,7 +116,11 @@ fn established(end: twin::Ends, setup: Setup, is_acceptor: bool) -> Established 
         peer: Peer { credentials: None, trust: Trust::Peer, label: "twin".into() },
         transport: Transport::Wall,
         is_acceptor,
-        peer_streams: StreamTerms { window: setup.window, streams_max: setup.streams_max },
+        peer_streams: StreamTerms {
+            window: setup.window,
+            streams_max: setup.streams_max,
+            opens: true,
+        },
     }
 }
 

@@ -84,8 +84,8 @@ struct Other {
 
 impl Other {
     #[cold]
-    fn fault(&self, source: DialectError) -> Fault {
-        Fault::Dialect { peer: self.peer.clone(), dialect: self.dialect, source }
+    fn fault(&self, reason: DialectError) -> Fault {
+        Fault::Dialect { peer: self.peer.clone(), dialect: self.dialect, reason }
     }
 
     #[cold]

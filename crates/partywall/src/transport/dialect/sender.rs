@@ -159,8 +159,12 @@ impl DialectSender {
     pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
         self.check()?;
         self.line.flush().map_err(|unsent| self.other.unsent(unsent, 0))?;
-        if self.is_leaving && !self.line.is_taken() {
-            return Err(Unsent::Full);
+        if self.is_leaving {
+            // Here only: what is owed to streams went before.
+            self.line.finish();
+            if !self.line.is_taken() {
+                return Err(Unsent::Full);
+            }
         }
         Ok(())
     }

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A published peer is stopped while ours sends to it: once nothing more fits, ours waits or gives an error, as was
+//! chosen; and when the peer goes on, whatever ours said was sent arrives, and nothing arrives twice.
+//!
+//! ```text
+//!   ours    plan: n requests ─ 0 ─ 1 ─ … ─ k-1 ─ k ✗ ─────────── k ─ … ─ n-1 ─ end
+//!   peer    checks each byte   ▲ SIGSTOP            ▲ SIGCONT
+//! ```
+//! Request k, for which there was no room, is sent again: if one before it had been dropped, or k not, the peer
+//! would find other bytes than those it expects.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use conformance::exchange::{Exchange, Transport};
+use conformance::process::{Ended, Process};
+use conformance::roster::{Peer, present};
+use conformance_traffic::{Mode, Pattern, Plan};
+use partywall::blocking::{Listener, Stream, connect_with};
+use partywall::{BackPressure, SessionError, StreamSendError};
+use partywall_shmipc::{Config, MemMapType, Shmipc, SizePercentPair};
+use rustix::process::Signal;
+
+#[test]
+fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
+    each(|exchange, plan, policy| {
+        let (mut server, address) = exchange.serve("")?;
+        let address = match exchange.transport {
+            Transport::TcpFile => format!("tcp:{address}"),
+            _ => format!("unix:{address}"),
+        };
+        let config = partywall::Config::default().back_pressure(policy).speak(ours(exchange)?);
+        let session = connect_with(&*address, &config).context("connecting")?;
+        let mut stream = session.open(&[])?;
+        // Another stream, because what is told here is told before the end of the first one is.
+        let mut teller = session.open(&[])?;
+        let told = ask(&mut teller)?;
+        ensure!(told == [0, 0], "told {told:?}");
+        stream.send_deadline(&plan.encode(), soon())?;
+        send_past_a_stop(&mut stream, plan, policy, &server)?;
+        stream.close();
+        let deadline = soon();
+        while ask(&mut teller)? != [1, 0] {
+            ensure!(Instant::now() < deadline, "{:?} of uploads", ask(&mut teller)?);
+        }
+        drop((stream, teller));
+        // It ends the session: who hangs up while theirs is still told that its answer was sent, makes it complain.
+        server.end_stdin();
+        let ended = server.finish(PATIENCE)?;
+        drop(session);
+        content(&ended, plan)
+    })
+}
+
+#[test]
+fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
+    each(|exchange, plan, policy| {
+        let config = partywall::Config::default().back_pressure(policy).dialect(ours(exchange)?);
+        let address = match exchange.transport {
+            Transport::TcpFile => "tcp:127.0.0.1:0".to_owned(),
+            _ => format!("unix:{}", exchange.socket().display()),
+        };
+        let mut listener = Listener::bind_with(&*address, &config).context("binding")?;
+        let address = listener.local_address().to_string();
+        let (_, address) = address.split_once(':').context("an address without a scheme")?;
+        let sizes: Vec<String> = plan.sizes.iter().map(usize::to_string).collect();
+        let traffic = format!(
+            "--mode download --seed {} --count {} --sizes {} {REGION}",
+            plan.seed,
+            plan.requests,
+            sizes.join(",")
+        );
+        let client = exchange.run(address, &traffic)?;
+        let session = listener.accept_deadline(soon()).context("accepting")?;
+        let mut stream = session.accept_deadline(soon())?;
+        let asked = stream.recv_deadline(soon())?;
+        let expected = Plan { mode: Mode::Download, ..plan.clone() };
+        ensure!(*asked == expected.encode(), "another plan: {asked:?}");
+        send_past_a_stop(&mut stream, plan, policy, &client)?;
+        // In this protocol a stream ends as a whole.
+        drop(stream);
+        let ended = client.finish(PATIENCE)?;
+        content(&ended, plan)
+    })
+}
+
+/// Each published peer over each transport, with requests that fill the ring, and such as fill the memory.
+fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()> {
+    for peer in present().into_iter().filter(|&peer| peer != Peer::Ours) {
+        for transport in Transport::ALL {
+            for (policy, size) in [(BackPressure::Block, 100), (BackPressure::Error, 100)]
+                .into_iter()
+                .chain([(BackPressure::Block, 60_000), (BackPressure::Error, 60_000)])
+            {
+                // Only the published one is a program here.
+                let exchange = Exchange::new((peer, peer), transport)?;
+                let plan =
+                    Plan { mode: Mode::Upload, seed: 7, requests: 400, sizes: vec![size, 5] };
+                run(&exchange, &plan, policy)
+                    .with_context(|| format!("{peer:?}, {transport:?}, {policy:?}, {size}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Ours with a small region and a short queue, named so that it is removed with the exchange.
+fn ours(exchange: &Exchange) -> Result<Arc<Shmipc>> {
+    let mapping = match exchange.transport {
+        Transport::UnixMemfd => MemMapType::MemFd,
+        _ => MemMapType::DevShmFile,
+    };
+    let classes =
+        [(4096, 50), (65_536, 50)].map(|(size, percent)| SizePercentPair { size, percent });
+    let config = Config::default()
+        .share_memory_path_prefix(format!("{}-ours", exchange.prefix()))
+        .share_memory_buffer_cap(1 << 20)
+        .buffer_slice_sizes(classes)
+        .queue_cap(QUEUE_CAP)
+        .files_of_strangers(exchange.transport == Transport::TcpFile)
+        .mem_map_type(mapping);
+    Ok(Arc::new(Shmipc::new(config).context("settings")?))
+}
+
+/// Stops the peer, sends until there is no room, lets it go on, and sends the rest.
+fn send_past_a_stop(
+    stream: &mut Stream,
+    plan: &Plan,
+    policy: BackPressure,
+    peer: &Process,
+) -> Result<()> {
+    peer.signal(Signal::STOP)?;
+    await_stop(peer.id())?;
+    let mut sent = 0;
+    let full = loop {
+        ensure!(sent < plan.requests - 10, "never full");
+        match stream.send_deadline(&request(plan, sent), Instant::now() + WAIT) {
+            Ok(()) => sent += 1,
+            Err(full) => break full,
+        }
+    };
+    match (policy, &full) {
+        (BackPressure::Error, StreamSendError::Full)
+        | (BackPressure::Block, StreamSendError::Session(SessionError::TimedOut)) => {}
+        _ => bail!("with {policy:?} it is {full:?}"),
+    }
+    let least = if plan.size(0) < SMALL { u64::from(QUEUE_CAP) - 1 } else { 10 };
+    ensure!(sent >= least, "full after {sent}");
+    peer.signal(Signal::CONT)?;
+    for index in sent..plan.requests {
+        send_with_patience(stream, &request(plan, index))
+            .with_context(|| format!("request {index}, once it goes on"))?;
+    }
+    Ok(())
+}
+
+fn request(plan: &Plan, index: u64) -> Vec<u8> {
+    let mut bytes = vec![0; plan.size(index)];
+    Pattern::new(plan.seed, index).fill(&mut bytes);
+    bytes
+}
+
+/// How many uploads the server has seen whole, and how many cut short.
+fn ask(teller: &mut Stream) -> Result<[u64; 2]> {
+    let plan = Plan { mode: Mode::Report, seed: 0, requests: 0, sizes: vec![1] };
+    send_with_patience(teller, &plan.encode())?;
+    let answer = teller.recv_deadline(soon()).context("asking")?;
+    let words = answer.as_chunks::<8>().0;
+    ensure!(words.len() == 3, "an answer of {} bytes", answer.len());
+    Ok([u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1])])
+}
+
+/// Sends once there is room, whatever the policy.
+fn send_with_patience(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
+    let deadline = soon();
+    loop {
+        match stream.send_deadline(bytes, deadline) {
+            Ok(()) => return Ok(()),
+            Err(StreamSendError::Full) if Instant::now() < deadline => std::thread::yield_now(),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Waits until no thread of a process runs any more.
+fn await_stop(process: u32) -> Result<()> {
+    let deadline = soon();
+    loop {
+        let mut is_stopped = true;
+        for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+            let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
+            let (_, state) = stat.rsplit_once(") ").context("no state")?;
+            is_stopped &= state.starts_with('T');
+        }
+        if is_stopped {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{process} does not stop");
+        std::thread::yield_now();
+    }
+}
+
+/// The peer found every byte of every request, in order, and nothing else.
+fn content(ended: &Ended, plan: &Plan) -> Result<()> {
+    let report = ended.report.as_ref().with_context(|| format!("no report: {ended:?}"))?;
+    let is_right = ended.code == Some(0) && report.failed == 0 && report.uploads_cut == 0;
+    ensure!(is_right && report.requests == plan.requests, "{ended:?}");
+    let bytes: u64 = (0..plan.requests).map(|index| plan.size(index) as u64).sum();
+    ensure!(report.bytes == bytes, "{} bytes of {bytes}", report.bytes);
+    Ok(())
+}
+
+fn soon() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+const QUEUE_CAP: u32 = 64;
+/// Of requests below this size, it is the queue that is full first.
+const SMALL: usize = 1000;
+/// The same region, where the client is theirs.
+const REGION: &str = "--buffer-cap 1048576 --slices 4096:50,65536:50 --queue-cap 64";
+/// How long ours waits for room while the peer is stopped.
+const WAIT: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(20);

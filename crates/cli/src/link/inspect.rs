@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `partywall link inspect`: whose, since when, how far; and what is damaged.
+//!
+//! One file that cannot be believed is told like the others, and shows in the exit code.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Result, bail};
+use partywall::link::{Found, LinkFacts, OwnerStatus, inspect};
+
+use crate::look::{self, UNSOUND};
+
+use super::json;
+
+/// Show what is in the files of links, without touching them
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Arguments {
+    /// The directory that the links were given
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Only links of the end with this name
+    #[arg(long, value_name = "A")]
+    name: Option<String>,
+    /// Only links with the other end of this name
+    #[arg(long, value_name = "B")]
+    peer: Option<String>,
+    /// Only links of this name
+    #[arg(long, value_name = "L")]
+    link: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Looks, and tells.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    look::conclude(look_and_tell(arguments))
+}
+
+fn look_and_tell(arguments: &Arguments) -> Result<ExitCode> {
+    let mut found = inspect(&arguments.dir)?;
+    // Whose a file is that cannot be read, nobody knows: it may be the one that was asked for.
+    found.retain(|found| found.facts.as_ref().map_or(true, |facts| arguments.is_meant(facts)));
+    if found.is_empty() && arguments.is_choosy() {
+        bail!(
+            "{} has no such link: without --name, --peer and --link all are listed",
+            arguments.dir.display()
+        );
+    }
+    let is_sound = found.iter().all(|found| found.facts.is_ok());
+    let text = if arguments.json { json::text(&found)? } else { text(&found) };
+    look::tell(&text)?;
+    Ok(if is_sound { ExitCode::SUCCESS } else { UNSOUND.into() })
+}
+
+impl Arguments {
+    fn is_choosy(&self) -> bool {
+        self.name.is_some() || self.peer.is_some() || self.link.is_some()
+    }
+
+    fn is_meant(&self, facts: &LinkFacts) -> bool {
+        let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
+        let key = &facts.key;
+        is(&self.name, key.local()) && is(&self.peer, key.remote()) && is(&self.link, key.link())
+    }
+}
+
+fn text(found: &[Found]) -> String {
+    if found.is_empty() {
+        return "no link has a file here\n".to_owned();
+    }
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    for one in found {
+        let _ = match &one.facts {
+            Ok(facts) => link(&mut text, one, facts),
+            Err(error) => writeln!(text, "{}: not to be believed\n  {error}\n", one.path.display()),
+        };
+    }
+    text
+}
+
+fn link(text: &mut String, found: &Found, facts: &LinkFacts) -> std::fmt::Result {
+    let (key, sizes) = (&facts.key, &facts.sizes);
+    writeln!(
+        text,
+        "{:?} with {:?}, link {:?}: {}",
+        key.local(),
+        key.remote(),
+        key.link(),
+        found.path.display()
+    )?;
+    writeln!(text, "  lineage      {}, made {}", hex(facts.lineage), ago(facts.created))?;
+    writeln!(text, "  incarnation  {}, {}", facts.incarnation, owner(facts))?;
+    match facts.peer {
+        Some((lineage, seen)) => {
+            writeln!(text, "  peer         {}, incarnation {seen}", hex(lineage))?
+        }
+        None => writeln!(text, "  peer         never met")?,
+    }
+    writeln!(text, "  epoch        {}", facts.epoch)?;
+    match facts.sending_stream {
+        0 => writeln!(text, "  sending      nothing yet")?,
+        stream => writeln!(
+            text,
+            "  sending      stream {stream:016x}: base {}, acknowledged {}",
+            facts.base, facts.acked
+        )?,
+    }
+    match facts.receiving_stream {
+        0 => writeln!(text, "  receiving    nothing yet")?,
+        stream => {
+            writeln!(text, "  receiving    stream {stream:016x}: consumed {}", facts.consumed)?
+        }
+    }
+    if let Some(old) = &facts.previous {
+        let (base, acked, tail, consumed) = (old.base, old.acked, old.tail, old.consumed);
+        writeln!(
+            text,
+            "  previous     epoch {}, not settled: base {base}, acknowledged {acked}, end {tail}; consumed {consumed}",
+            old.epoch
+        )?;
+    }
+    for report in &facts.reports {
+        let direction = if report.is_receiving { "receiving" } else { "sending" };
+        let about = if report.is_exact { "" } else { ", at most" };
+        writeln!(
+            text,
+            "  to report    {} {direction}, epoch {}: {}..{}{about}",
+            report.kind, report.epoch, report.from, report.to
+        )?;
+    }
+    writeln!(
+        text,
+        "  sizes        file {}, ring {}, release ring {}, slab {} bytes\n",
+        sizes.file, sizes.ring, sizes.release_ring, sizes.slab
+    )
+}
+
+fn owner(facts: &LinkFacts) -> String {
+    let (pid, since) = (facts.owner.pid, ago(facts.owner.since));
+    match status(facts.owner.status) {
+        "never" => "never owned".to_owned(),
+        "alive" => format!("owned by process {pid}, alive, since {since}"),
+        "left" => format!("free: process {pid}, owner since {since}, has left"),
+        "dead" => format!("free: process {pid}, owner since {since}, is dead"),
+        _ => format!(
+            "owned since {since} by process {pid} of another container or machine, alive or not"
+        ),
+    }
+}
+
+/// In one word, for programs, too.
+pub fn status(status: OwnerStatus) -> &'static str {
+    match status {
+        OwnerStatus::Never => "never",
+        OwnerStatus::Left => "left",
+        OwnerStatus::Dead => "dead",
+        OwnerStatus::Alive => "alive",
+        _ => "unknown",
+    }
+}
+
+pub fn hex(bytes: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(bytes))
+}
+
+fn ago(moment: SystemTime) -> String {
+    let seconds = moment.elapsed().unwrap_or(Duration::ZERO).as_secs();
+    match seconds {
+        0..=119 => format!("{seconds} s ago"),
+        120..=7199 => format!("{} min ago", seconds / 60),
+        7200..=172_799 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+const HELP: &str = "\
+Examples:
+  partywall link inspect --dir links                             every link that has a file there
+  partywall link inspect --dir links --name alice --peer bob     those of one pair
+  partywall link inspect --dir links --json | jq '.links[].owner'
+
+What it prints of each file:
+  whose it is, and its lineage: a file that was lost and made anew has another;
+  how many owners it has had, and what has become of the last: alive, dead, left, or unknown
+  (of another container or machine); a stopped process is alive;
+  the epoch, and in positions how far the end has sent and consumed, as last committed;
+  the epoch before, until it is settled with the peer; what the application has yet to be told.
+
+Files are only read, without a lock, also while their owners work on them. A file that cannot be
+believed is told with the reason, and the others are shown all the same.
+
+Exit codes:
+  0  every file is in order
+  1  a file is foreign, cut, damaged, or of another version
+  2  wrong usage, no such link, or the directory is not fit for links";

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was found in the files of links, for programs. Positions and ids of streams are numbers of 64 bits; moments are
+//! seconds since 1970.
+
+use std::time::SystemTime;
+
+use anyhow::Result;
+
+use crate::look;
+use partywall::link::{Found, LinkError, LinkFacts};
+use serde::Serialize;
+
+use super::inspect::{hex, status};
+
+/// One JSON object, and a line's end.
+pub fn text(found: &[Found]) -> Result<String> {
+    let sound =
+        found.iter().filter_map(|one| one.facts.as_ref().ok().map(|facts| link(one, facts)));
+    let unsound = found.iter().filter_map(|one| one.facts.as_ref().err().map(|e| unusable(one, e)));
+    let whole =
+        Whole { version: crate::VERSION, links: sound.collect(), damaged: unsound.collect() };
+    look::json(&whole)
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    version: &'static str,
+    links: Vec<Link<'a>>,
+    damaged: Vec<Unusable>,
+}
+
+#[derive(Serialize)]
+struct Unusable {
+    file: String,
+    /// The number of the rule (SPEC 13.6); `null` where it is not about the content.
+    fault: Option<u32>,
+    why: String,
+}
+
+#[derive(Serialize)]
+struct Link<'a> {
+    file: String,
+    local: &'a str,
+    remote: &'a str,
+    link: &'a str,
+    lineage: String,
+    created: u64,
+    incarnation: u64,
+    owner: Owner,
+    epoch: u64,
+    sending: Sending,
+    receiving: Receiving,
+    peer: Option<Peer>,
+    previous: Option<Previous>,
+    reports: Vec<Report>,
+    sizes: Sizes,
+}
+
+#[derive(Serialize)]
+struct Owner {
+    status: &'static str,
+    pid: u32,
+    since: u64,
+}
+
+#[derive(Serialize)]
+struct Sending {
+    stream: u64,
+    base: u64,
+    acked: u64,
+}
+
+#[derive(Serialize)]
+struct Receiving {
+    stream: u64,
+    consumed: u64,
+}
+
+#[derive(Serialize)]
+struct Peer {
+    lineage: String,
+    incarnation: u64,
+}
+
+#[derive(Serialize)]
+struct Previous {
+    epoch: u64,
+    base: u64,
+    acked: u64,
+    tail: u64,
+    consumed: u64,
+}
+
+#[derive(Serialize)]
+struct Report {
+    kind: &'static str,
+    receiving: bool,
+    exact: bool,
+    epoch: u64,
+    from: u64,
+    to: u64,
+}
+
+#[derive(Serialize)]
+struct Sizes {
+    file: u64,
+    ring: u64,
+    release_ring: u64,
+    slab: u64,
+}
+
+fn link<'a>(found: &Found, facts: &'a LinkFacts) -> Link<'a> {
+    let (owner, sizes) = (&facts.owner, &facts.sizes);
+    Link {
+        file: found.path.display().to_string(),
+        local: facts.key.local(),
+        remote: facts.key.remote(),
+        link: facts.key.link(),
+        lineage: hex(facts.lineage),
+        created: seconds(facts.created),
+        incarnation: facts.incarnation,
+        owner: Owner { status: status(owner.status), pid: owner.pid, since: seconds(owner.since) },
+        epoch: facts.epoch,
+        sending: Sending { stream: facts.sending_stream, base: facts.base, acked: facts.acked },
+        receiving: Receiving { stream: facts.receiving_stream, consumed: facts.consumed },
+        peer: facts.peer.map(|(lineage, incarnation)| Peer { lineage: hex(lineage), incarnation }),
+        previous: facts.previous.map(|old| Previous {
+            epoch: old.epoch,
+            base: old.base,
+            acked: old.acked,
+            tail: old.tail,
+            consumed: old.consumed,
+        }),
+        reports: facts.reports.iter().map(report).collect(),
+        sizes: Sizes {
+            file: sizes.file,
+            ring: sizes.ring,
+            release_ring: sizes.release_ring,
+            slab: sizes.slab,
+        },
+    }
+}
+
+fn report(report: &partywall::link::LinkReport) -> Report {
+    let partywall::link::LinkReport { kind, epoch, from, to, .. } = *report;
+    Report { kind, receiving: report.is_receiving, exact: report.is_exact, epoch, from, to }
+}
+
+fn unusable(found: &Found, error: &LinkError) -> Unusable {
+    let fault = match error {
+        LinkError::File { fault, .. } => Some(fault.code()),
+        _ => None,
+    };
+    Unusable { file: found.path.display().to_string(), fault, why: error.to_string() }
+}
+
+fn seconds(moment: SystemTime) -> u64 {
+    moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! FNV-1a with 64 bits (SPEC 3.2): what tells layouts apart, and what names the file of a link.
+//!
+//! It is no checksum: whoever wants two inputs with one hash finds them.
+
+/// Where a hash begins.
+pub(crate) const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// `hash`, gone on with over these bytes.
+pub(crate) const fn of_bytes(mut hash: u64, bytes: &[u8]) -> u64 {
+    let mut index = 0;
+    while index < bytes.len() {
+        hash = (hash ^ bytes[index] as u64).wrapping_mul(PRIME);
+        index += 1;
+    }
+    hash
+}
+
+/// The hash of these numbers, of eight little-endian bytes each.
+pub(crate) const fn of_numbers(numbers: &[u64]) -> u64 {
+    let (mut hash, mut index) = (BASIS, 0);
+    while index < numbers.len() {
+        hash = of_bytes(hash, &numbers[index].to_le_bytes());
+        index += 1;
+    }
+    hash
+}
+
+const PRIME: u64 = 0x0000_0100_0000_01b3;

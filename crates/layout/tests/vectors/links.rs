@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files of links: what must be understood, and what must be refused with which number (SPEC 13.7).
+//!
+//! Each bad one breaks one rule; everything else about it is in order, checksums included.
+
+use super::{Image, RELEASE_ENTRIES, RING_BYTES};
+use partywall_layout::link::slot::index_of;
+use partywall_layout::link::{
+    CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, ConsumedRecord, FileFault, Image as File,
+    LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader, OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE,
+    PARTS_OFFSET, Previous, Report, STATE_OFFSET, Slot, StateImage,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// What stands above the table.
+pub const PREFACE: &str = "\
+# Files of links
+
+How to use the table is in SPEC.md, section 13.7: `from` is the size of the file, of which these are the first bytes; the
+rest are zeros. In `expected` is what is in force, or the number of the rule that is broken. More rows are welcome: in the
+generator (`cargo run -p partywall-layout --example vectors -- --links spec/links`).
+";
+
+/// Whose file it is.
+pub const NAMES: [&str; 3] = ["alice", "bob", "orders"];
+
+/// All images, in the order of their index.
+pub fn images() -> Vec<Image> {
+    let mut images = good();
+    images.extend(headers());
+    images.extend(parts());
+    images.extend(damaged());
+    images.extend(contradictions());
+    images
+}
+
+/// Reads a file as the table wants it.
+pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
+    let mut pages = bytes.to_vec();
+    pages.resize(usize::try_from(file_bytes.min(PARTS_OFFSET)).unwrap(), 0);
+    let file = File::check(&pages, file_bytes, Some(NAMES))?;
+    let (owner, state) = (&file.owner, &file.state);
+    let (consumed, proof) = file.consumed_to();
+    Ok(format!(
+        "incarnation={} left={} pid={} epoch={} base={} acked={} consumed={consumed}/{proof} peer={} previous={} reports={}",
+        owner.incarnation,
+        owner.left,
+        owner.pid,
+        state.epoch,
+        state.sending_base,
+        state.sending_acked,
+        state.peer_incarnation,
+        state.previous.flags,
+        state.report_count,
+    ))
+}
+
+/// A file that is being made.
+#[derive(Clone)]
+pub struct Maker {
+    pub header: LinkHeader,
+    pub bytes: Vec<u8>,
+    pub size: u64,
+}
+
+impl Maker {
+    /// As its maker leaves it.
+    pub fn new() -> Self {
+        let geometry = LinkGeometry::new(RING_BYTES, RELEASE_ENTRIES, 0).unwrap();
+        let created = 1_700_000_000_000_000_000;
+        let header = LinkHeader::new(&geometry, NAMES, *b"fedcba9876543210", created).unwrap();
+        let size = geometry.file_bytes;
+        let mut maker =
+            Self { header, bytes: vec![0; usize::try_from(PARTS_OFFSET).unwrap()], size };
+        maker.header(|_| ());
+        maker.owner(OwnerRecord::nobody());
+        maker.state(StateImage::new());
+        maker.consumed(ConsumedRecord::new(1, 0, 0, 0));
+        maker
+    }
+
+    /// After a life: owned once, in epoch 3, with everything a state can have.
+    pub fn used() -> Self {
+        let mut maker = Self::new();
+        maker.owner(owner(2, 1, 0));
+        maker.state(state());
+        maker.consumed(ConsumedRecord::new(2, 77, 4096, 9));
+        maker.consumed(ConsumedRecord::new(3, 77, 8192, 10));
+        maker
+    }
+
+    pub fn header(&mut self, change: impl FnOnce(&mut LinkHeader)) {
+        change(&mut self.header);
+        self.header = self.header.sealed();
+        self.bytes[..4096].copy_from_slice(self.header.as_bytes());
+    }
+
+    pub fn owner(&mut self, record: OwnerRecord) {
+        let slot = index_of(record.sequence.get()) as u64 * PAGE_SLOT_STRIDE;
+        self.put(OWNER_OFFSET + slot, record.as_bytes());
+    }
+
+    pub fn state(&mut self, state: StateImage) {
+        let slot = index_of(state.sequence.get()) as u64 * PAGE_SLOT_STRIDE;
+        self.put(STATE_OFFSET + slot, state.as_bytes());
+    }
+
+    pub fn consumed(&mut self, record: ConsumedRecord) {
+        let slot = index_of(record.sequence.get()) as u64 * CONSUMED_SLOT_STRIDE;
+        self.put(LINK_CONTROL_OFFSET + CONSUMED_SLOT + slot, record.as_bytes());
+    }
+
+    pub fn put(&mut self, offset: u64, bytes: &[u8]) {
+        let start = usize::try_from(offset).unwrap();
+        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn flip(&mut self, offset: u64) {
+        self.bytes[usize::try_from(offset).unwrap()] ^= 0x10;
+    }
+}
+
+fn owner(sequence: u64, incarnation: u64, left: u32) -> OwnerRecord {
+    OwnerRecord {
+        sequence: sequence.into(),
+        incarnation: incarnation.into(),
+        since_ns: 1_700_000_001_000_000_000.into(),
+        start_ticks: 123_456.into(),
+        boot_id: *b"another boot ids",
+        pid_namespace: 4_026_531_836.into(),
+        time_namespace: 4_026_531_834.into(),
+        pid: 4242.into(),
+        left: left.into(),
+        ..OwnerRecord::nobody()
+    }
+    .sealed()
+}
+
+fn state() -> StateImage {
+    let mut state = StateImage {
+        sequence: 2.into(),
+        epoch: 3.into(),
+        sending_stream: 55.into(),
+        sending_base: 128.into(),
+        sending_acked: 192.into(),
+        sending_proof: 0x0102_0304.into(),
+        report_count: 1.into(),
+        receiving_stream: 77.into(),
+        receiving_consumed: 64.into(),
+        receiving_proof: 5.into(),
+        peer_incarnation: 6.into(),
+        peer_lineage: *b"0123456789abcdef",
+        previous: Previous {
+            flags: 1.into(),
+            epoch: 2.into(),
+            sending_stream: 33.into(),
+            base: 64.into(),
+            acked: 128.into(),
+            tail: 640.into(),
+            receiving_stream: 44.into(),
+            consumed: 1024.into(),
+        },
+        ..StateImage::new_zeroed()
+    };
+    let (epoch, stream) = (2.into(), 33.into());
+    let (from, to) = (128.into(), 640.into());
+    state.reports[0] = Report { kind: 3.into(), flags: 2.into(), epoch, stream, from, to };
+    state.sealed()
+}
+
+fn good() -> Vec<Image> {
+    let used = "incarnation=1 left=0 pid=4242 epoch=3 base=128 acked=192 consumed=8192/10 peer=6 previous=1 reports=1";
+    let new = "incarnation=0 left=1 pid=0 epoch=0 base=0 acked=0 consumed=0/0 peer=0 previous=0 reports=0";
+    let mut left = Maker::used();
+    left.owner(owner(3, 1, 1));
+    let mut torn = Maker::used();
+    // The next owner, the next state and the next consumption, each killed before its seal.
+    torn.put(OWNER_OFFSET, &owner(3, 2, 0).as_bytes()[..120]);
+    let next = StateImage { sequence: 3.into(), epoch: 4.into(), ..state() };
+    torn.put(STATE_OFFSET, &next.as_bytes()[..2040]);
+    let next = ConsumedRecord::new(4, 77, 12_288, 11);
+    torn.put(LINK_CONTROL_OFFSET + CONSUMED_SLOT + 48, &next.as_bytes()[..40]);
+    let mut other = Maker::used();
+    other.consumed(ConsumedRecord::new(4, 76, 12_288, 11));
+    let skipped = used.replace("8192/10", "64/5");
+    let left_line = used.replace("left=0", "left=1");
+    vec![
+        image("new", new, "as its maker leaves it", Maker::new()),
+        image("used", used, "owned, with all that a state can have", Maker::used()),
+        image("left", &left_line, "its owner has left", left),
+        image(
+            "torn",
+            used,
+            "killed just before the seal of an owner, of a state, and of what was consumed",
+            torn,
+        ),
+        image(
+            "other-stream",
+            &skipped,
+            "what was consumed of another stream does not count",
+            other,
+        ),
+    ]
+}
+
+fn headers() -> Vec<Image> {
+    let header = |name, code: u32, about, change: fn(&mut LinkHeader)| {
+        let mut maker = Maker::used();
+        maker.header(change);
+        bad(name, code, about, maker)
+    };
+    let sized = |name, code, about, size| bad(name, code, about, Maker { size, ..Maker::used() });
+    let mut foreign = Maker::used();
+    foreign.put(0, b"\x7fELF\x02\x01\x01\x00");
+    let mut short = Maker { size: 100, ..Maker::used() };
+    short.bytes.truncate(100);
+    let mut empty = Maker { size: 0, ..Maker::used() };
+    empty.bytes.clear();
+    let mut damaged = Maker::used();
+    damaged.flip(81);
+    vec![
+        bad("foreign", 1, "another kind of file", foreign),
+        bad("cut-in-header", 2, "cut within the header", short),
+        bad("empty", 2, "nothing at all", empty),
+        sized("cut-in-pages", 2, "cut before the ring", 12_000),
+        sized("cut", 2, "cut by a page", 61_440),
+        header("version-0", 3, "an older format", |h| h.version = 0.into()),
+        header("version-2", 4, "a newer format", |h| h.version = 2.into()),
+        bad("header-damaged", 5, "a byte of the lineage is another", damaged),
+        header("layout-hash", 6, "other rules", |h| h.layout_hash = 1.into()),
+        sized("long", 7, "longer than its header says", 131_072),
+        header("name-empty", 8, "no local name", |h| h.name_lengths[0] = 0),
+        header("name-text", 8, "a remote name that is not UTF-8", |h| h.names[1][0] = 0xff),
+        header("name-rest", 8, "something behind the link's name", |h| h.names[2][9] = b'x'),
+        header("other-link", 9, "the names of another link", |h| h.names[0][0] = b'A'),
+    ]
+}
+
+fn parts() -> Vec<Image> {
+    let part = |name, about, change: fn(&mut LinkHeader)| {
+        let mut maker = Maker::used();
+        maker.header(change);
+        bad(name, 10, about, maker)
+    };
+    let mut odd = Maker { size: 65_537, ..Maker::used() };
+    odd.header(|h| h.file_size = 65_537.into());
+    vec![
+        part("header-size", "a header of 8192 bytes", |h| h.header_size = 8192.into()),
+        bad("file-size", 10, "a size that is not a multiple of 64 KiB", odd),
+        part("ring-odd", "a ring of 5000 bytes", |h| h.ring_size = 5000.into()),
+        part("ring-huge", "a ring of 2 GiB", |h| h.ring_size = (1 << 31).into()),
+        part("ring-in-control", "the ring lies on the control page", |h| {
+            h.ring_offset = 12_288.into();
+        }),
+        part("ring-unaligned", "the ring begins within a page", |h| h.ring_offset = 16_448.into()),
+        part("ring-wraps", "the ring's end exceeds 64 bits", |h| {
+            h.ring_offset = (u64::MAX - 4095).into();
+        }),
+        part("release-odd", "nine entries", |h| h.release_entries = 9.into()),
+        part("release-in-ring", "the release ring lies in the ring", |h| {
+            h.release_offset = 16_384.into();
+        }),
+        part("slab-beyond", "the slab ends behind the file", |h| h.slab_size = 65_536.into()),
+    ]
+}
+
+fn damaged() -> Vec<Image> {
+    let flipped = |name, code: u32, about, offset| {
+        let mut maker = Maker::used();
+        maker.flip(offset);
+        bad(name, code, about, maker)
+    };
+    let cleared = |name, code: u32, about, offset| {
+        let mut maker = Maker::used();
+        maker.put(offset, &[0; 4096]);
+        bad(name, code, about, maker)
+    };
+    let mut rolled_back = Maker::used();
+    // The newest slot with the seal that an unfinished one would have in its low half.
+    let seal = state().seal.get() - 2;
+    rolled_back.put(STATE_OFFSET + PAGE_SLOT_STRIDE + 2040, &seal.to_le_bytes());
+    let mut apart = Maker::used();
+    apart.state(StateImage { sequence: 5.into(), ..state() }.sealed());
+    let mut misplaced = Maker::used();
+    misplaced.put(STATE_OFFSET, state().as_bytes());
+    vec![
+        flipped("owner-damaged", 11, "a byte of the newest owner", OWNER_OFFSET + 2048 + 64),
+        cleared("owner-cleared", 11, "no owner at all", OWNER_OFFSET),
+        flipped("state-damaged", 12, "a byte of the newest state", STATE_OFFSET + 2048 + 24),
+        flipped("state-sequence", 12, "the newest sequence is another", STATE_OFFSET + 2048),
+        flipped("state-seal", 12, "the newest checksum is another", STATE_OFFSET + 4095),
+        bad("state-seal-before", 12, "the newest state, as if it were not finished", rolled_back),
+        bad("state-apart", 12, "two whole states that do not follow each other", apart),
+        bad("state-misplaced", 12, "an even state in the place of the odd", misplaced),
+        cleared("state-cleared", 12, "no state at all", STATE_OFFSET),
+        flipped(
+            "consumed-damaged",
+            13,
+            "a byte of what was consumed",
+            LINK_CONTROL_OFFSET + 16 + 16,
+        ),
+        cleared("consumed-cleared", 13, "nothing consumed, not even nothing", LINK_CONTROL_OFFSET),
+    ]
+}
+
+fn contradictions() -> Vec<Image> {
+    let contradiction = |name, about, change: fn(&mut StateImage)| {
+        let mut maker = Maker::used();
+        let mut state = StateImage { sequence: 3.into(), ..state() };
+        change(&mut state);
+        maker.state(state.sealed());
+        bad(name, 14, about, maker)
+    };
+    let owned = |name, about, record: OwnerRecord| {
+        let mut maker = Maker::used();
+        maker.owner(record);
+        bad(name, 14, about, maker)
+    };
+    let mut consumed = Maker::used();
+    consumed.consumed(ConsumedRecord::new(4, 77, 8200, 11));
+    let mut streamless = Maker::used();
+    streamless.consumed(ConsumedRecord::new(4, 0, 8256, 11));
+    vec![
+        contradiction("base-unaligned", "a base within a slot", |s| s.sending_base = 100.into()),
+        contradiction("base-beyond", "the base behind what was acknowledged", |s| {
+            s.sending_base = 256.into();
+        }),
+        contradiction("no-stream", "acknowledged without a stream", |s| {
+            s.sending_stream = 0.into()
+        }),
+        contradiction("receiving-nothing", "consumed without a stream", |s| {
+            s.receiving_stream = 0.into();
+        }),
+        contradiction("peer-half", "a peer without a lineage", |s| s.peer_lineage = [0; 16]),
+        contradiction("previous-kind", "a previous epoch of kind 2", |s| {
+            s.previous.flags = 2.into()
+        }),
+        contradiction("previous-rest", "no previous epoch, but its end", |s| {
+            s.previous.flags = 0.into();
+        }),
+        contradiction("previous-later", "a previous epoch that is this one", |s| {
+            s.previous.epoch = 3.into();
+        }),
+        contradiction("previous-tail", "a previous end before what was acknowledged", |s| {
+            s.previous.tail = 64.into();
+        }),
+        contradiction("reports-many", "17 reports", |s| s.report_count = 17.into()),
+        contradiction("report-kind", "a report of kind 0", |s| s.reports[0].kind = 0.into()),
+        contradiction("report-epoch", "a report of a later epoch", |s| {
+            s.reports[0].epoch = 4.into()
+        }),
+        contradiction("report-range", "a report that ends before it begins", |s| {
+            s.reports[0].to = 64.into();
+        }),
+        owned("owner-left", "an owner that neither stays nor left", owner(3, 2, 2)),
+        owned("owner-incarnation", "an incarnation beyond 2^62", owner(3, u64::MAX, 0)),
+        owned("owner-never", "an owner that never opened it", owner(3, 0, 0)),
+        bad("consumed-unaligned", 14, "consumed up to within a slot", consumed),
+        bad("consumed-streamless", 14, "consumed of no stream", streamless),
+    ]
+}
+
+fn bad(name: &'static str, code: u32, about: &'static str, maker: Maker) -> Image {
+    image(name, &code.to_string(), about, maker)
+}
+
+fn image(name: &str, expected: &str, about: &'static str, maker: Maker) -> Image {
+    let mut bytes = maker.bytes;
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    bytes.truncate(end);
+    let expected = expected.to_owned();
+    Image {
+        name: format!("link-{name}.bin"),
+        kind: "link",
+        from: maker.size,
+        expected,
+        about,
+        bytes,
+    }
+}

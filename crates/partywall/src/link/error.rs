@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why the file of a link was not opened, and what to do about it.
+//!
+//! Whatever the reason, nothing that existed was changed.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use partywall_layout::link::FileFault;
+
+/// The file of a link was not opened, and not changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// There is no such directory, or it cannot be opened.
+    #[error(
+        "{} cannot be opened as the directory of links ({source}): make it, for this user alone (mkdir -m 700)",
+        path.display()
+    )]
+    NoDirectory {
+        /// As it was given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody else could put other files in the place of ours.
+    #[error(
+        "the directory {} belongs to user {owner}, not to {user}: choose one of your own",
+        path.display()
+    )]
+    DirectoryNotOurs {
+        /// As it was given.
+        path: PathBuf,
+        /// To whom it belongs.
+        owner: u32,
+        /// The effective user of this process.
+        user: u32,
+    },
+    /// As above.
+    #[error(
+        "others may write to the directory {} (mode {mode:03o}): take that right from them (chmod go-w)",
+        path.display()
+    )]
+    DirectoryWritable {
+        /// As it was given.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A directory, device, pipe, socket or symbolic link lies where the file belongs.
+    #[error(
+        "{} is no regular file: move it away; whatever it is, no link made it",
+        path.display()
+    )]
+    NotAFile {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The file belongs to another user.
+    #[error(
+        "{} belongs to user {owner}, not to {user}: run as that user, or move the file away",
+        path.display()
+    )]
+    NotOurs {
+        /// Which file.
+        path: PathBuf,
+        /// To whom it belongs.
+        owner: u32,
+        /// The effective user of this process.
+        user: u32,
+    },
+    /// Others may read or write the file.
+    #[error(
+        "{} has mode {mode:03o}, not 600: find out who changed it, and who read or wrote the messages; \
+         then chmod 600",
+        path.display()
+    )]
+    Mode {
+        /// Which file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// What is in the file cannot be believed.
+    #[error("{} is not opened: {fault}. {}", path.display(), advice(fault))]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// The first rule of SPEC 13.6 that it breaks.
+        fault: FileFault,
+    },
+    /// The link has an owner that lives, or of which nobody can tell whether it does.
+    #[error(
+        "{} is owned by process {pid} since {}: end that process, or use another link name; if it is in another \
+         container or on another machine it cannot be judged from here",
+        path.display(),
+        Ago(*since)
+    )]
+    Busy {
+        /// Which file.
+        path: PathBuf,
+        /// The owner, as its own pid namespace counts.
+        pid: u32,
+        /// Since when.
+        since: SystemTime,
+    },
+    /// Another process is about to become the owner, and did not get on with it.
+    #[error(
+        "{} is being opened by another process: try again. If this stays, that process was killed in the middle of \
+         it while a child that it had forked lives on: end that child (see /proc/locks)",
+        path.display()
+    )]
+    Opening {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// There is no room for a new file. None was made.
+    #[error(
+        "no room for {size} bytes in {} ({}{source}): make room, raise the limit (size= of the tmpfs, quota, \
+         ulimit -f), or ask for a smaller ring and slab",
+        path.display(),
+        available.map(|bytes| format!("{bytes} are left; ")).unwrap_or_default()
+    )]
+    NoSpace {
+        /// The directory.
+        path: PathBuf,
+        /// What the file takes, in bytes.
+        size: u64,
+        /// What the file system has left, in bytes, if it says.
+        available: Option<u64>,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file system lacks what such files need.
+    #[error(
+        "the file system of {} does not offer {what} ({source}): use a directory on tmpfs, ext4, xfs or btrfs",
+        path.display()
+    )]
+    Unsupported {
+        /// The directory.
+        path: PathBuf,
+        /// What it lacks.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Sizes that no file can have.
+    #[error(
+        "a ring of {ring} bytes with {entries} entries and {slab} bytes of slab cannot be: the ring is a power of two \
+         from 4096 to 2^30, the entries one from 8 to 2^20, the slab at most 2^40"
+    )]
+    Sizes {
+        /// Bytes of the record ring.
+        ring: u64,
+        /// Entries of the release ring.
+        entries: u64,
+        /// Bytes of slab.
+        slab: u64,
+    },
+    /// A call failed that has no reason to.
+    #[error("{what} failed for {}: {source}", path.display())]
+    System {
+        /// Which file, or the directory.
+        path: PathBuf,
+        /// The call.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn advice(fault: &FileFault) -> &'static str {
+    match fault {
+        FileFault::Foreign => "Move it away; whatever it is, no link made it",
+        FileFault::Older { .. } => {
+            "Drain the link with the version that made it, then remove the file"
+        }
+        FileFault::Newer { .. } | FileFault::OtherLayout { .. } => {
+            "Open it with the version that made it"
+        }
+        FileFault::OtherLink => "Choose another name for one of the two links",
+        _ => {
+            "Look with `partywall link inspect`; then restore the file from a copy, or move it away: a new one begins \
+             empty, and the peer is told that messages were lost"
+        }
+    }
+}
+
+/// A moment, as seconds since 1970 and as how long ago.
+struct Ago(SystemTime);
+
+impl fmt::Display for Ago {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let ago = self.0.elapsed().unwrap_or(Duration::ZERO);
+        write!(f, "{} s after 1970, {} s ago", seconds.as_secs(), ago.as_secs())
+    }
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Looking into the files of links without a lock, without writing, and while others work on them.
+//!
+//! ```text
+//!   directory ─▶ each *.link ─▶ pages (read, not mapped) ─▶ LinkFacts
+//!                                       └ damaged ─▶ looked at again, if somebody may just be writing ─▶ LinkError
+//! ```
+//!
+//! One damaged file says nothing about the others. What is found is of no single moment if its owner is at work.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use partywall_layout::link::state::{REPORT_INEXACT, REPORT_RECEIVING};
+use partywall_layout::link::{FileFault, Image, LinkGeometry, Report};
+use partywall_sys::kept_file::Facts;
+
+use super::directory::LinkDirectory;
+use super::error::LinkError;
+use super::file::read_pages;
+use super::key::LinkKey;
+use super::owner::{self, Status};
+
+/// One file that was looked at.
+#[derive(Debug)]
+pub struct Found {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What is in it, or why it cannot be believed.
+    pub facts: Result<Box<LinkFacts>, LinkError>,
+}
+
+/// What is in the file of a link.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LinkFacts {
+    /// Whose file it is.
+    pub key: LinkKey,
+    /// A file that was lost and made anew has another.
+    pub lineage: [u8; 16],
+    /// When it was made.
+    pub created: SystemTime,
+    /// How many owners it has had.
+    pub incarnation: u64,
+    /// The last of them.
+    pub owner: Owner,
+    /// Chosen by the application.
+    pub epoch: u64,
+    /// The stream that is sent in this epoch; 0 if there is none yet.
+    pub sending_stream: u64,
+    /// Records are kept from here on.
+    pub base: u64,
+    /// Up to here the peer has consumed, as far as was known when the state was last committed.
+    pub acked: u64,
+    /// The stream that is consumed in this epoch; 0 if there is none yet.
+    pub receiving_stream: u64,
+    /// Up to here this end has consumed.
+    pub consumed: u64,
+    /// Lineage and incarnation of the peer, if it was ever met.
+    pub peer: Option<([u8; 16], u64)>,
+    /// The epoch before, as long as it is not settled.
+    pub previous: Option<LinkPrevious>,
+    /// What the application has still to be told.
+    pub reports: Vec<LinkReport>,
+    /// In bytes.
+    pub sizes: LinkSizes,
+}
+
+/// The process that owns a file, or did last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Owner {
+    /// As its own pid namespace counts; 0 if there was never one.
+    pub pid: u32,
+    /// Since when.
+    pub since: SystemTime,
+    /// What has become of it.
+    pub status: OwnerStatus,
+}
+
+/// What has become of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OwnerStatus {
+    /// The file was made, and never owned.
+    Never,
+    /// It has left by itself.
+    Left,
+    /// It died.
+    Dead,
+    /// It lives; stopped, perhaps.
+    Alive,
+    /// It has the lock, and cannot be seen from here.
+    Unknown,
+}
+
+/// The streams of the epoch before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkPrevious {
+    /// Its number.
+    pub epoch: u64,
+    /// From here on records were kept.
+    pub base: u64,
+    /// Up to here the peer had consumed, as far as is known.
+    pub acked: u64,
+    /// The end of what was sent.
+    pub tail: u64,
+    /// Up to here this end had consumed.
+    pub consumed: u64,
+}
+
+/// A range that was skipped or dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkReport {
+    /// `gap`, `lost` or `new epoch`; `other` from a later version.
+    pub kind: &'static str,
+    /// Whether it concerns what this end receives, not what it sends.
+    pub is_receiving: bool,
+    /// Whether the range is exactly what was dropped.
+    pub is_exact: bool,
+    /// In which epoch.
+    pub epoch: u64,
+    /// The first position.
+    pub from: u64,
+    /// The position behind the last.
+    pub to: u64,
+}
+
+/// How large a file and its parts are, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkSizes {
+    /// The whole file.
+    pub file: u64,
+    /// The record ring.
+    pub ring: u64,
+    /// The release ring.
+    pub release_ring: u64,
+    /// The slab.
+    pub slab: u64,
+}
+
+/// Looks at all files of links in a directory, in the order of their file names.
+///
+/// # Errors
+///
+/// The directory is not one for links, or cannot be read. What is wrong with a file is in its [`Found`].
+pub fn inspect(directory: &Path) -> Result<Vec<Found>, LinkError> {
+    let directory = LinkDirectory::open(directory)?;
+    let names = directory.files()?;
+    Ok(names.iter().filter_map(|name| look(&directory, name, None)).collect())
+}
+
+/// Looks at the file of one end of a link; `None` if there is none.
+///
+/// # Errors
+///
+/// As [`inspect`].
+pub fn inspect_link(directory: &Path, key: &LinkKey) -> Result<Option<Found>, LinkError> {
+    let directory = LinkDirectory::open(directory)?;
+    Ok(look(&directory, &key.file_name(), Some(key)))
+}
+
+fn look(directory: &LinkDirectory, name: &str, key: Option<&LinkKey>) -> Option<Found> {
+    let path = directory.file_path(name);
+    let facts = match directory.open_file(name, false) {
+        Ok(None) => return None,
+        Ok(Some((file, facts))) => facts_of(&file, facts, key, &path),
+        Err(error) => Err(error),
+    };
+    Some(Found { path, facts })
+}
+
+fn facts_of(
+    file: &std::fs::File,
+    facts: Facts,
+    key: Option<&LinkKey>,
+    path: &Path,
+) -> Result<Box<LinkFacts>, LinkError> {
+    let system = |what| move |source| LinkError::System { path: path.to_owned(), what, source };
+    let mut fault = FileFault::Foreign;
+    let mut seen = Vec::new();
+    for _ in 0..LOOKS_MAX {
+        let pages = read_pages(file, facts.size).map_err(system("reading"))?;
+        match Image::check(&pages, facts.size, key.map(LinkKey::names)) {
+            Ok(image) => {
+                let status = owner::status(file, &image.owner).map_err(system("a lock"))?;
+                return told(&image, status, path).map(Box::new);
+            }
+            Err(found) if pages == seen => {
+                fault = found;
+                break;
+            }
+            // Read while its owner wrote, perhaps.
+            Err(found) => (fault, seen) = (found, pages),
+        }
+    }
+    Err(LinkError::File { path: path.to_owned(), fault })
+}
+
+fn told(image: &Image, status: Status, path: &Path) -> Result<LinkFacts, LinkError> {
+    let [local, remote, link] = image.header.names();
+    let no_name =
+        |_| LinkError::File { path: path.to_owned(), fault: FileFault::Name { which: "local" } };
+    let key = LinkKey::new(local, remote, link).map_err(no_name)?;
+    if path.file_name().is_none_or(|name| name != key.file_name().as_str()) {
+        // It was renamed: no owner would open it.
+        return Err(LinkError::File { path: path.to_owned(), fault: FileFault::OtherLink });
+    }
+    let (record, state) = (&image.owner, &image.state);
+    let old = &state.previous;
+    let LinkGeometry { file_bytes, ring, release_entries, slab_bytes, .. } = image.geometry;
+    let peer = state.peer_incarnation.get();
+    Ok(LinkFacts {
+        key,
+        lineage: image.header.lineage,
+        created: owner::moment(image.header.created_ns.get()),
+        incarnation: record.incarnation.get(),
+        owner: Owner {
+            pid: record.pid.get(),
+            since: owner::moment(record.since_ns.get()),
+            status: match status {
+                _ if record.incarnation.get() == 0 => OwnerStatus::Never,
+                Status::Left => OwnerStatus::Left,
+                Status::Gone => OwnerStatus::Dead,
+                Status::Alive => OwnerStatus::Alive,
+                Status::Unknown => OwnerStatus::Unknown,
+            },
+        },
+        epoch: state.epoch.get(),
+        sending_stream: state.sending_stream.get(),
+        base: state.sending_base.get(),
+        acked: state.sending_acked.get(),
+        receiving_stream: state.receiving_stream.get(),
+        consumed: image.consumed_to().0,
+        peer: (peer != 0).then_some((state.peer_lineage, peer)),
+        previous: old.is_there().then(|| LinkPrevious {
+            epoch: old.epoch.get(),
+            base: old.base.get(),
+            acked: old.acked.get(),
+            tail: old.tail.get(),
+            consumed: old.consumed.get(),
+        }),
+        reports: state.reports().iter().map(report).collect(),
+        sizes: LinkSizes {
+            file: file_bytes,
+            ring: ring.bytes(),
+            release_ring: release_entries * 8,
+            slab: slab_bytes,
+        },
+    })
+}
+
+fn report(report: &Report) -> LinkReport {
+    let flags = report.flags.get();
+    LinkReport {
+        kind: match report.kind.get() {
+            1 => "gap",
+            2 => "lost",
+            3 => "new epoch",
+            _ => "other",
+        },
+        is_receiving: flags & REPORT_RECEIVING != 0,
+        is_exact: flags & REPORT_INEXACT == 0,
+        epoch: report.epoch.get(),
+        from: report.from.get(),
+        to: report.to.get(),
+    }
+}
+
+/// How often a file that looks damaged is read, as long as it changes.
+const LOOKS_MAX: u32 = 16;

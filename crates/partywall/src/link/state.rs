@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Images in a file that replace each other whole (SPEC 13.2): the state, and how far was consumed.
+//!
+//! ```text
+//!   commit(n + 1)     slot of n - 1   ◀─ body, word by word        killed here: n is in force
+//!                     its seal        ◀─ one store, Release        from here on: n + 1
+//! ```
+//!
+//! They know no meaning: what the images say is for whoever commits them. They are read once, when the file is
+//! opened; from then on this process is the only one that changes them.
+//!
+//! # Invariants
+//!
+//! - The bodies of two commits never mix: each begins only when the seal before it is in memory.
+
+use partywall_layout::link::slot::{SEAL_BYTES, index_of};
+use partywall_layout::link::{CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, PAGE_SLOT_STRIDE};
+use partywall_layout::link::{ConsumedRecord, Slot, StateImage};
+use partywall_layout::segment::CONSUMED;
+use partywall_ring::OwnMem;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+/// The state page of our own file.
+#[derive(Debug)]
+pub struct StateSlots {
+    page: OwnMem,
+    in_force: Box<StateImage>,
+}
+
+impl StateSlots {
+    pub(super) fn new(page: OwnMem, in_force: StateImage) -> Self {
+        Self { page, in_force: Box::new(in_force) }
+    }
+
+    /// The state in force.
+    pub fn state(&self) -> &StateImage {
+        &self.in_force
+    }
+
+    /// Puts `state` in force, whole. Its sequence and seal are set here.
+    ///
+    /// # Panics
+    ///
+    /// If the state contradicts itself: no later owner would take it.
+    pub fn commit(&mut self, state: &StateImage) {
+        let sequence = self.in_force.sequence.get() + 1;
+        let state = StateImage { sequence: U64::new(sequence), ..*state }.sealed();
+        let is_possible = state.check();
+        assert!(is_possible.is_ok(), "{is_possible:?}");
+        write(&mut self.page, index_of(sequence) as u64 * PAGE_SLOT_STRIDE, state.as_bytes());
+        *self.in_force = state;
+    }
+}
+
+/// The line of `consumed` on the control page of our own file.
+#[derive(Debug)]
+pub struct ConsumedSlots {
+    line: OwnMem,
+    in_force: ConsumedRecord,
+}
+
+impl ConsumedSlots {
+    pub(super) fn new(line: OwnMem, in_force: ConsumedRecord) -> Self {
+        Self { line, in_force }
+    }
+
+    /// The record in force.
+    pub fn record(&self) -> &ConsumedRecord {
+        &self.in_force
+    }
+
+    /// Puts in force that `stream` is consumed up to `position`, and only then tells the neighbour, which may
+    /// forget what lies before.
+    pub fn commit(&mut self, stream: u64, position: u64, proof: u32) {
+        let sequence = self.in_force.sequence.get() + 1;
+        let record = ConsumedRecord::new(sequence, stream, position, proof);
+        let offset = CONSUMED_SLOT + index_of(sequence) as u64 * CONSUMED_SLOT_STRIDE;
+        write(&mut self.line, offset, record.as_bytes());
+        self.in_force = record;
+        self.tell(position);
+    }
+
+    /// Sets the word that the living neighbour reads, which nobody believes after a restart.
+    pub fn tell(&mut self, position: u64) {
+        self.line.publish(index(CONSUMED), position);
+    }
+}
+
+/// Stores a slot: the words of its body, then its seal.
+fn write(memory: &mut OwnMem, offset: u64, slot: &[u8]) {
+    let start = index(offset);
+    let (body, seal) = slot.split_at(slot.len() - SEAL_BYTES);
+    memory.order_stores();
+    #[cfg(partywall_fault = "link_seal_first")]
+    memory.publish(start + body.len(), word_of(seal));
+    for (number, word) in body.chunks_exact(8).enumerate() {
+        memory.store(start + number * 8, word_of(word));
+    }
+    memory.publish(start + body.len(), word_of(seal));
+}
+
+fn word_of(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "within a page")]
+const fn index(offset: u64) -> usize {
+    offset as usize
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Kept files get their name when they are whole, replace nothing, follow no link, and are absent in a child.
+#![forbid(unsafe_code)]
+
+use partywall_sys::{FileMap, FileView, KeptDirectory, MakeError};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, symlink};
+
+const SIZE: usize = 128 * 1024;
+
+fn entries(directory: &tempfile::TempDir) -> usize {
+    fs::read_dir(directory.path()).unwrap().count()
+}
+
+#[test]
+fn a_file_has_no_name_until_it_is_given_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = KeptDirectory::open(directory.path()).unwrap();
+    drop(kept.make(SIZE).unwrap());
+    let made = kept.make(SIZE).unwrap();
+    made.file().write_all_at(b"whole", 0).unwrap();
+    assert_eq!(entries(&directory), 0);
+    kept.name(&made, "file").unwrap();
+    let (mut file, facts) = kept.open_file("file", true).unwrap();
+    assert_eq!((facts.size, facts.mode, facts.is_regular), (SIZE as u64, 0o600, true));
+    let mut map = FileMap::writable(file.as_fd(), SIZE).unwrap();
+    assert_eq!(&map.as_mut_slice()[..5], b"whole");
+    map.as_mut_slice()[SIZE - 1] = 7;
+    file = kept.open_file("file", false).unwrap().0;
+    assert_eq!(FileView::read_only(file.as_fd(), SIZE).unwrap().cells().len(), SIZE);
+    assert!(FileMap::writable(file.as_fd(), SIZE).is_err(), "it was opened for reading");
+    assert_eq!(fs::read(directory.path().join("file")).unwrap()[SIZE - 1], 7);
+}
+
+#[test]
+fn a_name_that_is_taken_stays_what_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = KeptDirectory::open(directory.path()).unwrap();
+    fs::write(directory.path().join("file"), "before").unwrap();
+    let made = kept.make(SIZE).unwrap();
+    assert_eq!(kept.name(&made, "file").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(directory.path().join("file")).unwrap(), b"before");
+    symlink("file", directory.path().join("link")).unwrap();
+    assert!(kept.open_file("link", false).is_err());
+    assert_eq!(kept.open_file("none", true).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn more_than_there_is_room_for_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = KeptDirectory::open(directory.path()).unwrap();
+    let error = kept.make(1 << 45).unwrap_err();
+    assert!(matches!(error, MakeError::NoSpace { .. }), "{error:?}");
+    assert_eq!(entries(&directory), 0);
+}

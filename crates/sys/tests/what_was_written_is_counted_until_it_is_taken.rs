@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the other side has not taken of what was written: what it has not read on a Unix socket, what has not arrived
+//! over TCP.
+
+use std::io::{ErrorKind, IoSlice};
+use std::time::{Duration, Instant};
+
+use partywall_sys::{Listener, Socket, connect_tcp};
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = soon();
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}: did not happen");
+        std::thread::yield_now();
+    }
+}
+
+/// Writes until the system takes no more; how many bytes it took.
+fn fill(socket: &Socket) -> usize {
+    let piece = [7; 64 << 10];
+    let mut taken = 0;
+    loop {
+        match socket.write(&[IoSlice::new(&piece)], true) {
+            Ok(count) => taken += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return taken,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn read(socket: &Socket, mut count: usize) {
+    let mut buffer = [0; 64 << 10];
+    while count > 0 {
+        let room = count.min(buffer.len());
+        count -= socket.read(&mut buffer[..room], false).unwrap();
+    }
+}
+
+#[test]
+fn on_a_unix_socket_it_is_what_was_not_read() {
+    let (here, there) = Socket::pair().unwrap();
+    assert_eq!(here.untaken_bytes().unwrap(), 0);
+    assert_eq!(here.write(&[IoSlice::new(b"two")], false).unwrap(), 3);
+    assert!(here.untaken_bytes().unwrap() >= 3);
+    read(&there, 2);
+    assert!(here.untaken_bytes().unwrap() > 0);
+    read(&there, 1);
+    assert_eq!(here.untaken_bytes().unwrap(), 0);
+    let taken = fill(&here);
+    assert!(here.untaken_bytes().unwrap() >= taken);
+    drop(there);
+    assert_eq!(here.untaken_bytes().unwrap(), 0);
+}
+
+#[test]
+fn over_tcp_it_is_what_did_not_arrive() {
+    let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
+    let address = listener.local_addr().unwrap().unwrap();
+    let here = connect_tcp(address, Some(soon())).unwrap();
+    let mut there = None;
+    until("it is accepted", || {
+        there = listener.accept().unwrap();
+        there.is_some()
+    });
+    let there = there.unwrap();
+    assert_eq!(here.write(&[IoSlice::new(b"two")], false).unwrap(), 3);
+    // Nobody has read it, but it is there.
+    until("it arrives", || here.untaken_bytes().unwrap() == 0);
+    let taken = fill(&here);
+    assert!((1..=taken).contains(&here.untaken_bytes().unwrap()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| read(&there, 3 + taken));
+    });
+    until("the rest arrives", || here.untaken_bytes().unwrap() == 0);
+}
