@@ -3,14 +3,14 @@
 //!
 //! ```text
 //!  consume alone          stored := mark
-//!  consume and produce    prepared := (mark, where the reply will lie)   │ no effect yet
-//!                         the reply's one publishing store               │ commits both
-//!                         stored := mark                                 │ any time before the next prepare,
-//!                                                                        │ and before the reply is trimmed
+//!  consume and produce    the reply's one publishing store               │ commits both: the mark is in the reply
+//!                         stored := mark                                 │ any time before the reply is trimmed
 //! ```
 //!
-//! The prepared mark carries the proof, which cannot be found anywhere else after a crash: the record that it proves is the
-//! neighbour's. The highest acknowledgement that the neighbour saw is *not* used: if this memory went
+//! The mark in the reply's record is what was prepared: whoever recovers makes a [`Prepared`] of the last own committed record
+//! that carries a mark of the stored mark's stream. It carries the proof, which cannot be found anywhere else after a
+//! crash: the record that it proves is the neighbour's. Where it is stored apart from the reply, that is done before, and
+//! has no effect until the reply is published; this function does not care. The highest acknowledgement that the neighbour saw is *not* used: if this memory went
 //! back, it would skip in silence what the application here has forgotten.
 
 use crate::position::{Mark, Position};

@@ -16,6 +16,7 @@ use core::fmt;
 use crate::identity::{Epoch, StreamId};
 use crate::position::{Mark, Position, Proof};
 use crate::skip::Skip;
+use crate::watermarks::{Incoming, Outgoing};
 
 /// What the sender of a direction has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +42,13 @@ impl SenderView {
             return Err(Malformed::BaseBeyondTail);
         }
         Ok(Self { epoch, stream, base, tail })
+    }
+
+    /// The view of a sender in `epoch` whose stream this is.
+    #[must_use]
+    pub const fn of(epoch: Epoch, outgoing: &Outgoing) -> Self {
+        let (base, tail) = (outgoing.base(), outgoing.tail());
+        Self { epoch, stream: outgoing.stream(), base, tail }
     }
 
     /// The epoch it is in.
@@ -100,6 +108,21 @@ impl ReceiverView {
             return Err(Malformed::ProofAtStart);
         }
         Ok(Self { epoch, consumed, received, skip })
+    }
+
+    /// The view of a receiver that consumed up to a mark, and holds what `incoming` holds.
+    #[must_use]
+    pub fn of(
+        epoch: Epoch,
+        consumed: Option<Mark>,
+        incoming: &Incoming,
+        skip: Option<Skip>,
+    ) -> Self {
+        let Some(mark) = consumed else { return Self::nothing(epoch, skip) };
+        let received = incoming.received().max(mark.position);
+        let is_start = mark.position == Position::START;
+        let proof = if is_start { Proof::START } else { mark.proof };
+        Self { epoch, consumed: Some(Mark { proof, ..mark }), received, skip }
     }
 
     /// The view of a receiver that knows no stream of `epoch` yet.
