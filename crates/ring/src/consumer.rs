@@ -46,6 +46,19 @@ impl Consumer {
         Self { ring, size, consumed, position: Position(0), reported: Position(0) }
     }
 
+    /// As [`new`](Self::new), but goes on at `position`, where a record begins or will begin, and says so in
+    /// `consumed`: everything before it was finished with.
+    ///
+    /// # Panics
+    /// If `ring` is not as long as `size` says, or no record can begin at `position`.
+    #[must_use]
+    pub fn at(ring: PeerMem, size: RingSize, mut consumed: OwnMem, position: Position) -> Self {
+        assert!(position.0 % SLOT_BYTES == 0, "records begin with slots");
+        // ORDER (in `OwnMem::publish`): as in `report`.
+        consumed.publish(0, position.0);
+        Self { position, reported: position, ..Self::new(ring, size, consumed) }
+    }
+
     /// The position of the next record.
     #[must_use]
     pub const fn position(&self) -> Position {

@@ -13,6 +13,9 @@
 //! with one store, [`abort`](Producer::abort) makes it never have been. A single message is a batch
 //! of one.
 //!
+//! Who consumes is a neighbour, whose word we look at; or nobody that we can look at, and we are told
+//! ([`resume`](Producer::resume): a ring that outlives its process).
+//!
 //! What this does *not* do: it never waits, wakes nobody (see `park.rs`) and knows no slab.
 //!
 //! Invariants:
@@ -23,6 +26,8 @@
 //! 3. one slot beyond that stays free, so that a closing record always fits.
 
 use crate::mem::{OwnMem, PeerMem};
+#[cfg(not(loom))]
+use partywall_layout::RecordHeader;
 use partywall_layout::record::{self, HEADER_BYTES, Kind};
 use partywall_layout::ring::{Position, RingSize, SLOT_BYTES, footprint};
 use partywall_layout::{Violation, segment};
@@ -47,9 +52,9 @@ impl From<Violation> for AppendError {
 pub struct Producer {
     ring: OwnMem,
     size: RingSize,
-    /// The neighbour's control page, for its `consumed`.
-    neighbour: PeerMem,
-    /// Up to where the neighbour had consumed when we last looked.
+    /// The neighbour's control page, for its `consumed`; none if we are told.
+    neighbour: Option<PeerMem>,
+    /// Up to where the neighbour had consumed when we last looked, or were told.
     consumed: Position,
     /// Where the open batch begins: everything before is visible to the consumer.
     published: Position,
@@ -63,7 +68,7 @@ pub struct Producer {
     clean: Position,
 }
 
-/// How far ahead [`Producer::fetch_ahead`] fetches: as many lines as a processor fetches at a time.
+/// How far ahead [`Producer::prepare_ahead`] fetches: as many lines as a processor fetches at a time.
 const AHEAD_BYTES: u64 = 16 * SLOT_BYTES;
 /// How far ahead slots are zeroed: two small records. Their lines were fetched long before.
 const CLEAN_BYTES: u64 = 4 * SLOT_BYTES;
@@ -79,7 +84,7 @@ impl Producer {
         Self {
             ring,
             size,
-            neighbour,
+            neighbour: Some(neighbour),
             consumed: Position(0),
             published: Position(0),
             tail: Position(0),
@@ -88,6 +93,51 @@ impl Producer {
             // Fresh memory is zero for a whole lap.
             clean: Position(size.bytes()),
         }
+    }
+
+    /// Goes on in a ring that holds the records from `base` up to `tail`. What is before `base` may be overwritten; how
+    /// far that is from now on, [`set_consumed`](Self::set_consumed) says.
+    ///
+    /// Nothing is assumed of the rest of the ring: the slot at `tail` is zeroed here.
+    ///
+    /// # Panics
+    /// If `ring` is not as long as `size` says, or cannot hold these records and a slot behind them.
+    #[must_use]
+    pub fn resume(ring: OwnMem, size: RingSize, base: Position, tail: Position) -> Self {
+        assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
+        assert!((base.0 | tail.0) % SLOT_BYTES == 0, "records begin with slots");
+        assert!(base <= tail && tail.since(base) + SLOT_BYTES <= size.bytes(), "more than a ring");
+        // What made `base` and `tail` true is in memory before anything is overwritten because of it.
+        ring.order_stores();
+        let mut producer = Self {
+            ring,
+            size,
+            neighbour: None,
+            consumed: base,
+            published: tail,
+            tail,
+            first_word: 0,
+            fetched: tail,
+            clean: tail.plus(SLOT_BYTES),
+        };
+        producer.zero_slot(tail);
+        producer
+    }
+
+    /// Begins at position 0 again, in memory that holds anything; the open batch is forgotten.
+    pub fn restart(&mut self) {
+        self.consumed = Position(0);
+        self.published = Position(0);
+        self.tail = Position(0);
+        self.first_word = 0;
+        self.fetched = Position(0);
+        self.clean = Position(0);
+        self.clear_first();
+    }
+
+    /// Makes nothing lie where the stream begins.
+    pub fn clear_first(&mut self) {
+        self.ring.store(0, 0);
     }
 
     /// The ring's size.
@@ -100,6 +150,23 @@ impl Producer {
     #[must_use]
     pub const fn published(&self) -> Position {
         self.published
+    }
+
+    /// Before this position everything may be overwritten.
+    #[must_use]
+    pub const fn consumed(&self) -> Position {
+        self.consumed
+    }
+
+    /// Everything before `position` may be overwritten from now on: for rings without a neighbour who says so.
+    ///
+    /// # Errors
+    /// A [`Violation`], and nothing changed, if that goes back or beyond what is published.
+    pub fn set_consumed(&mut self, position: Position) -> Result<(), Violation> {
+        self.accept(position.0)?;
+        // What made that true (a state that was committed) is in memory before anything is overwritten.
+        self.ring.order_stores();
+        Ok(())
     }
 
     /// How many bytes of ring the open batch takes so far.
@@ -164,6 +231,52 @@ impl Producer {
         let at = self.begin(kind, stream, len)?;
         fill(self.ring.slice_mut(at, len));
         Ok(())
+    }
+
+    /// Where a record of `len` payload bytes would begin if it was appended now: its PAD may come before it.
+    #[inline]
+    #[must_use]
+    pub const fn next_position(&self, len: usize) -> Position {
+        let taken = footprint(len as u64);
+        self.tail.plus(self.needed(len as u64) - taken - SLOT_BYTES)
+    }
+
+    /// Where the payload of the next record will lie if it has `len` bytes, to be written before the record is appended
+    /// by [`append_with`](Self::append_with), which finds there what was written. Nothing has to be undone if it is not.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    ///
+    /// # Panics
+    /// As [`append`](Self::append), but for the limit of the batch.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn payload_ahead(&mut self, len: usize) -> Result<&mut [u8], AppendError> {
+        assert!(footprint(len as u64) <= self.size.record_max(), "{len} bytes never fit this ring");
+        if !self.has_room(len)? {
+            return Err(AppendError::Full);
+        }
+        // The payload begins behind the first two words of its slot, and may go through all slots behind.
+        self.clean = self.clean.min(self.tail.plus(SLOT_BYTES));
+        #[expect(clippy::cast_possible_truncation, reason = "16")]
+        let at = self.offset(self.next_position(len)) + HEADER_BYTES as usize;
+        Ok(self.ring.slice_mut(at, len))
+    }
+
+    /// The published record that begins at `at`, which may still be read: its header, and all of its bytes, header
+    /// and payload. `None` if there is none.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn kept(&self, at: Position) -> Option<(RecordHeader, &[u8])> {
+        if at < self.consumed || at >= self.published || at.0 % SLOT_BYTES != 0 {
+            return None;
+        }
+        let offset = self.offset(at);
+        let (first, second) = (self.ring.load(offset), self.ring.load(offset + 8));
+        let header = RecordHeader::check(at, self.size, first, second).ok()??;
+        #[expect(clippy::cast_possible_truncation, reason = "it lies within the ring")]
+        let bytes = HEADER_BYTES as usize + header.len as usize;
+        Some((header, self.ring.slice(offset, bytes)))
     }
 
     /// Whether a record of `len` payload bytes fits behind the open batch, and its PAD if it needs
@@ -296,14 +409,20 @@ impl Producer {
     /// Reads how far the neighbour has come; whether `room` bytes are free now.
     #[cold]
     fn look(&mut self, room: u64) -> Result<bool, Violation> {
+        let Some(neighbour) = &self.neighbour else { return Ok(false) };
         #[expect(clippy::cast_possible_truncation, reason = "0")]
-        let found = self.neighbour.load(segment::CONSUMED as usize);
-        // Copy once (`found`), check, then use.
+        let found = neighbour.load(segment::CONSUMED as usize);
+        self.accept(found)?;
+        Ok(self.fits(room))
+    }
+
+    /// Copy once (`found`), check, then use.
+    fn accept(&mut self, found: u64) -> Result<(), Violation> {
         if found < self.consumed.0 || found > self.published.0 || found % SLOT_BYTES != 0 {
             return Err(Violation::Consumed { found, from: self.consumed.0, to: self.published.0 });
         }
         self.consumed = Position(found);
-        Ok(self.fits(room))
+        Ok(())
     }
 
     /// Writes a header at `at`; the first `word0` of a batch is held back for `publish`.
