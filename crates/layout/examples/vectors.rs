@@ -5,6 +5,8 @@
 //! cargo run -p partywall-layout --example vectors -- DIR             the golden vectors
 //! cargo run -p partywall-layout --example vectors -- --hostile DIR   the hostile images
 //! cargo run -p partywall-layout --example vectors -- --links DIR     files of links, good and bad
+//! cargo run -p partywall-layout --example vectors -- --link-frames DIR   frames of links, good and bad
+//! cargo run -p partywall-layout --example vectors -- --link-records DIR     records of links, good and bad
 //! ```
 #![forbid(unsafe_code)]
 
@@ -14,7 +16,7 @@ mod vectors;
 
 use std::path::Path;
 use std::process::ExitCode;
-use vectors::{golden, hostile, index, links};
+use vectors::{golden, hostile, index, link_frames, link_records, links};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,11 +28,18 @@ fn main() -> ExitCode {
         ["--links", directory] => {
             index::write(Path::new(directory), links::PREFACE, &links::images())
         }
+        ["--link-frames", directory] => {
+            index::write(Path::new(directory), link_frames::PREFACE, &link_frames::images())
+        }
+        ["--link-records", directory] => {
+            let images = link_records::images();
+            index::write(Path::new(directory), link_records::PREFACE, &images)
+        }
         [directory] if !directory.starts_with('-') => {
             index::write(Path::new(directory), golden::PREFACE, &golden::images())
         }
         _ => {
-            eprintln!("usage: vectors [--hostile | --links] DIR");
+            eprintln!("usage: vectors [--hostile | --links | --link-frames | --link-records] DIR");
             return ExitCode::FAILURE;
         }
     };

@@ -7,7 +7,7 @@
 //!  record.rs    the 16-byte record header, the kinds, the body of a blob record
 //!  hello.rs     the frames of the handshake and of the socket beside a wall
 //!  reason.rs    why there is no wall, why a connection was refused: numbers and sentences
-//!  link.rs      the file of a link: header, owner, state, what was consumed
+//!  link.rs      the file of a link: header, owner, state, what was consumed; and the records of links
 //!  fnv.rs       the hash of layouts and names
 //!  stream.rs    numbers of streams, and the bodies of their records
 //!  check.rs     everything a neighbour can say that is not true, as one error type

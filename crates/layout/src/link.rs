@@ -4,7 +4,8 @@
 //! ```text
 //!  0       header page    header.rs    LinkHeader; written once, before the file has its name
 //!  4096    owner page     owner.rs     OwnerRecord, two slots: at 0 and at 2048
-//!  8192    state page     state.rs     StateImage, two slots: at 0 and at 2048
+//!  8192    state page     state.rs     StateImage, two slots: at 0 and at 2048; past.rs skip.rs parts of it, which
+//!                                      frames have, too
 //!  12288   control page   consumed.rs  as that of a half (SPEC 3.3); in the line of `consumed`, from 16 and from 64,
 //!                                      two slots of ConsumedRecord
 //!  ring_offset      record ring   ┐
@@ -12,14 +13,21 @@
 //!  slab_offset      slab          ┘
 //! ```
 //!
+//! What two ends say to each other beside their records is in `frame.rs` (SPEC 15).
+//! What lies in the ring, and goes over sockets too, are records that prove themselves: `record.rs` (SPEC 14).
+//!
 //! What changes lies in pairs of slots (`slot.rs`), so that a process killed between any two stores leaves the
 //! image before. What a file can say that is not true is a [`FileFault`]. Nothing here reads a file, knows who
 //! lives, or repairs anything.
 
 pub mod consumed;
 mod fault;
+pub mod frame;
 pub mod header;
 pub mod owner;
+pub mod past;
+pub mod record;
+pub mod skip;
 pub mod slot;
 pub mod state;
 
@@ -27,8 +35,13 @@ pub use consumed::ConsumedRecord;
 pub use fault::FileFault;
 pub use header::{LinkGeometry, LinkHeader, file_name_hash};
 pub use owner::OwnerRecord;
+pub use past::Previous;
+pub use record::{LinkBlob, LinkPrefix, LinkRecord, RecordFault};
+pub use skip::SkipFields;
 pub use slot::{Slot, in_force};
-pub use state::{Previous, Report, StateImage};
+pub use state::{Report, StateImage};
+
+use crate::segment::ASLEEP_ROOM;
 
 /// Where the owner page begins.
 pub const OWNER_OFFSET: u64 = 4096;
@@ -45,6 +58,16 @@ pub const PAGE_SLOT_STRIDE: u64 = 2048;
 pub const CONSUMED_SLOT: u64 = 16;
 /// How far the second lies behind it.
 pub const CONSUMED_SLOT_STRIDE: u64 = 48;
+
+/// Where in the control page it says of which stream the records in the ring are.
+pub const SENDING_STREAM: u64 = ASLEEP_ROOM + 64;
+
+/// Where in the control page it says how far messages were handed to the application.
+pub const DELIVERED: u64 = 112;
+/// Where it says of which stream.
+pub const DELIVERED_STREAM: u64 = 120;
+
+const _: () = assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE == DELIVERED);
 
 /// What is in force in a file, all of it checked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,28 +2,34 @@
 //! The state of a link: its epoch, its two streams, and what the application has still to be told (SPEC 13.4).
 //!
 //! What belongs together is committed together: a position that is skipped and the report that says so are one
-//! image. What the state means to the neighbour, and how it changes, is chapter 12 of the specification.
+//! image. What the state means to the neighbour, and how it changes, is chapter 12 of the specification. Where the stream
+//! ends that is sent is not in it: the records themselves say so.
 
 use super::PAGE_SLOT_STRIDE;
 use super::fault::FileFault;
 use super::owner::slots;
+use super::past::{Previous, is_position};
+use super::skip::SkipFields;
 use super::slot::{Slot, in_force};
-use crate::ring::SLOT_BYTES;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Reports that a state has room for.
 pub const REPORTS_MAX: usize = 16;
+/// Earlier owners of whose deliveries a state has room.
+pub const DELIVERED_MAX: usize = 16;
 
 /// One slot of the state page.
 ///
 /// ```text
 ///  0   sequence        8   epoch
 ///  16  sending: stream         24  base          32  acked       40  proof at base   44  reports
-///  48  receiving: stream       56  consumed      64  proof at consumed               68  zero
+///  48  receiving: stream       56  consumed      64  proof at consumed               68  quarantine
 ///  72  peer: incarnation       80  lineage (16)
 ///  96  previous (64)           160 reports (16 × 40)
-///  800 zero (1240)             2040 seal
+///  800 skip (48)               848 told (48)
+///  896 reports dropped         904 delivered: count            908  zero             912 positions (16 × 8)
+///  1040 zero (1000)            2040 seal
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -50,8 +56,8 @@ pub struct StateImage {
     pub receiving_consumed: U64,
     /// What proves the bytes before that.
     pub receiving_proof: U32,
-    /// Always 0.
-    pub zero: U32,
+    /// 0: it is not. Else 1, 2 or 3, why ([`IMPOSSIBLE_MAX`]), and perhaps [`QUARANTINE_RECEIVING`].
+    pub quarantine: U32,
     /// The highest incarnation of the neighbour that was seen; 0 if none was.
     pub peer_incarnation: U64,
     /// The lineage of the neighbour's file; 0 if it was never seen.
@@ -60,41 +66,25 @@ pub struct StateImage {
     pub previous: Previous,
     /// What the application has not yet taken notice of.
     pub reports: [Report; REPORTS_MAX],
+    /// What this side, as a receiver, went past last without consuming it.
+    pub skip: SkipFields,
+    /// What this side, as a sender, was told last that its receiver went past.
+    pub told: SkipFields,
+    /// How many reports there was no room for.
+    pub reports_dropped: U64,
+    /// How many of the positions that follow mean something.
+    pub delivered_count: U32,
     /// Always 0.
-    pub zeros: [u8; 1240],
+    pub zero: U32,
+    /// Up to where earlier owners had each handed the receiving stream to their application.
+    pub delivered: [U64; DELIVERED_MAX],
+    /// Always 0.
+    pub zeros: [u8; 1000],
     /// See [`Slot`].
     pub seal: U64,
 }
 
-/// The streams of the epoch before this one, until they are settled with the neighbour.
-///
-/// ```text
-///  0  flags   8  epoch   16  sending stream   24  base   32  acked   40  tail   48  receiving stream   56  consumed
-/// ```
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(C)]
-pub struct Previous {
-    /// 0: there is none, and all else is 0. 1: there is.
-    pub flags: U64,
-    /// Its number.
-    pub epoch: U64,
-    /// What this side sent in it.
-    pub sending_stream: U64,
-    /// From here on its records were kept.
-    pub base: U64,
-    /// Up to here the neighbour had consumed it, as far as is known.
-    pub acked: U64,
-    /// Its end.
-    pub tail: U64,
-    /// What this side consumed in it.
-    pub receiving_stream: U64,
-    /// Up to where.
-    pub consumed: U64,
-}
-
-/// A range of positions that were skipped or dropped.
+/// A range of positions that were skipped or dropped, or are kept in quarantine.
 ///
 /// ```text
 ///  0  kind    4  flags    8  epoch    16  stream    24  from    32  to
@@ -104,17 +94,17 @@ pub struct Previous {
 )]
 #[repr(C)]
 pub struct Report {
-    /// 1 gap, 2 lost, 3 new epoch; a higher number is of a later version, and kept.
+    /// 1 gap, 2 lost, 3 undelivered; 4, 5, 6 quarantined because of 1, 2, 3 of [`IMPOSSIBLE_MAX`].
     pub kind: U32,
-    /// [`REPORT_RECEIVING`], [`REPORT_INEXACT`].
+    /// [`REPORT_RECEIVING`], [`REPORT_INEXACT`], [`REPORT_OPEN`].
     pub flags: U32,
     /// In which epoch.
     pub epoch: U64,
-    /// Of which stream.
+    /// Of which stream; 0 if of none.
     pub stream: U64,
     /// The first position.
     pub from: U64,
-    /// The position behind the last.
+    /// The position behind the last, or behind the last that is known of.
     pub to: U64,
 }
 
@@ -122,6 +112,16 @@ pub struct Report {
 pub const REPORT_RECEIVING: u32 = 1;
 /// Flag of a [`Report`]: the range is what is known; it may have been less.
 pub const REPORT_INEXACT: u32 = 2;
+/// Flag of a [`Report`], only with [`REPORT_INEXACT`]: nobody knows the end.
+pub const REPORT_OPEN: u32 = 4;
+
+/// The highest [`Report::kind`].
+pub const REPORT_KIND_MAX: u32 = 6;
+/// The highest number for why two memories contradict each other: 1 the receiver is ahead, 2 no record ends there, 3 another
+/// record ends there.
+pub const IMPOSSIBLE_MAX: u32 = 3;
+/// Flag of [`StateImage::quarantine`]: the contradiction is about what this side receives.
+pub const QUARANTINE_RECEIVING: u32 = 1 << 8;
 
 const _: () = {
     assert!(size_of::<StateImage>() as u64 == PAGE_SLOT_STRIDE);
@@ -134,21 +134,19 @@ const _: () = {
     assert!(core::mem::offset_of!(StateImage, receiving_stream) == 48);
     assert!(core::mem::offset_of!(StateImage, receiving_consumed) == 56);
     assert!(core::mem::offset_of!(StateImage, receiving_proof) == 64);
-    assert!(core::mem::offset_of!(StateImage, zero) == 68);
+    assert!(core::mem::offset_of!(StateImage, quarantine) == 68);
     assert!(core::mem::offset_of!(StateImage, peer_incarnation) == 72);
     assert!(core::mem::offset_of!(StateImage, peer_lineage) == 80);
     assert!(core::mem::offset_of!(StateImage, previous) == 96);
     assert!(core::mem::offset_of!(StateImage, reports) == 160);
-    assert!(core::mem::offset_of!(StateImage, zeros) == 800);
+    assert!(core::mem::offset_of!(StateImage, skip) == 800);
+    assert!(core::mem::offset_of!(StateImage, told) == 848);
+    assert!(core::mem::offset_of!(StateImage, reports_dropped) == 896);
+    assert!(core::mem::offset_of!(StateImage, delivered_count) == 904);
+    assert!(core::mem::offset_of!(StateImage, zero) == 908);
+    assert!(core::mem::offset_of!(StateImage, delivered) == 912);
+    assert!(core::mem::offset_of!(StateImage, zeros) == 1040);
     assert!(core::mem::offset_of!(StateImage, seal) == 2040);
-    assert!(size_of::<Previous>() == 64);
-    assert!(core::mem::offset_of!(Previous, epoch) == 8);
-    assert!(core::mem::offset_of!(Previous, sending_stream) == 16);
-    assert!(core::mem::offset_of!(Previous, base) == 24);
-    assert!(core::mem::offset_of!(Previous, acked) == 32);
-    assert!(core::mem::offset_of!(Previous, tail) == 40);
-    assert!(core::mem::offset_of!(Previous, receiving_stream) == 48);
-    assert!(core::mem::offset_of!(Previous, consumed) == 56);
     assert!(size_of::<Report>() == 40);
     assert!(core::mem::offset_of!(Report, flags) == 4);
     assert!(core::mem::offset_of!(Report, epoch) == 8);
@@ -171,23 +169,46 @@ impl StateImage {
         &self.reports[..count.min(REPORTS_MAX)]
     }
 
+    /// The positions of `delivered` that mean something.
+    #[must_use]
+    pub fn delivered(&self) -> &[U64] {
+        let count = usize::try_from(self.delivered_count.get()).unwrap_or(usize::MAX);
+        &self.delivered[..count.min(DELIVERED_MAX)]
+    }
+
     /// Whether this state can be: positions at slots and in their order, nothing without what it belongs to.
     ///
     /// # Errors
     /// [`FileFault::Contradiction`], naming what is wrong.
     pub fn check(&self) -> Result<(), FileFault> {
-        let old = &self.previous;
+        self.check_streams()?;
+        let peer = self.peer_incarnation.get();
+        let is_peer_known = self.peer_lineage != [0; 16];
+        ensure(is_peer_known == (peer != 0), "a peer without lineage or incarnation", peer)?;
+        let quarantine = self.quarantine.get();
+        let is_reason = (1..=IMPOSSIBLE_MAX).contains(&(quarantine & !QUARANTINE_RECEIVING));
+        ensure(quarantine == 0 || is_reason, "a quarantine for no reason", quarantine.into())?;
+        let epoch = self.epoch.get();
+        self.previous.check(epoch).or_else(|(what, found)| ensure(false, what, found))?;
+        for skip in [&self.skip, &self.told] {
+            skip.check().or_else(|(what, found)| ensure(false, what, found))?;
+        }
+        let skipped = self.skip.epoch.get();
+        ensure(skipped <= epoch, "a skip in a later epoch", skipped)?;
+        let count = self.report_count.get();
+        ensure(count as usize <= REPORTS_MAX, "more reports than there is room for", count.into())?;
+        self.reports().iter().try_for_each(Report::check)?;
+        self.check_delivered()
+    }
+
+    fn check_streams(&self) -> Result<(), FileFault> {
         let positions = [
             ("a base that is no position", self.sending_base),
             ("an acknowledgement that is no position", self.sending_acked),
             ("a place up to which can be consumed that is none", self.receiving_consumed),
-            ("a base of the previous epoch that is no position", old.base),
-            ("an acknowledgement of the previous epoch that is no position", old.acked),
-            ("an end of the previous epoch that is no position", old.tail),
-            ("a place in the previous epoch that is no position", old.consumed),
         ];
         for (what, position) in positions {
-            ensure(position.get() % SLOT_BYTES == 0, what, position.get())?;
+            ensure(is_position(position), what, position.get())?;
         }
         let (base, acked) = (self.sending_base.get(), self.sending_acked.get());
         ensure(base <= acked, "the base is beyond what was acknowledged", base)?;
@@ -195,13 +216,22 @@ impl StateImage {
         ensure(is_sending || acked == 0, "acknowledged without a stream", acked)?;
         let (stream, consumed) = (self.receiving_stream.get(), self.receiving_consumed.get());
         ensure(stream != 0 || consumed == 0, "consumed without a stream", consumed)?;
-        let peer = self.peer_incarnation.get();
-        let is_peer_known = self.peer_lineage != [0; 16];
-        ensure(is_peer_known == (peer != 0), "a peer without lineage or incarnation", peer)?;
-        old.check(self.epoch.get())?;
-        let count = self.report_count.get();
-        ensure(count as usize <= REPORTS_MAX, "more reports than there is room for", count.into())?;
-        self.reports().iter().try_for_each(|report| report.check(self.epoch.get()))
+        let proofs = [(base, self.sending_proof), (consumed, self.receiving_proof)];
+        proofs.into_iter().try_for_each(|(position, proof)| {
+            let is_possible = position != 0 || proof.get() == 0;
+            ensure(is_possible, "a proof where a stream begins", proof.get().into())
+        })
+    }
+
+    fn check_delivered(&self) -> Result<(), FileFault> {
+        let count = self.delivered_count.get();
+        let is_room = count as usize <= DELIVERED_MAX;
+        ensure(is_room, "more deliveries than there is room for", count.into())?;
+        let is_receiving = self.receiving_stream.get() != 0;
+        ensure(is_receiving || count == 0, "deliveries without a stream", count.into())?;
+        self.delivered().iter().try_for_each(|position| {
+            ensure(is_position(*position), "a delivery that is no position", position.get())
+        })
     }
 }
 
@@ -217,39 +247,17 @@ impl Slot for StateImage {
     }
 }
 
-impl Previous {
-    /// Whether there is a previous epoch that is not settled.
-    #[must_use]
-    pub fn is_there(&self) -> bool {
-        self.flags.get() == 1
-    }
-
-    fn check(&self, epoch: u64) -> Result<(), FileFault> {
-        if self.flags.get() == 0 {
-            let is_empty = self.as_bytes().iter().all(|byte| *byte == 0);
-            return ensure(is_empty, "a previous epoch that is none", self.epoch.get());
-        }
-        ensure(self.is_there(), "a previous epoch of no kind", self.flags.get())?;
-        let own = self.epoch.get();
-        ensure(own < epoch, "the previous epoch is not before this one", own)?;
-        let (base, acked, tail) = (self.base.get(), self.acked.get(), self.tail.get());
-        ensure(
-            base <= acked && acked <= tail,
-            "the previous stream's places are not in order",
-            tail,
-        )?;
-        let is_sending = self.sending_stream.get() != 0;
-        ensure(is_sending || tail == 0, "a previous end without a stream", tail)?;
-        let (stream, consumed) = (self.receiving_stream.get(), self.consumed.get());
-        ensure(stream != 0 || consumed == 0, "consumed of no previous stream", consumed)
-    }
-}
-
 impl Report {
-    fn check(&self, epoch: u64) -> Result<(), FileFault> {
-        let kind = u64::from(self.kind.get());
-        ensure(kind != 0, "a report of no kind", kind)?;
-        ensure(self.epoch.get() <= epoch, "a report of a later epoch", self.epoch.get())?;
+    fn check(&self) -> Result<(), FileFault> {
+        let (kind, flags) = (self.kind.get(), self.flags.get());
+        let is_kind = (1..=REPORT_KIND_MAX).contains(&kind);
+        ensure(is_kind, "a report of no kind", kind.into())?;
+        let is_known = flags & !(REPORT_RECEIVING | REPORT_INEXACT | REPORT_OPEN) == 0;
+        let is_possible = flags & REPORT_OPEN == 0 || flags & REPORT_INEXACT != 0;
+        ensure(is_known && is_possible, "a report of no such range", flags.into())?;
+        for position in [self.from, self.to] {
+            ensure(is_position(position), "a report of no position", position.get())?;
+        }
         ensure(self.from <= self.to, "a report of less than nothing", self.to.get())
     }
 }

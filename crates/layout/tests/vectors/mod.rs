@@ -7,6 +7,9 @@
 //!  hostile.rs   what must be refused, with the code of the rule that it breaks
 //!  reader.rs    SPEC 4, 5 and 8 for a channel, as short as they can be written down
 //!  links.rs     files of links, good and bad, with what each must be read as
+//!  link_states.rs   a state with everything in it, and the contradictions that one can have
+//!  link_frames.rs   frames of links, good and bad
+//!  link_records.rs  records of links, likewise
 //!  index.rs     the tables that name the images
 //! ```
 //!
@@ -19,6 +22,9 @@
 pub mod golden;
 pub mod hostile;
 pub mod index;
+pub mod link_frames;
+pub mod link_records;
+pub mod link_states;
 pub mod links;
 pub mod reader;
 pub mod writer;
@@ -36,7 +42,7 @@ pub const SESSION: [u8; 16] = *b"0123456789abcdef";
 pub struct Image {
     /// File name.
     pub name: String,
-    /// `frame`, `half`, `ring`, `socket` or `link`: how to read it.
+    /// `frame`, `half`, `ring`, `socket`, `link`, `link frame` or `record`: how to read it.
     pub kind: &'static str,
     /// The position at which the reader of a ring stands.
     pub from: u64,

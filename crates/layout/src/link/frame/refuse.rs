@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! REFUSE: why an end does not attach, the same in every version (SPEC 15.2).
+//!
+//! ```text
+//!  echo │ code │ length │ number │ text
+//! ```
+//!
+//! What the other side does about it is in SPEC 12.2.
+
+use super::{FrameBody, FrameFault, FrameKind, ensure};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// A REFUSE, up to its text.
+///
+/// ```text
+///  0  echo    8  code    12  text bytes    16  number    24
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct RefuseFields {
+    /// The other side's nonce.
+    pub echo: U64,
+    /// `REFUSE_…`.
+    pub code: U32,
+    /// Up to [`REFUSAL_TEXT_MAX`](super::REFUSAL_TEXT_MAX), and only where the code has a text.
+    pub text_bytes: U32,
+    /// A generation, an incarnation, or versions; else 0.
+    pub number: U64,
+}
+
+/// [`RefuseFields::code`]: not newer than the connection of the generation `number`.
+pub const REFUSE_STALE: u32 = 1;
+/// [`RefuseFields::code`]: a later owner, `number`, was here.
+pub const REFUSE_FENCED: u32 = 2;
+/// [`RefuseFields::code`]: it keeps all bytes until a person decides.
+pub const REFUSE_QUARANTINED: u32 = 3;
+/// [`RefuseFields::code`]: it has another name, or no such link; with a text.
+pub const REFUSE_UNKNOWN: u32 = 4;
+/// [`RefuseFields::code`]: its application said no; with a text.
+pub const REFUSE_REJECTED: u32 = 5;
+/// [`RefuseFields::code`]: it will not hold so much; with a text.
+pub const REFUSE_TOO_LARGE: u32 = 6;
+/// [`RefuseFields::code`]: it is about to end, or has no room for one more connection; with a text.
+pub const REFUSE_BUSY: u32 = 7;
+/// [`RefuseFields::code`]: no version in common; `number` is its oldest, and its newest above 16 bits.
+pub const REFUSE_VERSION: u32 = 8;
+
+const _: () = {
+    assert!(size_of::<RefuseFields>() == 24);
+    assert!(core::mem::offset_of!(RefuseFields, code) == 8);
+    assert!(core::mem::offset_of!(RefuseFields, text_bytes) == 12);
+    assert!(core::mem::offset_of!(RefuseFields, number) == 16);
+};
+
+pub(super) fn parse(body: &[u8]) -> Result<FrameBody<'_>, FrameFault> {
+    let length = FrameFault::Length { kind: FrameKind::Refuse, bytes: body.len() };
+    let Ok((fields, text)) = RefuseFields::ref_from_prefix(body) else { return Err(length) };
+    let (code, number) = (fields.code.get(), fields.number.get());
+    let is_code = (REFUSE_STALE..=REFUSE_VERSION).contains(&code);
+    ensure(is_code, "a refusal of no kind", code.into())?;
+    let is_number = match code {
+        REFUSE_STALE => true,
+        REFUSE_FENCED => number != 0,
+        REFUSE_VERSION => {
+            number >> 32 == 0 && number & 0xffff != 0 && number >> 16 >= number & 0xffff
+        }
+        _ => number == 0,
+    };
+    ensure(is_number, "a number that refuses nothing", number)?;
+    let has_text = (REFUSE_UNKNOWN..=REFUSE_BUSY).contains(&code);
+    let text_bytes = fields.text_bytes.get();
+    ensure(has_text || text_bytes == 0, "a text where there is none", text_bytes.into())?;
+    if text.len() != usize::try_from(text_bytes).unwrap_or(usize::MAX) {
+        return Err(length);
+    }
+    let text = core::str::from_utf8(text).map_err(|_| FrameFault::Text { which: "refusal" })?;
+    Ok(FrameBody::Refuse { fields, text })
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A record of a link: it proves itself, wherever its bytes come from (SPEC 14).
+//!
+//! ```text
+//!  byte 0        8      12     16     20        24       32         36       40
+//!       | word0  | len  | tag  | crc  | blob_crc | ack_pos | ack_proof | ack_tag | DATA: the message
+//!       └─ header, SPEC 4.2 ──┘└─ payload: LinkPrefix ─────────────────────────┘ BLOB: LinkBlob
+//!       └───────────────────┘  ╎  └───────────────────────────────────────────────────────────┘
+//!               the crc is of these bytes, one after the other
+//! ```
+//!
+//! The same bytes lie in a sender's ring, in its file, and on a socket. What a record *means* to a stream, whose it
+//! is and what follows it, is not this file's business. Bytes are judged where they lie: whoever reads memory that
+//! another may change copies them first.
+//!
+//! # Invariants
+//!
+//! - No single changed byte of a DATA or BLOB record, unused bytes aside, is read as a record.
+
+use crate::check::Violation;
+use crate::record::{HEADER_BYTES, Kind, RecordHeader, word0, word1};
+use crate::ring::{Position, RingSize, SLOT_BYTES};
+use core::fmt;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Size of a [`LinkPrefix`].
+pub const PREFIX_BYTES: u64 = 24;
+/// Payload of a BLOB record: prefix and [`LinkBlob`].
+pub const BLOB_PAYLOAD_BYTES: u64 = PREFIX_BYTES + 16;
+
+/// What the payload of each DATA and BLOB record begins with.
+///
+/// ```text
+///  0  crc    4  blob_crc    8  ack_pos    16  ack_proof    20  ack_tag
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct LinkPrefix {
+    /// crc32c of the header and of the payload behind this field; the proof at the position where the record ends.
+    pub crc: U32,
+    /// crc32c of the BLOB's bytes; 0 in DATA.
+    pub blob_crc: U32,
+    /// Up to where the other direction was consumed as of this record.
+    pub ack_pos: U64,
+    /// The proof there.
+    pub ack_proof: U32,
+    /// The [`tag`] of that stream; 0 if none is known, then the two before are 0.
+    pub ack_tag: U32,
+}
+
+/// What follows the prefix in a BLOB record: where in its sender's slab the bytes lie.
+///
+/// ```text
+///  0  offset    8  length
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct LinkBlob {
+    /// A multiple of 64.
+    pub offset: U64,
+    /// In bytes; not 0.
+    pub length: U64,
+}
+
+const _: () = {
+    assert!(size_of::<LinkPrefix>() as u64 == PREFIX_BYTES);
+    assert!(core::mem::offset_of!(LinkPrefix, crc) == 0);
+    assert!(core::mem::offset_of!(LinkPrefix, blob_crc) == 4);
+    assert!(core::mem::offset_of!(LinkPrefix, ack_pos) == 8);
+    assert!(core::mem::offset_of!(LinkPrefix, ack_proof) == 16);
+    assert!(core::mem::offset_of!(LinkPrefix, ack_tag) == 20);
+    assert!((size_of::<LinkPrefix>() + size_of::<LinkBlob>()) as u64 == BLOB_PAYLOAD_BYTES);
+    assert!(core::mem::offset_of!(LinkBlob, offset) == 0);
+    assert!(core::mem::offset_of!(LinkBlob, length) == 8);
+    assert!(HEADER_BYTES + BLOB_PAYLOAD_BYTES <= SLOT_BYTES, "a BLOB record takes one slot");
+};
+
+/// What the header's `stream` field says in the records of a stream: never 0.
+#[must_use]
+pub const fn tag(stream: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+    let folded = stream as u32 ^ (stream >> 32) as u32;
+    if folded == 0 { 1 } else { folded }
+}
+
+/// The `blob_crc` of a BLOB's bytes.
+#[must_use]
+pub fn blob_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
+/// How far the other direction was consumed as of a record; all 0 if no stream of it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ack {
+    /// Up to this position.
+    pub position: u64,
+    /// What proves the bytes before it.
+    pub proof: u32,
+    /// The [`tag`] of the stream.
+    pub tag: u32,
+}
+
+impl LinkPrefix {
+    /// The prefix of the record of `kind` at `position`, with its crc. `body` is the payload behind the prefix, in
+    /// parts, none of which is copied.
+    ///
+    /// # Panics
+    ///
+    /// If the payload is longer than a header can say.
+    #[must_use]
+    pub fn sealed(
+        position: Position,
+        kind: Kind,
+        tag: u32,
+        ack: Ack,
+        blob_crc: u32,
+        body: &[&[u8]],
+    ) -> Self {
+        let bytes: u64 = body.iter().map(|part| part.len() as u64).sum();
+        let len = u32::try_from(PREFIX_BYTES + bytes).unwrap_or(u32::MAX);
+        assert!(len < u32::MAX, "a record is at most a quarter of a ring");
+        let mut prefix = Self {
+            crc: U32::new(0),
+            blob_crc: U32::new(blob_crc),
+            ack_pos: U64::new(ack.position),
+            ack_proof: U32::new(ack.proof),
+            ack_tag: U32::new(ack.tag),
+        };
+        let header = crc_of_header(word0(position, kind), word1(len, tag));
+        let crc = crc32c::crc32c_append(header, &prefix.as_bytes()[CRC_BYTES..]);
+        let crc = body.iter().fold(crc, |crc, part| crc32c::crc32c_append(crc, part));
+        prefix.crc = U32::new(crc);
+        prefix
+    }
+
+    /// How far the other direction was consumed as of this record.
+    #[must_use]
+    pub const fn ack(&self) -> Ack {
+        Ack { position: self.ack_pos.get(), proof: self.ack_proof.get(), tag: self.ack_tag.get() }
+    }
+}
+
+fn crc_of_header(first: u64, second: u64) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&first.to_le_bytes()), &second.to_le_bytes())
+}
+
+/// The crc covers the payload from here on.
+const CRC_BYTES: usize = 4;
+
+/// A record that is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkRecord<'a> {
+    /// Its header.
+    pub header: RecordHeader,
+    /// The proof at the position where it ends; 0 of a PAD, which proves nothing.
+    pub proof: u32,
+    /// What it acknowledges.
+    pub ack: Ack,
+    /// What it carries.
+    pub body: Body<'a>,
+}
+
+/// What a record of a link carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// DATA: the message.
+    Message(&'a [u8]),
+    /// BLOB: where the message's bytes lie in the sender's slab. On a socket they follow the record.
+    Blob {
+        /// A multiple of 64. Whether the slab is that long is not judged here.
+        offset: u64,
+        /// In bytes; not 0.
+        length: u64,
+        /// The crc32c that the bytes must have.
+        crc: u32,
+    },
+    /// Nothing: the next record begins with the ring.
+    Pad,
+}
+
+impl<'a> LinkRecord<'a> {
+    /// Judges a header; `Ok(None)` if nothing was published at `position`. `size` is that of the sender's ring.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordFault`]: every rule but those of the payload.
+    pub fn check_header(
+        position: Position,
+        tag: u32,
+        size: RingSize,
+        first: u64,
+        second: u64,
+    ) -> Result<Option<RecordHeader>, RecordFault> {
+        let checked = RecordHeader::check(position, size, first, second);
+        let Some(header) = checked.map_err(RecordFault::Header)? else { return Ok(None) };
+        let len = u64::from(header.len);
+        let (is_long_enough, stream) = match header.kind {
+            Kind::Data => (len >= PREFIX_BYTES, tag),
+            Kind::Blob => (len == BLOB_PAYLOAD_BYTES, tag),
+            Kind::Pad => (len == size.until_end(position) - HEADER_BYTES, 0),
+            kind => return Err(RecordFault::Kind { kind: kind as u8 }),
+        };
+        if header.stream != stream {
+            return Err(RecordFault::Tag { found: header.stream, expected: stream });
+        }
+        if !is_long_enough {
+            return Err(RecordFault::Length { len: header.len });
+        }
+        Ok(Some(header))
+    }
+
+    /// Judges the record that must begin with `bytes`, of which there may be more; `Ok(None)` if its first word is 0.
+    /// Of a PAD only the header is looked at. The bytes of a BLOB are for the caller to judge.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordFault`]: which rule is broken first.
+    pub fn check(
+        position: Position,
+        tag: u32,
+        size: RingSize,
+        bytes: &'a [u8],
+    ) -> Result<Option<Self>, RecordFault> {
+        let word = |start: usize| {
+            let word = bytes.get(start..).and_then(|rest| rest.first_chunk::<8>());
+            word.map(|word| u64::from_le_bytes(*word)).ok_or(RecordFault::Cut)
+        };
+        let (first, second) = (word(0)?, word(8)?);
+        let header = Self::check_header(position, tag, size, first, second)?;
+        let Some(header) = header else { return Ok(None) };
+        if header.kind == Kind::Pad {
+            return Ok(Some(Self { header, proof: 0, ack: Ack::default(), body: Body::Pad }));
+        }
+        let payload = bytes.get(HEADER..).and_then(|rest| rest.get(..header.len as usize));
+        let payload = payload.ok_or(RecordFault::Cut)?;
+        let (prefix, body) = LinkPrefix::read_from_prefix(payload).map_err(|_| RecordFault::Cut)?;
+        let crc = crc32c::crc32c_append(crc_of_header(first, second), &payload[CRC_BYTES..]);
+        if crc != prefix.crc.get() {
+            return Err(RecordFault::Crc { found: prefix.crc.get(), expected: crc });
+        }
+        let ack = prefix.ack();
+        check_ack(ack)?;
+        let body = check_body(header.kind, prefix.blob_crc.get(), body)?;
+        Ok(Some(Self { header, proof: crc, ack, body }))
+    }
+
+    /// How many bytes of the record go over a socket, those of a BLOB not counted.
+    #[must_use]
+    pub const fn wire_bytes(&self) -> u64 {
+        wire_bytes(&self.header)
+    }
+}
+
+/// How many bytes of a record with this header go over a socket: a PAD is its header.
+#[must_use]
+pub const fn wire_bytes(header: &RecordHeader) -> u64 {
+    match header.kind {
+        Kind::Pad => HEADER_BYTES,
+        _ => HEADER_BYTES + header.len as u64,
+    }
+}
+
+fn check_ack(ack: Ack) -> Result<(), RecordFault> {
+    let is_none = ack == Ack::default();
+    let is_some = ack.tag != 0 && ack.position % SLOT_BYTES == 0;
+    let is_proved = ack.position != 0 || ack.proof == 0;
+    if is_none || (is_some && is_proved) { Ok(()) } else { Err(RecordFault::Ack) }
+}
+
+fn check_body(kind: Kind, blob_crc: u32, body: &[u8]) -> Result<Body<'_>, RecordFault> {
+    if kind == Kind::Data {
+        return if blob_crc == 0 { Ok(Body::Message(body)) } else { Err(RecordFault::Blob) };
+    }
+    let blob = LinkBlob::read_from_bytes(body).map_err(|_| RecordFault::Blob)?;
+    let (offset, length) = (blob.offset.get(), blob.length.get());
+    if length == 0 || offset % SLOT_BYTES != 0 || offset.checked_add(length).is_none() {
+        return Err(RecordFault::Blob);
+    }
+    Ok(Body::Blob { offset, length, crc: blob_crc })
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "16")]
+const HEADER: usize = HEADER_BYTES as usize;
+
+/// Why bytes are not the record that must be there (SPEC 14.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecordFault {
+    /// The header is none, by the rules of every ring.
+    Header(Violation),
+    /// A kind that links do not have.
+    Kind {
+        /// Its number.
+        kind: u8,
+    },
+    /// A record of another stream, or a PAD of any.
+    Tag {
+        /// What the header says.
+        found: u32,
+        /// What it must say.
+        expected: u32,
+    },
+    /// A length that this kind does not have.
+    Length {
+        /// What the header says.
+        len: u32,
+    },
+    /// There are fewer bytes than the record has.
+    Cut,
+    /// It is not what its sender wrote.
+    Crc {
+        /// What it says.
+        found: u32,
+        /// What its bytes make.
+        expected: u32,
+    },
+    /// It acknowledges what no receiver can have consumed.
+    Ack,
+    /// The body of a BLOB that can be none, or DATA that speaks of one.
+    Blob,
+}
+
+impl RecordFault {
+    /// A stable number for logs and other languages.
+    #[must_use]
+    pub const fn code(&self) -> u32 {
+        match self {
+            Self::Header(_) => 1,
+            Self::Kind { .. } => 2,
+            Self::Tag { .. } => 3,
+            Self::Length { .. } => 4,
+            Self::Cut => 5,
+            Self::Crc { .. } => 6,
+            Self::Ack => 7,
+            Self::Blob => 8,
+        }
+    }
+}
+
+impl fmt::Display for RecordFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Header(violation) => write!(f, "{violation}"),
+            Self::Kind { kind } => write!(f, "links have no records of kind {kind}"),
+            Self::Tag { found, expected } => {
+                write!(f, "a record of another stream: tag {found:#x} instead of {expected:#x}")
+            }
+            Self::Length { len } => write!(f, "no record of this kind has {len} bytes"),
+            Self::Cut => write!(f, "the record is cut"),
+            Self::Crc { found, expected } => {
+                write!(f, "the record is damaged: checksum {found:#x} instead of {expected:#x}")
+            }
+            Self::Ack => write!(f, "the record acknowledges an impossible place"),
+            Self::Blob => write!(f, "the record speaks of an impossible BLOB"),
+        }?;
+        write!(f, " (SPEC 14.3)")
+    }
+}
+
+impl core::error::Error for RecordFault {}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a receiver went past without consuming it, in its file, in that of its sender, and on the wire (SPEC 12.3).
+//!
+//! ```text
+//!  0  epoch   8  of   16  into   24  from   32  to   40  resume
+//! ```
+//!
+//! It does not report anything.
+
+use super::past::{ensure, is_position};
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// A skip; all 0 if there is none.
+///
+/// ```text
+///  0  epoch   8  of   16  into   24  from   32  to   40  resume
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SkipFields {
+    /// In which epoch.
+    pub epoch: U64,
+    /// The stream that the range is of; 0 if there is no skip.
+    pub of: U64,
+    /// The stream that was gone on with.
+    pub into: U64,
+    /// The first position that was not consumed.
+    pub from: U64,
+    /// The position behind the last; of another stream, behind the last that was received.
+    pub to: U64,
+    /// Where the stream was gone on with; of the same stream it is `to`.
+    pub resume: U64,
+}
+
+const _: () = {
+    assert!(size_of::<SkipFields>() == 48);
+    assert!(core::mem::offset_of!(SkipFields, of) == 8);
+    assert!(core::mem::offset_of!(SkipFields, into) == 16);
+    assert!(core::mem::offset_of!(SkipFields, from) == 24);
+    assert!(core::mem::offset_of!(SkipFields, to) == 32);
+    assert!(core::mem::offset_of!(SkipFields, resume) == 40);
+};
+
+impl SkipFields {
+    /// Whether there is a skip.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.of.get() != 0
+    }
+
+    /// Whether it can have happened.
+    ///
+    /// # Errors
+    /// What is wrong, and what was found.
+    pub fn check(&self) -> Result<(), (&'static str, u64)> {
+        if !self.is_there() {
+            let is_empty = self.as_bytes().iter().all(|byte| *byte == 0);
+            return ensure(is_empty, "a skip of no stream", self.into.get());
+        }
+        ensure(self.into.get() != 0, "a skip into no stream", self.of.get())?;
+        for position in [self.from, self.to, self.resume] {
+            ensure(is_position(position), "a skip of no position", position.get())?;
+        }
+        ensure(self.from <= self.to, "a skip of less than nothing", self.to.get())?;
+        let is_reached = self.of != self.into || self.resume == self.to;
+        ensure(is_reached, "a skip that does not end where it goes on", self.resume.get())
+    }
+}

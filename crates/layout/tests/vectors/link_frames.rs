@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Frames of links: what must be understood, and what must be refused with which number (SPEC 15.5).
+//!
+//! Each bad one breaks one rule; everything else about it is in order, checksum included.
+
+use super::Image;
+use partywall_layout::link::frame::decision::{
+    DECISION_GAP, DECISION_IMPOSSIBLE, DECISION_LOST, DECISION_NEW_EPOCH, DECISION_RESUME,
+};
+use partywall_layout::link::frame::side::SIDE_SHOWS;
+use partywall_layout::link::frame::{
+    AckFields, AttachFields, AttachedFields, BeginFields, ConfirmFields, DecisionFields,
+    FRAME_HEADER_BYTES, FRAME_MAGIC, FrameBody, FrameFault, FrameHeader, FrameKind, RefuseFields,
+    SideFields, parse,
+};
+use partywall_layout::link::{Previous, SkipFields};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// What stands above the table.
+pub const PREFACE: &str = "\
+# Frames of links
+
+How to use the table is in SPEC.md, section 15.5. In `expected` is what is read, or the number of the rule that is broken.
+More rows are welcome: in the generator (`cargo run -p partywall-layout --example vectors -- --link-frames spec/link-frames`).
+";
+
+/// All images, in the order of their index.
+pub fn images() -> Vec<Image> {
+    let mut images = good();
+    images.extend(headers());
+    images.extend(sides());
+    images.extend(parts());
+    images.extend(others());
+    images.extend(decisions());
+    images
+}
+
+/// Reads a frame as the table wants it.
+pub fn read(bytes: &[u8]) -> Result<String, FrameFault> {
+    let (header, body) = bytes.split_at(FRAME_HEADER_BYTES);
+    let header = FrameHeader::read_from_bytes(header).unwrap();
+    Ok(match parse(&header, body)? {
+        FrameBody::Attach { fields, names, login } => {
+            let (min, max) = (fields.version_min, fields.version_max);
+            format!(
+                "ATTACH {min}..{max} {} {names:?} login={}",
+                side_line(&fields.side),
+                login.len()
+            )
+        }
+        FrameBody::Attached { fields, login } => format!(
+            "ATTACHED {} echo={} {} {} login={}",
+            fields.version,
+            fields.echo,
+            side_line(&fields.side),
+            decision_line(&fields.decision),
+            login.len()
+        ),
+        FrameBody::Refuse { fields, text } => {
+            let RefuseFields { echo, code, number, .. } = fields;
+            format!("REFUSE echo={echo} code={code} number={number} {text:?}")
+        }
+        FrameBody::Confirm(ConfirmFields { echo, tail, decision }) => {
+            format!("CONFIRM echo={echo} tail={tail} {}", decision_line(decision))
+        }
+        FrameBody::Begin(BeginFields { stream, consumed, tail }) => {
+            format!("BEGIN stream={stream} consumed={consumed} tail={tail}")
+        }
+        FrameBody::Ack(AckFields { stream, consumed }) => {
+            format!("ACK stream={stream} consumed={consumed}")
+        }
+        FrameBody::Leave => "LEAVE".to_owned(),
+        FrameBody::Share => "SHARE".to_owned(),
+    })
+}
+
+fn side_line(side: &SideFields) -> String {
+    let shows = if side.flags == SIDE_SHOWS { " shows" } else { "" };
+    format!(
+        "nonce={} incarnation={} generation={} epoch={} sending={}:{}..{} receiving={}:{}..{}/{} past={}:{} skip={}:{}..{} window={}+{}{shows}",
+        side.nonce,
+        side.incarnation,
+        side.generation,
+        side.epoch,
+        side.sending_stream,
+        side.base,
+        side.tail,
+        side.receiving_stream,
+        side.consumed,
+        side.received,
+        side.proof,
+        side.past.flags,
+        side.past.epoch,
+        side.skip.of,
+        side.skip.from,
+        side.skip.to,
+        side.ring_bytes,
+        side.slab_bytes,
+    )
+}
+
+fn decision_line(decision: &DecisionFields) -> String {
+    let DecisionFields { kind, proof, of, from, to, at } = decision;
+    format!("decision={kind}:{of}:{from}..{to}:{at}/{proof}")
+}
+
+/// A side with all that it can have.
+fn side() -> SideFields {
+    SideFields {
+        nonce: 0x0102_0304_0506_0708.into(),
+        incarnation: 6.into(),
+        lineage: *b"fedcba9876543210",
+        generation: 2.into(),
+        epoch: 3.into(),
+        sending_stream: 55.into(),
+        base: 128.into(),
+        tail: 640.into(),
+        receiving_stream: 77.into(),
+        consumed: 64.into(),
+        received: 192.into(),
+        proof: 5.into(),
+        flags: 0.into(),
+        past: Previous {
+            flags: 1.into(),
+            epoch: 2.into(),
+            sending_stream: 33.into(),
+            base: 128.into(),
+            acked: 128.into(),
+            tail: 640.into(),
+            receiving_stream: 44.into(),
+            consumed: 1024.into(),
+        },
+        skip: SkipFields {
+            epoch: 3.into(),
+            of: 76.into(),
+            into: 77.into(),
+            from: 128.into(),
+            to: 256.into(),
+            resume: 64.into(),
+        },
+        ring_bytes: 4096.into(),
+        slab_bytes: 65_536.into(),
+    }
+}
+
+/// One that has met nobody yet.
+fn new_side() -> SideFields {
+    SideFields {
+        nonce: 9.into(),
+        incarnation: 1.into(),
+        lineage: *b"0123456789abcdef",
+        generation: 1.into(),
+        sending_stream: 77.into(),
+        ring_bytes: 4096.into(),
+        ..SideFields::new_zeroed()
+    }
+}
+
+fn attach(side: SideFields, change: impl FnOnce(&mut AttachFields)) -> Vec<u8> {
+    let mut fields = AttachFields {
+        magic: FRAME_MAGIC,
+        version_min: 1.into(),
+        version_max: 1.into(),
+        side,
+        name_lengths: [5, 3, 6],
+        login_bytes: 4.into(),
+        ..AttachFields::new_zeroed()
+    };
+    change(&mut fields);
+    [fields.as_bytes(), b"alicebobordersdoor"].concat()
+}
+
+fn attached(side: SideFields, change: impl FnOnce(&mut AttachedFields)) -> Vec<u8> {
+    let mut fields = AttachedFields {
+        version: 1.into(),
+        echo: 9.into(),
+        side,
+        decision: decision(DECISION_RESUME, 0, 0, 0, 0, 64),
+        login_bytes: 2.into(),
+        ..AttachedFields::new_zeroed()
+    };
+    change(&mut fields);
+    [fields.as_bytes(), b"ok"].concat()
+}
+
+fn refuse(code: u32, number: u64, text: &[u8]) -> Vec<u8> {
+    let text_bytes = u32::try_from(text.len()).unwrap().into();
+    let (code, number) = (code.into(), number.into());
+    [RefuseFields { echo: 9.into(), code, text_bytes, number }.as_bytes(), text].concat()
+}
+
+fn confirm(decision: DecisionFields) -> Vec<u8> {
+    let (echo, tail) = (9.into(), 640.into());
+    ConfirmFields { echo, tail, decision }.as_bytes().to_vec()
+}
+
+fn begin(stream: u64, consumed: u64, tail: u64) -> Vec<u8> {
+    let (stream, consumed, tail) = (stream.into(), consumed.into(), tail.into());
+    BeginFields { stream, consumed, tail }.as_bytes().to_vec()
+}
+
+fn ack(stream: u64, consumed: u64) -> Vec<u8> {
+    AckFields { stream: stream.into(), consumed: consumed.into() }.as_bytes().to_vec()
+}
+
+fn decision(kind: u32, proof: u32, of: u64, from: u64, to: u64, at: u64) -> DecisionFields {
+    DecisionFields {
+        kind: kind.into(),
+        proof: proof.into(),
+        of: of.into(),
+        from: from.into(),
+        to: to.into(),
+        at: at.into(),
+    }
+}
+
+fn good() -> Vec<Image> {
+    use FrameKind::{Ack, Attach, Attached, Begin, Confirm, Leave, Refuse, Share};
+    let ok = |name, about, kind, body: Vec<u8>| frame(name, None, about, whole(kind, &body));
+    let later = attach(new_side(), |fields| fields.version_max = 7.into());
+    let gap = decision(DECISION_GAP, 5, 0, 64, 128, 0);
+    let lost = decision(DECISION_LOST, 5, 76, 128, 256, 64);
+    let shows = SideFields { flags: SIDE_SHOWS.into(), ..new_side() };
+    let confirmed = |name, about, decision| ok(name, about, Confirm, confirm(decision));
+    vec![
+        ok("attach", "a client that has everything", Attach, attach(side(), |_| ())),
+        ok("attach-new", "a client that has met nobody", Attach, attach(new_side(), |_| ())),
+        ok("attach-later", "a client that speaks later versions, too", Attach, later),
+        ok("attached", "a server answers", Attached, attached(side(), |_| ())),
+        ok("attached-new", "one that has met nobody", Attached, attached(new_side(), |_| ())),
+        ok("refuse-stale", "not newer than generation 4", Refuse, refuse(1, 4, b"")),
+        ok("refuse-fenced", "incarnation 7 was here", Refuse, refuse(2, 7, b"")),
+        ok("refuse-quarantined", "quarantined", Refuse, refuse(3, 0, b"")),
+        ok("refuse-unknown", "no such link", Refuse, refuse(4, 0, b"no such link")),
+        ok("refuse-rejected", "rejected, in 255 bytes", Refuse, refuse(5, 0, &[b'n'; 255])),
+        ok("refuse-large", "too large", Refuse, refuse(6, 0, "größer als 1 MiB".as_bytes())),
+        ok("refuse-busy", "busy, without a word", Refuse, refuse(7, 0, b"")),
+        ok("refuse-version", "versions 2 to 3", Refuse, refuse(8, 0x3_0002, b"")),
+        confirmed("confirm-resume", "resume at 64", decision(DECISION_RESUME, 0, 0, 0, 0, 64)),
+        confirmed("confirm-gap", "64 to 128 are trimmed", gap),
+        confirmed("confirm-lost", "another stream", lost),
+        confirmed("confirm-impossible", "3", decision(DECISION_IMPOSSIBLE, 0, 0, 0, 0, 3)),
+        confirmed("confirm-epoch", "epoch 4", decision(DECISION_NEW_EPOCH, 0, 0, 0, 0, 4)),
+        ok("begin", "a server begins", Begin, begin(55, 64, 640)),
+        ok("begin-nothing", "one that consumes nothing yet", Begin, begin(0, 0, 0)),
+        ok("ack", "consumed", Ack, ack(55, 192)),
+        ok("leave", "leaving", Leave, Vec::new()),
+        ok("attach-shows", "a client that shows its memory", Attach, attach(shows, |_| ())),
+        ok("share", "no record goes over this socket", Share, Vec::new()),
+    ]
+}
+
+fn headers() -> Vec<Image> {
+    let changed = |name, code, about, change: fn(&mut Vec<u8>)| {
+        let mut bytes = whole(FrameKind::Attach, &attach(side(), |_| ()));
+        change(&mut bytes);
+        frame(name, Some(code), about, bytes)
+    };
+    let acked = whole(FrameKind::Ack, &ack(55, 192));
+    let long = [&acked[..], &[0; 8]].concat();
+    let mut http = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec();
+    http.truncate(32);
+    let ten = [whole(FrameKind::Leave, &[]), vec![0; 10]].concat();
+    let newer = attach(side(), |fields| {
+        fields.version_min = 2.into();
+        fields.version_max = 3.into();
+    });
+    vec![
+        changed("kind-0", 1, "kind 0", |bytes| bytes[0] = 0),
+        changed("kind-9", 1, "kind 9", |bytes| bytes[0] = 18),
+        changed("kind-record", 1, "a record", |bytes| bytes[0] = 3),
+        changed("kind-high", 1, "a kind beyond 32 bits", |bytes| bytes[7] = 1),
+        frame("http", Some(1), "another protocol", http),
+        changed("attach-short", 2, "an ATTACH without a nonce", |bytes| {
+            bytes.truncate(16 + 23);
+            bytes[8..12].copy_from_slice(&23_u32.to_le_bytes());
+        }),
+        changed("attach-huge", 2, "a body of 4 GiB", |bytes| bytes[8..12].fill(0xff)),
+        frame("ack-long", Some(2), "more bytes than an ACK says", long),
+        frame("ack-cut", Some(2), "fewer", acked[..24].to_vec()),
+        frame("leave-long", Some(2), "a LEAVE that says something", ten),
+        changed("magic", 3, "an ATTACH of another protocol", |bytes| bytes[16] = b'p'),
+        changed("crc", 4, "a byte of the lineage is another", |bytes| bytes[50] ^= 0x10),
+        changed("crc-itself", 4, "the checksum is another", |bytes| bytes[12] ^= 1),
+        body("attach-newer", 5, "versions 2 to 3", FrameKind::Attach, &newer),
+        body("attach-newer-short", 5, "as short as can be", FrameKind::Attach, &newer[..24]),
+        body(
+            "attached-newer",
+            5,
+            "version 2",
+            FrameKind::Attached,
+            &attached(side(), |fields| fields.version = 2.into()),
+        ),
+    ]
+}
+
+fn sides() -> Vec<Image> {
+    let bad = |name, about, change: fn(&mut SideFields)| {
+        let mut side = side();
+        change(&mut side);
+        body(name, 6, about, FrameKind::Attached, &attached(side, |_| ()))
+    };
+    vec![
+        bad("incarnation-0", "incarnation 0", |s| s.incarnation = 0.into()),
+        bad("incarnation-huge", "beyond 2^62", |s| s.incarnation = u64::MAX.into()),
+        bad("lineage", "no lineage", |s| s.lineage = [0; 16]),
+        bad("no-stream", "sends nothing", |s| s.sending_stream = 0.into()),
+        bad("base-unaligned", "a base within a slot", |s| s.base = 100.into()),
+        bad("base-beyond", "a base beyond the tail", |s| s.base = 704.into()),
+        bad("consumed-beyond", "consumed what was not received", |s| s.consumed = 256.into()),
+        bad("received-nothing", "received of no stream", |s| s.receiving_stream = 0.into()),
+        bad("received-unaligned", "received up to within a slot", |s| s.received = 200.into()),
+        bad("proof-at-start", "a proof where nothing was consumed", |s| s.consumed = 0.into()),
+        bad("side-flags", "a flag that is none", |s| s.flags = 2.into()),
+        bad("past-kind", "a past of no kind", |s| s.past.flags = 5.into()),
+        bad("past-rest", "no past, but its end", |s| s.past.flags = 0.into()),
+        bad("past-epoch", "a past that is not over", |s| s.past.epoch = 3.into()),
+        bad("past-tail", "a past that ends before what was acknowledged", |s| {
+            s.past.tail = 64.into();
+        }),
+        bad("past-base", "a past with a base of its own", |s| s.past.base = 64.into()),
+        bad("past-consumed", "a past that consumed of no stream", |s| {
+            s.past.receiving_stream = 0.into();
+        }),
+        bad("skip-rest", "no skip, but its range", |s| s.skip.of = 0.into()),
+        bad("skip-into", "a skip into no stream", |s| s.skip.into = 0.into()),
+        bad("skip-epoch", "a skip in a later epoch", |s| s.skip.epoch = 4.into()),
+        bad("skip-range", "a skip that ends before it begins", |s| s.skip.from = 320.into()),
+        bad("skip-resume", "a skip within a stream that goes on elsewhere", |s| {
+            s.skip.into = 76.into();
+        }),
+        bad("ring-odd", "a ring of 5000 bytes", |s| s.ring_bytes = 5000.into()),
+        bad("ring-huge", "a ring of 2 GiB", |s| s.ring_bytes = (1_u64 << 31).into()),
+        bad("slab-huge", "a slab beyond 1 TiB", |s| s.slab_bytes = ((1_u64 << 40) + 1).into()),
+    ]
+}
+
+fn parts() -> Vec<Image> {
+    let asked = |name, code, about, change: fn(&mut AttachFields)| {
+        body(name, code, about, FrameKind::Attach, &attach(side(), change))
+    };
+    let answered = |name, code, about, change: fn(&mut AttachedFields)| {
+        body(name, code, about, FrameKind::Attached, &attached(side(), change))
+    };
+    let mut text = attach(side(), |_| ());
+    text[256] = 0xff;
+    let mut login = attach(side(), |fields| fields.login_bytes = 4097.into());
+    login.resize(256 + 14 + 4097, 0);
+    vec![
+        asked("versions-0", 6, "versions from 0", |a| a.version_min = 0.into()),
+        asked("versions", 6, "versions that run backwards", |a| a.version_min = 2.into()),
+        asked("attach-zero", 6, "something where nothing is", |a| a.zero = 1.into()),
+        asked("attach-zero-too", 6, "something behind the lengths", |a| a.zero_too = 1),
+        body("attach-login-huge", 6, "a login of 4097 bytes", FrameKind::Attach, &login),
+        asked("attach-login", 2, "a login longer than the frame", |a| a.login_bytes = 5.into()),
+        asked("attach-rest", 2, "a login shorter than the rest", |a| a.login_bytes = 3.into()),
+        asked("attach-names", 2, "names longer than the frame", |a| a.name_lengths[2] = 200),
+        asked("name-empty", 7, "no name of the server", |a| a.name_lengths = [5, 0, 9]),
+        body("name-text", 7, "a client's name that is not UTF-8", FrameKind::Attach, &text),
+        answered("attached-zero", 6, "something where nothing is", |a| a.zero[5] = 1),
+        answered("attached-zero-too", 6, "something behind the length", |a| {
+            a.zero_too = 1.into();
+        }),
+        answered("attached-login", 2, "a login longer than the frame", |a| {
+            a.login_bytes = 3.into();
+        }),
+        answered("attached-decision", 6, "no decision", |a| a.decision.kind = 0.into()),
+    ]
+}
+
+fn others() -> Vec<Image> {
+    use FrameKind::{Ack, Begin, Confirm, Refuse};
+    let unaligned = decision(DECISION_RESUME, 0, 0, 0, 0, 64);
+    let confirm = ConfirmFields { echo: 9.into(), tail: 100.into(), decision: unaligned };
+    let mut cut = refuse(7, 0, b"later");
+    cut[12] = 6;
+    vec![
+        body("refuse-0", 6, "a refusal of kind 0", Refuse, &refuse(0, 0, b"")),
+        body("refuse-9", 6, "a refusal of kind 9", Refuse, &refuse(9, 0, b"")),
+        body("refuse-nobody", 6, "fenced by nobody", Refuse, &refuse(2, 0, b"")),
+        body("refuse-number", 6, "busy, with a number", Refuse, &refuse(7, 1, b"")),
+        body("refuse-versions", 6, "versions 3 to 2", Refuse, &refuse(8, 0x2_0003, b"")),
+        body("refuse-text", 6, "fenced, with a text", Refuse, &refuse(2, 7, b"gone")),
+        body("refuse-cut", 2, "less text than it says", Refuse, &cut),
+        body("refuse-long", 2, "256 bytes of text", Refuse, &refuse(7, 0, &[b'n'; 256])),
+        body("refuse-utf8", 7, "a text that is not UTF-8", Refuse, &refuse(7, 0, b"\xff")),
+        body("confirm-tail", 6, "a tail within a slot", Confirm, confirm.as_bytes()),
+        body("begin-streamless", 6, "consumed of no stream", Begin, &begin(0, 64, 640)),
+        body("begin-unaligned", 6, "consumed up to within a slot", Begin, &begin(55, 65, 640)),
+        body("begin-tail", 6, "a tail within a slot", Begin, &begin(55, 64, 641)),
+        body("ack-streamless", 6, "consumed of no stream", Ack, &ack(0, 64)),
+        body("ack-unaligned", 6, "consumed up to within a slot", Ack, &ack(55, 65)),
+    ]
+}
+
+fn decisions() -> Vec<Image> {
+    let bad = |name, about, decision| body(name, 6, about, FrameKind::Confirm, &confirm(decision));
+    vec![
+        bad("decision-6", "kind 6", decision(6, 0, 0, 0, 0, 0)),
+        bad("resume-unaligned", "within a slot", decision(DECISION_RESUME, 0, 0, 0, 0, 65)),
+        bad("resume-proof", "with a proof", decision(DECISION_RESUME, 5, 0, 0, 0, 64)),
+        bad("resume-range", "with a range", decision(DECISION_RESUME, 0, 0, 0, 64, 64)),
+        bad("resume-of", "of a stream", decision(DECISION_RESUME, 0, 7, 0, 0, 64)),
+        bad("gap-backwards", "a gap that ends first", decision(DECISION_GAP, 5, 0, 128, 64, 0)),
+        bad("gap-unaligned", "to within a slot", decision(DECISION_GAP, 5, 0, 64, 129, 0)),
+        bad("gap-at", "that goes on elsewhere", decision(DECISION_GAP, 5, 0, 64, 128, 192)),
+        bad("gap-proof", "of nothing, with a proof", decision(DECISION_GAP, 5, 0, 0, 0, 0)),
+        bad("lost-nothing", "of no stream", decision(DECISION_LOST, 5, 0, 0, 64, 64)),
+        bad("lost-proof", "a proof at the start", decision(DECISION_LOST, 5, 76, 0, 64, 0)),
+        bad("lost-unaligned", "within a slot", decision(DECISION_LOST, 5, 76, 0, 64, 65)),
+        bad("impossible-0", "for no reason", decision(DECISION_IMPOSSIBLE, 0, 0, 0, 0, 0)),
+        bad("impossible-4", "for reason 4", decision(DECISION_IMPOSSIBLE, 0, 0, 0, 0, 4)),
+        bad("epoch-proof", "with a proof", decision(DECISION_NEW_EPOCH, 5, 0, 0, 0, 4)),
+    ]
+}
+
+fn whole(kind: FrameKind, body: &[u8]) -> Vec<u8> {
+    [FrameHeader::new(kind, body).as_bytes(), body].concat()
+}
+
+/// A bad body with a good header.
+fn body(name: &str, code: u32, about: &'static str, kind: FrameKind, body: &[u8]) -> Image {
+    frame(name, Some(code), about, whole(kind, body))
+}
+
+fn frame(name: &str, code: Option<u32>, about: &'static str, bytes: Vec<u8>) -> Image {
+    let expected = match code {
+        Some(code) => code.to_string(),
+        None => read(&bytes).unwrap(),
+    };
+    let name = format!("link-frame-{name}.bin");
+    Image { name, kind: "link frame", from: 0, expected, about, bytes }
+}

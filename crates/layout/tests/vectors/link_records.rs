@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records of links: what must be understood, and what must be refused with which number (SPEC 14.5).
+//!
+//! Each bad one breaks one rule; everything else about it is in order, its checksum included.
+
+use super::{Image, RING_BYTES, pattern};
+use partywall_layout::link::record::{Ack, Body, blob_crc, tag};
+use partywall_layout::link::{LinkBlob, LinkPrefix, LinkRecord, RecordFault};
+use partywall_layout::record::{Kind, WireHeader, word0};
+use partywall_layout::{Position, RingSize};
+use zerocopy::IntoBytes;
+
+/// What stands above the table.
+pub const PREFACE: &str = "\
+# Records of links
+
+How to use the table is in SPEC.md, section 14.5: each file is one record as it goes over a socket, a BLOB's bytes included,
+of stream 0x0123456789abcdef in a ring of 4,096 bytes, at position `from`. In `expected` is what it carries, or the
+number of the rule that is broken. More rows are welcome: in the generator
+(`cargo run -p partywall-layout --example vectors -- --link-records spec/link-records`).
+";
+
+/// Whose records they are.
+pub const STREAM: u64 = 0x0123_4567_89ab_cdef;
+
+/// All images, in the order of their index.
+pub fn images() -> Vec<Image> {
+    let mut images = good();
+    images.extend(headers());
+    images.extend(payloads());
+    images
+}
+
+/// Reads a record as the table wants it.
+pub fn read(bytes: &[u8], from: u64) -> Result<String, RecordFault> {
+    let size = RingSize::new(RING_BYTES).unwrap();
+    let checked = LinkRecord::check(Position(from), tag(STREAM), size, bytes)?;
+    let Some(record) = checked else { return Ok("nothing".to_owned()) };
+    let (own, Ack { position, proof, tag }) = (record.wire_bytes(), record.ack);
+    let behind = &bytes[usize::try_from(own).unwrap()..];
+    let content = match record.body {
+        Body::Pad => return Ok(format!("pad until={}", from + record.header.footprint())),
+        Body::Message(message) => format!("data length={} sum={}", message.len(), sum(message)),
+        Body::Blob { offset, length, crc } => {
+            assert_eq!((behind.len() as u64, blob_crc(behind)), (length, crc));
+            format!("blob offset={offset} length={length} sum={}", sum(behind))
+        }
+    };
+    Ok(format!("{content} proof={:#x} ack={position}/{proof:#x}/{tag:#x}", record.proof))
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().map(|byte| u64::from(*byte)).sum()
+}
+
+/// A record that is being made.
+struct Maker {
+    from: u64,
+    kind: Kind,
+    tag: u32,
+    ack: Ack,
+    blob_crc: u32,
+    body: Vec<u8>,
+    behind: Vec<u8>,
+}
+
+impl Maker {
+    fn data(from: u64, message: &[u8]) -> Self {
+        let (body, behind) = (message.to_vec(), Vec::new());
+        let (tag, ack) = (tag(STREAM), Ack::default());
+        Self { from, kind: Kind::Data, tag, ack, blob_crc: 0, body, behind }
+    }
+
+    fn blob(from: u64, offset: u64, bytes: &[u8]) -> Self {
+        let blob = LinkBlob { offset: offset.into(), length: (bytes.len() as u64).into() };
+        let (behind, blob_crc) = (bytes.to_vec(), blob_crc(bytes));
+        Self { kind: Kind::Blob, behind, blob_crc, ..Self::data(from, blob.as_bytes()) }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let Self { from, kind, tag, ack, blob_crc, body, behind } = self;
+        let at = Position(*from);
+        let prefix = LinkPrefix::sealed(at, *kind, *tag, *ack, *blob_crc, &[body]);
+        let len = u32::try_from(24 + body.len()).unwrap();
+        let mut bytes = header(word0(at, *kind), len, *tag);
+        bytes.extend(prefix.as_bytes());
+        bytes.extend(body);
+        bytes.extend(behind);
+        bytes
+    }
+}
+
+fn header(word0: u64, len: u32, stream: u32) -> Vec<u8> {
+    let header = WireHeader { word0: word0.into(), len: len.into(), stream: stream.into() };
+    header.as_bytes().to_vec()
+}
+
+fn pad(from: u64, len: u32, stream: u32) -> Vec<u8> {
+    header(word0(Position(from), Kind::Pad), len, stream)
+}
+
+fn good() -> Vec<Image> {
+    let ack = Ack { position: 8192, proof: 0x0102_0304, tag: tag(77) };
+    let first = Maker::data(0, b"hello");
+    let reply = Maker { ack, ..Maker::data(64, &pattern(300)) };
+    let start = Maker { ack: Ack { position: 0, proof: 0, tag: 9 }, ..Maker::data(448, b"") };
+    let blob = Maker { ack, ..Maker::blob(8128, 640, &pattern(2000)) };
+    let image = |name, from, about, bytes: Vec<u8>| {
+        let expected = read(&bytes, from).unwrap();
+        image(name, from, expected, about, bytes)
+    };
+    vec![
+        image("data", 0, "the first record, which acknowledges nothing", first.bytes()),
+        image("reply", 64, "a message that commits what it answers", reply.bytes()),
+        image("empty", 448, "a message of no bytes; the start of a stream is known", start.bytes()),
+        image("blob", 8128, "in the last slot of the ring", blob.bytes()),
+        image("pad", 3904, "of which a socket has the header alone", pad(3904, 176, 0)),
+        image("nothing", 512, "not published", vec![0; 64]),
+    ]
+}
+
+fn headers() -> Vec<Image> {
+    let data = || Maker::data(64, b"hello");
+    let mut short = data().bytes();
+    short.splice(8..12, 23_u32.to_le_bytes());
+    let mut cut = data().bytes();
+    cut.pop();
+    let mut long = Maker::blob(64, 0, b"x");
+    long.body.push(0);
+    let other = Maker { tag: tag(77), ..data() };
+    let kind = Maker { kind: Kind::CloseWrite, ..data() };
+    vec![
+        bad("position", 1, 64, "a record of another position", Maker::data(128, b"x").bytes()),
+        bad(
+            "quarter",
+            1,
+            64,
+            "longer than a quarter of the ring",
+            Maker::data(64, &[0; 985]).bytes(),
+        ),
+        bad("pad-at-start", 1, 4096, "a PAD where the ring begins", pad(4096, 4080, 0)),
+        bad("kind", 2, 64, "a CLOSE_WRITE", kind.bytes()),
+        bad("tag", 3, 64, "of another stream", other.bytes()),
+        bad("pad-tag", 3, 3904, "a PAD of a stream", pad(3904, 176, tag(STREAM))),
+        bad("short", 4, 64, "no room for a prefix", short),
+        bad("blob-long", 4, 64, "a BLOB with a byte more", long.bytes()),
+        bad("pad-length", 4, 3904, "a PAD that ends within the last slot", pad(3904, 175, 0)),
+        bad("cut", 5, 64, "its last byte is missing", cut),
+        bad("cut-header", 5, 64, "fewer bytes than a header", data().bytes()[..15].to_vec()),
+    ]
+}
+
+fn payloads() -> Vec<Image> {
+    let data = || Maker::data(64, b"hello");
+    let flipped = |name, about, index: usize| {
+        let mut bytes = data().bytes();
+        bytes[index] ^= 0x10;
+        bad(name, 6, 64, about, bytes)
+    };
+    let acks = |name, about, position, proof, tag| {
+        let ack = Ack { position, proof, tag };
+        bad(name, 7, 64, about, Maker { ack, ..data() }.bytes())
+    };
+    let blobs = |name, about, offset: u64, length: u64| {
+        let blob = LinkBlob { offset: offset.into(), length: length.into() };
+        let maker = Maker { kind: Kind::Blob, ..Maker::data(64, blob.as_bytes()) };
+        bad(name, 8, 64, about, maker.bytes())
+    };
+    vec![
+        flipped("crc", "another checksum", 16),
+        flipped("message", "another byte in the message", 42),
+        flipped("ack-damaged", "another byte in what it acknowledges", 25),
+        acks("ack-tagless", "a place of no stream", 64, 1, 0),
+        acks("ack-unaligned", "a place within a slot", 65, 1, 9),
+        acks("ack-proof", "a proof at the start", 0, 1, 9),
+        blobs("blob-empty", "a BLOB of no bytes", 0, 0),
+        blobs("blob-unaligned", "a BLOB within 64 bytes", 65, 1),
+        blobs("blob-wraps", "its end exceeds 64 bits", u64::MAX - 63, 64),
+        bad(
+            "data-blob",
+            8,
+            64,
+            "DATA with the checksum of a BLOB",
+            Maker { blob_crc: 1, ..data() }.bytes(),
+        ),
+    ]
+}
+
+fn bad(name: &str, code: u32, from: u64, about: &'static str, bytes: Vec<u8>) -> Image {
+    image(name, from, code.to_string(), about, bytes)
+}
+
+fn image(name: &str, from: u64, expected: String, about: &'static str, bytes: Vec<u8>) -> Image {
+    Image { name: format!("record-{name}.bin"), kind: "record", from, expected, about, bytes }
+}
