@@ -4,6 +4,8 @@
 //! ```text
 //!   Unix  SO_PASSCRED, SO_SNDTIMEO = time left, connect, SO_SNDTIMEO = none
 //!   TCP   O_NONBLOCK, connect, poll until writable, SO_ERROR, O_NONBLOCK off, TCP_NODELAY
+//!
+//!   begin_…  the same for those who wait themselves: O_NONBLOCK, connect ─▶ Begun ─ writable ─▶ finish
 //! ```
 //!
 //! A Unix `connect` waits while the listener's backlog is full, and polling cannot tell when there is room.
@@ -19,7 +21,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,7 @@ use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, stat};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::net::{getpeername, getsockname};
 
 use crate::poll;
 use crate::socket::{Family, Socket};
@@ -75,6 +78,111 @@ pub fn connect_tcp(address: SocketAddr, deadline: Option<Instant>) -> Result<Soc
     let to = format!("tcp:{address}");
     let connected = connect_tcp_fd(address, deadline).map_err(|e| explain(&to, e))?;
     Ok(Socket::new(connected, Family::Tcp))
+}
+
+/// Begins to connect to the Unix socket at `path`, and never waits.
+///
+/// # Errors
+///
+/// See [`ConnectError`]; [`ConnectError::TimedOut`] if its backlog is full: try again later.
+pub fn begin_unix_path(path: impl AsRef<Path>) -> Result<Begun, ConnectError> {
+    let path = path.as_ref();
+    let to = format!("unix:{}", path.display());
+    let address = SocketAddrUnix::new(path).map_err(|e| explain(&to, e))?;
+    begin_unix(&address).map_err(|errno| match other_file(path) {
+        Some(kind) if errno == Errno::CONNREFUSED => ConnectError::NotASocket { to, kind },
+        _ => explain(&to, errno),
+    })
+}
+
+/// Begins to connect to the abstract Unix socket `name`, and never waits.
+///
+/// # Errors
+///
+/// As [`begin_unix_path`].
+pub fn begin_unix_abstract(name: &str) -> Result<Begun, ConnectError> {
+    let to = format!("unix:@{name}");
+    let address =
+        SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|e| explain(&to, e))?;
+    begin_unix(&address).map_err(|e| explain(&to, e))
+}
+
+/// Begins to connect to `address` over TCP, and never waits.
+///
+/// # Errors
+///
+/// See [`ConnectError`].
+pub fn begin_tcp(address: SocketAddr) -> Result<Begun, ConnectError> {
+    let to = format!("tcp:{address}");
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let begun = || {
+        let fd = socket_with(internet_family(address), SocketType::STREAM, flags, None)?;
+        match rustix::net::connect(&fd, &address) {
+            Ok(()) => Ok((fd, true)),
+            Err(Errno::INPROGRESS | Errno::INTR) => Ok((fd, false)),
+            Err(errno) => Err(errno),
+        }
+    };
+    let (fd, is_connected) = begun().map_err(|e| explain(&to, e))?;
+    Ok(Begun { socket: Socket::new(fd, Family::Tcp), to, is_connected })
+}
+
+/// A connection that may still be on its way.
+#[derive(Debug)]
+pub struct Begun {
+    socket: Socket,
+    to: String,
+    is_connected: bool,
+}
+
+impl Begun {
+    /// Whether there is nothing to wait for. Else wait until the descriptor is writable.
+    pub fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    /// The connection, now that the descriptor is writable, in blocking mode.
+    ///
+    /// # Errors
+    ///
+    /// See [`ConnectError`].
+    pub fn finish(self) -> Result<Socket, ConnectError> {
+        let Begun { socket, to, .. } = self;
+        let finished = || {
+            sockopt::socket_error(&socket)??;
+            fcntl_setfl(&socket, fcntl_getfl(&socket)?.difference(OFlags::NONBLOCK))?;
+            if socket.family() == Family::Tcp {
+                // Where nobody listens on a port that the system gives to those who connect, it may give it to us: both ends are
+                // then this socket, and whoever wants to listen there cannot.
+                if getsockname(&socket)? == getpeername(&socket)?.ok_or(Errno::NOTCONN)? {
+                    return Err(Errno::CONNREFUSED);
+                }
+                sockopt::set_tcp_nodelay(&socket, true)?;
+            }
+            Ok(())
+        };
+        finished().map_err(|e| explain(&to, e))?;
+        Ok(socket)
+    }
+}
+
+impl AsFd for Begun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn begin_unix(address: &SocketAddrUnix) -> Result<Begun, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_passcred(&fd, true)?;
+    match rustix::io::retry_on_intr(|| rustix::net::connect(&fd, address)) {
+        Ok(()) => {}
+        // Polling cannot tell when the backlog has room.
+        Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+        Err(errno) => return Err(errno),
+    }
+    Ok(Begun { socket: Socket::new(fd, Family::Unix), to: String::new(), is_connected: true })
 }
 
 fn connect_unix(address: &SocketAddrUnix, deadline: Option<Instant>) -> Result<Socket, Errno> {

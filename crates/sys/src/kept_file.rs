@@ -29,6 +29,7 @@ use rustix::io::Errno;
 use crate::map::is_tmpfs;
 use crate::mapping::Mapping;
 use crate::memfd::{MemfdError, allocate, check_available, check_file_size, explain};
+use crate::sigbus::{Guarded, TableFull};
 
 /// A directory in which files are kept.
 #[derive(Debug)]
@@ -51,7 +52,12 @@ pub struct Facts {
 }
 
 impl Facts {
-    fn of(fd: &OwnedFd) -> io::Result<Facts> {
+    /// Of what is open.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn of(fd: impl AsFd) -> io::Result<Facts> {
         let stat = fstat(fd)?;
         Ok(Facts {
             owner: stat.st_uid,
@@ -239,8 +245,21 @@ impl fmt::Debug for FileMap {
     }
 }
 
+/// Another descriptor of the same file, that can only read it and has no part in its locks.
+///
+/// # Errors
+///
+/// What the system says; `ENOENT` where `/proc` is not mounted.
+pub fn reopen_read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let own = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
+    Ok(open(own, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?)
+}
+
 /// A file as memory that another process writes.
 pub struct FileView {
+    // Forgotten before the memory is unmapped.
+    guard: Option<Guarded>,
     mapping: Mapping,
 }
 
@@ -251,7 +270,25 @@ impl FileView {
     ///
     /// What mmap says; `EACCES` if the descriptor cannot be read.
     pub fn read_only(file: BorrowedFd<'_>, size: usize) -> io::Result<FileView> {
-        Ok(FileView { mapping: Mapping::read_only(file, size)? })
+        Ok(FileView { guard: None, mapping: Mapping::read_only(file, size)? })
+    }
+
+    /// From now on this process survives that somebody truncates the file: see [`sigbus`](crate::sigbus).
+    ///
+    /// # Errors
+    ///
+    /// [`TableFull`] if too many mappings are guarded already.
+    pub fn guarded(mut self) -> Result<FileView, TableFull> {
+        if self.guard.is_none() {
+            let start = self.mapping.cells().as_ptr().expose_provenance();
+            self.guard = Some(Guarded::register(start, self.mapping.len())?);
+        }
+        Ok(self)
+    }
+
+    /// Whether the file was truncated under a guarded view, and this process has noticed: there are zeros in its place.
+    pub fn is_damaged(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guarded::is_damaged)
     }
 
     /// The bytes; their owner may change any of them at any time.

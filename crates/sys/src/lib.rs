@@ -69,6 +69,7 @@ pub mod socket;
 mod socket_path;
 pub mod timer;
 
+pub use connect::{Begun, begin_tcp, begin_unix_abstract, begin_unix_path};
 pub use connect::{ConnectError, connect_tcp, connect_unix_abstract, connect_unix_path};
 pub use epoll::{EpollSet, Ready};
 pub use eventfd::{Bell, BellError};

@@ -9,7 +9,7 @@
 //!
 //! Our own memory is sealed and needs none of this. Peers of older protocols make memory that cannot be sealed, and
 //! may shrink it at any time. Nothing here runs unless a mapping is guarded
-//! ([`SharedMap::guard`](crate::SharedMap::guard)). A system call that meets the hole fails with `EFAULT`, without a
+//! ([`SharedMap::guard`](crate::SharedMap::guard), [`FileView::guarded`](crate::FileView::guarded)). A system call that meets the hole fails with `EFAULT`, without a
 //! signal; the damage is then not noticed until somebody touches the memory.
 //!
 //! # Invariants

@@ -20,6 +20,7 @@ use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::cmsg_space;
 use rustix::io::retry_on_intr;
@@ -232,6 +233,27 @@ impl Socket {
         }
     }
 
+    /// Has the kernel give a TCP connection up once the other side has been silent for `dead_after`, whether or
+    /// not anything was sent: 1 s to 9 h. No effect on Unix sockets, which learn of a death at once.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the peer has gone.
+    pub fn set_dead_after(&self, dead_after: Duration) -> io::Result<()> {
+        if self.family == Family::Unix {
+            return Ok(());
+        }
+        let dead_after = dead_after.clamp(Duration::from_secs(1), DEAD_AFTER_MAX);
+        // Sent and not acknowledged: after all of it. Nothing sent: half of it, then PROBES times a share of the rest.
+        let millis = u32::try_from(dead_after.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(&self.fd, millis)?;
+        let second = Duration::from_secs(1);
+        sockopt::set_tcp_keepidle(&self.fd, (dead_after / 2).max(second))?;
+        sockopt::set_tcp_keepintvl(&self.fd, (dead_after / 2 / PROBES).max(second))?;
+        sockopt::set_tcp_keepcnt(&self.fd, PROBES)?;
+        Ok(sockopt::set_socket_keepalive(&self.fd, true)?)
+    }
+
     /// Our end's address; `None` on Unix sockets.
     ///
     /// # Errors
@@ -310,6 +332,11 @@ fn is_given_by_kernel(label: &str) -> bool {
         name.len() == 5 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     })
 }
+
+/// How often a silent peer is asked before its connection is given up.
+const PROBES: u32 = 5;
+/// What the kernel's fields for times of silence can hold.
+const DEAD_AFTER_MAX: Duration = Duration::from_secs(32_000);
 
 /// The most descriptors one message carries.
 pub const FDS_MAX: usize = 8;

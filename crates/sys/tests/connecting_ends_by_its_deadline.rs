@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use partywall_sys::poll::{PollFd, PollFlags, wait};
-use partywall_sys::{ConnectError, Listener, Socket, connect_tcp, connect_unix_path};
+use partywall_sys::{Begun, ConnectError, Listener, Socket, begin_tcp, begin_unix_path};
+use partywall_sys::{connect_tcp, connect_unix_path};
 use support::{Directory, deadline};
 
 /// Connects until the backlog is full.
@@ -84,4 +85,34 @@ fn refused_and_missing_are_told_apart_at_once() {
     drop(listener);
     let error = connect_tcp(address, deadline()).unwrap_err();
     assert!(matches!(error, ConnectError::Refused { .. }), "{error}");
+}
+
+#[test]
+fn a_connection_that_was_begun_never_waits() {
+    let directory = Directory::new();
+    let path = directory.join("socket");
+    assert!(matches!(begin_unix_path(&path), Err(ConnectError::NotFound { .. })));
+    let listener = Listener::listen_unix_path(&path, 0o600, 0).unwrap();
+    let waiting = fill(|| begin_unix_path(&path).and_then(Begun::finish));
+    assert!(!waiting.is_empty());
+
+    let listener_tcp = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
+    let address = listener_tcp.local_addr().unwrap().unwrap();
+    let begun = begin_tcp(address).unwrap();
+    let mut fds = [PollFd::new(&begun, PollFlags::OUT)];
+    assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
+    let socket = begun.finish().unwrap();
+    socket.set_dead_after(Duration::from_secs(2)).unwrap();
+    // It is blocking from then on, like those of the others.
+    let accepted = listener_tcp.accept().unwrap().unwrap();
+    accepted.write(&[std::io::IoSlice::new(b"x")], false).unwrap();
+    assert_eq!(socket.read(&mut [0; 8], false).unwrap(), 1);
+
+    drop((listener, listener_tcp));
+    let refused = begin_tcp(address).and_then(|begun| {
+        let mut fds = [PollFd::new(&begun, PollFlags::OUT)];
+        assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
+        begun.finish()
+    });
+    assert!(matches!(refused, Err(ConnectError::Refused { .. })), "{refused:?}");
 }
