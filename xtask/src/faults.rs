@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 use crate::command::Step;
 use crate::stages::{Done, loom_step, shuttle_step, test_step};
+use crate::torture;
 
 /// One rule that can be taken out of the code.
 pub struct Fault {
@@ -41,12 +42,16 @@ pub enum CaughtBy {
     Model(&'static str),
     /// A model under shuttle whose path contains this (partywall only).
     Shuttle(&'static str),
+    /// `cargo xtask torture --faults`: the oracle of `tests/link_torture.rs`, within two minutes. Not in the stage, because a
+    /// fault of a race may take most of that.
+    Torture,
 }
 
 impl CaughtBy {
     const fn name(&self) -> &'static str {
         match self {
             Self::File(name) | Self::Unit(name) | Self::Model(name) | Self::Shuttle(name) => name,
+            Self::Torture => "link_torture",
         }
     }
 }
@@ -78,6 +83,44 @@ pub const REGISTRY: &[Fault] = &[
     fault("link_seal_first", &[CaughtBy::File("link_state_survives_kills")]),
     // A newest image that rotted is taken for one that was not finished: an older one comes back.
     fault("link_rot_is_unfinished", &[CaughtBy::File("link_files")]),
+    // A half-written record stays where the next stream begins: nobody can tell it from a damaged one.
+    fault("link_half_record_first", &[CaughtBy::File("link_stream_survives_kills")]),
+    // A whole record of the former stream, where the next begins, is taken for damage.
+    fault("link_former_is_damage", &[CaughtBy::File("link_stream_survives_kills")]),
+    // The bytes of a BLOB are not judged when a stream is found.
+    fault("link_blob_unchecked", &[CaughtBy::File("link_stream_survives_kills")]),
+    // An answer that was for another connection is taken: late bytes decide how a stream goes on.
+    fault("link_echo_unchecked", &[SIMULATION]),
+    // A commit is not stored: the next owner is handed what was consumed.
+    fault("link_consumed_now_and_then", &[CaughtBy::Torture]),
+    // What arrived is acknowledged, not what was consumed: whoever is killed before it consumes it never gets it again.
+    fault("link_ack_of_received", &[SIMULATION, CaughtBy::Torture]),
+    // Acknowledgements wait for traffic back: what was consumed is kept for ever.
+    fault("link_ack_waits", &[CaughtBy::Torture]),
+    // A connection goes on behind what the receiver has not got.
+    fault("link_resume_at_tail", &[CaughtBy::Torture]),
+    // Room is used again before the base that gives it up is in force: an owner finds the middle of a record.
+    fault("link_base_not_committed", &[SIMULATION, CaughtBy::Torture]),
+    // What replies have committed is forgotten by the next owner: requests are answered twice.
+    fault("link_reply_commits_nothing", &[SIMULATION, CaughtBy::Torture]),
+    // A request is consumed before its answer is sent: an owner that is killed in between never answers.
+    fault("link_reply_in_two_steps", &[CaughtBy::Torture]),
+    // A record that is here already is taken once more.
+    fault("link_known_taken_again", &[CaughtBy::Torture]),
+    // Records of a batch are published one by one: half a batch survives.
+    fault("link_batch_one_by_one", &[CaughtBy::Torture]),
+    // What was agreed on a connection is not stored before records flow.
+    fault("link_attach_not_committed", &[CaughtBy::Torture]),
+    // What was received before another owner decided anew stays, and comes twice.
+    fault("link_inbox_outlives_jump", &[CaughtBy::Torture]),
+    // Each connection claims the number of the one before: the server takes none of them for newer.
+    fault("link_generation_kept", &[CaughtBy::Torture]),
+    // An epoch drops what is left, and says nothing.
+    fault("link_epoch_unreported", &[SIMULATION, CaughtBy::Torture]),
+    // Messages that are handed out again make those behind them seem never attempted.
+    fault("link_attempts_fall", &[SIMULATION, CaughtBy::Torture]),
+    // A message is said to be sent while it is not published.
+    fault("link_unpublished_now_and_then", &[CaughtBy::Torture]),
     // A session that is over waits for room for ever: one who never reads keeps its driver.
     fault("no_bound_on_leaving", &[CaughtBy::Unit("one_who_never_reads")]),
     // What a waiter compares with is read after its attempt: room that came in between is overlooked.
@@ -93,6 +136,9 @@ pub const REGISTRY: &[Fault] = &[
     fault("no_look_while_waiting", &[CaughtBy::Shuttle("begins_to_wait_for_room")]),
 ];
 
+/// Two ends of a link and the network between them, in one thread.
+const SIMULATION: CaughtBy = CaughtBy::Unit("link::core::simulation");
+
 const fn fault(name: &'static str, caught_by: &'static [CaughtBy]) -> Fault {
     Fault { name, caught_by }
 }
@@ -102,9 +148,22 @@ const fn fault(name: &'static str, caught_by: &'static [CaughtBy]) -> Fault {
 /// # Errors
 /// A fault does not compile, is not noticed, hangs its test, or ends it without naming a failed test.
 pub fn main() -> Result<Done, String> {
+    run(|by| !matches!(by, CaughtBy::Torture))?;
+    Ok(Done::Passed)
+}
+
+/// Runs every fault that the torture of links must notice.
+///
+/// # Errors
+/// As [`main`].
+pub fn tortured() -> Result<(), String> {
+    run(|by| matches!(by, CaughtBy::Torture))
+}
+
+fn run(is_chosen: fn(&CaughtBy) -> bool) -> Result<(), String> {
     for fault in REGISTRY {
         let wrapper = wrapper(fault.name)?;
-        for by in fault.caught_by {
+        for by in fault.caught_by.iter().filter(|by| is_chosen(by)) {
             let step = step(by).variable("RUSTC_WORKSPACE_WRAPPER", &wrapper);
             check(by, &step).map_err(|error| {
                 format!("fault `{}`: {error}\n  repeat it with:\n    {step}", fault.name)
@@ -112,7 +171,7 @@ pub fn main() -> Result<Done, String> {
             println!("fault {:<20} noticed by {}", fault.name, by.name());
         }
     }
-    Ok(Done::Passed)
+    Ok(())
 }
 
 fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
@@ -141,7 +200,7 @@ fn judge(caught_by: &CaughtBy, status: Option<i32>, output: &str) -> Result<(), 
     });
     let expected = match caught_by {
         CaughtBy::Unit(name) | CaughtBy::Shuttle(name) => failed.any(|test| test.contains(name)),
-        CaughtBy::File(_) => failed.next().is_some(),
+        CaughtBy::File(_) | CaughtBy::Torture => failed.next().is_some(),
         CaughtBy::Model(_) => true,
     };
     if expected {
@@ -163,6 +222,11 @@ fn step(by: &CaughtBy) -> Step {
             .args("--lib")
             .arg(name),
         CaughtBy::Model(name) => loom_step().args("--test").arg(name),
+        CaughtBy::Torture => torture::step()
+            .args("--config profile.test.package.partywall.opt-level=0")
+            .variable("CARGO_INCREMENTAL", "0")
+            .variable("PARTYWALL_TORTURE_FORGET", "1")
+            .variable("PARTYWALL_TORTURE_MINUTES", "2"),
         CaughtBy::Shuttle(name) => {
             shuttle_step().variable("CARGO_PROFILE_TEST_OPT_LEVEL", "0").arg(name)
         }

@@ -6,7 +6,8 @@
 //!     │          ├──▶ beside (test executables)
 //!     │          └──▶ faults, vectors
 //!     ├──▶ vectors (gen)
-//!     └──▶ fuzz
+//!     ├──▶ fuzz
+//!     └──▶ torture (faults)
 //! ```
 //!
 //! It has no dependencies, so that it compiles in a moment and its verdict depends on nothing but the
@@ -20,6 +21,7 @@ mod faults;
 mod fuzz;
 mod stages;
 mod tidy;
+mod torture;
 mod tree;
 mod vectors;
 
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         "tidy" => no_arguments("tidy", rest).and_then(|()| tidy::main()),
         "gen" => vectors::main(rest),
         "fuzz" => fuzz::main(rest),
+        "torture" => torture::main(rest),
         "help" | "--help" | "-h" => {
             println!("{}", help());
             Ok(())
@@ -84,10 +87,13 @@ cargo xtask COMMAND
   tidy                            check the rules that a tool can check (CONTRIBUTING.md)
   gen [--check]                   regenerate spec/vectors; --check only compares
   fuzz [--minutes N] [TARGET...]  run the fuzz targets, N minutes each (default {})
+  torture [--kills N] [--minutes M] [--seed S] [--faults]
+                                  kill the ends of links (default {} times); --faults: with rules taken out
   help                            print this",
         stages::names(true).join(" "),
         stages::names(false).join(" "),
         fuzz::MINUTES_DEFAULT,
+        torture::KILLS_DEFAULT,
     )
 }
 
@@ -98,7 +104,8 @@ mod tests {
     #[test]
     fn help_names_every_command_and_stage() {
         let help = help();
-        for word in ["test", "tidy", "gen", "fuzz", "loom", "shuttle", "faults", "miri"] {
+        for word in ["test", "tidy", "gen", "fuzz", "torture", "loom", "shuttle", "faults", "miri"]
+        {
             assert!(help.contains(word), "help does not mention {word}");
         }
     }

@@ -18,6 +18,8 @@ struct Async;
 struct Frameworks;
 #[doc = include_str!("../../../docs/guide/src/memory.md")]
 struct Memory;
+#[doc = include_str!("../../../docs/guide/src/links.md")]
+struct Links;
 #[doc = include_str!("../../../docs/guide/src/addresses.md")]
 struct Addresses;
 #[doc = include_str!("../../../docs/guide/src/trust.md")]

@@ -48,8 +48,8 @@ fn numbered(number: u64) -> StateImage {
         flags: 0.into(),
         epoch: number.into(),
         stream: number.into(),
-        from: number.into(),
-        to: (number * 3).into(),
+        from: (number * 64).into(),
+        to: (number * 192).into(),
     };
     StateImage {
         epoch: number.into(),

@@ -6,7 +6,7 @@
 //!    ▲               ├── partywall ◀──┬── cli
 //!    └───────────────┤       ▲        │
 //!            sys ◀───┴───────┴─ shmipc ◀┘
-//! reconcile                                  on its own: what links agree on
+//! reconcile ◀─────── partywall               on its own: what links agree on
 //! ```
 //! The table below is the decision; a Cargo.toml that goes beyond it is a finding. Widening the table needs
 //! a page in docs/decisions. The reader of Cargo.toml knows sections and keys, which is all it needs.
@@ -184,6 +184,7 @@ const TABLE: &[Row] = &[
         // zerocopy: to turn the layouts of partywall-layout, which derive its traits, into bytes and back.
         normal: &[
             "partywall-layout",
+            "partywall-reconcile",
             "partywall-ring",
             "partywall-sys",
             "axum",

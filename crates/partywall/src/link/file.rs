@@ -16,8 +16,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use partywall_layout::link::{CONSUMED_SLOT, ConsumedRecord, OwnerRecord};
@@ -27,7 +29,7 @@ use partywall_layout::link::{
 };
 use partywall_layout::segment::{ASLEEP_RECORDS, LINE_BYTES, PAGE_BYTES};
 use partywall_ring::{OwnMem, Writable};
-use partywall_sys::kept_file::Facts;
+use partywall_sys::kept_file::{Facts, reopen_read_only};
 use partywall_sys::{FileMap, UnnamedFile};
 use zerocopy::IntoBytes;
 
@@ -68,6 +70,40 @@ pub struct OwnFile {
     pub release_ring: OwnMem,
     /// The slab.
     pub slab: OwnMem,
+    /// The file itself.
+    pub handle: FileHandle,
+}
+
+/// The memory of a link, cut where its geometry says.
+#[derive(Debug)]
+pub(super) struct Cut {
+    pub(super) state_page: OwnMem,
+    /// The line of `consumed`.
+    pub(super) line: OwnMem,
+    /// The rest of the control page.
+    pub(super) control: OwnMem,
+    pub(super) ring: OwnMem,
+    pub(super) release_ring: OwnMem,
+    pub(super) slab: OwnMem,
+}
+
+impl Cut {
+    /// `memory` is all of it, and the geometry was checked.
+    pub(super) fn new(memory: OwnMem, geometry: &LinkGeometry) -> Self {
+        let (_header_and_owner, rest) = memory.split_at(size(STATE_OFFSET));
+        let (state_page, rest) = rest.split_at(size(PAGE_BYTES));
+        let (control_page, rest) = rest.split_at(size(PAGE_BYTES));
+        let (line, control) = control_page.split_at(size(LINE_BYTES));
+        let (_gap, rest) = rest.split_at(size(geometry.ring_offset - PARTS_OFFSET));
+        let (ring, rest) = rest.split_at(size(geometry.ring.bytes()));
+        let ring_end = geometry.ring_offset + geometry.ring.bytes();
+        let (_gap, rest) = rest.split_at(size(geometry.release_offset - ring_end));
+        let (release_ring, rest) = rest.split_at(size(geometry.release_entries * 8));
+        let release_end = geometry.release_offset + geometry.release_entries * 8;
+        let (_gap, rest) = rest.split_at(size(geometry.slab_offset - release_end));
+        let (slab, _gap) = rest.split_at(size(geometry.slab_bytes));
+        Self { state_page, line, control, ring, release_ring, slab }
+    }
 }
 
 impl OwnFile {
@@ -87,23 +123,12 @@ impl OwnFile {
     fn mapped(ownership: Ownership, image: Image) -> io::Result<Self> {
         let incarnation = ownership.incarnation();
         let geometry = image.geometry;
-        let map = {
-            use std::os::fd::AsFd;
-            FileMap::writable(ownership.file().as_fd(), size(geometry.file_bytes))?
-        };
+        let map = FileMap::writable(ownership.file().as_fd(), size(geometry.file_bytes))?;
+        let ownership = Arc::new(ownership);
+        let handle = FileHandle(Arc::downgrade(&ownership));
         let memory = OwnMem::new(Box::new(Pages { map, _ownership: ownership }));
-        let (_header_and_owner, rest) = memory.split_at(size(STATE_OFFSET));
-        let (state_page, rest) = rest.split_at(size(PAGE_BYTES));
-        let (control_page, rest) = rest.split_at(size(PAGE_BYTES));
-        let (line, control) = control_page.split_at(size(LINE_BYTES));
-        let (_gap, rest) = rest.split_at(size(geometry.ring_offset - PARTS_OFFSET));
-        let (ring, rest) = rest.split_at(size(geometry.ring.bytes()));
-        let ring_end = geometry.ring_offset + geometry.ring.bytes();
-        let (_gap, rest) = rest.split_at(size(geometry.release_offset - ring_end));
-        let (release_ring, rest) = rest.split_at(size(geometry.release_entries * 8));
-        let release_end = geometry.release_offset + geometry.release_entries * 8;
-        let (_gap, rest) = rest.split_at(size(geometry.slab_offset - release_end));
-        let (slab, _gap) = rest.split_at(size(geometry.slab_bytes));
+        let Cut { state_page, line, control, ring, release_ring, slab } =
+            Cut::new(memory, &geometry);
         Ok(Self {
             incarnation,
             state: StateSlots::new(state_page, image.state),
@@ -112,6 +137,7 @@ impl OwnFile {
             ring,
             release_ring,
             slab,
+            handle,
             image: Box::new(image),
         })
     }
@@ -123,10 +149,26 @@ const _: () = {
     assert!(ASLEEP_RECORDS == LINE_BYTES);
 };
 
+/// A way to the file, as long as it is owned; it does not keep it so.
+#[derive(Debug)]
+pub struct FileHandle(Weak<Ownership>);
+
+impl FileHandle {
+    /// Another descriptor of the file, which can only read it: for a neighbour that maps it.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; [`io::ErrorKind::NotFound`] if nothing of its memory is left.
+    pub fn read_only(&self) -> io::Result<OwnedFd> {
+        let ownership = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        reopen_read_only(ownership.file().as_fd())
+    }
+}
+
 /// What keeps the memory mapped, and owned. The mapping goes first.
 struct Pages {
     map: FileMap,
-    _ownership: Ownership,
+    _ownership: Arc<Ownership>,
 }
 
 impl Writable for Pages {

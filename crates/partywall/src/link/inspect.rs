@@ -11,8 +11,10 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use partywall_layout::link::state::{REPORT_INEXACT, REPORT_RECEIVING};
-use partywall_layout::link::{FileFault, Image, LinkGeometry, Report};
+use partywall_layout::link::state::{
+    QUARANTINE_RECEIVING, REPORT_INEXACT, REPORT_OPEN, REPORT_RECEIVING,
+};
+use partywall_layout::link::{FileFault, Image, LinkGeometry, Report, StateImage};
 use partywall_sys::kept_file::Facts;
 
 use super::directory::LinkDirectory;
@@ -58,10 +60,14 @@ pub struct LinkFacts {
     pub consumed: u64,
     /// Lineage and incarnation of the peer, if it was ever met.
     pub peer: Option<([u8; 16], u64)>,
-    /// The epoch before, as long as it is not settled.
+    /// The last epoch that was left.
     pub previous: Option<LinkPrevious>,
+    /// Why the link stands until a person decides; `None` if it does not.
+    pub quarantine: Option<LinkQuarantine>,
     /// What the application has still to be told.
     pub reports: Vec<LinkReport>,
+    /// How many reports more there were, for which there was no room.
+    pub reports_dropped: u64,
     /// In bytes.
     pub sizes: LinkSizes,
 }
@@ -100,26 +106,38 @@ pub enum OwnerStatus {
 pub struct LinkPrevious {
     /// Its number.
     pub epoch: u64,
-    /// From here on records were kept.
-    pub base: u64,
     /// Up to here the peer had consumed, as far as is known.
     pub acked: u64,
     /// The end of what was sent.
     pub tail: u64,
     /// Up to here this end had consumed.
     pub consumed: u64,
+    /// Whether what nobody will consume of it was reported.
+    pub is_settled: bool,
 }
 
-/// A range that was skipped or dropped.
+/// Why a link stands: the memories of its two ends contradict each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkQuarantine {
+    /// `receiver ahead`, `no boundary` or `other record`.
+    pub why: &'static str,
+    /// Whether it is about what this end receives, not what it sends.
+    pub is_receiving: bool,
+}
+
+/// A range that was skipped or dropped, or that quarantine keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkReport {
-    /// `gap`, `lost` or `new epoch`; `other` from a later version.
+    /// `gap`, `lost`, `undelivered` or `quarantined`.
     pub kind: &'static str,
     /// Whether it concerns what this end receives, not what it sends.
     pub is_receiving: bool,
     /// Whether the range is exactly what was dropped.
     pub is_exact: bool,
+    /// Whether nobody knows the end of the range; then it is at least up to `to`.
+    pub is_open: bool,
     /// In which epoch.
     pub epoch: u64,
     /// The first position.
@@ -238,12 +256,14 @@ fn told(image: &Image, status: Status, path: &Path) -> Result<LinkFacts, LinkErr
         peer: (peer != 0).then_some((state.peer_lineage, peer)),
         previous: old.is_there().then(|| LinkPrevious {
             epoch: old.epoch.get(),
-            base: old.base.get(),
             acked: old.acked.get(),
             tail: old.tail.get(),
             consumed: old.consumed.get(),
+            is_settled: old.is_settled(),
         }),
+        quarantine: quarantine(state.quarantine.get()),
         reports: state.reports().iter().map(report).collect(),
+        reports_dropped: state.reports_dropped.get(),
         sizes: LinkSizes {
             file: file_bytes,
             ring: ring.bytes(),
@@ -253,20 +273,59 @@ fn told(image: &Image, status: Status, path: &Path) -> Result<LinkFacts, LinkErr
     })
 }
 
+impl LinkQuarantine {
+    /// That of a state.
+    pub(super) fn in_force(state: &StateImage) -> Option<Self> {
+        quarantine(state.quarantine.get())
+    }
+}
+
+fn quarantine(number: u32) -> Option<LinkQuarantine> {
+    let why = match number & !QUARANTINE_RECEIVING {
+        0 => return None,
+        1 => "receiver ahead",
+        2 => "no boundary",
+        _ => "other record",
+    };
+    Some(LinkQuarantine { why, is_receiving: number & QUARANTINE_RECEIVING != 0 })
+}
+
 fn report(report: &Report) -> LinkReport {
     let flags = report.flags.get();
     LinkReport {
         kind: match report.kind.get() {
             1 => "gap",
             2 => "lost",
-            3 => "new epoch",
-            _ => "other",
+            3 => "undelivered",
+            _ => "quarantined",
         },
         is_receiving: flags & REPORT_RECEIVING != 0,
         is_exact: flags & REPORT_INEXACT == 0,
+        is_open: flags & REPORT_OPEN != 0,
         epoch: report.epoch.get(),
         from: report.from.get(),
         to: report.to.get(),
+    }
+}
+
+impl From<&partywall_reconcile::Report> for LinkReport {
+    fn from(report: &partywall_reconcile::Report) -> Self {
+        use partywall_reconcile::{Cause, Direction};
+        let span = &report.span;
+        Self {
+            kind: match report.cause {
+                Cause::Gap => "gap",
+                Cause::Lost => "lost",
+                Cause::Undelivered => "undelivered",
+                Cause::Quarantined(_) => "quarantined",
+            },
+            is_receiving: report.direction == Direction::Incoming,
+            is_exact: span.exact,
+            is_open: span.to.is_none(),
+            epoch: report.epoch.0,
+            from: span.from.0,
+            to: span.to.unwrap_or(span.known_to).0,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files of links: what a named stream of messages leaves behind when its process is killed.
+//! Links: pairs of named streams of messages that outlive connections and, kept in files, processes.
 //!
 //! ```text
 //!  directory (ours, for us alone)
@@ -9,33 +9,98 @@
 //!        header │ owner │ state │ control │ ring │ release ring │ slab    (SPEC 13)      owner.rs     one at a time
 //!                                                                                        state.rs     images that replace each other whole
 //!                                                                                        inspect.rs   to look without touching
+//!        image.rs   the state, in the terms of what is agreed      protocol/   what two ends say to each other
+//!        parts.rs   what state and frames have in common            shown.rs   the neighbour's memory, mapped
 //! ```
 //!
-//! Each end of a link owns one file. It survives that either process, or both, are killed at any instant; it does not
-//! survive that the machine loses power. What the two ends say to each other is not here yet.
+//! In ring and slab lies what one side sends, until the other has consumed it: `retained/` (SPEC 14).
 //!
-//! Public are the [`LinkKey`] and what it takes to look into files: [`inspect()`], [`inspect_link`].
+//! Each end of a link owns one file. It survives that either process, or both, are killed at any instant; it does not
+//! survive that the machine loses power.
+//!
+//! ```text
+//!   LinkServer  LinkClient      server.rs client.rs; greeting.rs login.rs: who may attach; place.rs: files or memory
+//!        │          │
+//!        ▼          ▼
+//!   Link ─ LinkSender, LinkReceiver, LinkMessage, LinkBatch      handle.rs message.rs batch.rs
+//!        │                                                 LinkGroup      group.rs: links driven together
+//!        ▼                                                     │
+//!   end/   one end: its core, connections, waiting threads ◀── drive/   who waits drives: epoll set, timers, one leader
+//!        ▼
+//!   core/  what is decided, sent and received, without a system call
+//! ```
+//!
+//! See [`Link`] for what it does, and the guide for how to use it. [`inspect()`] and [`inspect_link`] look into files.
 //!
 //! # Invariants
 //!
 //! - A file has one owner at a time, in whatever process. Only proof of death takes it from one that has not left.
 //! - What is refused is not changed, by not a single byte.
 
+mod batch;
+mod client;
+mod config;
+mod core;
 mod directory;
+mod drive;
+mod end;
 mod error;
+mod event;
+mod fault;
 #[doc(hidden)] // what a link will be made of; not for users
 pub mod file;
+mod greeting;
+mod group;
+mod handle;
+#[doc(hidden)] // as above
+pub mod image;
 mod inspect;
 mod key;
+mod login;
+mod message;
 mod owner;
+mod parts;
+mod place;
+mod positions;
+#[doc(hidden)] // as above
+pub mod protocol;
+mod repair;
+#[doc(hidden)] // as above
+pub mod retained;
+#[cfg(test)]
+mod samples;
+mod server;
+#[cfg_attr(
+    any(not(test), shuttle),
+    expect(dead_code, reason = "the driver of links does not share memory yet")
+)]
+mod shown;
 #[doc(hidden)] // as above
 pub mod state;
+mod status;
 
+pub use self::core::EpochError;
+pub use batch::LinkBatch;
+pub use client::LinkClient;
+pub use config::{Delivery, LinkConfig, LinkPlace};
 pub use directory::LinkDirectory;
 pub use error::LinkError;
+pub use event::LinkEvent;
+pub use fault::{
+    LinkAcceptError, LinkBindError, LinkCommitError, LinkConfigError, LinkOpenError, LinkRecvError,
+    LinkReplyError, LinkSendError, LinkStopped, LinkTryRecvError, LinkTrySendError, LinkWaitError,
+};
+pub use group::{LinkGroup, LinkId};
+pub use handle::{Link, LinkEpochError, LinkReceiver, LinkSender};
 pub use inspect::{
-    Found, LinkFacts, LinkPrevious, LinkReport, LinkSizes, Owner, OwnerStatus, inspect,
-    inspect_link,
+    Found, LinkFacts, LinkPrevious, LinkQuarantine, LinkReport, LinkSizes, Owner, OwnerStatus,
+    inspect, inspect_link,
 };
 pub use key::{KeyError, LinkKey};
+pub use login::{LoginAnswer, LoginRequest};
+pub use message::{LinkMessage, LinkToken};
 pub use partywall_layout::link::FileFault;
+pub use positions::LinkPosition;
+pub use repair::{Adopted, RepairError, Reset, adopt, reset};
+pub use server::LinkServer;
+pub use status::{LinkStats, LinkStatus, LinkTransport};

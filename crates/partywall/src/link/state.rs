@@ -14,7 +14,9 @@
 //! - The bodies of two commits never mix: each begins only when the seal before it is in memory.
 
 use partywall_layout::link::slot::{SEAL_BYTES, index_of};
-use partywall_layout::link::{CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, PAGE_SLOT_STRIDE};
+use partywall_layout::link::{
+    CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, DELIVERED, DELIVERED_STREAM, PAGE_SLOT_STRIDE,
+};
 use partywall_layout::link::{ConsumedRecord, Slot, StateImage};
 use partywall_layout::segment::CONSUMED;
 use partywall_ring::OwnMem;
@@ -79,6 +81,31 @@ impl ConsumedSlots {
         write(&mut self.line, offset, record.as_bytes());
         self.in_force = record;
         self.tell(position);
+    }
+
+    /// How far messages of `stream` were handed to the application, committed or not, as an earlier owner noted it.
+    pub fn delivered(&self, stream: u64) -> Option<u64> {
+        let of = self.line.load(index(DELIVERED_STREAM));
+        (of == stream && of != 0).then(|| self.line.load(index(DELIVERED)))
+    }
+
+    /// Notes how far messages of `stream` are handed to the application; those that are handed out again were so already.
+    /// Only counts of attempts depend on it.
+    pub fn note_delivered(&mut self, stream: u64, position: u64) {
+        if self.line.load(index(DELIVERED_STREAM)) != stream {
+            // Never an old position with the new stream.
+            self.forget_delivered();
+            self.line.publish(index(DELIVERED_STREAM), stream);
+        }
+        let is_again = position <= self.line.load(index(DELIVERED));
+        if !is_again || cfg!(partywall_fault = "link_attempts_fall") {
+            self.line.publish(index(DELIVERED), position);
+        }
+    }
+
+    /// What the owner before handed out is counted: this one has handed out nothing yet.
+    pub fn forget_delivered(&mut self) {
+        self.line.publish(index(DELIVERED), 0);
     }
 
     /// Sets the word that the living neighbour reads, which nobody believes after a restart.

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages for the application, and that it has consumed them.
+//!
+//! ```text
+//!   next ──▶ Delivery { bytes, token } ──▶ commit(token)          one commit: consumed up to here
+//!                                      └─▶ reply(token, bytes)    one store: consumed, and sent (SPEC 12.5)
+//! ```
+
+use bytes::Bytes;
+use partywall_reconcile::{Mark, Position, StreamId, ack};
+
+use super::conn::Conn;
+use super::sending::SendFault;
+use super::{Core, Provenance};
+
+/// A message, and what it takes to commit it.
+#[derive(Clone, Debug)]
+pub(crate) struct Delivery {
+    pub(crate) bytes: Bytes,
+    pub(crate) token: Token,
+    /// 1 the first time, one more for each owner before that had it and did not commit.
+    pub(crate) attempt: u32,
+}
+
+/// Names the end of one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) stream: StreamId,
+    pub(crate) start: Position,
+    pub(crate) end: Position,
+}
+
+/// A message was not committed, and will be handed out again if the link still has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// A later message was committed, and this one with it.
+    #[error("the message is consumed already: a later one was committed")]
+    Consumed,
+    /// Its epoch is over, or the streams were joined anew and it will be handed out again.
+    #[error(
+        "the message is of a stream, or a joining of streams, that is over: it may be handed out again"
+    )]
+    Stale,
+}
+
+impl Core {
+    /// The next message, if there is one.
+    pub(crate) fn next(&mut self) -> Option<Delivery> {
+        let stream = self.inbox.stream()?;
+        let message = self.inbox.next()?;
+        let (bytes, start, end) = (message.bytes.clone(), message.start, message.end);
+        let attempt = 1 + self.books.delivered().iter().filter(|handed| **handed > start).count();
+        self.note_delivered(end);
+        let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
+        Some(Delivery { bytes, token: Token { stream, start, end }, attempt })
+    }
+
+    /// What was handed out and not committed is handed out again.
+    pub(crate) fn rewind(&mut self) {
+        self.inbox.rewind();
+    }
+
+    /// Commits a message and all before it.
+    pub(crate) fn commit_to(&mut self, token: Token) -> Result<(), CommitError> {
+        let mark = self.mark_of(token)?;
+        if !cfg!(partywall_fault = "link_consumed_now_and_then") || mark.position.0 % 128 == 0 {
+            self.memory.consume(mark);
+        }
+        self.consumed(mark);
+        Ok(())
+    }
+
+    /// Sends a reply and commits what it answers, by one store.
+    pub(crate) fn reply(&mut self, token: Token, parts: &[&[u8]]) -> Result<Position, ReplyFault> {
+        let mark = self.mark_of(token).map_err(ReplyFault::Commit)?;
+        #[cfg(partywall_fault = "link_reply_in_two_steps")]
+        self.memory.consume(mark);
+        let end = self.send_with(parts, Some(mark)).map_err(ReplyFault::Send)?;
+        self.consumed(mark);
+        if self.wall.is_some() {
+            // The neighbour may wait for room and not read the reply.
+            self.memory.consume(mark);
+        }
+        Ok(end)
+    }
+
+    fn mark_of(&self, token: Token) -> Result<Mark, CommitError> {
+        if self.inbox.stream() == Some(token.stream) && token.end <= self.inbox.consumed() {
+            return Err(CommitError::Consumed);
+        }
+        self.inbox.mark_at(token.stream, token.end).ok_or(CommitError::Stale)
+    }
+
+    fn consumed(&mut self, mark: Mark) {
+        self.books.mark = Some(mark);
+        self.inbox.consume(mark);
+    }
+
+    /// Whether the neighbour should hear how far was consumed. `idle`: the application is about to wait.
+    pub(crate) fn is_ack_due(&self, conn: &Conn, idle: bool) -> bool {
+        if self.life.active != Some(conn.id()) || self.books.mark.is_none() || conn.is_shared {
+            // In shared memory the neighbour reads it itself.
+            return false;
+        }
+        let Some(window) = conn.window else { return false };
+        let drained = (idle || conn.is_ack_due) && !cfg!(partywall_fault = "link_ack_waits");
+        // A large message takes one slot of the ring: what it takes of the slab counts as well.
+        let slab = self.inbox.slab_untold() > window.slab_bytes / 4
+            && !cfg!(partywall_fault = "link_ack_waits");
+        ack::is_due(window.ring_bytes, self.life.told, self.inbox.consumed(), drained || slab)
+    }
+
+    /// Notes how far messages were handed out, for a later owner's count of attempts.
+    fn note_delivered(&mut self, end: Position) {
+        if let Some(stream) = self.inbox.stream() {
+            self.memory.note_delivered(stream, end);
+        }
+    }
+
+    /// Where both sides are, or will be.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.books.epoch.0
+    }
+
+    /// Whether records flow.
+    pub(crate) fn is_active(&self) -> bool {
+        self.life.active.is_some()
+    }
+
+    /// Which memory this is.
+    pub(crate) fn provenance(&self) -> Provenance {
+        self.memory.provenance()
+    }
+}
+
+/// A reply was not sent, and nothing was committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyFault {
+    Commit(CommitError),
+    Send(SendFault),
+}

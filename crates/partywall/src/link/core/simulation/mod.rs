@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two ends, a network that loses, cuts and delays, and owners that die: whatever the order, each message is consumed once.
+//!
+//! ```text
+//!   sides[0] client  file ─ core?          wires: bytes under way in each direction, delivered a few at a time
+//!   sides[1] server  file ─ core?          cut: what is under way may still arrive, nothing new does
+//!                     └───────┴──────────▶ shared: every other wire shows the files; then records are read from there
+//! ```
+//!
+//! The order of events comes from a seed. What the application does with a message and its commit are one step here, so
+//! what was consumed must be exactly what was sent, in order; what an epoch leaves behind must be reported.
+
+pub(super) mod memory;
+mod oracle;
+mod world;
+
+use super::End;
+use world::{CLIENT, SERVER, World};
+
+/// One order of events, then a time without faults in which all must arrive; how many came through shared memory.
+fn run(seed: u64, steps: u32, epochs: bool) -> u64 {
+    let mut world = World::new(seed, epochs);
+    for _ in 0..steps {
+        world.step();
+        world.check();
+    }
+    world.settle();
+    world.check_all_arrived();
+    world.pulled
+}
+
+#[test]
+fn whatever_the_order_each_message_is_consumed_once() {
+    let pulled: u64 = seeds(0..400).map(|seed| run(seed, 500, false)).sum();
+    assert!(pulled > 400, "{pulled} messages through shared memory");
+}
+
+#[test]
+fn what_an_epoch_leaves_behind_is_reported() {
+    for seed in seeds(100_000..100_200) {
+        run(seed, 500, true);
+    }
+}
+
+#[test]
+fn each_owner_that_had_a_message_counts_as_one_attempt() {
+    let mut world = World::new(1, false);
+    (0..3).for_each(|_| world.send(CLIENT));
+    assert_eq!(world.hand_out(SERVER, 3), [1, 1, 1]);
+    // Again to the same owner, and fewer of them: that changes nothing.
+    assert_eq!(world.hand_out(SERVER, 1), [1]);
+    world.reopen(SERVER);
+    // An owner that hands out nothing has attempted nothing.
+    world.reopen(SERVER);
+    assert_eq!(world.hand_out(SERVER, 2), [2, 2]);
+    world.reopen(SERVER);
+    assert_eq!(world.hand_out(SERVER, 3), [3, 3, 2]);
+}
+
+#[test]
+fn an_answer_to_another_connection_is_not_taken() {
+    assert_eq!(World::new(1, false).hear_an_old_answer(), Err(End::NotFresh));
+}
+
+/// As many as are asked for by `PARTYWALL_SEEDS`, instead of so many.
+fn seeds(usual: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let asked = std::env::var("PARTYWALL_SEEDS").ok().and_then(|count| count.parse::<u64>().ok());
+    usual.start..asked.map_or(usual.end, |count| usual.start + count)
+}

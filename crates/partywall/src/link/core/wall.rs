@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The neighbour's memory as the present connection reads it (SPEC 16).
+//!
+//! ```text
+//!   ring     word0 ─ load once ─▶ header ─ check ─▶ copy ─ check ─▶ still that stream? ─▶ Pulled
+//!   slab                          of a BLOB: copy ─ blob_crc ┘
+//!   control  consumed: news? ─▶ the two slots ─ sealed, of our stream? ─▶ position
+//!            asleep_records, asleep_room ─▶ ring the bell?
+//! ```
+//!
+//! It decides nothing, writes nothing, and does not wait.
+//!
+//! # Invariants
+//!
+//! - Every word is loaded once, and checked before it is used; every payload is copied before it is judged.
+//! - Whatever lies there, what comes out is a record that its sender wrote, nothing, or the end of the connection.
+
+use bytes::Bytes;
+use partywall_layout::link::record::{self, Ack, Body, LinkRecord, PREFIX_BYTES};
+use partywall_layout::link::{SENDING_STREAM, consumed};
+use partywall_layout::record::Kind;
+use partywall_layout::ring;
+use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, LINE_BYTES};
+use partywall_reconcile::{Position, Proof, StreamId};
+use partywall_ring::{Wake, Waker};
+
+use super::arriving::{HEADER, Violation, as_usize, violation};
+use super::conn::{ConnId, End};
+use super::inbox::Arrived;
+use crate::link::protocol::frame::Window;
+use crate::link::shown::Neighbour;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Wall {
+    pub(super) conn: ConnId,
+    /// The most the neighbour may have under way.
+    pub(super) window: Window,
+    /// A violation that was found where none could be told.
+    pub(super) fault: Option<End>,
+    /// Up to here the neighbour's sleeper was looked at after records of ours.
+    pub(super) rung_tail: Position,
+    /// Up to here after we had consumed.
+    pub(super) rung_consumed: Position,
+    neighbour: Neighbour,
+    records: Waker,
+    room: Waker,
+    /// What the word `consumed` said when the slots were last read.
+    seen: Option<u64>,
+}
+
+/// What lay there.
+#[derive(Debug)]
+pub(super) struct Pulled {
+    pub(super) at: Position,
+    pub(super) footprint: u64,
+    pub(super) ack: Ack,
+    /// `None`: a PAD.
+    pub(super) message: Option<Arrived>,
+}
+
+impl Wall {
+    pub(super) fn new(conn: ConnId, neighbour: Neighbour, window: Window) -> Self {
+        let records = Waker::new(neighbour.control.clone(), as_usize(ASLEEP_RECORDS));
+        let room = Waker::new(neighbour.control.clone(), as_usize(ASLEEP_ROOM));
+        let (rung_tail, rung_consumed) = (Position::START, Position::START);
+        let (fault, seen) = (None, None);
+        Self { conn, window, fault, rung_tail, rung_consumed, neighbour, records, room, seen }
+    }
+
+    /// Whether there is something to be told at `at`: a record, or that there will be none.
+    pub(super) fn is_ready(&self, at: Position) -> bool {
+        self.fault.is_some()
+            || self.neighbour.ring.peek(self.offset(at)) != 0
+            || self.neighbour.is_damaged()
+    }
+
+    /// Whether `consumed` says something that was not looked at yet.
+    pub(super) fn has_news(&self) -> bool {
+        self.seen != Some(self.neighbour.control.peek(as_usize(CONSUMED)))
+    }
+
+    /// The record of `stream` that begins at `at`, if it was published.
+    pub(super) fn read(&self, at: Position, stream: StreamId) -> Result<Option<Pulled>, End> {
+        let offset = self.offset(at);
+        let first = self.neighbour.ring.load(offset);
+        if first == 0 {
+            return self.is_whole().map(|()| None);
+        }
+        let judged = self.copy(at, stream, first);
+        // ORDER: the acquire fence in `load` keeps the copies before the look at the stream: a copy that holds a byte of
+        // another stream is followed by a look that finds its name (SPEC 16.4).
+        let _ = self.neighbour.ring.load(offset);
+        if self.neighbour.control.peek(as_usize(SENDING_STREAM)) != stream.0.get() {
+            self.is_whole()?;
+            return Err(End::Moved);
+        }
+        self.is_whole()?;
+        judged.map(Some)
+    }
+
+    /// Up to where the neighbour has consumed `stream`, if that may be news.
+    pub(super) fn consumed(&mut self, stream: StreamId) -> Option<Position> {
+        let control = &self.neighbour.control;
+        let word = control.load(as_usize(CONSUMED));
+        if self.seen == Some(word) {
+            return None;
+        }
+        for _ in 0..LOOKS_MAX {
+            let mut line = [0; LINE];
+            control.copy(as_usize(CONSUMED), &mut line);
+            // Damaged: it is just being written, and then told.
+            if let Ok(record) = consumed::check(&line) {
+                self.seen = Some(word);
+                let is_ours = record.stream.get() == stream.0.get();
+                return is_ours.then(|| Position(record.consumed.get()));
+            }
+        }
+        None
+    }
+
+    /// Whether to ring, after records of ours were published up to `tail`.
+    pub(super) fn rings_for_records(&mut self, tail: Position) -> bool {
+        let is_news = self.rung_tail < tail;
+        self.rung_tail = tail;
+        is_news && self.records.look() == Wake::Ring
+    }
+
+    /// Whether to ring, after we consumed up to `position`.
+    pub(super) fn rings_for_room(&mut self, position: Position) -> bool {
+        let is_news = self.rung_consumed < position;
+        self.rung_consumed = position;
+        is_news && self.room.look() == Wake::Ring
+    }
+
+    fn copy(&self, at: Position, stream: StreamId, first: u64) -> Result<Pulled, End> {
+        let (position, tag) = (ring::Position(at.0), record::tag(stream.0.get()));
+        let (ring, size) = (&self.neighbour.ring, self.neighbour.ring_size);
+        let offset = self.offset(at);
+        let second = ring.peek(offset + 8);
+        let nothing = || violation(Violation::OutOfPlace("nothing"));
+        let checked = LinkRecord::check_header(position, tag, size, first, second);
+        let header = checked.map_err(violation)?.ok_or_else(nothing)?;
+        // A PAD is its header. Any other lies within the ring, as was checked.
+        let is_pad = header.kind == Kind::Pad;
+        let mut bytes = vec![0; HEADER + if is_pad { 0 } else { header.len as usize }];
+        bytes[..8].copy_from_slice(&first.to_le_bytes());
+        bytes[8..HEADER].copy_from_slice(&second.to_le_bytes());
+        ring.copy(offset + HEADER, &mut bytes[HEADER..]);
+        let checked = LinkRecord::check(position, tag, size, &bytes);
+        let record = checked.map_err(violation)?.ok_or_else(nothing)?;
+        let (footprint, ack, proof) = (header.footprint(), record.ack, record.proof);
+        let (message, in_slab) = match record.body {
+            Body::Pad => return Ok(Pulled { at, footprint, ack, message: None }),
+            Body::Message(_) => {
+                (Bytes::from(bytes).slice(HEADER + as_usize(PREFIX_BYTES)..), false)
+            }
+            Body::Blob { offset, length, crc } => (self.blob(at, offset, length, crc)?, true),
+        };
+        let end = at.plus(footprint).ok_or_else(|| violation(Violation::OutOfOrder(at.0)))?;
+        let message = Arrived { start: at, end, proof: Proof(proof), bytes: message, in_slab };
+        Ok(Pulled { at, footprint, ack, message: Some(message) })
+    }
+
+    fn blob(&self, at: Position, offset: u64, length: u64, crc: u32) -> Result<Bytes, End> {
+        let slab = &self.neighbour.slab;
+        let range = slab.range(offset, length).ok_or_else(|| violation(Violation::Overfull))?;
+        let mut bytes = vec![0; range.len()];
+        slab.copy(range.start, &mut bytes);
+        if record::blob_crc(&bytes) != crc {
+            return Err(violation(Violation::BlobCrc(at.0)));
+        }
+        Ok(bytes.into())
+    }
+
+    fn is_whole(&self) -> Result<(), End> {
+        if self.neighbour.is_damaged() {
+            return Err(End::Broken("the peer's file was truncated".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn offset(&self, at: Position) -> usize {
+        as_usize(self.neighbour.ring_size.offset(ring::Position(at.0)))
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "128")]
+const LINE: usize = LINE_BYTES as usize;
+/// So often slots are read that are just being written; whoever writes them rings afterwards.
+const LOOKS_MAX: u32 = 4;

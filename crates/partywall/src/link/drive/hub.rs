@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The epoll set of a group, what is in it, its timers, and who leads.
+//!
+//! ```text
+//!   book   token ▶ source      timers (instant, token), earliest first      owing: sources with an acknowledgement to send
+//!   lead   is there a leader?  spots that wait, oldest first
+//! ```
+//!
+//! It keeps no source alive. Tokens are never used twice, so what the kernel still reports of a descriptor that is gone
+//! is of no token.
+//!
+//! # Invariants
+//!
+//! - At most one thread turns at a time.
+//! - A turn costs by what is ready, due or owed, not by what there is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::{Bell, EpollSet, ForkGuard, Ready};
+
+/// Something with descriptors and timers.
+pub(in crate::link) trait Source: Send + Sync {
+    /// The descriptor under this token is ready.
+    fn ready(self: Arc<Self>, token: u64, flags: EventFlags);
+    /// The time that was set under this token has come.
+    fn due(self: Arc<Self>, token: u64);
+    /// What was put off until somebody waits is to be done.
+    fn settle(self: Arc<Self>);
+}
+
+/// Where threads wait.
+pub(super) trait Wake: Send + Sync {
+    /// Has all who follow there look again.
+    fn wake(&self);
+}
+
+/// See the module.
+pub(in crate::link) struct Hub {
+    set: EpollSet,
+    bell: Bell,
+    book: Mutex<Book>,
+    lead: Mutex<Leadership>,
+    guard: ForkGuard,
+}
+
+#[derive(Default)]
+struct Book {
+    next_token: u64,
+    sources: HashMap<u64, Weak<dyn Source>>,
+    timers: BTreeSet<(Instant, u64)>,
+    owing: Vec<Weak<dyn Source>>,
+    /// A leader handles events and will look at the timers before it sleeps.
+    is_turning: bool,
+    /// A leader waits.
+    is_asleep: bool,
+    turns: u64,
+    /// Somebody waits for the descriptor by other means.
+    is_foreign: bool,
+}
+
+#[derive(Default)]
+struct Leadership {
+    is_taken: bool,
+    next_ticket: u64,
+    waiting: BTreeMap<u64, Arc<dyn Wake>>,
+    /// The leader's, while nobody leads.
+    events: Vec<Ready>,
+}
+
+/// What a thread becomes that must wait.
+pub(super) enum Role<'a> {
+    Leader(Lead<'a>),
+    /// Under this ticket.
+    Follower(u64),
+}
+
+impl Hub {
+    pub(in crate::link) fn new() -> io::Result<Arc<Self>> {
+        let (set, bell) = (EpollSet::new()?, Bell::new()?);
+        set.add(&bell, EventFlags::IN, BELL)?;
+        let book = Book { next_token: BELL + 1, ..Book::default() };
+        Ok(Arc::new(Self {
+            set,
+            bell,
+            book: Mutex::new(book),
+            lead: Mutex::default(),
+            guard: ForkGuard::current(),
+        }))
+    }
+
+    /// A token for a descriptor or timer of `source`.
+    pub(in crate::link) fn enter(&self, source: Weak<dyn Source>) -> u64 {
+        let mut book = self.book();
+        let token = book.next_token;
+        book.next_token += 1;
+        book.sources.insert(token, source);
+        token
+    }
+
+    /// From now on the token is of another source.
+    pub(in crate::link) fn reassign(&self, token: u64, source: Weak<dyn Source>) {
+        self.book().sources.insert(token, source);
+    }
+
+    /// The token is of nothing any more.
+    pub(in crate::link) fn forget(&self, token: u64) {
+        if self.guard.is_child() {
+            return;
+        }
+        self.book().sources.remove(&token);
+    }
+
+    pub(in crate::link) fn watch(
+        &self,
+        descriptor: impl AsFd,
+        interest: EventFlags,
+        token: u64,
+    ) -> io::Result<()> {
+        self.set.add(descriptor, interest, token)
+    }
+
+    /// # Errors
+    /// None for a descriptor that is watched.
+    pub(in crate::link) fn rewatch(
+        &self,
+        descriptor: impl AsFd,
+        interest: EventFlags,
+        token: u64,
+    ) -> io::Result<()> {
+        self.set.modify(descriptor, interest, token)
+    }
+
+    pub(in crate::link) fn unwatch(&self, descriptor: impl AsFd, token: u64) {
+        // It fails only for a descriptor that was never watched.
+        let _ = self.set.remove(descriptor);
+        self.forget(token);
+    }
+
+    /// Puts the time `new` in the place of `old`.
+    pub(in crate::link) fn set_timer(
+        &self,
+        token: u64,
+        old: Option<Instant>,
+        new: Option<Instant>,
+    ) {
+        if old == new {
+            return;
+        }
+        let mut book = self.book();
+        if let Some(old) = old {
+            book.timers.remove(&(old, token));
+        }
+        let Some(new) = new else { return };
+        let is_first = book.timers.first().is_none_or(|(first, _)| new < *first);
+        book.timers.insert((new, token));
+        if is_first && !book.is_turning {
+            self.ring();
+        }
+    }
+
+    /// Has `source`, if it is given, settled before the next leader sleeps. Whether one sleeps already.
+    pub(in crate::link) fn owe(&self, source: Option<Weak<dyn Source>>) -> bool {
+        let mut book = self.book();
+        book.owing.extend(source);
+        if book.is_foreign {
+            // Whoever sleeps elsewhere is to call.
+            self.ring();
+        }
+        book.is_asleep
+    }
+
+    /// When the next timer is due.
+    pub(in crate::link) fn next_timer(&self) -> Option<Instant> {
+        self.book().timers.first().map(|(time, _)| *time)
+    }
+
+    /// How often a leader waited.
+    pub(in crate::link) fn turns(&self) -> u64 {
+        self.book().turns
+    }
+
+    /// A turn without waiting, if nobody leads.
+    ///
+    /// A forked child has no part in this: the set and the bell are its parent's.
+    pub(in crate::link) fn try_turn(&self) -> io::Result<()> {
+        if self.guard.is_child() {
+            return Ok(());
+        }
+        let Some(mut lead) = self.try_lead() else { return Ok(()) };
+        lead.turn(Some(Instant::now()), || {})
+    }
+
+    /// Wakes a leader that sleeps.
+    pub(super) fn ring(&self) {
+        // A sound eventfd does not fail.
+        let _ = self.bell.ring();
+    }
+
+    /// Leads, or is entered as waiting at `spot`, of which the caller has the lock.
+    pub(super) fn join(&self, spot: impl FnOnce() -> Arc<dyn Wake>) -> Role<'_> {
+        let mut lead = self.leadership();
+        if !lead.is_taken {
+            return Role::Leader(self.taken(&mut lead));
+        }
+        let ticket = lead.next_ticket;
+        lead.next_ticket += 1;
+        lead.waiting.insert(ticket, spot());
+        Role::Follower(ticket)
+    }
+
+    /// Whoever followed under this ticket does not any more; it may have been told to lead.
+    pub(super) fn leave(&self, ticket: u64) {
+        self.leadership().waiting.remove(&ticket);
+    }
+
+    /// If nobody leads, tells one of those who wait to. No spot may be locked by the caller.
+    pub(super) fn hand_over(&self) {
+        let next = {
+            let lead = self.leadership();
+            if lead.is_taken {
+                return;
+            }
+            lead.waiting.first_key_value().map(|(_, spot)| Arc::clone(spot))
+        };
+        if let Some(spot) = next {
+            spot.wake();
+        }
+    }
+
+    fn try_lead(&self) -> Option<Lead<'_>> {
+        let mut lead = self.leadership();
+        (!lead.is_taken).then(|| self.taken(&mut lead))
+    }
+
+    fn taken(&self, lead: &mut Leadership) -> Lead<'_> {
+        lead.is_taken = true;
+        Lead { hub: self, events: std::mem::take(&mut lead.events) }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leadership(&self) -> MutexGuard<'_, Leadership> {
+        self.lead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Hub {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.book().is_foreign = true;
+        self.set.as_fd()
+    }
+}
+
+/// The one thread that turns; dropped, another is told to.
+pub(super) struct Lead<'a> {
+    hub: &'a Hub,
+    events: Vec<Ready>,
+}
+
+impl Lead<'_> {
+    /// Waits until something is ready, due, or the bell rings, at most until `deadline`, and handles it. `woken` is called
+    /// between the two. No spot may be locked by the caller.
+    pub(super) fn turn(
+        &mut self,
+        deadline: Option<Instant>,
+        woken: impl FnOnce(),
+    ) -> io::Result<()> {
+        let hub = self.hub;
+        let first_timer = self.lie_down();
+        let until = first_timer.into_iter().chain(deadline).min();
+        let waited = hub.set.wait(&mut self.events, until);
+        {
+            let mut book = hub.book();
+            book.is_turning = true;
+            book.is_asleep = false;
+        }
+        woken();
+        let handled = waited.map(|_| {
+            for index in 0..self.events.len() {
+                self.handle(self.events[index]);
+            }
+            self.expire();
+        });
+        hub.book().is_turning = false;
+        handled
+    }
+
+    /// Settles what is owed, and from then on counts as asleep: whoever owes after that is told so. The first timer.
+    fn lie_down(&self) -> Option<Instant> {
+        for _ in 0..SETTLED_MAX {
+            let mut book = self.hub.book();
+            if book.owing.is_empty() {
+                break;
+            }
+            let owing = std::mem::take(&mut book.owing);
+            drop(book);
+            owing.iter().filter_map(Weak::upgrade).for_each(Source::settle);
+        }
+        let mut book = self.hub.book();
+        book.is_turning = false;
+        book.is_asleep = true;
+        book.turns += 1;
+        // Others kept it from lying down: not for long, then.
+        let at_once = (!book.owing.is_empty()).then(Instant::now);
+        at_once.or_else(|| book.timers.first().map(|(time, _)| *time))
+    }
+
+    fn handle(&self, event: Ready) {
+        if event.token == BELL {
+            // As in `ring`.
+            let _ = self.hub.bell.drain();
+            return;
+        }
+        let source = self.hub.book().sources.get(&event.token).and_then(Weak::upgrade);
+        if let Some(source) = source {
+            source.ready(event.token, event.flags);
+        }
+    }
+
+    /// Those that are due now; what they set anew is for the next turn.
+    fn expire(&self) {
+        let now = Instant::now();
+        let count = self.hub.book().timers.range(..=(now, u64::MAX)).count();
+        for _ in 0..count {
+            let (token, source) = {
+                let mut book = self.hub.book();
+                let Some((time, token)) = book.timers.first().copied() else { return };
+                if time > now {
+                    return;
+                }
+                book.timers.pop_first();
+                (token, book.sources.get(&token).and_then(Weak::upgrade))
+            };
+            if let Some(source) = source {
+                source.due(token);
+            }
+        }
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        {
+            let mut lead = self.hub.leadership();
+            lead.is_taken = false;
+            lead.events = std::mem::take(&mut self.events);
+        }
+        self.hub.hand_over();
+    }
+}
+
+/// Rounds of settling before it is looked whether anything is ready.
+const SETTLED_MAX: u32 = 16;
+/// The bell's token.
+const BELL: u64 = 0;

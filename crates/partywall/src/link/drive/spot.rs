@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A value under a lock, and those who wait for it to change. See the module above for why no wake-up is lost.
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::hub::{Hub, Role, Wake};
+use crate::transport::has_passed;
+
+/// See the module.
+pub(in crate::link) struct Spot<T> {
+    hub: Arc<Hub>,
+    inner: Mutex<Inner<T>>,
+    changed: Condvar,
+}
+
+struct Inner<T> {
+    value: T,
+    followers: u32,
+    /// Threads that wait for this value and sleep, or are about to, as the leader; at most one.
+    is_leader_asleep: bool,
+}
+
+/// The value, locked.
+pub(in crate::link) struct SpotGuard<'a, T> {
+    spot: &'a Spot<T>,
+    inner: MutexGuard<'a, Inner<T>>,
+}
+
+impl<T: Send + 'static> Spot<T> {
+    pub(in crate::link) fn new(hub: Arc<Hub>, value: T) -> Arc<Self> {
+        let inner = Inner { value, followers: 0, is_leader_asleep: false };
+        Arc::new(Self { hub, inner: Mutex::new(inner), changed: Condvar::new() })
+    }
+
+    pub(in crate::link) fn lock(&self) -> SpotGuard<'_, T> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        SpotGuard { spot: self, inner }
+    }
+
+    /// Waits until `look` gives something, and drives the group meanwhile if nobody else does. `None` at the deadline.
+    ///
+    /// The caller must hold the lock of no spot.
+    pub(in crate::link) fn wait_for<R>(
+        self: &Arc<Self>,
+        deadline: Option<Instant>,
+        mut look: impl FnMut(&mut SpotGuard<'_, T>) -> Option<R>,
+    ) -> io::Result<Option<R>> {
+        // Told to lead, it may have no reason to any more.
+        let _passed_on = HandOver(&self.hub);
+        let mut lead = None;
+        loop {
+            let mut guard = self.lock();
+            if let Some(found) = look(&mut guard) {
+                return Ok(Some(found));
+            }
+            if has_passed(deadline) {
+                return Ok(None);
+            }
+            if lead.is_none() {
+                match self.hub.join(|| Arc::clone(self) as Arc<dyn Wake>) {
+                    Role::Leader(taken) => lead = Some(taken),
+                    Role::Follower(ticket) => {
+                        self.follow(guard, deadline);
+                        self.hub.leave(ticket);
+                        continue;
+                    }
+                }
+            }
+            guard.inner.is_leader_asleep = true;
+            drop(guard);
+            if let Some(lead) = &mut lead {
+                lead.turn(deadline, || self.lock().inner.is_leader_asleep = false)?;
+            }
+        }
+    }
+
+    fn follow(&self, guard: SpotGuard<'_, T>, deadline: Option<Instant>) {
+        let mut inner = guard.inner;
+        inner.followers += 1;
+        let mut inner = match deadline {
+            None => self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner),
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let woken = self.changed.wait_timeout(inner, left);
+                woken.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        inner.followers -= 1;
+    }
+}
+
+impl<T: Send + 'static> Wake for Spot<T> {
+    fn wake(&self) {
+        // With the lock, so that whoever looked in vain sleeps by now.
+        let _guard = self.lock();
+        self.changed.notify_all();
+    }
+}
+
+impl<T> SpotGuard<'_, T> {
+    /// Something changed that somebody may wait for.
+    pub(in crate::link) fn changed(&self) {
+        if self.inner.followers > 0 {
+            self.spot.changed.notify_all();
+        }
+        if self.inner.is_leader_asleep {
+            self.spot.hub.ring();
+        }
+    }
+}
+
+impl<T> Deref for SpotGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner.value
+    }
+}
+
+impl<T> DerefMut for SpotGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner.value
+    }
+}
+
+/// Passes on what this thread may have been told to do.
+struct HandOver<'a>(&'a Hub);
+
+impl Drop for HandOver<'_> {
+    fn drop(&mut self) {
+        self.0.hand_over();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn soon() -> Option<Instant> {
+        Some(Instant::now() + Duration::from_secs(30))
+    }
+
+    /// A number goes round among threads that wait for it, each at its own spot, so one leads and the others follow.
+    #[test]
+    fn no_wake_up_is_lost_between_leaders_and_followers() {
+        let (threads, rounds) = (6, 3_000);
+        let hub = Hub::new().unwrap();
+        let spots: Vec<_> = (0..threads).map(|_| Spot::new(Arc::clone(&hub), 0)).collect();
+        std::thread::scope(|scope| {
+            for index in 0..threads {
+                let (here, next) = (&spots[index], &spots[(index + 1) % threads]);
+                scope.spawn(move || {
+                    for round in 1..=rounds {
+                        let found = here.wait_for(soon(), |value| (**value == round).then_some(()));
+                        assert_eq!(found.unwrap(), Some(()), "thread {index}, round {round}");
+                        let mut next = next.lock();
+                        *next = if index + 1 == threads { round + 1 } else { round };
+                        next.changed();
+                    }
+                });
+            }
+            let mut first = spots[0].lock();
+            *first = 1;
+            first.changed();
+        });
+        assert_eq!(*spots[0].lock(), rounds + 1);
+    }
+
+    /// Followers whose time is up leave while the leader is told to hand over.
+    #[test]
+    fn a_follower_that_gives_up_takes_nobody_s_turn_with_it() {
+        let hub = Hub::new().unwrap();
+        let spots: Vec<_> = (0..4).map(|_| Spot::new(Arc::clone(&hub), 0_u32)).collect();
+        std::thread::scope(|scope| {
+            for spot in &spots[..3] {
+                scope.spawn(move || {
+                    for _ in 0..2_000 {
+                        let until = Instant::now() + Duration::from_micros(50);
+                        assert_eq!(spot.wait_for(Some(until), |_| None::<()>).unwrap(), None);
+                    }
+                });
+            }
+            let patient = &spots[3];
+            let waits = scope.spawn(move || {
+                for round in 1..=200 {
+                    let found = patient.wait_for(soon(), |value| (**value >= round).then_some(()));
+                    assert_eq!(found.unwrap(), Some(()), "round {round}");
+                }
+            });
+            for _ in 0..200 {
+                let mut value = patient.lock();
+                *value += 1;
+                value.changed();
+                drop(value);
+                std::thread::yield_now();
+            }
+            waits.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn whoever_waits_in_vain_stops_at_the_deadline() {
+        let spot = Spot::new(Hub::new().unwrap(), ());
+        let started = Instant::now();
+        let until = started + Duration::from_millis(20);
+        assert_eq!(spot.wait_for(Some(until), |_| None::<()>).unwrap(), None);
+        assert!(Instant::now() >= until);
+    }
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One end of a link in this process: its core, its connections, and those who wait for it.
+//!
+//! ```text
+//!   handle (Link, halves, messages) ──▶ Endpoint ◀── hub: sockets are ready, timers are due, acknowledgements are owed
+//!                                          │ locks its spot
+//!                                          ▼
+//!                                        State { core, wires, dialer, … }
+//!
+//!   progress.rs   what a ready socket, a timer, a new connection does      sending.rs    messages out, flush
+//!   wire.rs       one connection and its bytes                             receiving.rs  messages in, commits
+//!   dialer.rs     a client's next connection                               leaving.rs    closing
+//! ```
+//!
+//! # Invariants
+//!
+//! - `core` is there until the link is closed: what still refers to the link then does nothing, and the file is free.
+//! - Locks are taken in this order: endpoint, then group, hub. The server's lock is never taken while an endpoint is locked.
+//! - Who leaves the lock has told whoever may wait for what was changed.
+
+mod dialer;
+mod leaving;
+mod progress;
+mod receiving;
+mod sending;
+mod wire;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+use partywall_sys::ForkGuard;
+
+use self::dialer::{Dialer, Phase};
+use self::wire::Wire;
+use super::config::LinkConfig;
+use super::core::Core;
+use super::drive::{Spot, SpotGuard};
+use super::fault::LinkStopped;
+use super::group::{GroupInner, LinkId};
+use super::key::LinkKey;
+use super::protocol::frame::Names;
+use super::status::{LinkStats, LinkStatus};
+use crate::address::Address;
+use crate::wait::{Spinner, Spun};
+
+pub(super) use self::progress::admission;
+pub(super) use self::receiving::Received;
+pub(super) use self::sending::Load;
+pub(super) use self::wire::read_some;
+
+/// See the module.
+pub(super) struct Endpoint {
+    me: Weak<Endpoint>,
+    id: LinkId,
+    key: LinkKey,
+    group: Arc<GroupInner>,
+    config: LinkConfig,
+    guard: ForkGuard,
+    /// Of its timers in the hub.
+    timer_token: u64,
+    spot: Arc<Spot<State>>,
+    spinner: Mutex<Spinner>,
+    /// A server, that is to be told when a client has attached.
+    home: Option<Weak<dyn Home>>,
+}
+
+/// Who hands links to the application.
+pub(super) trait Home: Send + Sync {
+    /// A client has attached to a link that nobody has.
+    fn attached(&self, link: Arc<Endpoint>);
+    /// The application has closed this link.
+    fn closed(&self, link: &Endpoint);
+}
+
+/// What changes.
+pub(super) struct State {
+    /// `None`: closed.
+    core: Option<Core>,
+    wires: Vec<Wire>,
+    dialer: Option<Dialer>,
+    stats: LinkStats,
+    timer: Option<Instant>,
+    /// On the group's list of news.
+    is_listed: bool,
+    /// Something but messages changed since the application was told of it.
+    is_fresh: bool,
+    /// On the hub's list of those that owe an acknowledgement.
+    is_owing: bool,
+    /// The application has it.
+    is_out: bool,
+    /// The server is about to hand it to the application.
+    is_offered: bool,
+    /// It was attached since the server was last told.
+    is_new: bool,
+    /// What came of the last attempt to attach; empty if it succeeded.
+    last_attempt: String,
+}
+
+type Locked<'a> = SpotGuard<'a, State>;
+
+impl Endpoint {
+    /// A server's end.
+    pub(super) fn served(
+        core: Core,
+        key: LinkKey,
+        group: Arc<GroupInner>,
+        config: LinkConfig,
+        home: Weak<dyn Home>,
+    ) -> Arc<Self> {
+        Self::new(core, key, group, config, None, Some(home))
+    }
+
+    /// A client's end, which begins to connect.
+    pub(super) fn dialing(
+        core: Core,
+        key: LinkKey,
+        group: Arc<GroupInner>,
+        config: LinkConfig,
+        address: Address,
+    ) -> Arc<Self> {
+        let names = Names {
+            client: key.local().to_owned(),
+            server: key.remote().to_owned(),
+            link: key.link().to_owned(),
+        };
+        let dialer = Dialer::new(address, names);
+        let endpoint = Self::new(core, key, group, config, Some(dialer), None);
+        let mut state = endpoint.spot.lock();
+        state.is_out = true;
+        endpoint.dial(&mut state);
+        drop(state);
+        endpoint
+    }
+
+    fn new(
+        core: Core,
+        key: LinkKey,
+        group: Arc<GroupInner>,
+        config: LinkConfig,
+        dialer: Option<Dialer>,
+        home: Option<Weak<dyn Home>>,
+    ) -> Arc<Self> {
+        let state = State {
+            core: Some(core),
+            wires: Vec::new(),
+            dialer,
+            stats: LinkStats::default(),
+            timer: None,
+            is_listed: false,
+            is_fresh: false,
+            is_owing: false,
+            is_out: false,
+            is_offered: false,
+            is_new: false,
+            last_attempt: String::new(),
+        };
+        Arc::new_cyclic(|me: &Weak<Self>| Self {
+            me: me.clone(),
+            id: group.next_id(),
+            key,
+            guard: ForkGuard::current(),
+            timer_token: group.hub.enter(me.clone()),
+            spot: Spot::new(Arc::clone(&group.hub), state),
+            spinner: Mutex::new(Spinner::new(config.spin_budget)),
+            group,
+            config,
+            home,
+        })
+    }
+
+    pub(super) const fn id(&self) -> LinkId {
+        self.id
+    }
+
+    pub(super) const fn key(&self) -> &LinkKey {
+        &self.key
+    }
+
+    pub(super) const fn config(&self) -> &LinkConfig {
+        &self.config
+    }
+
+    /// The state, if this process may touch it.
+    fn lock(&self) -> Result<Locked<'_>, LinkStopped> {
+        if self.guard.is_child() {
+            return Err(LinkStopped::Forked);
+        }
+        Ok(self.spot.lock())
+    }
+
+    /// Looks at or changes the core; an error if there is none any more.
+    pub(super) fn with_core<R>(&self, act: impl FnOnce(&mut Core) -> R) -> Result<R, LinkStopped> {
+        let mut state = self.lock()?;
+        Ok(act(state.core()?))
+    }
+
+    /// Claims the link for a handle; `false` if there is one.
+    pub(super) fn claim(&self) -> bool {
+        if self.guard.is_child() {
+            return false;
+        }
+        let mut state = self.spot.lock();
+        state.is_offered = false;
+        // One that was closed meanwhile is nobody's.
+        state.core.is_some() && !std::mem::replace(&mut state.is_out, true)
+    }
+
+    /// The handle is gone, and the link stays.
+    pub(super) fn unclaim(&self) {
+        if !self.guard.is_child() {
+            self.spot.lock().is_out = false;
+        }
+    }
+
+    pub(super) fn status(&self) -> LinkStatus {
+        let Ok(state) = self.lock() else { return LinkStatus::Closed };
+        let Some(core) = &state.core else { return LinkStatus::Closed };
+        if core.is_fenced() {
+            return LinkStatus::Fenced;
+        }
+        if core.is_quarantined() {
+            return LinkStatus::Quarantined;
+        }
+        if let Some(wire) = state.wires.iter().find(|wire| wire.conn.is_active()) {
+            let transport = wire.transport();
+            return LinkStatus::Attached { transport, peer: wire.peer.clone() };
+        }
+        let is_connecting =
+            matches!(&state.dialer, Some(Dialer { phase: Phase::Connecting { .. }, .. }));
+        if is_connecting || !state.wires.is_empty() {
+            LinkStatus::Attaching
+        } else {
+            LinkStatus::Detached
+        }
+    }
+
+    pub(super) fn stats(&self) -> LinkStats {
+        self.spot.lock().stats
+    }
+
+    /// Whether the application should look at it; `is_told`: it is being told.
+    pub(super) fn has_news(&self, is_told: bool) -> bool {
+        let mut state = self.spot.lock();
+        let has_messages = state.core.as_ref().is_some_and(Core::has_next);
+        let has_news = has_messages || state.is_fresh;
+        if is_told {
+            state.is_fresh = false;
+        }
+        state.is_listed = has_news;
+        has_news
+    }
+
+    /// Something changed: whoever waits looks again, and the group lists the link.
+    fn tell(&self, state: &mut Locked<'_>) {
+        state.is_fresh = true;
+        if !state.is_listed {
+            state.is_listed = true;
+            self.group.tell(self.me.clone());
+        }
+        state.changed();
+    }
+
+    /// Spins as the configuration says until `look` is true.
+    fn spin(
+        &self,
+        deadline: Option<Instant>,
+        mut look: impl FnMut() -> bool,
+    ) -> Result<(), LinkStopped> {
+        let Ok(mut spinner) = self.spinner.try_lock() else { return Ok(()) };
+        loop {
+            match spinner.spin(self.config.wait, &mut look) {
+                Spun::Ready | Spun::Exhausted => return Ok(()),
+                Spun::Pause if crate::transport::has_passed(deadline) => return Ok(()),
+                // Others of the group, timers.
+                Spun::Pause => self.group.hub.try_turn()?,
+            }
+        }
+    }
+}
+
+impl State {
+    fn core(&mut self) -> Result<&mut Core, LinkStopped> {
+        self.core.as_mut().ok_or(LinkStopped::Closed)
+    }
+
+    fn active(&self) -> Option<usize> {
+        self.wires.iter().position(|wire| wire.conn.is_active())
+    }
+
+    /// Whether no records flow.
+    fn is_detached(&self) -> bool {
+        !self.core.as_ref().is_some_and(Core::is_active)
+    }
+
+    /// Why it takes or gives nothing more, if so.
+    fn stopped(&self) -> Option<LinkStopped> {
+        let Some(core) = &self.core else { return Some(LinkStopped::Closed) };
+        if core.is_fenced() {
+            return Some(LinkStopped::Fenced);
+        }
+        core.is_quarantined().then_some(LinkStopped::Quarantined)
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.group.hub.forget(self.timer_token);
+    }
+}

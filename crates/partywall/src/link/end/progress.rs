@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a ready socket, a timer and a new connection do to a link.
+//!
+//! ```text
+//!   ready ─▶ connected? attach : read ─▶ acknowledge ─▶ write        ended ─▶ forget the wire, a client dials again
+//!   due   ─▶ dial, give up what takes too long
+//! ```
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::{Begun, Socket};
+
+use super::dialer::Phase;
+use super::wire::Wire;
+use super::{Endpoint, Locked, State};
+use crate::address::Address;
+use crate::handshake::deadline_after;
+use crate::link::core::{Answer, Conn, End, Received};
+use crate::link::drive::Source;
+use crate::link::event::LinkEvent;
+use crate::link::protocol::frame::Attach;
+use crate::peer::{Peer, Trust};
+
+impl Source for Endpoint {
+    fn ready(self: Arc<Self>, token: u64, flags: EventFlags) {
+        if self.guard.is_child() {
+            return;
+        }
+        let mut state = self.spot.lock();
+        if let Some(index) = state.index(token) {
+            if flags.contains(EventFlags::OUT) {
+                self.write(&mut state, index);
+            }
+            if flags.intersects(!EventFlags::OUT) {
+                // The write may have ended it.
+                state.index(token).into_iter().for_each(|index| self.read(&mut state, index));
+            }
+        } else {
+            self.reached(&mut state, token);
+        }
+        let is_new = std::mem::take(&mut state.is_new) && !state.is_out && !state.is_offered;
+        state.is_offered |= is_new;
+        drop(state);
+        if let (true, Some(home)) = (is_new, self.home.as_ref().and_then(Weak::upgrade)) {
+            home.attached(self);
+        }
+    }
+
+    fn due(self: Arc<Self>, _token: u64) {
+        if self.guard.is_child() {
+            return;
+        }
+        let mut state = self.spot.lock();
+        // The hub has taken it out.
+        state.timer = None;
+        let now = Instant::now();
+        while let Some(index) = state.wires.iter().position(|wire| wire.is_late(now)) {
+            let end = End::Broken("attaching took too long".to_owned());
+            self.end(&mut state, index, end);
+        }
+        let (mut is_time, mut is_late) = (false, false);
+        match state.dialer.as_ref().map(|dialer| &dialer.phase) {
+            Some(Phase::Waiting(until)) => is_time = *until <= now,
+            Some(Phase::Connecting { deadline, .. }) => is_late = *deadline <= now,
+            _ => {}
+        }
+        if is_time {
+            self.dial(&mut state);
+        } else if is_late {
+            self.dialing_failed(&mut state, "connecting took too long".to_owned());
+        }
+        self.set_timer(&mut state);
+    }
+
+    fn settle(self: Arc<Self>) {
+        if self.guard.is_child() {
+            return;
+        }
+        let mut state = self.spot.lock();
+        state.is_owing = false;
+        self.acknowledge(&mut state, true);
+    }
+}
+
+impl Endpoint {
+    /// Reads what the present connection has, without waiting.
+    pub(super) fn pump(&self, state: &mut Locked<'_>) {
+        if let Some(index) = state.active() {
+            self.read(state, index);
+        }
+    }
+
+    /// Writes to the present connection what the kernel takes.
+    pub(super) fn push(&self, state: &mut Locked<'_>) {
+        if let Some(index) = state.active() {
+            self.write(state, index);
+        }
+    }
+
+    /// Tells the neighbour how far was consumed, if that is due. `is_idle`: somebody is about to wait.
+    pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
+        let Some(index) = state.active() else { return };
+        let State { core: Some(core), wires, stats, .. } = &mut **state else { return };
+        let wire = &mut wires[index];
+        if core.is_ack_due(&wire.conn, is_idle) {
+            stats.acknowledgements += 1;
+            core.acknowledge(&mut wire.conn, is_idle);
+            self.write(state, index);
+        }
+    }
+
+    /// There may be something to acknowledge: now if somebody waits already, else when somebody does. Until then a
+    /// message may carry it.
+    pub(super) fn owe(&self, state: &mut Locked<'_>) {
+        self.acknowledge(state, false);
+        if state.is_detached() {
+            return;
+        }
+        let is_listed = std::mem::replace(&mut state.is_owing, true);
+        let me: Weak<dyn Source> = self.me.clone();
+        let is_leader_asleep = self.group.hub.owe((!is_listed).then_some(me));
+        // This thread may not come back for long, and the leader sleeps until something else happens.
+        if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
+            self.acknowledge(state, true);
+        }
+    }
+
+    /// A client's connection, of which ATTACH was read and may be answered with `login`. What follows it is in `input`.
+    pub(in crate::link) fn adopt(
+        &self,
+        socket: Socket,
+        token: u64,
+        peer: Peer,
+        input: BytesMut,
+        attach: Attach,
+        login: Vec<u8>,
+    ) {
+        let mut state = self.spot.lock();
+        let candidates = state.wires.iter().filter(|wire| !wire.conn.is_active()).count();
+        if candidates >= CANDIDATES_MAX {
+            // The oldest said nothing for longest.
+            let oldest = state.wires.iter().position(|wire| !wire.conn.is_active());
+            let end = End::Broken("too many attach at once".to_owned());
+            oldest.into_iter().for_each(|index| self.end(&mut state, index, end.clone()));
+        }
+        let Ok(core) = state.core() else {
+            self.group.hub.unwatch(&socket, token);
+            return;
+        };
+        let deadline = deadline_after(self.config.handshake_timeout);
+        let (conn, refused) = match core.asked(attach, login) {
+            Answer::Attached(conn) => (conn, None),
+            Answer::Refused(conn, end) => (conn, Some(end)),
+        };
+        state.wires.push(Wire::new(socket, token, conn, input, peer, deadline));
+        let index = state.wires.len() - 1;
+        match refused {
+            Some(end) => self.end(&mut state, index, end),
+            None => {
+                self.group.hub.reassign(token, self.me.clone());
+                self.write(&mut state, index);
+            }
+        }
+        self.set_timer(&mut state);
+    }
+
+    /// Begins the next connection of a client.
+    pub(super) fn dial(&self, state: &mut Locked<'_>) {
+        if state.stopped().is_some() {
+            state.dialer.iter_mut().for_each(|dialer| dialer.phase = Phase::Stopped);
+            return;
+        }
+        let Some(dialer) = &mut state.dialer else { return };
+        match dialer.begin() {
+            Err(reason) => self.dialing_failed(state, reason),
+            Ok(begun) if begun.is_connected() => self.connected(state, begun),
+            Ok(begun) => {
+                let token = self.group.hub.enter(self.me.clone());
+                let deadline = deadline_after(self.config.handshake_timeout);
+                if let Err(error) = self.group.hub.watch(&begun, EventFlags::OUT, token) {
+                    self.group.hub.forget(token);
+                    return self.dialing_failed(state, format!("epoll: {error}"));
+                }
+                dialer.phase = Phase::Connecting { begun, token, deadline };
+                self.set_timer(state);
+            }
+        }
+    }
+
+    /// The descriptor of a connection that was begun is ready.
+    fn reached(&self, state: &mut Locked<'_>, token: u64) {
+        let Some(dialer) = &mut state.dialer else { return };
+        match std::mem::replace(&mut dialer.phase, Phase::Reached) {
+            Phase::Connecting { begun, token: expected, .. } if expected == token => {
+                self.group.hub.unwatch(&begun, token);
+                self.connected(state, begun);
+            }
+            other => dialer.phase = other,
+        }
+    }
+
+    fn connected(&self, state: &mut Locked<'_>, begun: Begun) {
+        let socket = match begun.finish() {
+            Ok(socket) => socket,
+            Err(error) => return self.dialing_failed(state, error.to_string()),
+        };
+        let (peer, is_abstract) = match &state.dialer {
+            Some(dialer) => {
+                let (credentials, label) = (socket.peer_credentials(), dialer.address.to_string());
+                let peer = Peer { credentials, trust: Trust::Isolated, label };
+                (peer, matches!(dialer.address, Address::Abstract(_)))
+            }
+            None => return,
+        };
+        if let Some(rule) = admission(&self.config, is_abstract)
+            && let Err(reason) = rule.judge(peer.credentials.as_ref())
+        {
+            return self.dialing_failed(state, format!("{peer} is not admitted: {reason}"));
+        }
+        // It fails only where the peer has gone, as the first read will tell.
+        let _ = socket.set_dead_after(self.config.dead_after);
+        match self.begin_attaching(state, socket, peer) {
+            Ok(()) => self.set_timer(state),
+            Err(reason) => self.dialing_failed(state, reason),
+        }
+    }
+
+    fn begin_attaching(
+        &self,
+        state: &mut Locked<'_>,
+        socket: Socket,
+        peer: Peer,
+    ) -> Result<(), String> {
+        let State { core: Some(core), dialer: Some(dialer), wires, .. } = &mut **state else {
+            return Ok(());
+        };
+        let Some(conn) = core.attach(dialer.names.clone(), self.config.login.clone()) else {
+            dialer.phase = Phase::Stopped;
+            return Ok(());
+        };
+        let token = self.group.hub.enter(self.me.clone());
+        if let Err(error) = self.group.hub.watch(&socket, EventFlags::IN, token) {
+            self.group.hub.forget(token);
+            drop_conn(core, conn);
+            return Err(format!("epoll: {error}"));
+        }
+        let deadline = deadline_after(self.config.handshake_timeout);
+        wires.push(Wire::new(socket, token, conn, BytesMut::new(), peer, deadline));
+        dialer.phase = Phase::Reached;
+        let index = wires.len() - 1;
+        self.write(state, index);
+        Ok(())
+    }
+
+    fn dialing_failed(&self, state: &mut Locked<'_>, reason: String) {
+        let is_pressing = state.is_pressing();
+        if let Some(dialer) = &mut state.dialer {
+            if let Phase::Connecting { begun, token, .. } = &dialer.phase {
+                self.group.hub.unwatch(begun, *token);
+            }
+            dialer.failed(&self.config, is_pressing);
+        }
+        self.attempt_failed(state, reason);
+        self.set_timer(state);
+    }
+
+    fn read(&self, state: &mut Locked<'_>, index: usize) {
+        let State { core: Some(core), wires, .. } = &mut **state else { return };
+        let (wire, mut received) = (&mut wires[index], Received::default());
+        let (read, token) = (wire.read(core, &mut received), wire.token);
+        self.took(state, token, received);
+        if let (Err(end), Some(index)) = (read, state.index(token)) {
+            self.end(state, index, end);
+        }
+    }
+
+    fn took(&self, state: &mut Locked<'_>, token: u64, received: Received) {
+        if received.activated {
+            self.activated(state, token);
+            self.judge_window(state, token);
+        }
+        if received.activated || received.news {
+            // An answer, an acknowledgement, records that had to wait for the end of attaching.
+            state.index(token).into_iter().for_each(|index| self.write(state, index));
+            self.acknowledge(state, false);
+            self.tell(state);
+        }
+    }
+
+    /// A server has judged its client before; a client hears of its server's window only when it attaches.
+    fn judge_window(&self, state: &mut Locked<'_>, token: u64) {
+        let Some(index) = state.index(token) else { return };
+        let Some(window) = state.wires[index].conn.window() else { return };
+        if let Err(refusal) = self.config.judge_window(window) {
+            self.end(state, index, End::Refused { by_us: true, refusal });
+        }
+    }
+
+    /// The wire under this token is the present one.
+    fn activated(&self, state: &mut Locked<'_>, token: u64) {
+        state.stats.connections += 1;
+        state.is_new = true;
+        state.last_attempt.clear();
+        if let Some(dialer) = &mut state.dialer {
+            dialer.succeeded();
+        }
+        let is_old = |wire: &Wire| wire.token != token && wire.active_since.is_some();
+        while let Some(index) = state.wires.iter().position(is_old) {
+            self.end(state, index, End::Replaced);
+        }
+        self.set_timer(state);
+    }
+
+    pub(super) fn write(&self, state: &mut Locked<'_>, index: usize) {
+        let State { core: Some(core), wires, .. } = &mut **state else { return };
+        let wire = &mut wires[index];
+        let Err(why) = wire.flush(core, &self.group.hub) else { return };
+        let (mut received, token) = (Received::default(), wire.token);
+        let end = wire.drain(core, &mut received, why);
+        if received.activated {
+            self.activated(state, token);
+        }
+        // Telling of the end tells of what came before it, too.
+        state.index(token).into_iter().for_each(|index| self.end(state, index, end.clone()));
+    }
+
+    /// A connection is over. What is still in it, a refusal or a good-bye, goes out if the kernel takes it.
+    pub(super) fn end(&self, state: &mut Locked<'_>, index: usize, end: End) {
+        let is_pressing = state.is_pressing();
+        let mut wire = state.wires.remove(index);
+        if let Some(core) = &mut state.core {
+            core.ended(&mut wire.conn, end.clone());
+            let _ = wire.flush(core, &self.group.hub);
+        }
+        self.group.hub.unwatch(&wire.socket, wire.token);
+        if let Some(dialer) = &mut state.dialer {
+            dialer.ended(&self.config, &end, wire.active_since, is_pressing);
+        }
+        if state.stopped().is_some() {
+            state.dialer.iter_mut().for_each(|dialer| dialer.phase = Phase::Stopped);
+        }
+        if wire.active_since.is_none() {
+            self.attempt_failed(state, end.to_string());
+        }
+        self.set_timer(state);
+        self.tell(state);
+    }
+
+    /// Told once as long as it stays the same.
+    fn attempt_failed(&self, state: &mut Locked<'_>, reason: String) {
+        if state.last_attempt == reason {
+            return;
+        }
+        if let Some(core) = &mut state.core {
+            core.tell(LinkEvent::Refused { reason: reason.clone() });
+        }
+        state.last_attempt = reason;
+        self.tell(state);
+    }
+
+    pub(super) fn set_timer(&self, state: &mut Locked<'_>) {
+        let wires = state.wires.iter().filter(|wire| wire.active_since.is_none());
+        let dialing = state.dialer.as_ref().and_then(|dialer| match &dialer.phase {
+            Phase::Waiting(until) => Some(*until),
+            Phase::Connecting { deadline, .. } => Some(*deadline),
+            Phase::Reached | Phase::Stopped => None,
+        });
+        let new = wires.map(|wire| wire.deadline).chain(dialing).min();
+        self.group.hub.set_timer(self.timer_token, state.timer, new);
+        state.timer = new;
+    }
+}
+
+impl Wire {
+    fn is_late(&self, now: Instant) -> bool {
+        self.active_since.is_none() && self.deadline <= now
+    }
+}
+
+impl State {
+    /// Where the wire is that has this token, if it still is.
+    pub(super) fn index(&self, token: u64) -> Option<usize> {
+        self.wires.iter().position(|wire| wire.token == token)
+    }
+
+    /// Whether something waits for a connection.
+    fn is_pressing(&self) -> bool {
+        self.core.as_ref().is_some_and(|core| core.acked() < core.tail())
+    }
+}
+
+/// A connection that came to nothing before a byte went out.
+fn drop_conn(core: &mut crate::link::core::Core, mut conn: Conn) {
+    core.ended(&mut conn, End::Broken("no connection".to_owned()));
+}
+
+/// Who may be at the other end.
+pub(in crate::link) fn admission(
+    config: &crate::link::config::LinkConfig,
+    is_abstract: bool,
+) -> Option<crate::peer::Admission> {
+    let own = || is_abstract.then(crate::peer::Admission::own_user);
+    config.admission.clone().or_else(own)
+}
+
+/// Connections of one link that attach at a time.
+const CANDIDATES_MAX: usize = 4;

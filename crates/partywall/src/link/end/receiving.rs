@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages of a link for the application, and that they are consumed.
+//!
+//! ```text
+//!   next ─ there ─▶ out                        commit ─▶ acknowledged: at a quarter of the window, with the next record,
+//!     └ none ─▶ read ─▶ next                             or when somebody is about to wait
+//!                └ none ─▶ acknowledge ─▶ spin, wait ─▶ next …
+//! ```
+
+use std::time::Instant;
+
+use super::sending::Load;
+use super::{Endpoint, Locked};
+use crate::link::config::Delivery;
+use crate::link::core::{Delivery as Next, ReplyFault, Token};
+use crate::link::event::LinkEvent;
+use crate::link::fault::{
+    LinkCommitError, LinkRecvError, LinkReplyError, LinkSendError, LinkStopped, LinkTryRecvError,
+    Refused,
+};
+
+/// A message, and whether it is consumed already.
+pub(in crate::link) struct Received {
+    pub(in crate::link) next: Next,
+    pub(in crate::link) is_committed: bool,
+}
+
+impl Endpoint {
+    pub(in crate::link) fn try_recv(&self) -> Result<Received, LinkTryRecvError> {
+        let mut state = self.lock()?;
+        if let Some(found) = self.next(&mut state) {
+            return Ok(found);
+        }
+        self.acknowledge(&mut state, true);
+        let stopped = state.stopped();
+        let is_detached = state.is_detached();
+        drop(state);
+        if let Some(stopped) = stopped {
+            return Err(stopped.into());
+        }
+        if is_detached {
+            // Nobody may be waiting, and so nobody connecting.
+            self.group.hub.try_turn().map_err(LinkStopped::from)?;
+        }
+        Err(LinkTryRecvError::Empty)
+    }
+
+    pub(in crate::link) fn recv(
+        &self,
+        deadline: Option<Instant>,
+    ) -> Result<Received, LinkRecvError> {
+        if let Some(found) = self.next(&mut self.lock()?) {
+            return Ok(found);
+        }
+        let found = self.wait_for(deadline, |state| {
+            if let Some(found) = self.next(state) {
+                return Some(Ok(found));
+            }
+            state.stopped().map(Err)
+        })?;
+        Ok(found.ok_or(LinkRecvError::TimedOut)??)
+    }
+
+    /// The next message that is here, or in the socket.
+    fn next(&self, state: &mut Locked<'_>) -> Option<Received> {
+        if !state.core.as_ref()?.has_next() {
+            self.pump(state);
+        }
+        let next = state.core.as_mut()?.next()?;
+        state.stats.messages_received += 1;
+        state.stats.bytes_received += next.bytes.len() as u64;
+        let is_committed = self.config.delivery == Delivery::AtMostOnce;
+        if is_committed {
+            // It was just handed out, and so can be committed.
+            let _ = state.core.as_mut()?.commit_to(next.token);
+            self.owe(state);
+        }
+        Some(Received { next, is_committed })
+    }
+
+    pub(in crate::link) fn commit_to(&self, token: Token) -> Result<(), LinkCommitError> {
+        let mut state = self.lock()?;
+        state.core()?.commit_to(token)?;
+        self.owe(&mut state);
+        Ok(())
+    }
+
+    /// Sends, and commits what it answers, both or none; waits for room first.
+    pub(in crate::link) fn reply(
+        &self,
+        token: Token,
+        parts: &[&[u8]],
+        deadline: Option<Instant>,
+    ) -> Result<(), LinkReplyError> {
+        let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let attempt = |state: &mut Locked<'_>| {
+            let Ok(core) = state.core() else {
+                return Some(Err(LinkSendError::from(LinkStopped::Closed).into()));
+            };
+            match core.reply(token, parts) {
+                Ok(_) => {
+                    state.stats.messages_sent += 1;
+                    state.stats.bytes_sent += len;
+                    self.push(state);
+                    self.owe(state);
+                    Some(Ok(()))
+                }
+                Err(ReplyFault::Commit(error)) => {
+                    Some(Err(LinkReplyError::Commit(LinkCommitError::from(error))))
+                }
+                Err(ReplyFault::Send(fault)) => {
+                    let stopped = || state.stopped().unwrap_or(LinkStopped::Closed);
+                    match Refused::new(fault, len, stopped) {
+                        Refused::Full => None,
+                        Refused::Never(error) => Some(Err(error.into())),
+                    }
+                }
+            }
+        };
+        let now = attempt(&mut self.lock().map_err(LinkSendError::from)?);
+        if let Some(done) = now {
+            return done;
+        }
+        let waited = self.wait_for(deadline, |state| {
+            // Room comes with what the neighbour says.
+            self.pump(state);
+            attempt(state)
+        });
+        waited.map_err(LinkSendError::from)?.unwrap_or(Err(LinkSendError::TimedOut.into()))
+    }
+
+    /// What was received and not committed is received again.
+    pub(in crate::link) fn rewind(&self) -> Result<(), LinkStopped> {
+        let mut state = self.lock()?;
+        state.core()?.rewind();
+        self.tell(&mut state);
+        Ok(())
+    }
+
+    pub(in crate::link) fn try_event(&self) -> Option<LinkEvent> {
+        self.lock().ok()?.core.as_mut()?.take_event()
+    }
+
+    /// Bytes of the stream that were sent and are not yet known to be consumed.
+    pub(in crate::link) fn unconsumed_bytes(&self) -> Result<u64, LinkStopped> {
+        self.with_core(|core| core.tail().since(core.acked()))
+    }
+}
+
+/// So that one may say what is sent without naming how.
+impl<'a> From<&'a [&'a [u8]]> for Load<'a> {
+    fn from(parts: &'a [&'a [u8]]) -> Self {
+        Self::Message(parts)
+    }
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages of the application into a link, and waiting until they are consumed.
+//!
+//! ```text
+//!   take ─ fits ──▶ write to the socket what it takes now ──▶ done
+//!     └ full ─▶ read acknowledgements ─▶ take ─ full ─▶ spin, wait ─▶ take …
+//! ```
+
+use std::time::Instant;
+
+use super::{Endpoint, Locked, State};
+use crate::link::core::{End, SendFault};
+use crate::link::fault::{LinkSendError, LinkStopped, LinkTrySendError, LinkWaitError, Refused};
+
+/// What is to be sent, as one.
+#[derive(Clone, Copy)]
+pub(in crate::link) enum Load<'a> {
+    /// One message, of parts that lie one behind the other.
+    Message(&'a [&'a [u8]]),
+    /// Messages of these lengths, one behind the other; they appear at once.
+    Batch(&'a [usize], &'a [u8]),
+}
+
+impl Load<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Message(parts) => parts.iter().map(|part| part.len() as u64).sum(),
+            Self::Batch(_, bytes) => bytes.len() as u64,
+        }
+    }
+
+    const fn messages(&self) -> u64 {
+        match self {
+            Self::Message(_) => 1,
+            Self::Batch(lens, _) => lens.len() as u64,
+        }
+    }
+}
+
+impl Endpoint {
+    /// Sends if there is room now.
+    pub(in crate::link) fn try_send(&self, load: Load<'_>) -> Result<(), LinkTrySendError> {
+        let mut state = self.lock().map_err(LinkSendError::from)?;
+        let sent = self.send_now(&mut state, load);
+        let is_detached = state.is_detached();
+        drop(state);
+        if is_detached {
+            // Nobody may be waiting, and so nobody connecting.
+            let turned = self.group.hub.try_turn();
+            if sent.is_err() {
+                turned.map_err(|e| LinkSendError::from(LinkStopped::from(e)))?;
+            }
+        }
+        match sent {
+            Ok(()) => Ok(()),
+            Err(Refused::Full) => Err(LinkTrySendError::Full),
+            Err(Refused::Never(error)) => Err(error.into()),
+        }
+    }
+
+    /// Sends, and waits for room until `deadline`.
+    pub(in crate::link) fn send(
+        &self,
+        load: Load<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<(), LinkSendError> {
+        match self.try_send(load) {
+            Ok(()) => return Ok(()),
+            Err(LinkTrySendError::Never(error)) => return Err(error),
+            Err(LinkTrySendError::Full) => {}
+        }
+        self.wait_for(deadline, |state| match self.send_now(state, load) {
+            Err(Refused::Full) => None,
+            Ok(()) => Some(Ok(())),
+            Err(Refused::Never(error)) => Some(Err(error)),
+        })?
+        .unwrap_or(Err(LinkSendError::TimedOut))
+    }
+
+    /// Waits until all that was sent before is consumed.
+    pub(in crate::link) fn flush(&self, deadline: Option<Instant>) -> Result<(), LinkWaitError> {
+        let (epoch, tail) = self.with_core(|core| (core.epoch(), core.tail()))?;
+        let found = self.wait_for(deadline, |state| {
+            self.pump(state);
+            let core = match state.core() {
+                Ok(core) => core,
+                Err(stopped) => return Some(Err(stopped)),
+            };
+            // What was sent in an epoch that is over is consumed, or in the reports.
+            if core.acked() >= tail || core.epoch() != epoch {
+                return Some(Ok(()));
+            }
+            state.stopped().map(Err)
+        })?;
+        self.waited(found)
+    }
+
+    /// Waits until records flow.
+    pub(in crate::link) fn wait_attached(
+        &self,
+        deadline: Option<Instant>,
+    ) -> Result<(), LinkWaitError> {
+        let found = self.wait_for(deadline, |state| {
+            if let Some(stopped) = state.stopped() {
+                return Some(Err(stopped));
+            }
+            state.active().map(|_| Ok(()))
+        })?;
+        self.waited(found)
+    }
+
+    /// Waits, after the little that can be done without, until `look` gives something; `None` at the deadline.
+    pub(super) fn wait_for<R>(
+        &self,
+        deadline: Option<Instant>,
+        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+    ) -> Result<Option<R>, LinkStopped> {
+        {
+            let mut state = self.lock()?;
+            self.acknowledge(&mut state, true);
+        }
+        let mut found = None;
+        self.spin(deadline, || {
+            let mut state = self.spot.lock();
+            found = look(&mut state);
+            found.is_some()
+        })?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        Ok(self.spot.wait_for(deadline, look)?)
+    }
+
+    pub(super) fn waited(
+        &self,
+        found: Option<Result<(), LinkStopped>>,
+    ) -> Result<(), LinkWaitError> {
+        match found {
+            Some(found) => Ok(found?),
+            None => Err(LinkWaitError::TimedOut { last: self.spot.lock().last_attempt.clone() }),
+        }
+    }
+
+    fn send_now(&self, state: &mut Locked<'_>, load: Load<'_>) -> Result<(), Refused> {
+        let mut taken = take(state, load);
+        if matches!(taken, Err(SendFault::Full)) {
+            // There may be room that nobody has heard of.
+            self.pump(state);
+            taken = take(state, load);
+        }
+        match taken {
+            Ok(()) => {
+                state.stats.messages_sent += load.messages();
+                state.stats.bytes_sent += load.len();
+                self.push(state);
+                Ok(())
+            }
+            Err(SendFault::Full) if matches!(load, Load::Batch(..)) && state.is_empty() => {
+                Err(Refused::Never(LinkSendError::BatchTooLarge { len: load.len() }))
+            }
+            Err(fault) => Err(Refused::new(fault, load.len(), || {
+                state.stopped().unwrap_or(LinkStopped::Closed)
+            })),
+        }
+    }
+
+    /// Begins an epoch; every connection is over.
+    pub(in crate::link) fn begin_epoch(
+        &self,
+        epoch: u64,
+    ) -> Result<Result<(), crate::link::core::EpochError>, LinkStopped> {
+        let mut state = self.lock()?;
+        let begun = state.core()?.begin_epoch(partywall_reconcile::Epoch(epoch));
+        if begun.is_ok() {
+            while !state.wires.is_empty() {
+                self.end(&mut state, 0, End::EpochAdopted);
+            }
+            self.tell(&mut state);
+        }
+        Ok(begun)
+    }
+}
+
+impl State {
+    /// Whether nothing is kept, so that there will never be more room than now.
+    pub(super) fn is_empty(&self) -> bool {
+        self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
+    }
+}
+
+fn take(state: &mut State, load: Load<'_>) -> Result<(), SendFault> {
+    let Some(core) = &mut state.core else { return Err(SendFault::Stopped) };
+    match load {
+        Load::Message(parts) => core.send(parts).map(drop),
+        Load::Batch(lens, mut bytes) => {
+            for len in lens {
+                // The lengths are of pieces of `bytes`.
+                let (message, rest) = bytes.split_at(*len);
+                bytes = rest;
+                if let Err(fault) = core.append_to_batch(&[message]) {
+                    core.abort();
+                    return Err(fault);
+                }
+                #[cfg(partywall_fault = "link_batch_one_by_one")]
+                core.publish();
+            }
+            core.publish();
+            Ok(())
+        }
+    }
+}

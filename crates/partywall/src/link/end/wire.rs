@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One connection of a link, with its socket: bytes in, bytes out, nothing decided.
+//!
+//! ```text
+//!   socket ─ read ──▶ input ─▶ Core::receive          Core::outgoing ─▶ write ─▶ Core::sent
+//!                       └ what is whole is taken at once: `input` holds at most one record or frame in part
+//! ```
+//!
+//! # Invariants
+//!
+//! - EPOLLOUT is asked for only while a write would block.
+//! - It is read whatever the application does, so that acknowledgements get through; the window bounds what piles up.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::{Family, Socket};
+
+use crate::link::core::{Conn, Core, End, Received};
+use crate::link::drive::Hub;
+use crate::link::status::LinkTransport;
+use crate::peer::Peer;
+
+/// See the module.
+pub(super) struct Wire {
+    pub(super) socket: Socket,
+    /// Of its descriptor in the hub.
+    pub(super) token: u64,
+    pub(super) conn: Conn,
+    pub(super) input: BytesMut,
+    pub(super) peer: Peer,
+    /// When it is given up unless it is attached.
+    pub(super) deadline: Instant,
+    /// Since when it is attached.
+    pub(super) active_since: Option<Instant>,
+    is_write_blocked: bool,
+}
+
+impl Wire {
+    pub(super) fn new(
+        socket: Socket,
+        token: u64,
+        conn: Conn,
+        input: BytesMut,
+        peer: Peer,
+        deadline: Instant,
+    ) -> Self {
+        let active_since = None;
+        Self { socket, token, conn, input, peer, deadline, active_since, is_write_blocked: false }
+    }
+
+    /// Takes what is there, and adds to `received` what became of it, also of what came before an error. Whether there was anything.
+    pub(super) fn read(&mut self, core: &mut Core, received: &mut Received) -> Result<bool, End> {
+        let mut has_bytes = false;
+        for _ in 0..READS_MAX {
+            let (count, room) = match read_some(&self.socket, &mut self.input) {
+                Ok((0, _)) => return Err(self.broken(core, "the peer hung up".to_owned())),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    return Err(self.broken(core, format!("the connection broke: {error}")));
+                }
+            };
+            has_bytes = true;
+            self.take(core, received)?;
+            if count < room {
+                break;
+            }
+        }
+        Ok(has_bytes)
+    }
+
+    /// Takes what is whole of `input`.
+    fn take(&mut self, core: &mut Core, received: &mut Received) -> Result<(), End> {
+        let taken = core.receive_into(&mut self.conn, &mut self.input, received);
+        if received.activated && self.active_since.is_none() {
+            self.active_since = Some(Instant::now());
+        }
+        if self.conn.is_over() {
+            // Read on only to see the peer hang up.
+            self.input.clear();
+        }
+        // What the neighbour only says it will send takes no memory beyond that.
+        let missing = received.needed.saturating_sub(self.input.len());
+        self.input.reserve(missing.min(RESERVE_MAX));
+        taken
+    }
+
+    /// Takes all that is still there of a connection that can no longer be written to: the neighbour may have said much and left.
+    pub(super) fn drain(&mut self, core: &mut Core, received: &mut Received, why: End) -> End {
+        for _ in 0..DRAINS_MAX {
+            match self.read(core, received) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(end) => return end,
+            }
+        }
+        why
+    }
+
+    /// Writes what there is, as far as the kernel takes it.
+    ///
+    /// # Errors
+    /// It cannot be written to. What is there to read is still to be [drained](Self::drain).
+    pub(super) fn flush(&mut self, core: &mut Core, hub: &Hub) -> Result<(), End> {
+        loop {
+            let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
+            let count = core.outgoing(&self.conn, WRITE_BYTES, &mut slices)?;
+            if count == 0 {
+                return self.watch_writing(hub, false);
+            }
+            match self.socket.write(&slices[..count], true) {
+                Ok(bytes) => core.sent(&mut self.conn, bytes)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return self.watch_writing(hub, true);
+                }
+                Err(error) => return Err(End::Broken(format!("the connection broke: {error}"))),
+            }
+        }
+    }
+
+    /// What the application calls it.
+    pub(super) fn transport(&self) -> LinkTransport {
+        match self.socket.family() {
+            Family::Unix => LinkTransport::Unix,
+            Family::Tcp => LinkTransport::Tcp,
+        }
+    }
+
+    fn watch_writing(&mut self, hub: &Hub, is_blocked: bool) -> Result<(), End> {
+        if is_blocked == self.is_write_blocked {
+            return Ok(());
+        }
+        let interest = if is_blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+        let watched = hub.rewatch(&self.socket, interest, self.token);
+        watched.map_err(|error| End::Broken(format!("epoll: {error}")))?;
+        self.is_write_blocked = is_blocked;
+        Ok(())
+    }
+
+    fn broken(&mut self, core: &mut Core, words: String) -> End {
+        let end = End::Broken(words);
+        core.ended(&mut self.conn, end.clone());
+        end
+    }
+}
+
+/// Reads once, and says of how many bytes there was room for.
+pub(in crate::link) fn read_some(
+    socket: &Socket,
+    input: &mut BytesMut,
+) -> io::Result<(usize, usize)> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        if scratch.is_empty() {
+            scratch.resize(READ_BYTES, 0);
+        }
+        let count = socket.read(scratch, true)?;
+        input.extend_from_slice(&scratch[..count]);
+        Ok((count, READ_BYTES))
+    })
+}
+
+thread_local! {
+    /// Where the kernel copies to. A buffer for each connection would be as long for ten thousand idle ones, and would have to be
+    /// zeroed for each read; what is copied from here is in the cache.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The most that one read takes.
+const READ_BYTES: usize = 64 << 10;
+/// The most room that is made ahead of bytes that were announced.
+const RESERVE_MAX: usize = 1 << 20;
+/// Then it is the turn of other connections.
+const READS_MAX: u32 = 16;
+/// More than any window holds.
+const DRAINS_MAX: u32 = 1 << 11;
+/// About as much is handed to the kernel at a time.
+const WRITE_BYTES: usize = 256 << 10;
+/// In so many pieces.
+const WRITE_SLICES_MAX: usize = 64;

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A connection of which nobody knows yet whose it is: its first frame has to be ATTACH, and nothing else is read of it.
+//!
+//! ```text
+//!   bytes ─▶ header? ─▶ body, at most FRAME_BODY_MAX ─▶ ATTACH ─▶ the server asks its application
+//!              └ a record, another kind, a rule broken ─▶ closed without a word
+//! ```
+
+use std::io;
+use std::time::Instant;
+
+use bytes::{Buf, BytesMut};
+use partywall_layout::link::frame::{FRAME_BODY_MAX, FRAME_HEADER_BYTES};
+use partywall_sys::{Credentials, Family, Socket};
+
+use super::end::read_some;
+use super::protocol::codec;
+use super::protocol::frame::{Attach, Frame, Names};
+use super::status::LinkTransport;
+use crate::peer::{Peer, Trust};
+
+/// See the module.
+pub(super) struct Greeting {
+    pub(super) socket: Socket,
+    /// What was read, and not yet understood.
+    pub(super) input: BytesMut,
+    /// When it is given up.
+    pub(super) deadline: Instant,
+    /// From then on its place may be taken by another, if nothing was heard.
+    pub(super) spared_until: Instant,
+    credentials: Option<Credentials>,
+    was_heard: bool,
+}
+
+/// What a client asks.
+pub(super) struct Asked {
+    pub(super) attach: Attach,
+    pub(super) names: Names,
+    pub(super) login: Vec<u8>,
+}
+
+/// It is to be closed.
+pub(super) struct Unfit;
+
+impl Greeting {
+    pub(super) fn new(socket: Socket, deadline: Instant, spared_until: Instant) -> Self {
+        let input = BytesMut::new();
+        Self { socket, input, deadline, spared_until, credentials: None, was_heard: false }
+    }
+
+    /// Reads what is there; the question once it is whole.
+    pub(super) fn hear(&mut self) -> Result<Option<Asked>, Unfit> {
+        match self.read() {
+            Ok(0) => return Err(Unfit),
+            Ok(_) => self.was_heard = true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return Err(Unfit),
+        }
+        let Some((header, rest)) = self.input.split_first_chunk::<FRAME_HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let length = codec::body_bytes(header).map_err(|_| Unfit)?;
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        let frame = codec::decode(header, body).map_err(|_| Unfit)?;
+        let Frame::Attach { attach, names, login } = frame else { return Err(Unfit) };
+        self.input.advance(FRAME_HEADER_BYTES + length);
+        Ok(Some(Asked { attach, names, login }))
+    }
+
+    /// Nothing was heard of it.
+    pub(super) const fn is_silent(&self) -> bool {
+        !self.was_heard
+    }
+
+    pub(super) fn transport(&self) -> LinkTransport {
+        match self.socket.family() {
+            Family::Unix => LinkTransport::Unix,
+            Family::Tcp => LinkTransport::Tcp,
+        }
+    }
+
+    /// Who it is, as far as the system vouches for it.
+    pub(super) fn peer(&self) -> Peer {
+        let (credentials, label) = (self.credentials, self.socket.peer_label());
+        Peer { credentials, trust: Trust::Isolated, label }
+    }
+
+    fn read(&mut self) -> io::Result<usize> {
+        if self.socket.family() == Family::Tcp || self.credentials.is_some() {
+            return read_some(&self.socket, &mut self.input).map(|(count, _)| count);
+        }
+        let mut buffer = [0; FRAME_HEADER_BYTES + FRAME_BODY_MAX];
+        // Descriptors that came along are closed.
+        let received = self.socket.receive(&mut buffer, true)?;
+        self.credentials = received.credentials;
+        self.input.extend_from_slice(&buffer[..received.bytes]);
+        Ok(received.bytes)
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Links that are driven together, by whoever waits for one of them, or by a thread of the application's own.
+//!
+//! ```text
+//!   links, servers ──▶ group: one epoll set, one set of timers
+//!                        ├─ any thread in recv, send, accept, flush …   drives all of them while it waits
+//!                        ├─ poll, try_poll                              drive, and tell how many have news
+//!                        └─ descriptor, next_timer                      for another event loop, which calls try_poll
+//!   news: links with messages, or of which something else changed ──▶ ready()
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::drive::{Hub, Spot, SpotGuard};
+use super::end::Endpoint;
+use crate::transport::has_passed;
+use crate::wait::{Spinner, Spun, Wait};
+
+/// Which link of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId(pub(super) u64);
+
+/// Links that are driven together. Clones are the same group.
+///
+/// The library starts no thread: a connection is made, bytes are taken from it, and acknowledgements are sent while some
+/// thread waits for a link of the group or polls it.
+///
+/// ```
+/// use partywall::link::{LinkClient, LinkConfig, LinkGroup, LinkPlace};
+/// # let directory = tempfile::tempdir()?;
+/// # let address = format!("unix:{}/links.sock", directory.path().display());
+///
+/// let group = LinkGroup::new()?;
+/// let config = LinkConfig::default().group(&group);
+/// let client = LinkClient::new(LinkPlace::Volatile, "alice", config)?;
+/// let link = client.connect(&address, "bob", "orders")?;
+/// let news = group.try_poll()?;
+/// # let _ = (link, news);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct LinkGroup {
+    pub(super) inner: Arc<GroupInner>,
+}
+
+pub(super) struct GroupInner {
+    pub(super) hub: Arc<Hub>,
+    news: Arc<Spot<News>>,
+    wait: Wait,
+    spinner: Mutex<Spinner>,
+    next_id: Mutex<u64>,
+}
+
+#[derive(Default)]
+struct News {
+    links: VecDeque<Weak<Endpoint>>,
+}
+
+impl LinkGroup {
+    /// A group without links, whose threads wait adaptively in [`poll`](Self::poll).
+    ///
+    /// # Errors
+    /// No descriptor is left: a group takes two.
+    pub fn new() -> io::Result<Self> {
+        Self::with_wait(Wait::Adaptive)
+    }
+
+    /// A group without links, whose threads wait so in [`poll`](Self::poll).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_wait(wait: Wait) -> io::Result<Self> {
+        let hub = Hub::new()?;
+        let news = Spot::new(Arc::clone(&hub), News::default());
+        let spinner = Mutex::new(Spinner::new(SPIN_BUDGET));
+        Ok(Self {
+            inner: Arc::new(GroupInner { hub, news, wait, spinner, next_id: Mutex::new(1) }),
+        })
+    }
+
+    /// Drives the group until a link has news, at most until `deadline`. How many have: messages that were not received yet,
+    /// or something else that changed since [`ready`](Self::ready) told of them: room, an event, a connection.
+    ///
+    /// # Errors
+    /// None on a sound system.
+    pub fn poll(&self, deadline: Option<Instant>) -> io::Result<usize> {
+        let inner = &self.inner;
+        let mut is_spinning = true;
+        loop {
+            inner.hub.try_turn()?;
+            let count = inner.news();
+            if count > 0 || has_passed(deadline) {
+                return Ok(count);
+            }
+            is_spinning = is_spinning && inner.spin()? != Spun::Exhausted;
+            if !is_spinning {
+                inner.news.wait_for(deadline, |news| (!news.links.is_empty()).then_some(()))?;
+            }
+        }
+    }
+
+    /// Does what there is to do now, and never waits. How many links have news.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn try_poll(&self) -> io::Result<usize> {
+        self.inner.hub.try_turn()?;
+        Ok(self.inner.news())
+    }
+
+    /// The links with news. One that has messages is told again, until all of them are received; anything else once.
+    #[must_use]
+    pub fn ready(&self) -> Vec<LinkId> {
+        let links = self.inner.with_news(true);
+        links.iter().map(|link| link.id()).collect()
+    }
+
+    /// When [`try_poll`](Self::try_poll) should be called though the descriptor is not readable.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Instant> {
+        self.inner.hub.next_timer()
+    }
+
+    /// How often a thread waited for the sockets of this group.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.inner.hub.turns()
+    }
+}
+
+impl AsFd for LinkGroup {
+    /// A descriptor that becomes readable when [`try_poll`](LinkGroup::try_poll) has something to do.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.hub.as_fd()
+    }
+}
+
+impl fmt::Debug for LinkGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkGroup").field("wait", &self.inner.wait).finish_non_exhaustive()
+    }
+}
+
+impl GroupInner {
+    pub(super) fn next_id(&self) -> LinkId {
+        let mut next = self.next_id.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = LinkId(*next);
+        *next += 1;
+        id
+    }
+
+    /// Puts a link that is not on the list on it.
+    pub(super) fn tell(&self, link: Weak<Endpoint>) {
+        let mut news = self.news.lock();
+        news.links.push_back(link);
+        news.changed();
+    }
+
+    fn news(&self) -> usize {
+        self.with_news(false).len()
+    }
+
+    /// The links that still have news; those that have none any more leave the list.
+    fn with_news(&self, is_told: bool) -> Vec<Arc<Endpoint>> {
+        // A link is locked before the list, by whoever tells of it: never the other way round.
+        let listed = std::mem::take(&mut self.news.lock().links);
+        let links: Vec<_> =
+            listed.iter().filter_map(Weak::upgrade).filter(|link| link.has_news(is_told)).collect();
+        let mut news: SpotGuard<'_, News> = self.news.lock();
+        for link in links.iter().rev() {
+            news.links.push_front(Arc::downgrade(link));
+        }
+        if !links.is_empty() {
+            // Another may have found the list empty meanwhile.
+            news.changed();
+        }
+        links
+    }
+
+    fn spin(&self) -> io::Result<Spun> {
+        let Ok(mut spinner) = self.spinner.try_lock() else { return Ok(Spun::Exhausted) };
+        let mut failed = Ok(());
+        let spun = spinner.spin(self.wait, || {
+            failed = self.hub.try_turn();
+            failed.is_err() || !self.news.lock().links.is_empty()
+        });
+        failed.map(|()| spun)
+    }
+}
+
+/// The longest that a group spins before it sleeps.
+const SPIN_BUDGET: Duration = Duration::from_micros(50);

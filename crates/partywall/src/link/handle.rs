@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the application has of a link.
+//!
+//! ```text
+//!   Link ── split ──▶ LinkSender     any number of clones, any thread
+//!                └──▶ LinkReceiver   one
+//!   all of them dropped: a client's link is closed, a server's stays with the server
+//! ```
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::batch::LinkBatch;
+use super::core::EpochError;
+use super::end::{Endpoint, Load};
+use super::event::LinkEvent;
+use super::fault::{
+    LinkCommitError, LinkRecvError, LinkSendError, LinkStopped, LinkTryRecvError, LinkTrySendError,
+    LinkWaitError,
+};
+use super::group::LinkId;
+use super::inspect::LinkReport;
+use super::key::LinkKey;
+use super::message::{LinkMessage, LinkToken};
+use super::status::{LinkStats, LinkStatus};
+
+/// One end of a pair of streams that outlive connections, and their processes if they are kept in files.
+///
+/// Made by [`LinkClient::connect`](super::LinkClient::connect), [`LinkServer::accept`](super::LinkServer::accept) and
+/// [`LinkServer::open`](super::LinkServer::open). Every method may be called by any thread, at the same time as others.
+///
+/// A connection is made and kept while some thread waits for a link of the group, in any method that can wait, or polls it.
+/// Connections come and go without a word; [`status`](Self::status) and [`try_event`](Self::try_event) tell of them.
+///
+/// Dropping the link of a client closes it, without waiting: see [`close`](Self::close). That of a server stays open and attached,
+/// until it is closed or the server is dropped, and can be had again.
+#[derive(Debug)]
+pub struct Link {
+    handle: Arc<Handle>,
+}
+
+/// The sending direction of a link. Clones send into the same link.
+#[derive(Clone, Debug)]
+pub struct LinkSender {
+    handle: Arc<Handle>,
+}
+
+/// The receiving direction of a link.
+#[derive(Debug)]
+pub struct LinkReceiver {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    end: Arc<Endpoint>,
+    /// It stays when the handle goes.
+    is_served: bool,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.is_served { self.end.unclaim() } else { self.end.abandon() }
+    }
+}
+
+impl Link {
+    pub(super) fn new(end: Arc<Endpoint>, is_served: bool) -> Self {
+        Self { handle: Arc::new(Handle { end, is_served }) }
+    }
+
+    pub(super) fn end(&self) -> &Endpoint {
+        &self.handle.end
+    }
+
+    /// The two directions, for threads that do one of the two.
+    #[must_use]
+    pub fn split(self) -> (LinkSender, LinkReceiver) {
+        (LinkSender { handle: Arc::clone(&self.handle) }, LinkReceiver { handle: self.handle })
+    }
+
+    /// The three names.
+    #[must_use]
+    pub fn key(&self) -> &LinkKey {
+        self.end().key()
+    }
+
+    /// What [`LinkGroup::ready`](super::LinkGroup::ready) calls it.
+    #[must_use]
+    pub fn id(&self) -> LinkId {
+        self.end().id()
+    }
+
+    /// Sends a message: it is in the link's memory when this returns, and stays there until the peer has consumed it. Waits for
+    /// room. What the network takes at once goes out at once, the rest while some thread of the group waits.
+    ///
+    /// # Errors
+    /// See [`LinkSendError`]. A lost connection is none.
+    pub fn send(&self, message: &[u8]) -> Result<(), LinkSendError> {
+        self.end().send(Load::Message(&[message]), None)
+    }
+
+    /// Sends a message if there is room now.
+    ///
+    /// # Errors
+    /// See [`LinkTrySendError`].
+    pub fn try_send(&self, message: &[u8]) -> Result<(), LinkTrySendError> {
+        self.end().try_send(Load::Message(&[message]))
+    }
+
+    /// As [`send`](Self::send), but waits for room only until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), LinkSendError> {
+        self.end().send(Load::Message(&[message]), Some(deadline))
+    }
+
+    /// Sends one message that lies in several places.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), LinkSendError> {
+        self.end().send(Load::Message(parts), None)
+    }
+
+    /// Begins a batch: messages that are sent at once.
+    ///
+    /// ```
+    /// # use partywall::link::{LinkClient, LinkConfig, LinkPlace};
+    /// # let client = LinkClient::new(LinkPlace::Volatile, "alice", LinkConfig::default())?;
+    /// # let link = client.connect("unix:/nowhere", "bob", "orders")?;
+    /// let mut batch = link.batch();
+    /// batch.push(b"debit 5").push(b"credit 5");
+    /// batch.publish()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn batch(&self) -> LinkBatch<'_> {
+        LinkBatch::new(self.end())
+    }
+
+    /// The next message; waits for one.
+    ///
+    /// # Errors
+    /// See [`LinkRecvError`].
+    pub fn recv(&self) -> Result<LinkMessage, LinkRecvError> {
+        self.handle.recv(None)
+    }
+
+    /// The next message if there is one now.
+    ///
+    /// # Errors
+    /// See [`LinkTryRecvError`].
+    pub fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
+        self.handle.try_recv()
+    }
+
+    /// As [`recv`](Self::recv), but only until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_deadline(&self, deadline: Instant) -> Result<LinkMessage, LinkRecvError> {
+        self.handle.recv(Some(deadline))
+    }
+
+    /// Consumes the message that `token` names and all before it, of those that were received.
+    ///
+    /// # Errors
+    /// See [`LinkCommitError`].
+    pub fn commit_to(&self, token: LinkToken) -> Result<(), LinkCommitError> {
+        self.end().commit_to(token.0)
+    }
+
+    /// Has everything that was received and not committed received again.
+    ///
+    /// # Errors
+    /// See [`LinkStopped`].
+    pub fn rewind(&self) -> Result<(), LinkStopped> {
+        self.end().rewind()
+    }
+
+    /// Waits until the peer has consumed everything that was sent before this call, or an epoch began: what an epoch leaves
+    /// behind is in the [reports](Self::reports).
+    ///
+    /// # Errors
+    /// See [`LinkWaitError`].
+    pub fn flush(&self, deadline: Instant) -> Result<(), LinkWaitError> {
+        self.end().flush(Some(deadline))
+    }
+
+    /// Bytes of the stream that were sent and are not yet known to be consumed: messages, with 40 to 103 bytes for each.
+    ///
+    /// # Errors
+    /// See [`LinkStopped`].
+    pub fn unconsumed_bytes(&self) -> Result<u64, LinkStopped> {
+        self.end().unconsumed_bytes()
+    }
+
+    /// Waits until records flow.
+    ///
+    /// # Errors
+    /// [`LinkWaitError`], which says what came of the last attempt.
+    pub fn wait_attached(&self, deadline: Instant) -> Result<(), LinkWaitError> {
+        self.end().wait_attached(Some(deadline))
+    }
+
+    /// Begins an epoch: both directions are empty again. What was not consumed is dropped, and reported at both ends.
+    ///
+    /// # Errors
+    /// [`LinkEpochError`].
+    pub fn begin_epoch(&self, epoch: u64) -> Result<(), LinkEpochError> {
+        Ok(self.end().begin_epoch(epoch)??)
+    }
+
+    /// The epoch that this end is in; 0 before any was begun.
+    ///
+    /// # Errors
+    /// See [`LinkStopped`].
+    pub fn epoch(&self) -> Result<u64, LinkStopped> {
+        self.end().with_core(|core| core.epoch())
+    }
+
+    /// What happened next, if anything did that was not yet told. After a thousand that nobody asked for no more are kept.
+    pub fn try_event(&self) -> Option<LinkEvent> {
+        self.end().try_event()
+    }
+
+    /// What happened and was not yet told.
+    pub fn events(&self) -> Vec<LinkEvent> {
+        std::iter::from_fn(|| self.try_event()).collect()
+    }
+
+    /// What was skipped or dropped, each range once, oldest first. It is kept with the link until
+    /// [`acknowledge_reports`](Self::acknowledge_reports).
+    ///
+    /// # Errors
+    /// See [`LinkStopped`].
+    pub fn reports(&self) -> Result<Vec<LinkReport>, LinkStopped> {
+        self.end().with_core(|core| core.reports().iter().map(LinkReport::from).collect())
+    }
+
+    /// The first `count` reports were taken notice of, and need not be kept.
+    ///
+    /// # Errors
+    /// See [`LinkStopped`].
+    pub fn acknowledge_reports(&self, count: usize) -> Result<(), LinkStopped> {
+        self.end().with_core(|core| core.reports_seen(count, 0))
+    }
+
+    /// How many more reports there were, for which there was no room.
+    ///
+    /// # Errors
+    /// See [`LinkStopped`].
+    pub fn reports_dropped(&self) -> Result<u64, LinkStopped> {
+        self.end().with_core(|core| core.reports_dropped())
+    }
+
+    /// So many of those that found no room were taken notice of.
+    ///
+    /// # Errors
+    /// See [`LinkStopped`].
+    pub fn acknowledge_dropped_reports(&self, count: u64) -> Result<(), LinkStopped> {
+        self.end().with_core(|core| core.reports_seen(0, count))
+    }
+
+    /// How many owners this end has had, this one included: always 1 if it is not kept in a file.
+    ///
+    /// # Errors
+    /// See [`LinkStopped`].
+    pub fn incarnation(&self) -> Result<u64, LinkStopped> {
+        self.end().with_core(|core| core.provenance().incarnation.0)
+    }
+
+    /// Clients: what the server's application said with the last connection; empty before there was one.
+    ///
+    /// # Errors
+    /// See [`LinkStopped`].
+    pub fn login_reply(&self) -> Result<Bytes, LinkStopped> {
+        self.end().with_core(|core| Bytes::copy_from_slice(core.login()))
+    }
+
+    /// How it stands at this moment.
+    #[must_use]
+    pub fn status(&self) -> LinkStatus {
+        self.end().status()
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn stats(&self) -> LinkStats {
+        self.end().stats()
+    }
+
+    /// Closes this end in good order: all that was sent goes out, and the peer is told. What it has not consumed stays in a file
+    /// for the next time; without a file it is gone, so [`flush`](Self::flush) first.
+    ///
+    /// # Errors
+    /// [`LinkWaitError::TimedOut`]: not all went out before `deadline`. The link is closed in any case.
+    pub fn close(self, deadline: Instant) -> Result<(), LinkWaitError> {
+        self.end().close(Some(deadline))
+    }
+}
+
+impl Handle {
+    fn recv(&self, deadline: Option<Instant>) -> Result<LinkMessage, LinkRecvError> {
+        let received = self.end.recv(deadline)?;
+        Ok(LinkMessage::new(received, Arc::clone(&self.end)))
+    }
+
+    fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
+        let received = self.end.try_recv()?;
+        Ok(LinkMessage::new(received, Arc::clone(&self.end)))
+    }
+}
+
+impl LinkSender {
+    /// See [`Link::send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send(&self, message: &[u8]) -> Result<(), LinkSendError> {
+        self.handle.end.send(Load::Message(&[message]), None)
+    }
+
+    /// See [`Link::try_send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_send(&self, message: &[u8]) -> Result<(), LinkTrySendError> {
+        self.handle.end.try_send(Load::Message(&[message]))
+    }
+
+    /// See [`Link::send_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), LinkSendError> {
+        self.handle.end.send(Load::Message(&[message]), Some(deadline))
+    }
+
+    /// See [`Link::send_parts`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), LinkSendError> {
+        self.handle.end.send(Load::Message(parts), None)
+    }
+
+    /// See [`Link::batch`].
+    pub fn batch(&self) -> LinkBatch<'_> {
+        LinkBatch::new(&self.handle.end)
+    }
+
+    /// See [`Link::flush`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn flush(&self, deadline: Instant) -> Result<(), LinkWaitError> {
+        self.handle.end.flush(Some(deadline))
+    }
+
+    /// See [`Link::unconsumed_bytes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn unconsumed_bytes(&self) -> Result<u64, LinkStopped> {
+        self.handle.end.unconsumed_bytes()
+    }
+
+    /// The link, for all that is of neither direction. Dropping it is dropping one more handle.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        Link { handle: Arc::clone(&self.handle) }
+    }
+}
+
+impl LinkReceiver {
+    /// See [`Link::recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv(&mut self) -> Result<LinkMessage, LinkRecvError> {
+        self.handle.recv(None)
+    }
+
+    /// See [`Link::try_recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_recv(&mut self) -> Result<LinkMessage, LinkTryRecvError> {
+        self.handle.try_recv()
+    }
+
+    /// See [`Link::recv_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<LinkMessage, LinkRecvError> {
+        self.handle.recv(Some(deadline))
+    }
+
+    /// See [`Link::commit_to`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn commit_to(&mut self, token: LinkToken) -> Result<(), LinkCommitError> {
+        self.handle.end.commit_to(token.0)
+    }
+
+    /// See [`Link::rewind`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rewind(&mut self) -> Result<(), LinkStopped> {
+        self.handle.end.rewind()
+    }
+
+    /// The link, for all that is of neither direction. Dropping it is dropping one more handle.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        Link { handle: Arc::clone(&self.handle) }
+    }
+}
+
+/// Why an epoch was not begun.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkEpochError {
+    /// Epochs only rise.
+    #[error(transparent)]
+    NotHigher(#[from] EpochError),
+    /// The link is of no further use here.
+    #[error(transparent)]
+    Stopped(#[from] LinkStopped),
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Books survive being a state, whatever is in them.
+
+use super::*;
+use crate::link::protocol::codec::{decode, encode};
+use crate::link::protocol::frame::Frame;
+use crate::link::samples;
+use partywall_layout::link::Slot;
+use partywall_reconcile::attach::Nonce;
+use partywall_reconcile::{
+    Decision, Range, ReceivedPast, ReceiverView, Reports, SentPast, epoch, reconcile, skip,
+};
+use proptest::prelude::*;
+use proptest::{collection, option};
+
+/// Reports as the rules of `partywall_reconcile` make them, and those of quarantine.
+fn reports(last: u64) -> impl Strategy<Value = Vec<Report>> {
+    let skipped = (samples::skip(last), any::<bool>())
+        .prop_map(|(skip, is_receiving)| skip.reports(direction(is_receiving)));
+    let pasts = (samples::past(last), samples::past(last), samples::past(last));
+    let settled = pasts.prop_map(|(live, past, peer)| match live {
+        Some(live) => epoch::adopt(live, past, peer).reports,
+        None => epoch::settle(past, peer).reports,
+    });
+    let quarantined = (samples::impossible(), any::<bool>(), samples::range()).prop_map(
+        move |(why, is_receiving, range)| {
+            let (from, known_to) = (range.from(), range.to());
+            let span = Span { from, to: None, known_to, exact: false };
+            let (direction, cause) = (direction(is_receiving), Cause::Quarantined(why));
+            vec![Report { direction, cause, epoch: Epoch(last), stream: None, span }]
+        },
+    );
+    let list = |reports: Reports| reports.iter().collect::<Vec<_>>();
+    let some = prop_oneof![skipped.prop_map(list), settled.prop_map(list), quarantined];
+    collection::vec(some, 0..5).prop_map(|lists| lists.concat())
+}
+
+fn out() -> impl Strategy<Value = (Outgoing, Proof)> {
+    (samples::stream(), samples::positions(), any::<u32>()).prop_map(
+        |(stream, [base, acked, tail], proof)| {
+            let proof = if base == Position::START { 0 } else { proof };
+            (Outgoing::found(stream, base, acked, tail).unwrap(), Proof(proof))
+        },
+    )
+}
+
+fn mark() -> impl Strategy<Value = Mark> {
+    (samples::stream(), samples::position(), any::<u32>()).prop_map(|(stream, position, proof)| {
+        let proof = Proof(if position == Position::START { 0 } else { proof });
+        Mark { stream, position, proof }
+    })
+}
+
+fn books() -> impl Strategy<Value = Books> {
+    prop_oneof![0_u64..4, any::<u64>()].prop_flat_map(|epoch| {
+        let skips = (option::of(samples::skip(epoch)), option::of(samples::skip(u64::MAX)));
+        let streams = (option::of(out()), option::of(mark()), samples::past(epoch), skips);
+        let quarantine = (any::<bool>(), samples::impossible())
+            .prop_map(|(is_receiving, why)| Quarantine { direction: direction(is_receiving), why });
+        let rest = (option::of(samples::peer()), option::of(quarantine), any::<u64>());
+        let lists = (reports(epoch), collection::vec(samples::position(), 0..20));
+        (streams, rest, lists).prop_map(move |(streams, rest, (reports, delivered))| {
+            let (out, mark, past, (skip, told)) = streams;
+            let (peer, quarantine, reports_dropped) = rest;
+            let mut books = Books {
+                epoch: Epoch(epoch),
+                outgoing: out.map(|(out, _)| out),
+                base_proof: out.map_or(Proof::START, |(_, proof)| proof),
+                mark,
+                past,
+                peer,
+                skip,
+                told,
+                quarantine,
+                reports_dropped,
+                ..Books::new()
+            };
+            reports.into_iter().for_each(|report| books.report(report));
+            let delivered = delivered.into_iter().filter(|_| mark.is_some());
+            delivered.for_each(|position| books.note_delivered(position));
+            books
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn books_are_found_as_they_were_stored(books in books()) {
+        let tail = books.outgoing.map_or(Position::START, |out| out.tail());
+        let state = books.write();
+        prop_assert_eq!(state.check(), Ok(()));
+        let found = Books::read(&state.sealed(), tail);
+        prop_assert_eq!(found.as_ref(), Ok(&books));
+        if let Some(short) = books.outgoing.and_then(|out| out.acked().0.checked_sub(64)) {
+            prop_assert!(Books::read(&state, Position(short)).is_err());
+        }
+    }
+
+    /// No neighbour that says only what a frame can say brings about a state that contradicts itself.
+    #[test]
+    fn whatever_a_neighbour_says_can_be_stored(
+        mut books in books(), peer in samples::sides(), proof in any::<u32>(),
+    ) {
+        let mine = [
+            books.outgoing.map(|out| out.stream()),
+            books.past.and_then(|past| past.sending).map(|sent| sent.stream),
+        ];
+        let told = peer.receiving.skip();
+        if let Some(news) = skip::learn(told, books.told, &mine) {
+            books.told = told;
+            news.iter().for_each(|report| books.report(report));
+        }
+        if peer.identity.epoch > books.epoch {
+            let live = left_of(&books);
+            let settlement = epoch::adopt(live, books.past, peer.past);
+            let kept = Books { past: settlement.past, peer: books.peer, ..Books::new() };
+            books = Books { epoch: peer.identity.epoch, skip: books.skip, told: books.told, ..kept };
+            settlement.reports.iter().for_each(|report| books.report(report));
+        } else if peer.identity.epoch == books.epoch {
+            let settlement = epoch::settle(books.past, peer.past);
+            books.past = settlement.past;
+            settlement.reports.iter().for_each(|report| books.report(report));
+        }
+        let received = books.mark.map_or(Position::START, |mark| mark.position);
+        let view = ReceiverView::new(books.epoch, books.mark, received, books.skip).unwrap();
+        let decision = reconcile(&peer.sending, &view, |_| Some(Proof(proof)));
+        if let Some(decision) = as_heard(decision) {
+            if let Ok(applied) = decision.apply(&peer.sending, &view, &view, false) {
+                let reports = applied.skip.map(|skip| skip.reports(Direction::Incoming));
+                books.mark = Some(applied.consumed);
+                books.skip = applied.skip.or(books.skip);
+                reports.unwrap_or_default().iter().for_each(|report| books.report(report));
+            }
+        }
+        books.peer = Some(Peer::of(&peer.identity));
+        prop_assert_eq!(books.write().check(), Ok(()));
+    }
+
+    /// Of all reports ever made, each position is in one that is kept, or one was dropped for it.
+    #[test]
+    fn no_report_vanishes_silently(mut made in reports(3), more in reports(3), last in reports(3)) {
+        made.extend(more);
+        made.extend(last);
+        let mut books = Books::new();
+        made.iter().for_each(|report| books.report(*report));
+        prop_assert!(books.reports().len() <= REPORTS_MAX);
+        let is_kept = |report: &Report| books.reports().iter().any(|kept| kept.covers(report));
+        let missing = made.iter().filter(|report| !is_kept(report)).count() as u64;
+        prop_assert!(books.reports_dropped > 0 || missing == 0, "{} are missing", missing);
+    }
+}
+
+fn left_of(books: &Books) -> Past {
+    let sent =
+        |out: Outgoing| SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() };
+    let received = |mark: Mark| ReceivedPast { stream: mark.stream, consumed: mark.position };
+    let (sending, receiving) = (books.outgoing.map(sent), books.mark.map(received));
+    Past { epoch: books.epoch, sending, receiving, settled: false }
+}
+
+/// A decision, if a frame can say it.
+fn as_heard(decision: Decision) -> Option<Decision> {
+    let mut bytes = Vec::new();
+    encode(&Frame::Confirm { echo: Nonce(0), decision, tail: Position::START }, &mut bytes);
+    let (header, body) = bytes.split_first_chunk().unwrap();
+    match decode(header, body) {
+        Ok(Frame::Confirm { decision, .. }) => Some(decision),
+        _ => None,
+    }
+}
+
+fn gap(stream: u64, from: u64, to: u64) -> Report {
+    let stream = StreamId::new(stream).unwrap();
+    let range = Range::new(Position(from), Position(to)).unwrap();
+    let skip = Skip { epoch: Epoch(1), of: stream, into: stream, range, resume: range.to() };
+    skip.reports(Direction::Incoming).iter().next().unwrap()
+}
+
+#[test]
+fn of_too_many_reports_two_alike_become_one() {
+    let mut books = Books::new();
+    (1..=16).for_each(|stream| books.report(gap(stream, 64, 128)));
+    books.report(gap(5, 128, 192));
+    assert_eq!((books.reports().len(), books.reports_dropped), (16, 0));
+    assert_eq!(books.reports()[4], gap(5, 64, 192));
+    // Not next to each other: what lies between is in it, too, so it is not exact.
+    books.report(gap(6, 256, 320));
+    assert!(!books.reports()[5].span.exact && books.reports()[5].covers(&gap(6, 256, 320)));
+}
+
+#[test]
+fn of_too_many_reports_of_which_none_are_alike_the_oldest_is_counted() {
+    let mut books = Books::new();
+    (1..=18).for_each(|stream| books.report(gap(stream, 64, 128)));
+    assert_eq!((books.reports().len(), books.reports_dropped), (16, 2));
+    assert_eq!(books.reports()[0], gap(3, 64, 128));
+    books.forget_reports(16, 2);
+    assert_eq!((books.reports().len(), books.reports_dropped), (0, 0));
+}
+
+#[test]
+fn what_was_consumed_since_counts_of_the_same_stream_only() {
+    let stream = StreamId::new(7).unwrap();
+    let mark = Mark { stream, position: Position(128), proof: Proof(5) };
+    for (of, position, expected) in [(7, 192, 192), (7, 64, 128), (8, 192, 128)] {
+        let mut books = Books { mark: Some(mark), ..Books::new() };
+        books.catch_up(&ConsumedRecord::new(1, of, position, 6));
+        assert_eq!(books.mark.unwrap().position, Position(expected));
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A stream as its last owner left it: each record is judged, from the base up to the end (SPEC 14.4).
+//!
+//! ```text
+//!   base                                        tail
+//!   ┼────────┬──────────┬────────┬──────────────┼────────
+//!   │ whole  │ whole    │ whole  │ whole        │ 0          the end
+//!   │ whole  │ anything else ───────────────────────▶        damage at this position
+//!   │ whole record of another stream, at the base 0 ─▶      the end: a new stream in which nothing was published
+//! ```
+//!
+//! The bytes are our own, but may have rotted, or been written by a version with a fault: they are taken for a
+//! lie like those of a neighbour. Nothing is changed before everything was judged.
+//!
+//! # Invariants
+//!
+//! - A record that was published and is damaged is never silently the end. One exception: at the positions 0, 64, 128
+//!   and 192 the first word has one byte that is not 0, and if just that one rots to 0 the record reads as
+//!   one that was being written. A neighbour that has received it finds out (SPEC 12.3: the receiver is ahead).
+
+use super::blobs::Blobs;
+use super::boundary::{Boundaries, Boundary};
+use super::{Retained, as_usize, at, inline_limit};
+use partywall_layout::link::RecordFault;
+use partywall_layout::link::record::{self, Body, LinkRecord};
+use partywall_layout::record::KIND_MASK;
+use partywall_layout::{RingSize, SLOT_BYTES};
+use partywall_reconcile::{Position, Proof, StreamId};
+use partywall_ring::{OwnMem, Producer};
+use std::fmt;
+
+/// A stream that nobody can go on with: the link is quarantined, and all bytes stay (SPEC 12.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Where.
+    pub position: Position,
+    /// What is wrong there.
+    pub what: Flaw,
+}
+
+/// What is wrong with the memory of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// No stream can have this base, or this proof at it.
+    Base,
+    /// A record is damaged.
+    Record(RecordFault),
+    /// The bytes of a BLOB are not where they can be.
+    BlobPlace,
+    /// The bytes of a BLOB are damaged.
+    BlobBytes,
+    /// Behind a PAD there is no record.
+    PadAlone,
+    /// More records than the ring has room for.
+    NoEnd,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the stream is damaged at position {}: ", self.position.0)?;
+        match self.what {
+            Flaw::Base => write!(f, "no stream can begin there"),
+            Flaw::Record(fault) => return write!(f, "{fault}"),
+            Flaw::BlobPlace => write!(f, "its BLOB cannot lie where the record says"),
+            Flaw::BlobBytes => write!(f, "the bytes of its BLOB have another checksum"),
+            Flaw::PadAlone => write!(f, "a PAD without a record behind it"),
+            Flaw::NoEnd => write!(f, "there are more records than the ring can hold"),
+        }?;
+        write!(f, " (SPEC 14.4)")
+    }
+}
+
+impl std::error::Error for Damage {}
+
+impl Retained {
+    /// The stream that this memory holds from `base` on, as its state says.
+    ///
+    /// A state that says `acked` beyond the tail found here is damaged too: [`acknowledged`](Self::acknowledged) tells.
+    ///
+    /// # Errors
+    ///
+    /// [`Damage`]; nothing was changed.
+    ///
+    /// # Panics
+    ///
+    /// If `ring` is not as long as `size` says.
+    pub fn found(
+        ring: OwnMem,
+        size: RingSize,
+        slab: OwnMem,
+        stream: StreamId,
+        base: Position,
+        proof_at_base: Proof,
+    ) -> Result<Self, Damage> {
+        assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
+        let base = Boundary { position: base, proof: proof_at_base };
+        let is_start = base.position == Position::START;
+        let is_possible = base.position.0 % SLOT_BYTES == 0 && base.position.0 <= BASE_MAX;
+        if !is_possible || (is_start && base != Boundary::START) {
+            return Err(Damage { position: base.position, what: Flaw::Base });
+        }
+        let tag = record::tag(stream.0.get());
+        let mut walk = Walk {
+            ring: &ring,
+            size,
+            slab: &slab,
+            tag,
+            next: base.position,
+            after_pad: false,
+            boundaries: Boundaries::new(base, size),
+            blobs: Blobs::new(slab.len() as u64),
+        };
+        while walk.step(base.position)? {}
+        let Walk { boundaries, blobs, next: tail, .. } = walk;
+        let producer = Producer::resume(ring, size, at(base.position), at(tail));
+        let (acked, inline_max) = (base.position, inline_limit(size));
+        Ok(Self { stream, tag, producer, slab, blobs, boundaries, acked, inline_max })
+    }
+}
+
+/// Positions beyond this are never reached, and everything added to one below it has a sum.
+const BASE_MAX: u64 = u64::MAX / 2;
+
+struct Walk<'a> {
+    ring: &'a OwnMem,
+    size: RingSize,
+    slab: &'a OwnMem,
+    tag: u32,
+    next: Position,
+    after_pad: bool,
+    boundaries: Boundaries,
+    blobs: Blobs,
+}
+
+impl Walk<'_> {
+    /// Goes over one record; `false` at the end. Each step is a slot at least, and a ring has so many.
+    fn step(&mut self, base: Position) -> Result<bool, Damage> {
+        let position = self.next;
+        let damage = |what| Damage { position, what };
+        if position.since(base) + SLOT_BYTES > self.size.bytes() {
+            return Err(damage(Flaw::NoEnd));
+        }
+        let offset = as_usize(self.size.offset(at(position)));
+        let bytes = self.ring.slice(offset, self.ring.len() - offset);
+        let record = match LinkRecord::check(at(position), self.tag, self.size, bytes) {
+            Ok(Some(record)) => record,
+            Ok(None) if self.after_pad => return Err(damage(Flaw::PadAlone)),
+            Ok(None) => return Ok(false),
+            Err(_) if position == Position::START && self.is_of_a_former_stream(bytes) => {
+                return Ok(false);
+            }
+            Err(fault) => return Err(damage(Flaw::Record(fault))),
+        };
+        let end = Position(position.0 + record.header.footprint());
+        if let Body::Blob { offset, length, crc } = record.body {
+            if !self.blobs.put(end, offset, length) {
+                return Err(damage(Flaw::BlobPlace));
+            }
+            // `put` has found it within the slab.
+            let bytes = self.slab.slice(as_usize(offset), as_usize(length));
+            if record::blob_crc(bytes) != crc && !cfg!(partywall_fault = "link_blob_unchecked") {
+                return Err(damage(Flaw::BlobBytes));
+            }
+        }
+        self.after_pad = record.body == Body::Pad;
+        if !self.after_pad {
+            let end = Boundary { position: end, proof: Proof(record.proof) };
+            self.boundaries.append(end, matches!(record.body, Body::Blob { .. }));
+            self.boundaries.publish();
+        }
+        self.next = end;
+        Ok(true)
+    }
+
+    /// Whether the first slot holds a whole record of another stream: its owner died between the commit that named this
+    /// stream and the zero that begins it (see [`super`]).
+    fn is_of_a_former_stream(&self, bytes: &[u8]) -> bool {
+        let word = |start: usize| {
+            let word = bytes.get(start..).and_then(|rest| rest.first_chunk::<8>());
+            word.map_or(0, |word| u64::from_le_bytes(*word))
+        };
+        let position = at(Position(word(0) & !(KIND_MASK | 1)));
+        let [.., t0, t1, t2, t3] = word(8).to_le_bytes();
+        let tag = u32::from_le_bytes([t0, t1, t2, t3]);
+        let is_ours = tag == self.tag || cfg!(partywall_fault = "link_former_is_damage");
+        if is_ours || self.size.offset(position) != 0 {
+            return false;
+        }
+        matches!(LinkRecord::check(position, tag, self.size, bytes), Ok(Some(record)) if record.body != Body::Pad)
+    }
+}

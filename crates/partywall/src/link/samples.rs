@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Anything that two ends of a link can have, for tests.
+//!
+//! It makes only what can be: wrong ones are made from these, or are files of the specification.
+
+use super::protocol::frame::{Attach, Window};
+use partywall_reconcile::attach::Nonce;
+use partywall_reconcile::{
+    Epoch, Generation, Identity, Impossible, Incarnation, Lineage, Mark, Past, Peer, Position,
+    Proof, Range, ReceivedPast, ReceiverView, SenderView, SentPast, Skip, StreamId,
+};
+use proptest::option;
+use proptest::prelude::*;
+
+/// Small ones, so that they meet, and the largest there are.
+pub(super) fn position() -> impl Strategy<Value = Position> {
+    let slot = prop_oneof![0_u64..6, (u64::MAX / 64 - 2)..=u64::MAX / 64, 0..=u64::MAX / 64];
+    slot.prop_map(|slot| Position(slot * 64))
+}
+
+/// In their order.
+pub(super) fn positions<const N: usize>() -> impl Strategy<Value = [Position; N]> {
+    proptest::collection::vec(position(), N).prop_map(|mut positions| {
+        positions.sort();
+        std::array::from_fn(|index| positions[index])
+    })
+}
+
+pub(super) fn stream() -> impl Strategy<Value = StreamId> {
+    prop_oneof![1_u64..4, 1..=u64::MAX].prop_map(|number| StreamId::new(number).unwrap())
+}
+
+pub(super) fn range() -> impl Strategy<Value = Range> {
+    positions().prop_map(|[from, to]| Range::new(from, to).unwrap())
+}
+
+pub(super) fn impossible() -> impl Strategy<Value = Impossible> {
+    use Impossible::{NoBoundary, OtherRecord, ReceiverAhead};
+    prop::sample::select(vec![ReceiverAhead, NoBoundary, OtherRecord])
+}
+
+pub(super) fn peer() -> impl Strategy<Value = Peer> {
+    (1..=u128::MAX, 1_u64..=1 << 62).prop_map(|(lineage, incarnation)| Peer {
+        lineage: Lineage(lineage),
+        incarnation: Incarnation(incarnation),
+    })
+}
+
+/// One of the same stream, or into another, of an epoch up to `last`.
+pub(super) fn skip(last: u64) -> impl Strategy<Value = Skip> {
+    (0..=last, stream(), option::of(stream()), range(), position()).prop_map(
+        |(epoch, of, into, range, resume)| {
+            let into = into.unwrap_or(of);
+            let resume = if into == of { range.to() } else { resume };
+            Skip { epoch: Epoch(epoch), of, into, range, resume }
+        },
+    )
+}
+
+/// One of an epoch before `epoch`, if there is such.
+pub(super) fn past(epoch: u64) -> impl Strategy<Value = Option<Past>> {
+    let sent = (stream(), positions()).prop_map(|(stream, [acked, tail])| SentPast {
+        stream,
+        acked,
+        tail,
+    });
+    let received =
+        (stream(), position()).prop_map(|(stream, consumed)| ReceivedPast { stream, consumed });
+    let numbers = (0..epoch.max(1), any::<bool>(), any::<bool>());
+    (numbers, option::of(sent), option::of(received)).prop_map(
+        move |((before, settled, is_there), sending, receiving)| {
+            let past = Past { epoch: Epoch(before), sending, receiving, settled };
+            (is_there && epoch > 0).then_some(past)
+        },
+    )
+}
+
+/// What a side may say of itself.
+pub(super) fn sides() -> impl Strategy<Value = Attach> {
+    prop_oneof![0_u64..4, any::<u64>()].prop_flat_map(|epoch| {
+        let epoch = Epoch(epoch);
+        let sending = (stream(), positions()).prop_map(move |(stream, [base, tail])| {
+            SenderView::new(epoch, stream, base, tail).unwrap()
+        });
+        let mark = option::of((stream(), positions(), any::<u32>()));
+        let skip = option::of(skip(epoch.0));
+        let receiving = (mark, skip).prop_map(move |(mark, skip)| match mark {
+            None => ReceiverView::nothing(epoch, skip),
+            Some((stream, [position, received], proof)) => {
+                let proof = Proof(if position == Position::START { 0 } else { proof });
+                let mark = Mark { stream, position, proof };
+                ReceiverView::new(epoch, Some(mark), received, skip).unwrap()
+            }
+        });
+        let window = (12_u32..=30, 0_u64..=1 << 40)
+            .prop_map(|(ring, slab_bytes)| Window { ring_bytes: 1 << ring, slab_bytes });
+        let numbers = (any::<u64>(), any::<u64>(), peer());
+        (numbers, sending, receiving, past(epoch.0), window).prop_map(
+            move |((nonce, generation, peer), sending, receiving, past, window)| {
+                let identity = Identity {
+                    lineage: peer.lineage,
+                    incarnation: peer.incarnation,
+                    generation: Generation(generation),
+                    epoch,
+                };
+                let shows = nonce % 2 == 1;
+                Attach { nonce: Nonce(nonce), identity, sending, receiving, past, window, shows }
+            },
+        )
+    })
+}

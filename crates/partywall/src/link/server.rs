@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of links that is found by others.
+//!
+//! ```text
+//!   address ◀── listener ─▶ greetings ── ATTACH ──▶ name? window? who? login? ── no ──▶ REFUSE
+//!                                                     └ yes ─▶ the link of that key, opened or made ─▶ Endpoint
+//!   accept ◀── links that were attached and that nobody has           open ◀── any link, whether attached or not
+//! ```
+//!
+//! Connections before they are of a link are in `server/door.rs`.
+//!
+//! # Invariants
+//!
+//! - A link is opened once, by whoever needs it first: its client, or the application.
+//! - No lock is held while the application is asked.
+
+mod door;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use partywall_layout::link::frame::LOGIN_BYTES_MAX;
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::{ForkGuard, Listener};
+
+use super::config::{LinkConfig, LinkPlace};
+use super::drive::Spot;
+use super::end::{Endpoint, Home, admission};
+use super::fault::{LinkAcceptError, LinkBindError, LinkOpenError};
+use super::greeting::{Asked, Greeting};
+use super::group::LinkGroup;
+use super::handle::Link;
+use super::key::LinkKey;
+use super::login::{LoginAnswer, LoginRequest};
+use super::place::Place;
+use super::protocol::frame::{Attach, Refusal};
+use super::status::LinkTransport;
+use crate::address::{Address, AddressError};
+
+/// Serves links at an address.
+///
+/// Connections are taken and answered while some thread waits in [`accept`](Self::accept), for any of the server's links, or
+/// polls the [`group`](Self::group).
+///
+/// Dropping it closes all its links, in the hands of whomever they are, and removes its socket file.
+#[derive(Debug)]
+pub struct LinkServer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    me: Weak<Shared>,
+    group: LinkGroup,
+    place: Place,
+    name: String,
+    config: LinkConfig,
+    address: Address,
+    guard: ForkGuard,
+    /// Of the listener.
+    token: u64,
+    /// Of the timers.
+    timer_token: u64,
+    /// Held while a link is looked for and opened.
+    opening: Mutex<()>,
+    spot: Arc<Spot<State>>,
+}
+
+struct State {
+    listener: Option<Listener>,
+    greetings: BTreeMap<u64, Greeting>,
+    links: HashMap<LinkKey, Arc<Endpoint>>,
+    offered: VecDeque<Arc<Endpoint>>,
+    timer: Option<Instant>,
+    is_paused: bool,
+    /// The listener failed for want of something; when it is asked again.
+    resting_until: Option<Instant>,
+    refused: u64,
+    last_refusal: Option<String>,
+}
+
+impl LinkServer {
+    /// Serves at `address` links of the end called `name`, which are kept in `place`.
+    ///
+    /// # Errors
+    /// See [`LinkBindError`].
+    pub fn bind<A>(
+        address: A,
+        place: LinkPlace,
+        name: &str,
+        config: LinkConfig,
+    ) -> Result<Self, LinkBindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let address = address.try_into().map_err(AddressError::from)?;
+        config.sizes()?;
+        LinkKey::new(name, "client", "link")?;
+        let place = Place::open(&place)?;
+        let listener = listen(&address, &config)?;
+        let group = match &config.group {
+            Some(group) => group.clone(),
+            None => LinkGroup::with_wait(config.wait)?,
+        };
+        let bound = listener.local_addr().ok().flatten().map(Address::from);
+        let hub = Arc::clone(&group.inner.hub);
+        let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
+            me: me.clone(),
+            token: hub.enter(me.clone()),
+            timer_token: hub.enter(me.clone()),
+            spot: Spot::new(Arc::clone(&hub), State::new()),
+            group,
+            place,
+            name: name.to_owned(),
+            config,
+            address: bound.unwrap_or(address),
+            guard: ForkGuard::current(),
+            opening: Mutex::new(()),
+        });
+        hub.watch(&listener, EventFlags::IN, shared.token)?;
+        shared.spot.lock().listener = Some(listener);
+        Ok(Self { shared })
+    }
+
+    /// The address, with the port that the system chose where 0 was asked for.
+    #[must_use]
+    pub fn local_address(&self) -> &Address {
+        &self.shared.address
+    }
+
+    /// The group that all links of the server are in.
+    #[must_use]
+    pub fn group(&self) -> &LinkGroup {
+        &self.shared.group
+    }
+
+    /// The next link that its client has attached and that nobody has; waits for one.
+    ///
+    /// # Errors
+    /// See [`LinkAcceptError`].
+    pub fn accept(&self) -> Result<Link, LinkAcceptError> {
+        self.shared.accept(None)
+    }
+
+    /// As [`accept`](Self::accept), but only until `deadline`.
+    ///
+    /// # Errors
+    /// As there, and [`LinkAcceptError::TimedOut`].
+    pub fn accept_deadline(&self, deadline: Instant) -> Result<Link, LinkAcceptError> {
+        self.shared.accept(Some(deadline))
+    }
+
+    /// The next such link if there is one now; also answers connections. Never waits.
+    ///
+    /// # Errors
+    /// As there; [`LinkAcceptError::TimedOut`] if there is none.
+    pub fn try_accept(&self) -> Result<Link, LinkAcceptError> {
+        self.shared.group.inner.hub.try_turn()?;
+        self.shared.accept(Some(Instant::now()))
+    }
+
+    /// The link called `link` of the client called `client`, whether it has attached or not: what is sent is kept for it.
+    ///
+    /// # Errors
+    /// [`LinkOpenError::AlreadyOpen`] if there is a handle for it; the others of [`LinkOpenError`].
+    pub fn open(&self, client: &str, link: &str) -> Result<Link, LinkOpenError> {
+        let key = LinkKey::new(&self.shared.name, client, link)?;
+        let end = self.shared.link(key)?;
+        if end.claim() { Ok(Link::new(end, true)) } else { Err(LinkOpenError::AlreadyOpen) }
+    }
+
+    /// How many connections were refused or given up before they attached.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.shared.spot.lock().refused
+    }
+
+    /// Why the last of them was, if it was for a reason that can be told.
+    #[must_use]
+    pub fn last_refusal(&self) -> Option<String> {
+        self.shared.spot.lock().last_refusal.clone()
+    }
+}
+
+impl Drop for LinkServer {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        if shared.guard.is_child() {
+            return;
+        }
+        let (listener, greetings, links) = {
+            let mut state = shared.spot.lock();
+            let greetings = std::mem::take(&mut state.greetings);
+            (state.listener.take(), greetings, std::mem::take(&mut state.links))
+        };
+        let hub = &shared.group.inner.hub;
+        listener.iter().for_each(|listener| hub.unwatch(listener, shared.token));
+        greetings.iter().for_each(|(token, greeting)| hub.unwatch(&greeting.socket, *token));
+        hub.set_timer(shared.timer_token, shared.spot.lock().timer.take(), None);
+        hub.forget(shared.timer_token);
+        links.values().for_each(|link| link.abandon());
+    }
+}
+
+impl Home for Shared {
+    fn attached(&self, link: Arc<Endpoint>) {
+        let mut state = self.spot.lock();
+        state.offered.push_back(link);
+        state.changed();
+    }
+
+    fn closed(&self, link: &Endpoint) {
+        let mut state = self.spot.lock();
+        if state.links.get(link.key()).is_some_and(|known| std::ptr::eq(&raw const **known, link)) {
+            state.links.remove(link.key());
+        }
+    }
+}
+
+impl Shared {
+    fn accept(&self, deadline: Option<Instant>) -> Result<Link, LinkAcceptError> {
+        if self.guard.is_child() {
+            return Err(LinkAcceptError::Forked);
+        }
+        let found = self.spot.wait_for(deadline, |state| {
+            // One that was opened meanwhile is not handed out twice.
+            std::iter::from_fn(|| state.offered.pop_front()).find(|link| link.claim())
+        })?;
+        Ok(Link::new(found.ok_or(LinkAcceptError::TimedOut)?, true))
+    }
+
+    /// Whether a client may attach; then to which link, and what it is told.
+    fn judge(
+        &self,
+        greeting: &Greeting,
+        asked: Asked,
+    ) -> Result<(Arc<Endpoint>, Attach, Vec<u8>), Refusal> {
+        let Asked { attach, names, login } = asked;
+        if names.server != self.name {
+            let text = format!("this server is called {:?}, not {:?}", self.name, names.server);
+            return Err(Refusal::Unknown(text));
+        }
+        self.config.judge_window(attach.window)?;
+        let key = LinkKey::new(&self.name, &names.client, &names.link);
+        let key = key.map_err(|error| Refusal::Unknown(error.to_string()))?;
+        let (peer, transport) = (greeting.peer(), greeting.transport());
+        let is_abstract = matches!(self.address, Address::Abstract(_));
+        if let Some(rule) = admission(&self.config, is_abstract) {
+            let judged = rule.judge(peer.credentials.as_ref());
+            judged.map_err(|reason| Refusal::Rejected(format!("not admitted: {reason}")))?;
+        }
+        let request = LoginRequest { key, login, transport, peer };
+        let said = self.login(&request)?;
+        let link = self.link(request.key).map_err(|error| Refusal::Busy(error.to_string()))?;
+        Ok((link, attach, said))
+    }
+
+    fn login(&self, request: &LoginRequest) -> Result<Vec<u8>, Refusal> {
+        let Some(on_login) = &self.config.on_login else {
+            if request.transport == LinkTransport::Tcp && !self.config.allow_anonymous_tcp {
+                let text = "nobody here can tell who attaches over TCP: the server needs LinkConfig::on_login, \
+                            or allow_anonymous_tcp(true)";
+                return Err(Refusal::Rejected(text.to_owned()));
+            }
+            return Ok(Vec::new());
+        };
+        match (on_login.0)(request) {
+            LoginAnswer::Accept(said) if said.len() <= LOGIN_BYTES_MAX => Ok(said),
+            LoginAnswer::Accept(said) => Err(Refusal::Rejected(format!(
+                "the server's application answers with {} bytes, of {LOGIN_BYTES_MAX} at most",
+                said.len()
+            ))),
+            LoginAnswer::Reject(reason) => Err(Refusal::Rejected(reason)),
+        }
+    }
+
+    /// The link of this key, opened if it is not.
+    fn link(&self, key: LinkKey) -> Result<Arc<Endpoint>, LinkOpenError> {
+        if self.guard.is_child() {
+            return Err(LinkOpenError::Forked);
+        }
+        let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let state = self.spot.lock();
+            if let Some(link) = state.links.get(&key) {
+                return Ok(Arc::clone(link));
+            }
+            if state.links.len() >= self.config.links_max {
+                return Err(LinkOpenError::TooMany(state.links.len()));
+            }
+        }
+        let core = self.place.core(&key, self.config.sizes()?)?;
+        let (group, config) = (Arc::clone(&self.group.inner), self.config.clone());
+        let link = Endpoint::served(core, key.clone(), group, config, self.me.clone());
+        self.spot.lock().links.insert(key, Arc::clone(&link));
+        Ok(link)
+    }
+}
+
+impl State {
+    fn new() -> Self {
+        Self {
+            listener: None,
+            greetings: BTreeMap::new(),
+            links: HashMap::new(),
+            offered: VecDeque::new(),
+            timer: None,
+            is_paused: false,
+            resting_until: None,
+            refused: 0,
+            last_refusal: None,
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkServer")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+fn listen(address: &Address, config: &LinkConfig) -> Result<Listener, LinkBindError> {
+    Ok(match address {
+        Address::Path(path) => {
+            Listener::listen_unix_path(path, config.socket_mode, config.backlog)?
+        }
+        Address::Abstract(name) => Listener::listen_unix_abstract(name, config.backlog)?,
+        Address::Tcp { .. } => {
+            let resolved = address.resolve()?;
+            if !resolved.ip().is_loopback() && !config.allow_remote {
+                return Err(LinkBindError::NotLoopback { address: address.to_string() });
+            }
+            Listener::listen_tcp(resolved, config.backlog)?
+        }
+    })
+}

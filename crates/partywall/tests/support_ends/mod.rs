@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Both ends of links in one process: over a Unix socket or TCP, in memory or in files.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+pub mod forwarder;
+
+use partywall::link::{Link, LinkClient, LinkConfig, LinkPlace, LinkServer};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where links meet, and where they are kept.
+pub struct Ground {
+    directory: tempfile::TempDir,
+    is_tcp: bool,
+    is_kept: bool,
+}
+
+impl Ground {
+    pub fn new(is_tcp: bool, is_kept: bool) -> Self {
+        let memory = Path::new("/dev/shm");
+        let directory = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
+        for end in ["client", "server"] {
+            let path = directory.path().join(end);
+            fs::create_dir(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        Self { directory, is_tcp, is_kept }
+    }
+
+    /// Each transport with each kind of memory.
+    pub fn all() -> Vec<Self> {
+        [(false, false), (false, true), (true, false), (true, true)]
+            .map(|(is_tcp, is_kept)| Self::new(is_tcp, is_kept))
+            .into()
+    }
+
+    pub fn path(&self, end: &str) -> PathBuf {
+        self.directory.path().join(end)
+    }
+
+    pub fn place(&self, end: &str) -> LinkPlace {
+        if self.is_kept { LinkPlace::directory(self.path(end)) } else { LinkPlace::Volatile }
+    }
+
+    pub fn address(&self) -> String {
+        if self.is_tcp {
+            "tcp:127.0.0.1:0".to_owned()
+        } else {
+            format!("unix:{}/links.sock", self.directory.path().display())
+        }
+    }
+
+    pub fn server(&self, config: LinkConfig) -> LinkServer {
+        let config = config.allow_anonymous_tcp(true);
+        LinkServer::bind(self.address(), self.place("server"), "bob", config).unwrap()
+    }
+
+    pub fn client(&self, config: LinkConfig) -> LinkClient {
+        LinkClient::new(self.place("client"), "alice", config).unwrap()
+    }
+
+    /// A server, its end of a link, and the client's.
+    pub fn pair(&self, config: &LinkConfig) -> Pair {
+        let server = self.server(config.clone());
+        let client = self.client(config.clone());
+        let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+        let served = server.open("alice", "orders").unwrap();
+        Pair { server, served, link }
+    }
+}
+
+pub struct Pair {
+    pub server: LinkServer,
+    pub served: Link,
+    pub link: Link,
+}
+
+/// Long enough for anything that works.
+pub fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
+
+/// Bytes that say where they belong.
+pub fn message(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.resize(len.max(8), number as u8);
+    bytes
+}
+
+pub fn number(message: &[u8]) -> u64 {
+    u64::from_le_bytes(message[..8].try_into().unwrap())
+}
+
+/// Sends back what it receives, as replies, until so many came.
+pub fn echo(link: &Link, count: usize) {
+    for _ in 0..count {
+        let message = link.recv_deadline(soon()).unwrap();
+        let copy = message.to_vec();
+        message.reply_deadline(&copy, soon()).unwrap();
+    }
+    link.flush(soon()).unwrap();
+}
+
+/// Tries until it is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = soon();
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not in time");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The bytes of messages: all of them follow from the seed, the side that sends, and the number.
+//!
+//! ```text
+//!   at least 16 bytes    number u64 │ 0 or 1: an answer u64 │ pattern
+//!   fewer                pattern                                        the oracle finds out which one it was
+//! ```
+
+use crate::support_two::pattern;
+
+/// Two sides.
+pub const CLIENT: usize = 0;
+pub const SERVER: usize = 1;
+/// A message that does not say its number.
+pub const UNNAMED: u64 = u64::MAX;
+/// From this length on a message says its number.
+pub const NAMED_BYTES: usize = 16;
+
+pub fn content(seed: u64, side: usize, number: u64, is_answer: bool, len: usize) -> Vec<u8> {
+    let mut bytes =
+        pattern(len, seed ^ (number * 2 + side as u64).wrapping_mul(0xd6e8_feb8_6659_fd93));
+    if len >= NAMED_BYTES {
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        bytes[8..16].copy_from_slice(&u64::from(is_answer).to_le_bytes());
+    }
+    bytes
+}
+
+/// What a message says of itself: its number, and whether it is an answer.
+pub fn name(bytes: &[u8]) -> (u64, bool) {
+    if bytes.len() < NAMED_BYTES {
+        return (UNNAMED, false);
+    }
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    (word(0), word(8) == 1)
+}
+
+/// Tells any two messages apart, as far as 64 bits do.
+pub fn digest(bytes: &[u8]) -> u64 {
+    let mut digest = bytes.len() as u64;
+    let mut take = |word: u64| {
+        digest = (digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    };
+    let words = bytes.chunks_exact(8);
+    let rest = words.remainder().iter().fold(1, |rest, byte| rest << 8 | u64::from(*byte));
+    words.for_each(|word| take(u64::from_le_bytes(word.try_into().unwrap())));
+    take(rest);
+    digest
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rounds, one after another, until enough was killed.
+
+use super::figures::Figures;
+use super::round::Round;
+use super::settings::{Plan, Settings};
+use crate::support_two::Chance;
+use std::time::Instant;
+
+/// Runs rounds, each of which is judged whole.
+///
+/// # Panics
+///
+/// If anything was violated; it says what, the seed, and the last that happened.
+pub fn run(settings: &Settings) -> Figures {
+    let start = Instant::now();
+    let mut figures = Figures { seed: settings.seed, ..Figures::default() };
+    let mut seeds = Chance(settings.seed);
+    let each = (settings.kills / ROUNDS_LEAST).clamp(1, KILLS_A_ROUND);
+    loop {
+        let is_over = match settings.time {
+            Some(time) => start.elapsed() >= time,
+            None => figures.kills() >= settings.kills,
+        };
+        if is_over {
+            figures.time = start.elapsed();
+            return figures;
+        }
+        let mut round = Round::new(Plan::draw(seeds.next(), figures.rounds));
+        if let Err(why) = round.run(each, &mut figures) {
+            let words = round.autopsy(&why);
+            panic!("{words}\nseed {}, round {}\n{figures:?}", settings.seed, figures.rounds);
+        }
+        if figures.rounds % ROUNDS_A_LINE == 0 {
+            println!("{} kills, {} consumed", figures.kills(), figures.consumed);
+        }
+    }
+}
+
+/// Each mode over each transport.
+const ROUNDS_LEAST: u64 = 6;
+const KILLS_A_ROUND: u64 = 60;
+const ROUNDS_A_LINE: u64 = 10;

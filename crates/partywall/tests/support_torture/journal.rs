@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What ends say of themselves, in one file that outlives them.
+//!
+//! ```text
+//!   0 what, side, owner │ 8 … 64 seven words, as `What` says           one note: 64 bytes, appended by one write
+//! ```
+//!
+//! A write of 64 bytes at a multiple of 64 never crosses a page, so that a kill never leaves half of one.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// What happened. The words of each note follow it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum What {
+    /// The memory is open, the number of an address.
+    Opened = 1,
+    /// A connection was attached.
+    Attached,
+    /// number, length, epoch, first of its batch, messages in its batch
+    AboutToSend,
+    /// number, epoch, first and count of its batch
+    Sent,
+    /// The same: nothing was sent.
+    NotSent,
+    /// position, epoch, number if it says so, length, digest, attempt
+    Got,
+    /// position, epoch: it and all before it
+    AboutToCommit,
+    /// position, epoch
+    Committed,
+    /// position, epoch: nothing was committed
+    NotCommitted,
+    /// position, epoch of the request; number, length of the answer
+    AboutToReply,
+    /// position, epoch of the request; number of the answer
+    Replied,
+    /// The same: neither was.
+    NotReplied,
+    /// The epoch that is about to be begun.
+    AboutToBegin,
+    /// kind, flags, epoch, from, to
+    Reported,
+    /// All that is here is consumed: epoch, unconsumed bytes
+    Idle,
+    /// There is a file with words about it.
+    Failed,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Note {
+    pub what: What,
+    pub side: usize,
+    pub owner: u64,
+    pub words: [u64; 7],
+}
+
+/// Where an end writes.
+pub struct Journal {
+    file: File,
+    side: usize,
+    owner: u64,
+}
+
+/// Where the oracle reads.
+pub struct Reader {
+    file: File,
+    at: u64,
+}
+
+impl Journal {
+    pub fn open(directory: &Path, side: usize, owner: u64) -> Self {
+        let file = File::options().append(true).open(directory.join(NAME)).unwrap();
+        Self { file, side, owner }
+    }
+
+    pub fn note(&mut self, what: What, words: &[u64]) {
+        let mut bytes = [0; NOTE_BYTES];
+        let first = what as u64 | (self.side as u64) << 8 | self.owner << 16;
+        bytes[..8].copy_from_slice(&first.to_le_bytes());
+        for (place, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        self.file.write_all(&bytes).unwrap();
+    }
+}
+
+impl Reader {
+    pub fn new(directory: &Path) -> Self {
+        File::create(directory.join(NAME)).unwrap();
+        Self { file: File::open(directory.join(NAME)).unwrap(), at: 0 }
+    }
+
+    /// What was written since the last call.
+    pub fn read(&mut self) -> Vec<Note> {
+        let end = self.file.metadata().unwrap().len();
+        assert!(end % NOTE_BYTES as u64 == 0, "half a note");
+        let mut bytes = vec![0; usize::try_from(end - self.at).unwrap()];
+        self.file.read_exact_at(&mut bytes, self.at).unwrap();
+        self.at = end;
+        bytes.chunks_exact(NOTE_BYTES).map(Note::of).collect()
+    }
+}
+
+impl Note {
+    fn of(bytes: &[u8]) -> Self {
+        let mut words = [0; 8];
+        for (word, place) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(place.try_into().unwrap());
+        }
+        let what = ALL[usize::from(words[0] as u8) - 1];
+        let (side, owner) = (usize::from((words[0] >> 8) as u8), words[0] >> 16);
+        Self { what, side, owner, words: words[1..].try_into().unwrap() }
+    }
+}
+
+const NAME: &str = "journal";
+const NOTE_BYTES: usize = 64;
+const ALL: [What; 16] = [
+    What::Opened,
+    What::Attached,
+    What::AboutToSend,
+    What::Sent,
+    What::NotSent,
+    What::Got,
+    What::AboutToCommit,
+    What::Committed,
+    What::NotCommitted,
+    What::AboutToReply,
+    What::Replied,
+    What::NotReplied,
+    What::AboutToBegin,
+    What::Reported,
+    What::Idle,
+    What::Failed,
+];

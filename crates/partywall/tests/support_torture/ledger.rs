@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One direction, judged note by note.
+//!
+//! ```text
+//!   about to send ──▶ Doubtful ── sent ─────────────▶ Sent ── got, committed ──▶ consumed
+//!                        ├─ got by anybody ─────────▶ Sent
+//!                        ├─ a later one got first ──▶ Absent: must never come
+//!                        └─ not sent ───────────────▶ Absent
+//!   an epoch that is over leaves a message of it ───▶ Dropped
+//!
+//!   about to commit n, killed ──▶ doubt n ── n + 1 got ──▶ n is consumed, and its answer was sent
+//!                                        └── n got again ▶ it is not, and its answer must never come
+//! ```
+
+use super::content::{UNNAMED, content, digest};
+use std::collections::HashMap;
+
+/// What one side sent, and what the other did with it.
+pub struct Ledger {
+    seed: u64,
+    sender: usize,
+    pub messages: Vec<Message>,
+    /// By epoch and position: no position ever names two.
+    places: HashMap<(u64, u64), usize>,
+    /// The first that is not known to be consumed.
+    pub committed: usize,
+    /// May be consumed, with all before it.
+    pub doubt: Option<usize>,
+    /// The owner of the receiving end, and what it was handed last.
+    last: Option<(u64, usize)>,
+    epoch: u64,
+    pub got: u64,
+    pub consumed: u64,
+}
+
+#[derive(Debug)]
+pub struct Message {
+    len: u64,
+    pub standing: Standing,
+    /// It was sent in one of these.
+    pub epochs: (u64, u64),
+    batch: (usize, usize),
+    /// In the other direction.
+    pub answers: Option<usize>,
+    pub place: Option<(u64, u64)>,
+    pub is_consumed: bool,
+    /// Consumed or dropped: nobody will ever know.
+    pub is_lost_sight_of: bool,
+    /// Its sender was told that it was sent.
+    pub was_confirmed: bool,
+    last_owner: u64,
+    owners: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Doubtful,
+    Sent,
+    Absent,
+    Dropped,
+}
+
+/// What follows for messages of the other direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// This request is consumed, if it was answered so.
+    Answered(usize),
+    /// These were consumed by their answers: the answers were sent. First, and behind the last.
+    Sent(usize, usize),
+    /// Those requests are not: the answers to them never were.
+    Unanswered(usize),
+}
+
+/// What a receiver says it got.
+pub struct Got {
+    pub owner: u64,
+    pub position: u64,
+    pub epoch: u64,
+    pub number: u64,
+    pub len: u64,
+    pub digest: u64,
+    pub attempt: u64,
+}
+
+type Judged<T> = Result<T, String>;
+
+impl Ledger {
+    pub fn new(seed: u64, sender: usize) -> Self {
+        Self {
+            seed,
+            sender,
+            messages: Vec::new(),
+            places: HashMap::new(),
+            committed: 0,
+            doubt: None,
+            last: None,
+            epoch: 0,
+            got: 0,
+            consumed: 0,
+        }
+    }
+
+    pub fn next(&self) -> u64 {
+        self.messages.len() as u64
+    }
+
+    pub fn about(
+        &mut self,
+        number: u64,
+        len: u64,
+        epoch: u64,
+        batch: (u64, u64),
+        answers: Option<usize>,
+    ) {
+        assert_eq!(number, self.next(), "an end counts its messages");
+        self.messages.push(Message {
+            len,
+            standing: Standing::Doubtful,
+            epochs: (epoch, u64::MAX),
+            batch: (index(batch.0), index(batch.1)),
+            answers,
+            place: None,
+            is_consumed: false,
+            is_lost_sight_of: false,
+            was_confirmed: false,
+            last_owner: 0,
+            owners: 0,
+        });
+    }
+
+    /// The sender was told that it was sent, in this epoch at the latest.
+    pub fn sent(&mut self, number: usize, epoch: u64) -> Judged<()> {
+        let message = &mut self.messages[number];
+        message.epochs.1 = message.epochs.1.min(epoch);
+        message.was_confirmed = true;
+        match message.standing {
+            // It may have come, or been passed by those of the next epoch, before its sender said so.
+            Standing::Sent | Standing::Dropped => Ok(()),
+            Standing::Doubtful => {
+                message.standing = Standing::Sent;
+                Ok(())
+            }
+            Standing::Absent => Err(format!("{number} was sent, and a later one came before it")),
+        }
+    }
+
+    /// It was not sent, whoever found that out.
+    pub fn absent(&mut self, number: usize) -> Judged<()> {
+        match self.messages[number].standing {
+            Standing::Sent => Err(format!("{number} was not sent, and yet it is there")),
+            Standing::Doubtful => {
+                self.messages[number].standing = Standing::Absent;
+                self.rest_of_batch(number, Standing::Absent)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A batch is there whole, or not at all.
+    fn rest_of_batch(&mut self, number: usize, standing: Standing) -> Judged<()> {
+        let batch = self.messages[number].batch;
+        let end = (batch.0 + batch.1).min(self.messages.len());
+        for other in batch.0..end {
+            if self.messages[other].batch != batch {
+                // Its sender was killed before it had announced all of it.
+                break;
+            }
+            match self.messages[other].standing {
+                Standing::Doubtful => self.messages[other].standing = standing,
+                found if found == standing || found == Standing::Dropped => {}
+                found => {
+                    return Err(format!(
+                        "half a batch: {number} is {standing:?}, {other} of the same is {found:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A message was handed to the application.
+    pub fn got(&mut self, got: &Got) -> Judged<Vec<Effect>> {
+        if got.epoch < self.epoch {
+            return Err(format!("epoch {} after {}", got.epoch, self.epoch));
+        }
+        let number = self.identify(got)?;
+        self.check_content(number, got)?;
+        let mut effects = Vec::new();
+        if let Some(doubt) = self.doubt.take() {
+            let is_behind = number > doubt;
+            let is_same = self.messages[doubt].place.is_some_and(|(epoch, _)| epoch == got.epoch);
+            match (is_behind, is_same) {
+                (true, true) => effects.push(self.consume(doubt)),
+                (true, false) => self.lose_sight(doubt),
+                (false, _) => effects.push(Effect::Unanswered(doubt)),
+            }
+        }
+        for passed in self.start(number, got.owner)..number {
+            self.pass(passed, got.epoch)?;
+        }
+        let message = &mut self.messages[number];
+        message.epochs = (got.epoch, got.epoch);
+        message.standing = Standing::Sent;
+        message.place = Some((got.epoch, got.position));
+        self.places.insert((got.epoch, got.position), number);
+        self.count_attempt(number, got)?;
+        self.rest_of_batch(number, Standing::Sent)?;
+        self.last = Some((got.owner, number));
+        self.got += 1;
+        self.epoch = got.epoch;
+        effects.extend(self.messages[number].answers.map(Effect::Answered));
+        Ok(effects)
+    }
+
+    /// Which message it is; that it may come now.
+    fn identify(&self, got: &Got) -> Judged<usize> {
+        let known = self.places.get(&(got.epoch, got.position)).copied();
+        let number = match (known, got.number) {
+            (Some(known), _) => known,
+            (None, UNNAMED) => self.search(got)?,
+            (None, number) => index(number),
+        };
+        if got.number != UNNAMED && index(got.number) != number {
+            return Err(format!(
+                "position {} names {number}, and now {}",
+                got.position, got.number
+            ));
+        }
+        let Some(message) = self.messages.get(number) else {
+            return Err(format!("{number} was never about to be sent"));
+        };
+        if number < self.committed {
+            return Err(format!("{number} comes again, and is consumed up to {}", self.committed));
+        }
+        if matches!(message.standing, Standing::Absent | Standing::Dropped) {
+            return Err(format!("{number} comes, and is {:?}", message.standing));
+        }
+        if got.epoch < message.epochs.0 || got.epoch > message.epochs.1 {
+            return Err(format!("{number} comes in epoch {}: {message:?}", got.epoch));
+        }
+        if message.place.is_some_and(|place| place != (got.epoch, got.position)) {
+            return Err(format!("{number} has two places: {message:?}, now {}", got.position));
+        }
+        Ok(number)
+    }
+
+    /// A message too short to say its number: the first that it can be.
+    fn search(&self, got: &Got) -> Judged<usize> {
+        for number in self.start(usize::MAX, got.owner)..self.messages.len() {
+            let message = &self.messages[number];
+            let may_come = matches!(message.standing, Standing::Doubtful | Standing::Sent)
+                && message.epochs.0 <= got.epoch
+                && got.epoch <= message.epochs.1
+                && message.place.is_none();
+            if may_come && message.len == got.len && self.digest_of(number) == got.digest {
+                return Ok(number);
+            }
+        }
+        Err(format!("a message of {} bytes was never about to be sent", got.len))
+    }
+
+    /// Which message would be the next, if `number` follows what was handed out or committed before.
+    fn start(&self, number: usize, owner: u64) -> usize {
+        let last = self.last.filter(|(of, last)| *of == owner && *last < number);
+        last.map_or(self.committed, |(_, last)| (last + 1).max(self.committed))
+    }
+
+    /// A later one comes: is this one not there?
+    fn pass(&mut self, number: usize, epoch: u64) -> Judged<()> {
+        let message = &mut self.messages[number];
+        let may_be_of_before = message.epochs.0 < epoch;
+        match message.standing {
+            Standing::Absent | Standing::Dropped => Ok(()),
+            Standing::Doubtful | Standing::Sent if may_be_of_before => {
+                message.standing = Standing::Dropped;
+                Ok(())
+            }
+            Standing::Doubtful => self.absent(number),
+            Standing::Sent => Err(format!("{number} was sent and is passed over: {message:?}")),
+        }
+    }
+
+    fn check_content(&self, number: usize, got: &Got) -> Judged<()> {
+        if self.messages[number].len == got.len && self.digest_of(number) == got.digest {
+            return Ok(());
+        }
+        Err(format!("{number} has other bytes: {} of {}", got.len, self.messages[number].len))
+    }
+
+    fn digest_of(&self, number: usize) -> u64 {
+        let message = &self.messages[number];
+        let is_answer = message.answers.is_some();
+        let len = index(message.len);
+        digest(&content(self.seed, self.sender, number as u64, is_answer, len))
+    }
+
+    /// 1, and one more for each owner before that had it; nobody knows of one that was killed before it said so.
+    fn count_attempt(&mut self, number: usize, got: &Got) -> Judged<()> {
+        let message = &mut self.messages[number];
+        if message.last_owner != got.owner {
+            message.last_owner = got.owner;
+            message.owners += 1;
+        }
+        let (least, most) = (message.owners.min(ATTEMPTS_COUNTED), got.owner);
+        if (least..=most).contains(&got.attempt) {
+            return Ok(());
+        }
+        Err(format!("{number} says attempt {}, of {least} to {most}", got.attempt))
+    }
+
+    /// What was handed out at this place.
+    pub fn at(&self, epoch: u64, position: u64) -> usize {
+        self.places[&(epoch, position)]
+    }
+
+    /// It and all before it are consumed.
+    pub fn consume(&mut self, number: usize) -> Effect {
+        self.doubt = None;
+        let first = self.committed;
+        let epoch = self.messages[number].place.map(|(epoch, _)| epoch);
+        for message in &mut self.messages[first.min(number + 1)..=number] {
+            // What was handed out in an epoch that is over, and not committed, is not.
+            let is_of_it = message.place.map(|(epoch, _)| epoch) == epoch;
+            if message.standing == Standing::Sent && is_of_it {
+                message.is_consumed = true;
+                self.consumed += 1;
+            }
+        }
+        self.committed = self.committed.max(number + 1);
+        Effect::Sent(first, number + 1)
+    }
+
+    /// Another epoch came, before anybody could know whether it is consumed.
+    fn lose_sight(&mut self, number: usize) {
+        for message in &mut self.messages[self.committed.min(number + 1)..=number] {
+            message.is_lost_sight_of = true;
+        }
+        self.committed = self.committed.max(number + 1);
+    }
+
+    /// Nothing more will come: what is left must be explained.
+    pub fn close(&mut self, epoch: u64) -> Judged<Vec<Effect>> {
+        let mut effects = Vec::new();
+        if let Some(doubt) = self.doubt.take() {
+            let is_present = self.messages[doubt].place.is_some_and(|(of, _)| of == epoch);
+            if is_present {
+                effects.push(self.consume(doubt));
+            } else {
+                self.lose_sight(doubt);
+            }
+        }
+        Ok(effects)
+    }
+
+    /// All that was certainly sent in the last epoch is consumed.
+    pub fn check_all(&self, epoch: u64) -> Judged<()> {
+        let lost = self.messages.iter().position(|message| {
+            message.standing == Standing::Sent
+                && message.epochs.0 == epoch
+                && !message.is_consumed
+                && !message.is_lost_sight_of
+        });
+        lost.map_or(Ok(()), |lost| Err(format!("{lost} never came: {:?}", self.messages[lost])))
+    }
+
+    /// Bytes of the ring that a message takes, at least.
+    pub fn footprint(&self, number: usize, ring_bytes: u64) -> u64 {
+        let len = self.messages[number].len;
+        let inline = (HEADER_BYTES + len).next_multiple_of(64);
+        if inline > ring_bytes / 4 { 64 } else { inline }
+    }
+}
+
+fn index(word: u64) -> usize {
+    usize::try_from(word).unwrap()
+}
+
+/// Of a record, and its prefix.
+const HEADER_BYTES: u64 = 40;
+/// A link counts so many attempts at least.
+const ATTEMPTS_COUNTED: u64 = 16;

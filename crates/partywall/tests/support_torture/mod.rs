@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An oracle that survives every kill, the two ends that it kills, and the relay between them.
+//!
+//! ```text
+//!   this process                                              second processes
+//!   director ── SIGKILL, SIGSTOP, start ──────────────────▶   client, server     (end.rs)
+//!      │  ▲                                                     │        │
+//!      │  └── oracle ◀── journal: one file, appended ◀──────────┴────────┤  "about to send 7", "sent 7", "got 7" …
+//!      └──── relay: cuts, delays, delivers late ◀────────── link ────────┘
+//! ```
+//!
+//! The journal is a file that both ends append to, 64 bytes at a time: what a process has written stays when it is
+//! killed, and the order in it is the order in which it happened. "About to" comes before the act, and the other word after it: one
+//! that is killed in between leaves a doubt, which what happens later resolves in one way or the other, never both.
+//!
+//! What it does not do: lose or rot memory. So there are no gaps to be reported, and any report of one is a violation.
+#![allow(dead_code, reason = "the two processes use different parts")]
+
+pub mod content;
+pub mod director;
+pub mod end;
+pub mod figures;
+pub mod journal;
+pub mod ledger;
+pub mod oracle;
+pub mod relay;
+pub mod reports;
+pub mod round;
+pub mod settings;

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Judges every note as it comes, and remembers the last ones for whoever has to find a cause.
+
+use super::content::{CLIENT, SERVER};
+use super::figures::Figures;
+use super::journal::{Note, What};
+use super::ledger::{Effect, Got, Ledger};
+use super::reports::{Report, Told};
+use std::collections::VecDeque;
+
+/// What an end was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    Starting,
+    Recovering,
+    Waiting,
+    Sending,
+    Consuming,
+    Replying,
+    Beginning,
+}
+
+impl Moment {
+    pub const COUNT: usize = 7;
+    pub const NAMES: [&'static str; Self::COUNT] = [
+        "starting",
+        "attaching",
+        "between steps",
+        "sending",
+        "committing",
+        "replying",
+        "beginning an epoch",
+    ];
+}
+
+/// One round, judged.
+pub struct Oracle {
+    /// By who sends.
+    ledgers: [Ledger; 2],
+    /// A request whose answer is in doubt, and the answer, by who sent the request.
+    asked: [Option<(usize, usize)>; 2],
+    told: Told,
+    pub ends: [EndState; 2],
+    log: VecDeque<String>,
+    ring_bytes: u64,
+    pub epochs: u64,
+}
+
+/// What is known of an end's present owner.
+#[derive(Clone, Debug)]
+pub struct EndState {
+    pub owner: u64,
+    pub moment: Moment,
+    pub notes: u64,
+    pub got: u64,
+    /// The epoch in which everything is consumed.
+    pub idle: Option<u64>,
+    pub has_failed: bool,
+}
+
+impl Oracle {
+    pub fn new(seed: u64, ring_bytes: u64) -> Self {
+        let end = EndState::new(0);
+        Self {
+            ledgers: [Ledger::new(seed, CLIENT), Ledger::new(seed, SERVER)],
+            asked: [None; 2],
+            told: Told::default(),
+            ends: [end.clone(), end],
+            log: VecDeque::new(),
+            ring_bytes,
+            epochs: 0,
+        }
+    }
+
+    /// Another owner of an end: its number, and that of its first message.
+    pub fn starts(&mut self, side: usize) -> (u64, u64) {
+        self.ends[side] = EndState::new(self.ends[side].owner + 1);
+        self.say(format!("{} start as {}", NAMES[side], self.ends[side].owner));
+        (self.ends[side].owner, self.ledgers[side].next())
+    }
+
+    pub fn say(&mut self, line: String) {
+        if self.log.len() == LOG_MAX {
+            self.log.pop_front();
+        }
+        self.log.push_back(line);
+    }
+
+    pub fn log(&self) -> impl Iterator<Item = &String> {
+        self.log.iter()
+    }
+
+    pub fn take(&mut self, note: &Note) -> Result<(), String> {
+        let Note { what, side, owner, words } = *note;
+        self.say(format!("{} {owner} {what:?} {words:?}", NAMES[side]));
+        let end = &mut self.ends[side];
+        assert_eq!(end.owner, owner, "the dead say nothing");
+        end.notes += 1;
+        if !matches!(what, What::Idle | What::Reported | What::Attached) {
+            self.ends.iter_mut().for_each(|end| end.idle = None);
+        }
+        let end = &mut self.ends[side];
+        let is_attached = !matches!(end.moment, Moment::Starting | Moment::Recovering);
+        match what {
+            What::Opened => end.moment = Moment::Recovering,
+            What::Attached => end.moment = Moment::Waiting,
+            What::Idle => end.idle = (words[1] == 0).then_some(words[0]),
+            What::Failed => end.has_failed = true,
+            _ if is_attached => end.moment = moment(what),
+            _ => {}
+        }
+        let judged = self.judge(what, side, owner, &words);
+        judged.map_err(|why| format!("{} {owner} {what:?} {words:?}: {why}", NAMES[side]))
+    }
+
+    fn judge(
+        &mut self,
+        what: What,
+        side: usize,
+        owner: u64,
+        words: &[u64; 7],
+    ) -> Result<(), String> {
+        let [first, second, third, fourth, fifth, sixth, _] = *words;
+        let other = 1 - side;
+        match what {
+            What::AboutToSend => {
+                self.ledgers[side].about(first, second, third, (fourth, fifth), None);
+            }
+            What::Sent => return self.ledgers[side].sent(index(first), second),
+            What::NotSent => return self.ledgers[side].absent(index(first)),
+            What::Got => {
+                let (position, epoch, number) = (first, second, third);
+                let (len, digest, attempt) = (fourth, fifth, sixth);
+                let got = Got { owner, position, epoch, number, len, digest, attempt };
+                self.ends[side].got += 1;
+                let effects = self.ledgers[other].got(&got)?;
+                return self.apply(other, effects);
+            }
+            What::AboutToCommit => {
+                let number = self.ledgers[other].at(second, first);
+                self.ledgers[other].doubt = Some(number);
+            }
+            What::NotCommitted => self.ledgers[other].doubt = None,
+            What::Committed => {
+                let number = self.ledgers[other].at(second, first);
+                let _ = self.ledgers[other].consume(number);
+            }
+            What::AboutToReply => {
+                let request = self.ledgers[other].at(second, first);
+                self.ledgers[other].doubt = Some(request);
+                self.asked[other] = Some((request, index(third)));
+                let batch = (third, 1);
+                self.ledgers[side].about(third, fourth, second, batch, Some(request));
+            }
+            What::Replied => {
+                self.asked[other] = None;
+                let request = self.ledgers[other].at(second, first);
+                let _ = self.ledgers[other].consume(request);
+                return self.ledgers[side].sent(index(third), second);
+            }
+            What::NotReplied => {
+                self.asked[other] = None;
+                self.ledgers[other].doubt = None;
+                return self.ledgers[side].absent(index(third));
+            }
+            What::AboutToBegin => self.epochs += 1,
+            What::Reported => self.reported(side, words),
+            What::Opened | What::Attached | What::Idle | What::Failed => {}
+        }
+        Ok(())
+    }
+
+    /// What was found out of messages that `sender` sent, and what follows for the other direction.
+    fn apply(&mut self, sender: usize, effects: Vec<Effect>) -> Result<(), String> {
+        let other = 1 - sender;
+        for effect in effects {
+            match effect {
+                Effect::Answered(request) => {
+                    if self.ledgers[other].doubt == Some(request) {
+                        let _ = self.ledgers[other].consume(request);
+                        self.asked[other] = None;
+                    }
+                    if self.ledgers[other].committed <= request {
+                        return Err(format!("{request} is answered, and is not consumed"));
+                    }
+                }
+                Effect::Sent(_, end) => {
+                    if let Some((request, answer)) = self.asked[sender].take() {
+                        if request + 1 == end {
+                            let place = self.ledgers[sender].messages[request].place;
+                            let epoch = place.map_or(u64::MAX, |(epoch, _)| epoch);
+                            self.ledgers[other].sent(answer, epoch)?;
+                        }
+                    }
+                }
+                Effect::Unanswered(request) => {
+                    if let Some((asked, answer)) = self.asked[sender].take() {
+                        if asked == request {
+                            self.ledgers[other].absent(answer)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reported(&mut self, side: usize, words: &[u64; 7]) {
+        let is_receiving = words[0] & 1 != 0;
+        self.told.add(Report {
+            sender: if is_receiving { 1 - side } else { side },
+            is_receiving,
+            is_exact: words[0] & 2 != 0,
+            is_open: words[0] & 4 != 0,
+            epoch: words[1],
+            from: words[2],
+            to: words[3],
+        });
+    }
+
+    /// Whether both ends have said that everything is consumed, in the same epoch.
+    pub fn is_settled(&self) -> Option<u64> {
+        let epoch = self.ends[CLIENT].idle?;
+        (self.ends[SERVER].idle == Some(epoch)).then_some(epoch)
+    }
+
+    /// The last judgement of a round.
+    pub fn close(&mut self, epoch: u64) -> Result<(), String> {
+        for sender in [CLIENT, SERVER] {
+            let effects = self.ledgers[sender].close(epoch)?;
+            self.apply(sender, effects)?;
+        }
+        for sender in [CLIENT, SERVER] {
+            let ledger = &self.ledgers[sender];
+            let judged = ledger.check_all(epoch);
+            let judged =
+                judged.and_then(|()| self.told.check(sender, ledger, epoch, self.ring_bytes));
+            judged.map_err(|why| format!("sent by the {}: {why}", NAMES[sender]))?;
+        }
+        Ok(())
+    }
+
+    pub fn count(&self, figures: &mut Figures) {
+        let got: u64 = self.ledgers.iter().map(|ledger| ledger.got).sum();
+        let consumed: u64 = self.ledgers.iter().map(|ledger| ledger.consumed).sum();
+        figures.sent += self.ledgers.iter().map(Ledger::next).sum::<u64>();
+        figures.consumed += consumed;
+        figures.again_received += got.saturating_sub(consumed);
+        figures.epochs += self.epochs;
+        figures.reports += self.told.count();
+    }
+}
+
+impl EndState {
+    const fn new(owner: u64) -> Self {
+        let moment = Moment::Starting;
+        Self { owner, moment, notes: 0, got: 0, idle: None, has_failed: false }
+    }
+}
+
+const fn moment(what: What) -> Moment {
+    match what {
+        What::AboutToSend => Moment::Sending,
+        What::AboutToCommit => Moment::Consuming,
+        What::AboutToReply => Moment::Replying,
+        What::AboutToBegin => Moment::Beginning,
+        _ => Moment::Waiting,
+    }
+}
+
+fn index(word: u64) -> usize {
+    usize::try_from(word).unwrap()
+}
+
+pub const NAMES: [&str; 2] = ["client", "server"];
+/// So many of the last lines are shown with a violation.
+const LOG_MAX: usize = 200;

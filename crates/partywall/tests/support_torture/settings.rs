@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long, from which seed, and what each round is like.
+
+use crate::support_two::{Chance, variable};
+use std::time::Duration;
+
+/// What the environment says.
+pub struct Settings {
+    pub kills: u64,
+    pub seed: u64,
+    /// Rounds begin until then, whatever `kills` says.
+    pub time: Option<Duration>,
+}
+
+/// What is the same for all processes of one round.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub is_tcp: bool,
+    pub mode: Mode,
+    pub ring_bytes: u64,
+    pub slab_bytes: u64,
+    pub epochs: bool,
+}
+
+/// What the application of a round does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The client sends, the server consumes.
+    OneWay,
+    /// Both send, consume and answer as they like.
+    BothWays,
+    /// The client asks, the server answers each request with a reply.
+    Replies,
+}
+
+impl Settings {
+    pub fn from_variables() -> Self {
+        let number = |name: &str| variable(name).map(|text| text.parse().expect(name));
+        let minutes = number("PARTYWALL_TORTURE_MINUTES");
+        Self {
+            kills: number("PARTYWALL_TORTURE_KILLS").unwrap_or(KILLS_DEFAULT),
+            seed: number("PARTYWALL_TORTURE_SEED").unwrap_or_else(|| u64::from(std::process::id())),
+            time: minutes.map(|minutes| Duration::from_secs(60 * minutes)),
+        }
+    }
+
+    pub const fn is_timed(&self) -> bool {
+        self.time.is_some()
+    }
+}
+
+impl Plan {
+    pub fn draw(seed: u64, round: u64) -> Self {
+        let mut chance = Chance(seed);
+        let mode = [Mode::OneWay, Mode::BothWays, Mode::Replies][(round % 3) as usize];
+        Self {
+            seed,
+            is_tcp: round % 2 == 1,
+            mode,
+            ring_bytes: 4096 << chance.below(3),
+            slab_bytes: 16384 << chance.below(3),
+            epochs: chance.below(3) == 0,
+        }
+    }
+
+    /// For the environment of an end.
+    pub fn words(&self) -> String {
+        let mode = match self.mode {
+            Mode::OneWay => 0,
+            Mode::BothWays => 1,
+            Mode::Replies => 2,
+        };
+        format!(
+            "{} {} {mode} {} {} {}",
+            self.seed,
+            u8::from(self.is_tcp),
+            self.ring_bytes,
+            self.slab_bytes,
+            u8::from(self.epochs)
+        )
+    }
+
+    pub fn from_words(words: &str) -> Self {
+        let words: Vec<u64> = words.split(' ').map(|word| word.parse().unwrap()).collect();
+        let [seed, is_tcp, mode, ring_bytes, slab_bytes, epochs] = words[..] else {
+            panic!("{words:?}")
+        };
+        let mode = [Mode::OneWay, Mode::BothWays, Mode::Replies][mode as usize];
+        Self { seed, is_tcp: is_tcp == 1, mode, ring_bytes, slab_bytes, epochs: epochs == 1 }
+    }
+}
+
+/// In each run of all tests.
+const KILLS_DEFAULT: u64 = 150;
