@@ -97,13 +97,15 @@ fn explain(error: &clap::Error) -> ExitCode {
     match error.use_stderr() {
         false => ExitCode::SUCCESS,
         // There, 1 is an answer.
-        true if first_is("shmipc") || first_is("link") => look::UNREADABLE.into(),
+        true if has_answers() => look::UNREADABLE.into(),
         true => ExitCode::FAILURE,
     }
 }
 
-fn first_is(name: &str) -> bool {
-    std::env::args_os().nth(1).is_some_and(|command| command == name)
+fn has_answers() -> bool {
+    let words: Vec<_> = std::env::args_os().skip(1).take(2).collect();
+    let is = |name: &str| words.first().is_some_and(|command| command == name);
+    is("shmipc") || (is("link") && link::answers_with_one(words.get(1).map(AsRef::as_ref)))
 }
 
 /// With the commit, so that a report of a fault says what was running.
@@ -119,6 +121,7 @@ Examples:
   partywall echo serve --listen unix:/tmp/e.sock     there and back …
   partywall echo run --connect unix:/tmp/e.sock      … counted, verified and timed
   partywall shmipc dump 4242                         what is in the shared memory of shmipc?
+  partywall link send --dir links --name a --peer b unix:/tmp/l.sock < lines    messages that survive kill -9
   partywall link inspect --dir links                 what have named streams left behind?
 
 `partywall COMMAND --help` has more examples for each.";

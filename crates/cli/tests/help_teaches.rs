@@ -6,7 +6,7 @@ mod program;
 use program::{run, text};
 
 /// Every command that can be seen.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 19] = [
     "",
     "bench",
     "listen",
@@ -19,7 +19,11 @@ const COMMANDS: [&str; 15] = [
     "shmipc",
     "shmipc dump",
     "link",
+    "link send",
+    "link recv",
     "link inspect",
+    "link adopt",
+    "link reset",
     "completions",
     "man",
 ];
@@ -73,7 +77,11 @@ fn exit_codes_are_told_where_scripts_need_them() {
         "proxy",
         "doctor",
         "shmipc dump",
+        "link send",
+        "link recv",
         "link inspect",
+        "link adopt",
+        "link reset",
     ] {
         let help = prints(&[&words(command)[..], &["--help"]].concat());
         assert!(help.contains("Exit codes:"), "{command}");
@@ -95,7 +103,7 @@ fn completions_are_made_for_each_shell() {
         assert!(script.contains(mark), "{shell}");
         for word in [
             "listen", "connect", "echo", "serve", "doctor", "retry", "shmipc", "dump", "link",
-            "inspect",
+            "inspect", "send", "recv", "adopt", "reset",
         ] {
             assert!(script.contains(word), "{shell} completes no {word}");
         }

@@ -75,17 +75,24 @@ fn everything_that_a_state_can_have_is_shown() {
         "epoch        3",
         "base 128, acknowledged 192",
         "consumed 8192",
-        "previous     epoch 2, not settled: base 64, acknowledged 128, end 640; consumed 1024",
-        "to report    new epoch sending, epoch 2: 128..640, at most",
+        "previous     epoch 2, settled: acknowledged 128, end 640; consumed 1024",
+        "quarantined  receiving: other record",
+        "to report    undelivered sending, epoch 2: 128..640, at most",
+        "to report    lost receiving, epoch 3: 128..256, or further",
+        "to report    quarantined receiving, epoch 3: 64..64, or further",
+        "not kept     4 reports more",
         "sizes        file 65536, ring 4096, release ring 64, slab 40960 bytes",
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
     let (code, json, _) = inspect(directory.path(), &["--json"]);
     assert_eq!(code, SOUND);
-    for part in
-        ["\"status\": \"dead\"", "\"consumed\": 8192", "\"kind\": \"new epoch\"", "\"damaged\": []"]
-    {
+    for part in [
+        "\"status\": \"dead\"",
+        "\"consumed\": 8192",
+        "\"kind\": \"undelivered\"",
+        "\"damaged\": []",
+    ] {
         assert!(json.contains(part), "{part}: {json}");
     }
     assert!(fs::read(&path).unwrap() == before);

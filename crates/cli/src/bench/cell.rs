@@ -39,6 +39,10 @@ pub enum Scenario {
 pub enum TransportName {
     /// Partywall's shared memory.
     Wall,
+    /// A link, kept in files, over TCP on loopback.
+    LinkTcp,
+    /// A link, kept in files, over a Unix socket.
+    LinkUds,
     /// A Unix stream socket.
     Uds,
     /// TCP over loopback, with `TCP_NODELAY`.
@@ -147,12 +151,15 @@ impl Scenario {
         }
     }
 
-    /// Whether the scenario makes sense on `transport`: floors have neither back-pressure nor sessions, and a pipe
-    /// has one stream.
+    /// Whether the scenario makes sense on `transport`: floors have neither back-pressure nor sessions, a pipe
+    /// has one stream, and a link has a name that only one pair may have.
     pub const fn fits(self, transport: TransportName) -> bool {
         match transport {
             TransportName::FloorSpin | TransportName::FloorEventfd => matches!(self, Self::Ping),
             TransportName::Pipe => !matches!(self, Self::Parallel | Self::Connect | Self::Idle),
+            TransportName::LinkTcp | TransportName::LinkUds => {
+                matches!(self, Self::Ping | Self::Flood | Self::Rate)
+            }
             TransportName::Wall | TransportName::Uds | TransportName::Tcp => true,
         }
     }
@@ -163,6 +170,8 @@ impl TransportName {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Wall => "wall",
+            Self::LinkTcp => "link-tcp",
+            Self::LinkUds => "link-uds",
             Self::Uds => "uds",
             Self::Tcp => "tcp",
             Self::Pipe => "pipe",

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::cell::{TransportName, WaitName};
-use super::{eventfd, floor, pipe, tcp, uds, wall};
+use super::{eventfd, floor, link, pipe, tcp, uds, wall};
 
 /// One end of a duplex pipe of messages.
 pub trait Lane: Send + 'static {
@@ -76,6 +76,8 @@ pub trait Work {
 pub fn dispatch<W: Work>(name: TransportName, work: W) -> Result<W::Output> {
     match name {
         TransportName::Wall => work.on::<wall::Wall>(),
+        TransportName::LinkTcp => work.on::<link::LinkTcp>(),
+        TransportName::LinkUds => work.on::<link::LinkUds>(),
         TransportName::Uds => work.on::<uds::Uds>(),
         TransportName::Tcp => work.on::<tcp::Tcp>(),
         TransportName::Pipe => work.on::<pipe::Pipe>(),

@@ -5,7 +5,7 @@
 //! arguments ─► plan (cells) ─► run: round by round, cell by cell ─► summary | detail | targets | json
 //!                                │                                └► report.html, *.svg, results.json
 //!              parent ◄─ control (JSON lines) ─► child        the same program, started again
-//!                 └──── lane: wall uds tcp pipe floor ─┘       ping flood rate crowd connect idle parallel
+//!                 └──── lane: wall link uds tcp pipe floor ─┘       ping flood rate crowd connect idle parallel
 //! ```
 //! What it does *not* do: compare with other libraries (their dependencies stay out of this workspace).
 
@@ -27,6 +27,7 @@ mod host;
 mod idle;
 mod json;
 mod lane;
+mod link;
 mod machine;
 mod measure;
 mod parallel;

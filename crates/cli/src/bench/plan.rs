@@ -139,6 +139,7 @@ impl Plan {
                 let time = duration.unwrap_or(ms(300));
                 plan.add_all(Scenario::Parallel, &sizes, &[], arguments, time);
             }
+            Choice::Link => plan.add_links(arguments, duration.unwrap_or(ms(300))),
             Choice::Connect => {
                 let sizes = or(&arguments.size, &[TINY]);
                 let time = duration.unwrap_or(ms(200));
@@ -173,6 +174,26 @@ impl Plan {
             let others = all.iter().map(|&transport| Cell::new(scenario, transport, size));
             for cell in ours.chain(others).filter(|cell| wants(arguments, cell.transport)) {
                 self.add_variants(cell, arguments, duration);
+            }
+        }
+    }
+
+    /// Ping and flood over links, and over what they are compared with.
+    fn add_links(&mut self, arguments: &Arguments, duration: Duration) {
+        use TransportName::{LinkTcp, LinkUds, Tcp, Uds, Wall};
+        let waits = or(&arguments.wait, &[WaitName::Spin, WaitName::Park]);
+        for scenario in [Scenario::Ping, Scenario::Flood] {
+            for size in or(&arguments.size, &[48, PAGE]) {
+                let waiting = [Wall, LinkTcp, LinkUds].into_iter().flat_map(|transport| {
+                    waits
+                        .iter()
+                        .map(move |&wait| Cell::new(scenario, transport, size).waiting(wait))
+                });
+                let others = [Tcp, Uds].map(|transport| Cell::new(scenario, transport, size));
+                let cells = waiting.chain(others);
+                for cell in cells.filter(|cell| wants(arguments, cell.transport)) {
+                    self.add(cell, duration);
+                }
             }
         }
     }

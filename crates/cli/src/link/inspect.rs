@@ -118,21 +118,33 @@ fn link(text: &mut String, found: &Found, facts: &LinkFacts) -> std::fmt::Result
         }
     }
     if let Some(old) = &facts.previous {
-        let (base, acked, tail, consumed) = (old.base, old.acked, old.tail, old.consumed);
+        let (acked, tail, consumed) = (old.acked, old.tail, old.consumed);
+        let settled = if old.is_settled { "settled" } else { "not settled" };
         writeln!(
             text,
-            "  previous     epoch {}, not settled: base {base}, acknowledged {acked}, end {tail}; consumed {consumed}",
+            "  previous     epoch {}, {settled}: acknowledged {acked}, end {tail}; consumed {consumed}",
             old.epoch
         )?;
     }
+    if let Some(quarantine) = &facts.quarantine {
+        let direction = if quarantine.is_receiving { "receiving" } else { "sending" };
+        writeln!(text, "  quarantined  {direction}: {}", quarantine.why)?;
+    }
     for report in &facts.reports {
         let direction = if report.is_receiving { "receiving" } else { "sending" };
-        let about = if report.is_exact { "" } else { ", at most" };
+        let about = match (report.is_exact, report.is_open) {
+            (true, _) => "",
+            (false, false) => ", at most",
+            (false, true) => ", or further",
+        };
         writeln!(
             text,
             "  to report    {} {direction}, epoch {}: {}..{}{about}",
             report.kind, report.epoch, report.from, report.to
         )?;
+    }
+    if facts.reports_dropped != 0 {
+        writeln!(text, "  not kept     {} reports more", facts.reports_dropped)?;
     }
     writeln!(
         text,

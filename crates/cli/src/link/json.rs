@@ -52,7 +52,9 @@ struct Link<'a> {
     receiving: Receiving,
     peer: Option<Peer>,
     previous: Option<Previous>,
+    quarantine: Option<Quarantine>,
     reports: Vec<Report>,
+    reports_dropped: u64,
     sizes: Sizes,
 }
 
@@ -85,10 +87,16 @@ struct Peer {
 #[derive(Serialize)]
 struct Previous {
     epoch: u64,
-    base: u64,
     acked: u64,
     tail: u64,
     consumed: u64,
+    settled: bool,
+}
+
+#[derive(Serialize)]
+struct Quarantine {
+    why: &'static str,
+    receiving: bool,
 }
 
 #[derive(Serialize)]
@@ -96,6 +104,7 @@ struct Report {
     kind: &'static str,
     receiving: bool,
     exact: bool,
+    open: bool,
     epoch: u64,
     from: u64,
     to: u64,
@@ -126,12 +135,17 @@ fn link<'a>(found: &Found, facts: &'a LinkFacts) -> Link<'a> {
         peer: facts.peer.map(|(lineage, incarnation)| Peer { lineage: hex(lineage), incarnation }),
         previous: facts.previous.map(|old| Previous {
             epoch: old.epoch,
-            base: old.base,
             acked: old.acked,
             tail: old.tail,
             consumed: old.consumed,
+            settled: old.is_settled,
+        }),
+        quarantine: facts.quarantine.map(|quarantine| Quarantine {
+            why: quarantine.why,
+            receiving: quarantine.is_receiving,
         }),
         reports: facts.reports.iter().map(report).collect(),
+        reports_dropped: facts.reports_dropped,
         sizes: Sizes {
             file: sizes.file,
             ring: sizes.ring,
@@ -143,7 +157,8 @@ fn link<'a>(found: &Found, facts: &'a LinkFacts) -> Link<'a> {
 
 fn report(report: &partywall::link::LinkReport) -> Report {
     let partywall::link::LinkReport { kind, epoch, from, to, .. } = *report;
-    Report { kind, receiving: report.is_receiving, exact: report.is_exact, epoch, from, to }
+    let (exact, open) = (report.is_exact, report.is_open);
+    Report { kind, receiving: report.is_receiving, exact, open, epoch, from, to }
 }
 
 fn unusable(found: &Found, error: &LinkError) -> Unusable {

@@ -137,7 +137,11 @@ pub fn dispatch<W: Work>(name: TransportName, work: W) -> Result<W::Output> {
         TransportName::Wall => work.on::<wall::Wall>(),
         TransportName::Uds => work.on::<uds::Uds>(),
         TransportName::Tcp => work.on::<tcp::Tcp>(),
-        TransportName::Pipe | TransportName::FloorSpin | TransportName::FloorEventfd => {
+        TransportName::Pipe
+        | TransportName::LinkTcp
+        | TransportName::LinkUds
+        | TransportName::FloorSpin
+        | TransportName::FloorEventfd => {
             bail!("{} has no streams", name.name())
         }
     }

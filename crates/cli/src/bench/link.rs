@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Links (class Crash): each end keeps what it sends in a file, and commits what it has received.
+//!
+//! ```text
+//! send      the message is built, then copied into the file's ring; from there the kernel takes it
+//! receive   recv ─► read ─► commit
+//! ```
+//!
+//! The files lie on a memory file system if this machine has a writable one: what is measured is the link and not a disk.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use partywall::link::{Link, LinkClient, LinkConfig, LinkPlace, LinkServer};
+
+use super::lane::{Door, Lane, Setup, Transport};
+use super::system::monotonic_ns;
+use super::wall::wait_of;
+
+/// The transport `link-tcp`.
+pub struct LinkTcp;
+/// The transport `link-uds`.
+pub struct LinkUds;
+
+/// A server of links.
+pub struct LinkDoor {
+    server: LinkServer,
+    address: String,
+    directory: Directory,
+}
+
+/// One end of a link.
+pub struct LinkLane {
+    link: Link,
+    buffer: Vec<u8>,
+    _directory: Directory,
+}
+
+impl Transport for LinkTcp {
+    type Lane = LinkLane;
+    type Door = LinkDoor;
+
+    fn bind(setup: &Setup) -> Result<LinkDoor> {
+        bind(setup, "tcp:127.0.0.1:0")
+    }
+
+    fn connect(setup: &Setup, address: &str) -> Result<LinkLane> {
+        connect(setup, address)
+    }
+}
+
+impl Transport for LinkUds {
+    type Lane = LinkLane;
+    type Door = LinkDoor;
+
+    fn bind(setup: &Setup) -> Result<LinkDoor> {
+        bind(setup, &format!("unix:{}", setup.directory.join("links.sock").display()))
+    }
+
+    fn connect(setup: &Setup, address: &str) -> Result<LinkLane> {
+        connect(setup, address)
+    }
+}
+
+impl Door for LinkDoor {
+    type Lane = LinkLane;
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn accept(&mut self) -> Result<LinkLane> {
+        let deadline = Instant::now() + ACCEPT_TIMEOUT;
+        let link = self.server.accept_deadline(deadline).context("waiting for a client")?;
+        Ok(LinkLane::new(link, self.directory.clone()))
+    }
+}
+
+impl LinkLane {
+    fn new(link: Link, directory: Directory) -> Self {
+        Self { link, buffer: Vec::new(), _directory: directory }
+    }
+}
+
+impl Lane for LinkLane {
+    fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
+        self.buffer.resize(size, 0);
+        fill(&mut self.buffer);
+        self.link.send(&self.buffer).context("sending a message")
+    }
+
+    fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let message = self.link.recv().context("receiving a message")?;
+        ensure!(message.len() == size, "received {} bytes instead of {size}", message.len());
+        let value = read(&message);
+        message.commit().context("committing a message")?;
+        Ok(value)
+    }
+}
+
+fn bind(setup: &Setup, address: &str) -> Result<LinkDoor> {
+    let directory = Directory::new(setup)?;
+    let place = LinkPlace::directory(&directory.0.path);
+    let server = LinkServer::bind(address, place, "server", config(setup))?;
+    let address = server.local_address().to_string();
+    Ok(LinkDoor { server, address, directory })
+}
+
+fn connect(setup: &Setup, address: &str) -> Result<LinkLane> {
+    let directory = Directory::new(setup)?;
+    let client = LinkClient::new(LinkPlace::directory(&directory.0.path), "client", config(setup))?;
+    let link = client.connect(address, "server", "bench")?;
+    link.wait_attached(Instant::now() + ACCEPT_TIMEOUT)?;
+    Ok(LinkLane::new(link, directory))
+}
+
+fn config(setup: &Setup) -> LinkConfig {
+    let slab = (setup.size as u64 * MESSAGES_IN_FLIGHT).next_multiple_of(SLAB_UNIT).max(SLAB_MIN);
+    LinkConfig::default()
+        .wait(wait_of(setup))
+        .ring_bytes(RING)
+        .slab_bytes(slab)
+        .peer_max(RING, slab)
+        .allow_anonymous_tcp(true)
+}
+
+/// A directory for link files, removed with the last lane that uses it.
+#[derive(Clone)]
+struct Directory(Arc<Removed>);
+
+struct Removed {
+    path: PathBuf,
+}
+
+impl Directory {
+    fn new(setup: &Setup) -> Result<Self> {
+        let path = within(Path::new("/dev/shm")).or_else(|_| within(&setup.directory));
+        let path = path.context("making a directory for link files")?;
+        Ok(Self(Arc::new(Removed { path })))
+    }
+}
+
+/// A new directory, for us alone.
+fn within(base: &Path) -> std::io::Result<PathBuf> {
+    let name = format!("partywall-bench-{}-{}", std::process::id(), monotonic_ns());
+    let path = base.join(name);
+    DirBuilder::new().mode(0o700).create(&path)?;
+    Ok(path)
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The other process has been told to come and is on its way.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
+const RING: u64 = 4 << 20;
+/// A flood of large messages may have so many under way.
+const MESSAGES_IN_FLIGHT: u64 = 8;
+const SLAB_MIN: u64 = 16 << 20;
+const SLAB_UNIT: u64 = 64 << 10;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `--stats` prints at the end of `send` and `recv`.
+//!
+//! ```text
+//! sent         1.20 MiB (1258291 bytes) in 20000 messages, 3.10 MiB/s, 51.7 k/s
+//! link       3 connections, 12 acknowledgements by themselves
+//! time        387 ms
+//! ```
+
+use std::time::Duration;
+
+use partywall::link::LinkStats;
+
+use crate::quantity::{bandwidth_name, counted, rate_name, size_name, time_name};
+
+/// The text; `direction`: what this end did.
+pub fn text(direction: &str, stats: &LinkStats, time: Duration) -> String {
+    let (bytes, messages) = match direction {
+        "sent" => (stats.bytes_sent, stats.messages_sent),
+        _ => (stats.bytes_received, stats.messages_received),
+    };
+    format!(
+        "{direction:<10} {:>10} ({}) in {}, {}, {}\nlink       {}, {} by themselves\ntime       {:>10}\n",
+        size_name(bytes),
+        counted(bytes, "byte"),
+        counted(messages, "message"),
+        bandwidth_name(bytes, time),
+        rate_name(crate::quantity::per_second(messages, time)),
+        counted(stats.connections, "connection"),
+        counted(stats.acknowledgements, "acknowledgement"),
+        time_name(time),
+    )
+}
