@@ -10,6 +10,7 @@
 //! The order of events comes from a seed. What the application does with a message and its commit are one step here, so
 //! what was consumed must be exactly what was sent, in order; what an epoch leaves behind must be reported.
 
+mod lies;
 pub(super) mod memory;
 mod oracle;
 mod world;
