@@ -123,6 +123,9 @@ fn a_foreign_event_loop_is_told_by_the_descriptor() {
         if let Some(message) = served.as_ref().and_then(|link| link.try_recv().ok()) {
             assert_eq!(message, b"hello");
             message.commit().unwrap();
+            // An acknowledgement is owed: the descriptor says so.
+            let mut descriptors = [PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)];
+            assert_eq!(poll::wait(&mut descriptors, Some(deadline)).unwrap(), 1);
             group.try_poll().unwrap();
             break;
         }

@@ -288,7 +288,13 @@ impl Lead<'_> {
             }
             self.expire();
         });
-        hub.book().is_turning = false;
+        let mut book = hub.book();
+        book.is_turning = false;
+        if book.is_foreign && !book.owing.is_empty() {
+            // The ring of whoever owes since may just have been taken for another.
+            hub.ring();
+        }
+        drop(book);
         handled
     }
 
