@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
-use support_ends::{Ground, message, number, soon};
+use support_ends::{Ground, Via, message, number, soon};
 
 const LINKS: usize = 100;
 
@@ -25,7 +25,7 @@ fn path(server: &LinkServer) -> String {
 
 #[test]
 fn one_thread_polls_a_hundred_links() {
-    let ground = Ground::new(false, false);
+    let ground = Ground::new(Via::Wall, false);
     let group = LinkGroup::new().unwrap();
     let server = ground.server(config().links_max(LINKS).group(&group));
     let client = ground.client(config());
@@ -74,8 +74,8 @@ fn one_thread_polls_a_hundred_links() {
 
 #[test]
 fn idle_links_wake_nobody() {
-    for is_tcp in [false, true] {
-        let ground = Ground::new(is_tcp, false);
+    for via in [Via::Wall, Via::Unix, Via::Tcp] {
+        let ground = Ground::new(via, false);
         let group = LinkGroup::with_wait(Wait::Park).unwrap();
         let config = config().wait(Wait::Park).group(&group);
         let server = ground.server(config.clone());
@@ -103,7 +103,7 @@ fn idle_links_wake_nobody() {
 #[test]
 fn a_foreign_event_loop_is_told_by_the_descriptor() {
     use partywall_sys::poll::{self, PollFd, PollFlags};
-    let ground = Ground::new(false, false);
+    let ground = Ground::new(Via::Wall, false);
     let group = LinkGroup::new().unwrap();
     let server = ground.server(config().group(&group));
     let address = server.local_address().clone();
@@ -136,7 +136,7 @@ fn a_foreign_event_loop_is_told_by_the_descriptor() {
 
 #[test]
 fn strangers_at_the_door_disturb_nobody() {
-    let ground = Ground::new(false, false);
+    let ground = Ground::new(Via::Wall, false);
     let group = LinkGroup::new().unwrap();
     let few = config().handshakes_max(4).group(&group);
     let server = ground.server(few.clone());

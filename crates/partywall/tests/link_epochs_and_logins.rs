@@ -8,7 +8,7 @@ use partywall::link::{
     LinkServer, LinkTransport, LoginAnswer,
 };
 use std::time::Instant;
-use support_ends::{Ground, Pair, message, number, soon};
+use support_ends::{Ground, Pair, Via, message, number, soon};
 
 fn config(group: &LinkGroup) -> LinkConfig {
     LinkConfig::default().ring_bytes(64 << 10).slab_bytes(64 << 10).group(group)
@@ -71,7 +71,7 @@ fn an_epoch_begun_at_either_end_empties_both_and_is_reported_at_both() {
 
 #[test]
 fn a_login_is_answered_and_its_answer_is_told() {
-    for ground in [Ground::new(false, false), Ground::new(true, true)] {
+    for ground in [Ground::new(Via::Wall, false), Ground::new(Via::Tcp, true)] {
         let group = LinkGroup::new().unwrap();
         let config = config(&group).on_login(|request| {
             assert_eq!(request.key.remote(), "alice");
@@ -125,7 +125,7 @@ fn refusal(server: &LinkServer, config: LinkConfig, called: &str) -> String {
 
 #[test]
 fn a_client_of_another_server_is_told_so() {
-    let ground = Ground::new(false, false);
+    let ground = Ground::new(Via::Wall, false);
     let group = LinkGroup::new().unwrap();
     let server = ground.server(config(&group));
     let text = refusal(&server, config(&group), "carol");
@@ -146,7 +146,7 @@ fn nobody_attaches_over_tcp_to_a_server_that_asks_nobody() {
 
 #[test]
 fn a_client_that_wants_to_keep_too_much_here_is_refused() {
-    let ground = Ground::new(false, false);
+    let ground = Ground::new(Via::Wall, false);
     let group = LinkGroup::new().unwrap();
     let server = ground.server(config(&group).peer_max(32 << 10, 0));
     let text = refusal(&server, config(&group), "bob");
@@ -155,7 +155,7 @@ fn a_client_that_wants_to_keep_too_much_here_is_refused() {
 
 #[test]
 fn a_server_that_wants_to_keep_too_much_here_is_refused() {
-    let ground = Ground::new(false, false);
+    let ground = Ground::new(Via::Wall, false);
     let group = LinkGroup::new().unwrap();
     let server = ground.server(config(&group));
     let client = ground.client(config(&group).peer_max(32 << 10, 0));
@@ -170,7 +170,7 @@ fn a_server_that_wants_to_keep_too_much_here_is_refused() {
 
 #[test]
 fn what_is_received_at_most_once_is_consumed_by_receiving() {
-    let ground = Ground::new(false, true);
+    let ground = Ground::new(Via::Wall, true);
     let group = LinkGroup::new().unwrap();
     let config = config(&group).delivery(Delivery::AtMostOnce);
     let Pair { server, served, link } = ground.pair(&config);
@@ -188,7 +188,7 @@ fn what_is_received_at_most_once_is_consumed_by_receiving() {
 
 #[test]
 fn what_its_receivers_die_of_is_called_poison() {
-    let ground = Ground::new(false, true);
+    let ground = Ground::new(Via::Wall, true);
     let group = LinkGroup::new().unwrap();
     let config = config(&group).attempts_max(2);
     let Pair { server, served, link } = ground.pair(&config);

@@ -9,7 +9,7 @@ use partywall::link::{
     LinkCommitError, LinkConfig, LinkGroup, LinkSendError, LinkTryRecvError, LinkTrySendError,
 };
 use std::thread;
-use support_ends::{Ground, Pair, echo, message, number, soon, until};
+use support_ends::{Ground, Pair, Via, echo, message, number, soon, until};
 
 const SLAB: u64 = 1 << 20;
 
@@ -86,19 +86,20 @@ fn a_flood_in_one_direction_is_acknowledged_without_traffic_back() {
         });
         assert_eq!(link.unconsumed_bytes().unwrap(), 0);
         assert_eq!(served.stats().messages_sent, 0);
-        // A quarter of the window, and what idle moments add: not one for each message.
-        assert!(
-            served.stats().acknowledgements >= 100 * count / (16 << 10),
-            "{:?}",
-            served.stats()
-        );
+        let stats = served.stats();
+        // A quarter of the window, and what idle moments add: not one for each message. In shared memory it is read.
+        let least = if ground.via == Via::Wall { 0 } else { 100 * count / (16 << 10) };
+        assert!(stats.acknowledgements >= least, "{stats:?}");
+        assert!(ground.via != Via::Wall || stats.acknowledgements == 0, "{stats:?}");
     }
 }
 
 #[test]
 fn a_spinning_pair_and_a_parking_pair_echo() {
-    for wait in [Wait::Spin, Wait::Park] {
-        let ground = Ground::new(true, false);
+    let waits = [Wait::Spin, Wait::Adaptive, Wait::Park];
+    let vias = [Via::Wall, Via::Tcp];
+    for (wait, via) in waits.into_iter().flat_map(|wait| vias.map(|via| (wait, via))) {
+        let ground = Ground::new(via, false);
         let Pair { server: _server, served, link } = ground.pair(&config().wait(wait));
         let count = 200;
         thread::scope(|scope| {
@@ -116,7 +117,7 @@ fn a_spinning_pair_and_a_parking_pair_echo() {
 
 #[test]
 fn any_thread_may_send_and_each_of_them_keeps_its_order() {
-    for ground in [Ground::new(false, true), Ground::new(true, false)] {
+    for ground in [Ground::new(Via::Wall, true), Ground::new(Via::Tcp, false)] {
         let Pair { server: _server, served, link } = ground.pair(&config());
         let (sender, receiver) = link.split();
         let (threads, each) = (4_u64, 2_000_u64);
@@ -146,7 +147,7 @@ fn any_thread_may_send_and_each_of_them_keeps_its_order() {
 
 #[test]
 fn a_batch_appears_at_once_or_not_at_all() {
-    let ground = Ground::new(false, false);
+    let ground = Ground::new(Via::Wall, false);
     let group = LinkGroup::new().unwrap();
     let Pair { server: _server, served, link } = ground.pair(&config().group(&group));
     let mut batch = link.batch();
@@ -172,7 +173,7 @@ fn a_batch_appears_at_once_or_not_at_all() {
 
 #[test]
 fn a_full_link_says_so_and_has_room_once_the_peer_has_consumed() {
-    let ground = Ground::new(true, true);
+    let ground = Ground::new(Via::Tcp, true);
     let Pair { server: _server, served, link } = ground.pair(&config());
     let mut sent = 0_u64;
     loop {
@@ -198,7 +199,7 @@ fn a_full_link_says_so_and_has_room_once_the_peer_has_consumed() {
 
 #[test]
 fn what_is_not_committed_comes_again_after_a_rewind() {
-    let ground = Ground::new(false, false);
+    let ground = Ground::new(Via::Wall, false);
     let group = LinkGroup::new().unwrap();
     let Pair { server: _server, served, link } = ground.pair(&config().group(&group));
     for n in 0..3 {

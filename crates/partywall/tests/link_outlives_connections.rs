@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 use support_ends::forwarder::Forwarder;
-use support_ends::{Ground, Pair, message, number, soon, until};
+use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 const CUTS: u64 = 200;
 /// Messages between two cuts, at least.
@@ -35,7 +35,7 @@ fn len(n: u64) -> usize {
 #[test]
 fn a_network_that_is_cut_two_hundred_times_loses_and_repeats_nothing() {
     for is_kept in [false, true] {
-        let ground = Ground::new(true, is_kept);
+        let ground = Ground::new(Via::Tcp, is_kept);
         let server = ground.server(config());
         let forwarder = Forwarder::to(socket_address(server.local_address()));
         let client = ground.client(config());
@@ -98,8 +98,8 @@ fn received(link: &Link, expected: u64, attempt: u32) {
 
 #[test]
 fn both_ends_go_on_after_a_restart_where_they_were() {
-    for is_tcp in [false, true] {
-        let ground = Ground::new(is_tcp, true);
+    for via in [Via::Wall, Via::Unix, Via::Tcp] {
+        let ground = Ground::new(via, true);
         let group = LinkGroup::new().unwrap();
         let config = config().group(&group);
         let Pair { server, served, link } = ground.pair(&config);
@@ -130,7 +130,7 @@ fn both_ends_go_on_after_a_restart_where_they_were() {
 
 #[test]
 fn a_reply_and_what_it_answers_are_one() {
-    let ground = Ground::new(false, true);
+    let ground = Ground::new(Via::Wall, true);
     let group = LinkGroup::new().unwrap();
     let config = config().group(&group);
     let Pair { server, served, link } = ground.pair(&config);
@@ -151,7 +151,7 @@ fn a_reply_and_what_it_answers_are_one() {
 
 #[test]
 fn an_acknowledgement_does_not_wait_for_a_thread_that_does_not_come_back() {
-    let ground = Ground::new(false, false);
+    let ground = Ground::new(Via::Wall, false);
     let server = ground.server(config());
     let client = ground.client(config());
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
@@ -176,8 +176,8 @@ fn an_acknowledgement_does_not_wait_for_a_thread_that_does_not_come_back() {
 
 #[test]
 fn a_client_that_says_its_word_and_leaves_is_accepted_all_the_same() {
-    for n in 0..20 {
-        let ground = Ground::new(n % 2 == 0, false);
+    for n in 0..30 {
+        let ground = Ground::new([Via::Wall, Via::Unix, Via::Tcp][n % 3], false);
         let server = ground.server(config());
         let client = ground.client(config());
         let address = server.local_address().clone();
@@ -204,7 +204,7 @@ fn until_some<T>(mut look: impl FnMut() -> Option<T>) -> T {
 
 #[test]
 fn what_was_sent_while_nobody_was_there_arrives() {
-    let ground = Ground::new(false, true);
+    let ground = Ground::new(Via::Wall, true);
     let group = LinkGroup::new().unwrap();
     let client = ground.client(config().group(&group));
     let link = client.connect(ground.address().as_str(), "bob", "orders").unwrap();
@@ -225,7 +225,7 @@ fn what_was_sent_while_nobody_was_there_arrives() {
 
 #[test]
 fn a_file_has_one_owner_and_a_link_of_a_server_one_handle() {
-    let ground = Ground::new(false, true);
+    let ground = Ground::new(Via::Wall, true);
     let group = LinkGroup::new().unwrap();
     let config = config().group(&group);
     let Pair { server, served, link } = ground.pair(&config);
@@ -244,7 +244,7 @@ fn a_file_has_one_owner_and_a_link_of_a_server_one_handle() {
 
 #[test]
 fn a_newer_owner_of_the_client_takes_the_place_of_the_old_one() {
-    let ground = Ground::new(false, true);
+    let ground = Ground::new(Via::Wall, true);
     let group = LinkGroup::new().unwrap();
     let config = config().group(&group);
     let Pair { server, served, link } = ground.pair(&config);

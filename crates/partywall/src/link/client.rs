@@ -81,7 +81,8 @@ impl LinkClient {
             Some(group) => group.clone(),
             None => LinkGroup::with_wait(self.config.wait)?,
         };
-        let core = self.place.core(&key, self.config.sizes()?)?;
+        let shares = self.config.shares(&address);
+        let core = self.place.core(&key, self.config.sizes()?, shares)?;
         let config = self.config.clone();
         let end = Endpoint::dialing(core, key, Arc::clone(&group.inner), config, address);
         Ok(Link::new(end, false))

@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use partywall_layout::link::LinkGeometry;
 use partywall_layout::link::frame::LOGIN_BYTES_MAX;
+use partywall_layout::link::{LinkGeometry, PARTS_OFFSET};
 
 use super::fault::LinkConfigError;
 use super::file::Sizes;
 use super::group::LinkGroup;
 use super::login::{LoginAnswer, LoginRequest, OnLogin};
 use super::protocol::frame::{Refusal, Window};
+use crate::address::Address;
+use crate::config::TransportPolicy;
 use crate::peer::Admission;
 use crate::wait::Wait;
 
@@ -60,6 +62,7 @@ pub struct LinkConfig {
     pub(super) slab_bytes: u64,
     pub(super) peer_ring_max: u64,
     pub(super) peer_slab_max: u64,
+    pub(super) transport: TransportPolicy,
     pub(super) wait: Wait,
     pub(super) spin_budget: Duration,
     pub(super) group: Option<LinkGroup>,
@@ -87,6 +90,7 @@ impl Default for LinkConfig {
             slab_bytes: 4 << 20,
             peer_ring_max: 64 << 20,
             peer_slab_max: 1 << 30,
+            transport: TransportPolicy::Auto,
             wait: Wait::Adaptive,
             spin_budget: Duration::from_micros(50),
             group: None,
@@ -135,6 +139,17 @@ impl LinkConfig {
     pub const fn peer_max(mut self, ring_bytes: u64, slab_bytes: u64) -> Self {
         self.peer_ring_max = ring_bytes;
         self.peer_slab_max = slab_bytes;
+        self
+    }
+
+    /// Over what messages go, if the address is that of a Unix socket: shared memory, where both ends are of the same user and can map
+    /// it, or the socket. With [`TransportPolicy::Wall`] a connection over which they would go through a socket is given up.
+    /// Whichever it is, what is sent is kept alike, and each connection is judged anew. Default: [`TransportPolicy::Auto`].
+    ///
+    /// A link in [`LinkPlace::Volatile`] whose memory is to be shared takes all of it at once, and two descriptors more.
+    #[must_use]
+    pub const fn transport(mut self, policy: TransportPolicy) -> Self {
+        self.transport = policy;
         self
     }
 
@@ -308,6 +323,29 @@ impl LinkConfig {
         Ok(sizes)
     }
 
+    /// Whether memory is to be shared with who is reached so.
+    pub(super) fn shares(&self, address: &Address) -> bool {
+        let is_unix = matches!(address, Address::Path(_) | Address::Abstract(_));
+        is_unix && self.transport != TransportPolicy::Socket
+    }
+
+    /// The largest memory of a neighbour that this end maps.
+    pub(super) fn peer_bytes_max(&self) -> u64 {
+        // What else there is besides ring and slab, and what fills them up.
+        let parts = self.peer_ring_max.saturating_add(self.peer_slab_max);
+        parts.saturating_add(PARTS_OFFSET).saturating_add(FILLED_UP_MAX)
+    }
+
+    /// Refuses a connection over which records go otherwise than they may.
+    pub(super) fn judge_transport(&self, is_shared: bool) -> Result<(), Refusal> {
+        if is_shared || self.transport != TransportPolicy::Wall {
+            return Ok(());
+        }
+        let text = "memory cannot be shared on this connection, and LinkConfig::transport says that it must be: \
+                    both ends have to be on a unix: address, of the same user, and able to map each other's memory";
+        Err(Refusal::Rejected(text.to_owned()))
+    }
+
     /// Refuses a neighbour that may have more under way than this end agrees to hold.
     ///
     /// A file is filled up to whole pages: a neighbour that is configured with just what is allowed here may have them all.
@@ -323,6 +361,9 @@ impl LinkConfig {
         )))
     }
 }
+
+/// A release ring, and the rest of some pages.
+const FILLED_UP_MAX: u64 = 1 << 20;
 
 impl fmt::Debug for LinkConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

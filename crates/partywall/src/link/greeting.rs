@@ -7,6 +7,7 @@
 //! ```
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
@@ -28,6 +29,8 @@ pub(super) struct Greeting {
     pub(super) deadline: Instant,
     /// From then on its place may be taken by another, if nothing was heard.
     pub(super) spared_until: Instant,
+    /// What came with the first byte.
+    pub(super) descriptors: Vec<OwnedFd>,
     credentials: Option<Credentials>,
     was_heard: bool,
 }
@@ -44,8 +47,15 @@ pub(super) struct Unfit;
 
 impl Greeting {
     pub(super) fn new(socket: Socket, deadline: Instant, spared_until: Instant) -> Self {
-        let input = BytesMut::new();
-        Self { socket, input, deadline, spared_until, credentials: None, was_heard: false }
+        Self {
+            socket,
+            input: BytesMut::new(),
+            deadline,
+            spared_until,
+            descriptors: Vec::new(),
+            credentials: None,
+            was_heard: false,
+        }
     }
 
     /// Reads what is there; the question once it is whole.
@@ -90,8 +100,9 @@ impl Greeting {
             return read_some(&self.socket, &mut self.input).map(|(count, _)| count);
         }
         let mut buffer = [0; FRAME_HEADER_BYTES + FRAME_BODY_MAX];
-        // Descriptors that came along are closed.
         let received = self.socket.receive(&mut buffer, true)?;
+        // Any that come later, or with others, are closed.
+        self.descriptors = if received.truncated { Vec::new() } else { received.fds };
         self.credentials = received.credentials;
         self.input.extend_from_slice(&buffer[..received.bytes]);
         Ok(received.bytes)

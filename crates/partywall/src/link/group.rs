@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::drive::{Hub, Spot, SpotGuard};
+use super::drive::{Before, Hub, Spot, SpotGuard};
 use super::end::Endpoint;
 use crate::transport::has_passed;
 use crate::wait::{Spinner, Spun, Wait};
@@ -92,7 +92,7 @@ impl LinkGroup {
         let inner = &self.inner;
         let mut is_spinning = true;
         loop {
-            inner.hub.try_turn()?;
+            inner.hub.try_turn(Before::Sleeping)?;
             let count = inner.news();
             if count > 0 || has_passed(deadline) {
                 return Ok(count);
@@ -109,7 +109,7 @@ impl LinkGroup {
     /// # Errors
     /// As [`poll`](Self::poll).
     pub fn try_poll(&self) -> io::Result<usize> {
-        self.inner.hub.try_turn()?;
+        self.inner.hub.try_turn(Before::Sleeping)?;
         Ok(self.inner.news())
     }
 
@@ -186,7 +186,7 @@ impl GroupInner {
         let Ok(mut spinner) = self.spinner.try_lock() else { return Ok(Spun::Exhausted) };
         let mut failed = Ok(());
         let spun = spinner.spin(self.wait, || {
-            failed = self.hub.try_turn();
+            failed = self.hub.try_turn(Before::Sleeping);
             failed.is_err() || !self.news.lock().links.is_empty()
         });
         failed.map(|()| spun)

@@ -70,10 +70,6 @@ pub mod retained;
 #[cfg(test)]
 mod samples;
 mod server;
-#[cfg_attr(
-    any(not(test), shuttle),
-    expect(dead_code, reason = "the driver of links does not share memory yet")
-)]
 mod shown;
 #[doc(hidden)] // as above
 pub mod state;

@@ -24,17 +24,29 @@ impl Place {
         })
     }
 
-    /// The core of a link, gone on with if there was one.
-    pub(super) fn core(&self, key: &LinkKey, sizes: Sizes) -> Result<Core, LinkOpenError> {
+    /// The core of a link, gone on with if there was one. `shares`: in memory that a neighbour can be shown, if that can be.
+    pub(super) fn core(
+        &self,
+        key: &LinkKey,
+        sizes: Sizes,
+        shares: bool,
+    ) -> Result<Core, LinkOpenError> {
         let parts = match self {
             Self::Directory(directory) => {
                 Parts::of_file(OwnFile::open(directory, key, sizes)?, INLINE_MAX)
             }
-            Self::Volatile => Parts::volatile(sizes, INLINE_MAX).ok_or(LinkConfigError {
-                setting: "slab_bytes",
-                found: sizes.slab,
-                wanted: "as much memory as there is",
-            })?,
+            Self::Volatile => {
+                let names = [key.local(), key.remote(), key.link()];
+                let shown = shares.then(|| Parts::volatile_shown(sizes, names, INLINE_MAX));
+                // Without it the link goes over its socket.
+                let parts = shown.and_then(Result::ok);
+                let parts = parts.or_else(|| Parts::volatile(sizes, INLINE_MAX));
+                parts.ok_or(LinkConfigError {
+                    setting: "slab_bytes",
+                    found: sizes.slab,
+                    wanted: "as much memory as there is",
+                })?
+            }
         };
         Core::open(parts).map_err(|fault| LinkOpenError::Damaged(fault.to_string()))
     }

@@ -26,7 +26,7 @@ use partywall_sys::epoll::EventFlags;
 use partywall_sys::{ForkGuard, Listener};
 
 use super::config::{LinkConfig, LinkPlace};
-use super::drive::Spot;
+use super::drive::{Before, Spot};
 use super::end::{Endpoint, Home, admission};
 use super::fault::{LinkAcceptError, LinkBindError, LinkOpenError};
 use super::greeting::{Asked, Greeting};
@@ -157,7 +157,7 @@ impl LinkServer {
     /// # Errors
     /// As there; [`LinkAcceptError::TimedOut`] if there is none.
     pub fn try_accept(&self) -> Result<Link, LinkAcceptError> {
-        self.shared.group.inner.hub.try_turn()?;
+        self.shared.group.inner.hub.try_turn(Before::Looking)?;
         self.shared.accept(Some(Instant::now()))
     }
 
@@ -291,7 +291,8 @@ impl Shared {
                 return Err(LinkOpenError::TooMany(state.links.len()));
             }
         }
-        let core = self.place.core(&key, self.config.sizes()?)?;
+        let shares = self.config.shares(&self.address);
+        let core = self.place.core(&key, self.config.sizes()?, shares)?;
         let (group, config) = (Arc::clone(&self.group.inner), self.config.clone());
         let link = Endpoint::served(core, key.clone(), group, config, self.me.clone());
         self.spot.lock().links.insert(key, Arc::clone(&link));

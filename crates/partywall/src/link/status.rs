@@ -32,6 +32,8 @@ pub enum LinkStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkTransport {
+    /// Shared memory: each end reads what the other writes.
+    Wall,
     /// A Unix stream socket.
     Unix,
     /// TCP.
@@ -41,6 +43,7 @@ pub enum LinkTransport {
 impl fmt::Display for LinkTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Wall => "shared memory",
             Self::Unix => "a Unix socket",
             Self::Tcp => "TCP",
         })

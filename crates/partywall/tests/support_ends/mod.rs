@@ -1,24 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both ends of links in one process: over a Unix socket or TCP, in memory or in files.
+//! Both ends of links in one process: over shared memory, a Unix socket or TCP, kept in memory or in files.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod forwarder;
 
+use partywall::TransportPolicy;
 use partywall::link::{Link, LinkClient, LinkConfig, LinkPlace, LinkServer};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// Over what they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// Shared memory, where both can.
+    Wall,
+    /// A Unix socket, and nothing but that.
+    Unix,
+    Tcp,
+}
+
 /// Where links meet, and where they are kept.
 pub struct Ground {
     directory: tempfile::TempDir,
-    is_tcp: bool,
+    pub via: Via,
     is_kept: bool,
 }
 
 impl Ground {
-    pub fn new(is_tcp: bool, is_kept: bool) -> Self {
+    pub fn new(via: Via, is_kept: bool) -> Self {
         let memory = Path::new("/dev/shm");
         let directory = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
         for end in ["client", "server"] {
@@ -26,14 +37,13 @@ impl Ground {
             fs::create_dir(&path).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         }
-        Self { directory, is_tcp, is_kept }
+        Self { directory, via, is_kept }
     }
 
     /// Each transport with each kind of memory.
     pub fn all() -> Vec<Self> {
-        [(false, false), (false, true), (true, false), (true, true)]
-            .map(|(is_tcp, is_kept)| Self::new(is_tcp, is_kept))
-            .into()
+        let vias = [Via::Wall, Via::Unix, Via::Tcp];
+        vias.iter().flat_map(|via| [Self::new(*via, false), Self::new(*via, true)]).collect()
     }
 
     pub fn path(&self, end: &str) -> PathBuf {
@@ -45,7 +55,7 @@ impl Ground {
     }
 
     pub fn address(&self) -> String {
-        if self.is_tcp {
+        if self.via == Via::Tcp {
             "tcp:127.0.0.1:0".to_owned()
         } else {
             format!("unix:{}/links.sock", self.directory.path().display())
@@ -53,12 +63,19 @@ impl Ground {
     }
 
     pub fn server(&self, config: LinkConfig) -> LinkServer {
-        let config = config.allow_anonymous_tcp(true);
+        let config = self.config(config).allow_anonymous_tcp(true);
         LinkServer::bind(self.address(), self.place("server"), "bob", config).unwrap()
     }
 
     pub fn client(&self, config: LinkConfig) -> LinkClient {
-        LinkClient::new(self.place("client"), "alice", config).unwrap()
+        LinkClient::new(self.place("client"), "alice", self.config(config)).unwrap()
+    }
+
+    fn config(&self, config: LinkConfig) -> LinkConfig {
+        match self.via {
+            Via::Unix => config.transport(TransportPolicy::Socket),
+            Via::Wall | Via::Tcp => config,
+        }
     }
 
     /// A server, its end of a link, and the client's.

@@ -53,10 +53,6 @@ impl Core {
     }
 
     /// As [`attach`](Self::attach), to a server of the same user on this machine: it is shown this end's memory, if that can be.
-    #[cfg_attr(
-        any(not(test), shuttle),
-        expect(dead_code, reason = "the driver of links does not share memory yet")
-    )]
     pub(crate) fn attach_showing(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         let descriptor = self.memory.descriptor();
         self.attach_with(names, login, descriptor)
@@ -85,12 +81,8 @@ impl Core {
         Some(conn)
     }
 
-    /// A server reads ATTACH, which it may: `login` is what its application answers.
-    pub(crate) fn asked(&mut self, attach: Attach, login: Vec<u8>) -> Answer {
-        self.asked_showing(attach, login, None)
-    }
-
-    /// As [`asked`](Self::asked), by a client of the same user on this machine, who has shown its memory.
+    /// A server reads ATTACH, which it may: `login` is what its application answers. `shown`: by a client of the same user on this
+    /// machine.
     pub(crate) fn asked_showing(
         &mut self,
         attach: Attach,

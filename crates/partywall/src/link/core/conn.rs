@@ -145,28 +145,21 @@ impl Conn {
     }
 
     /// What has to go with the first byte, and the bell behind it.
-    #[cfg_attr(
-        any(not(test), shuttle),
-        expect(dead_code, reason = "the driver of links does not share memory yet")
-    )]
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor.as_ref().map(AsFd::as_fd)
     }
 
+    /// It cannot be sent: then the connection goes on over the socket.
+    pub(crate) fn show_nothing(&mut self) {
+        self.descriptor = None;
+    }
+
     /// The server's memory came with the first byte of its answer: to be said before that is received.
-    #[cfg_attr(
-        any(not(test), shuttle),
-        expect(dead_code, reason = "the driver of links does not share memory yet")
-    )]
     pub(crate) fn show(&mut self, shown: Shown) {
         self.shown = Some(shown);
     }
 
     /// Whether no record goes over the socket; final once it is active.
-    #[cfg_attr(
-        any(not(test), shuttle),
-        expect(dead_code, reason = "the driver of links does not share memory yet")
-    )]
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
     }

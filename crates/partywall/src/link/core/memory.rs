@@ -102,10 +102,6 @@ impl Parts {
     }
 
     /// As [`volatile`](Self::volatile), in memory that a neighbour can be shown. `names` are local, remote, link.
-    #[cfg_attr(
-        any(not(test), shuttle),
-        expect(dead_code, reason = "the driver of links does not share memory yet")
-    )]
     pub(crate) fn volatile_shown(
         sizes: Sizes,
         names: [&str; 3],
@@ -210,9 +206,11 @@ impl Memory {
     }
 
     /// Declares that this side is about to sleep.
-    pub(super) fn arm(&mut self, for_room: bool) {
+    pub(super) fn arm(&mut self, for_records: bool, for_room: bool) {
         if let Some(shown) = &mut self.shown {
-            shown.records.arm(false);
+            if for_records {
+                shown.records.arm(false);
+            }
             if for_room {
                 shown.room.arm(false);
             }

@@ -44,15 +44,16 @@
 //!             then is_bell_due ─ true ─▶ ring the peer's bell      before this side waits for anything
 //!     full    send looks by itself whether there is room
 //!     flush   hear_consumed, then acked() ≥ tail()
-//!     spin    is_pull_ready (for messages), is_room_ready (for room, for flush)
-//!     sleep   drain own bell; prepare_sleep ─ true ─▶ wait for own bell and socket ─▶ cancel_sleep ─▶ pull, send again
-//!                                           └ false ─▶ pull, send again
+//!     spin    pull; hear_consumed: each a look at one word as long as there is nothing
+//!     sleep   prepare_sleep ─ true ─▶ wait for own bell and socket ─▶ rung: drain it, cancel_sleep ─▶ pull, send again
+//!                           └ false ─▶ pull, send again
 //!     socket readable ─▶ receive, as ever: BEGIN, LEAVE. News of it: look whether pull finds something
 //!     socket closed   ─▶ ended(conn, Broken): what the peer left in its memory is in the inbox when this returns
 //! ```
 //!
-//! `prepare_sleep(true)` is for whoever waits for room or acknowledgements, too. The link may be asleep for several
-//! threads at a time: it counts as one sleeper, and whoever is woken looks for all. Descriptors that do not come,
+//! The link may be asleep for several threads at a time: it counts as one sleeper for records and one for room or
+//! acknowledgements, and whoever is woken looks for all. It stays declared until it is rung: that is once for each declaration,
+//! however much comes. Descriptors that do not come,
 //! or that `Shown::map` refuses, are no failure: `asked_showing(…, None)`, no `show`, and the link goes on over the socket.
 //! All that a bell says is: look.
 //!
@@ -71,19 +72,11 @@ mod leaving;
 mod life;
 mod memory;
 mod positions;
-#[cfg_attr(
-    any(not(test), shuttle),
-    expect(dead_code, reason = "the driver of links does not share memory yet")
-)]
 mod pulling;
 mod sending;
 #[cfg(all(test, not(shuttle)))] // with files
 mod simulation;
 mod standing;
-#[cfg_attr(
-    any(not(test), shuttle),
-    expect(dead_code, reason = "the driver of links does not share memory yet")
-)]
 mod waking;
 mod wall;
 #[cfg(all(test, not(shuttle)))] // as above

@@ -2,8 +2,8 @@
 //! Sleeping and being woken over shared memory: the two columns of SPEC 6 without the bell (SPEC 16.6).
 //!
 //! ```text
-//!   drain the bell ─▶ prepare_sleep ─ true ─▶ wait for the bell and the socket ─▶ cancel_sleep ─▶ look
-//!                                   └ false ─▶ look
+//!   prepare_sleep ─ true ─▶ wait for the bell and the socket ─▶ rung: drain it, cancel_sleep ─▶ look
+//!                 └ false ─▶ look
 //!   send, publish, commit_to, reply ─▶ is_bell_due ─ true ─▶ ring the neighbour's bell
 //! ```
 //!
@@ -13,20 +13,25 @@ use super::Core;
 use super::pulling::present;
 
 impl Core {
-    /// Declares that this side is about to sleep until there is something to read, `for_room` also until there is room, and looks
-    /// once more. `false`: there is something, so it does not sleep.
-    pub(crate) fn prepare_sleep(&mut self, for_room: bool) -> bool {
+    /// Declares that this side is about to sleep until there is something to read, until there is room, or either, and looks
+    /// once more. `false`: there is something, so it is awake for both. `true`: it will be rung once for each of these.
+    pub(crate) fn prepare_sleep(&mut self, for_records: bool, for_room: bool) -> bool {
         if self.wall.is_none() {
             return true;
         }
-        self.memory.arm(for_room);
-        let is_ready = self.is_pull_ready() || for_room && self.hear_consumed();
-        // Heard of a fault just now, perhaps.
-        if is_ready || self.is_pull_ready() {
+        self.memory.arm(for_records, for_room);
+        let has_record = for_records && self.is_pull_ready();
+        let is_ready = has_record || for_room && self.hear_consumed();
+        if is_ready || self.has_fault() {
             self.cancel_sleep();
             return false;
         }
         true
+    }
+
+    /// Whether [`pull`](Self::pull) is to tell of a violation.
+    pub(crate) fn has_fault(&self) -> bool {
+        self.wall.as_ref().is_some_and(|wall| wall.fault.is_some())
     }
 
     /// Declares that it is awake.
@@ -39,11 +44,6 @@ impl Core {
     /// Whether [`pull`](Self::pull) will find something: a message, or an end. A look at one word, for who spins.
     pub(crate) fn is_pull_ready(&self) -> bool {
         self.next_pulled().is_some_and(|(wall, at)| wall.is_ready(at))
-    }
-
-    /// Whether [`hear_consumed`](Self::hear_consumed) may find something. As cheap.
-    pub(crate) fn is_room_ready(&self) -> bool {
-        self.next_pulled().is_some_and(|(wall, _)| wall.has_news())
     }
 
     /// Whether the neighbour sleeps and is to be rung, for what was published or consumed here since this was last asked. If it is

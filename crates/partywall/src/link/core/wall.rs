@@ -75,11 +75,6 @@ impl Wall {
             || self.neighbour.is_damaged()
     }
 
-    /// Whether `consumed` says something that was not looked at yet.
-    pub(super) fn has_news(&self) -> bool {
-        self.seen != Some(self.neighbour.control.peek(as_usize(CONSUMED)))
-    }
-
     /// The record of `stream` that begins at `at`, if it was published.
     pub(super) fn read(&self, at: Position, stream: StreamId) -> Result<Option<Pulled>, End> {
         let offset = self.offset(at);

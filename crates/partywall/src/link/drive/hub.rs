@@ -2,7 +2,8 @@
 //! The epoll set of a group, what is in it, its timers, and who leads.
 //!
 //! ```text
-//!   book   token ▶ source      timers (instant, token), earliest first      owing: sources with an acknowledgement to send
+//!   book   token ▶ source      timers (instant, token), earliest first
+//!          owing: sources with an acknowledgement to send      resting: sources that are not rung yet if something comes
 //!   lead   is there a leader?  spots that wait, oldest first
 //! ```
 //!
@@ -31,6 +32,17 @@ pub(in crate::link) trait Source: Send + Sync {
     fn due(self: Arc<Self>, token: u64);
     /// What was put off until somebody waits is to be done.
     fn settle(self: Arc<Self>);
+    /// Somebody is about to sleep, and is to be woken for this source, too.
+    fn lie_down(self: Arc<Self>);
+}
+
+/// What whoever turns will do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::link) enum Before {
+    /// Look by itself: nobody needs to ring.
+    Looking,
+    /// Sleep, here or elsewhere.
+    Sleeping,
 }
 
 /// Where threads wait.
@@ -54,6 +66,7 @@ struct Book {
     sources: HashMap<u64, Weak<dyn Source>>,
     timers: BTreeSet<(Instant, u64)>,
     owing: Vec<Weak<dyn Source>>,
+    resting: Vec<Weak<dyn Source>>,
     /// A leader handles events and will look at the timers before it sleeps.
     is_turning: bool,
     /// A leader waits.
@@ -174,6 +187,20 @@ impl Hub {
         book.is_asleep
     }
 
+    /// Has `source` lie down before the next leader sleeps. `true`: one sleeps already, and whoever calls is to do it.
+    pub(in crate::link) fn rest(&self, source: Weak<dyn Source>) -> bool {
+        let mut book = self.book();
+        if book.is_asleep {
+            return true;
+        }
+        book.resting.push(source);
+        if book.is_foreign {
+            // As above.
+            self.ring();
+        }
+        false
+    }
+
     /// When the next timer is due.
     pub(in crate::link) fn next_timer(&self) -> Option<Instant> {
         self.book().timers.first().map(|(time, _)| *time)
@@ -184,15 +211,15 @@ impl Hub {
         self.book().turns
     }
 
-    /// A turn without waiting, if nobody leads.
+    /// A turn without waiting, if nobody leads. `before` what is not to be missed.
     ///
     /// A forked child has no part in this: the set and the bell are its parent's.
-    pub(in crate::link) fn try_turn(&self) -> io::Result<()> {
+    pub(in crate::link) fn try_turn(&self, before: Before) -> io::Result<()> {
         if self.guard.is_child() {
             return Ok(());
         }
         let Some(mut lead) = self.try_lead() else { return Ok(()) };
-        lead.turn(Some(Instant::now()), || {})
+        lead.turn(Some(Instant::now()), before, || {})
     }
 
     /// Wakes a leader that sleeps.
@@ -270,10 +297,11 @@ impl Lead<'_> {
     pub(super) fn turn(
         &mut self,
         deadline: Option<Instant>,
+        before: Before,
         woken: impl FnOnce(),
     ) -> io::Result<()> {
         let hub = self.hub;
-        let first_timer = self.lie_down();
+        let first_timer = self.lie_down(before);
         let until = first_timer.into_iter().chain(deadline).min();
         let waited = hub.set.wait(&mut self.events, until);
         {
@@ -290,8 +318,8 @@ impl Lead<'_> {
         });
         let mut book = hub.book();
         book.is_turning = false;
-        if book.is_foreign && !book.owing.is_empty() {
-            // The ring of whoever owes since may just have been taken for another.
+        if book.is_foreign && !(book.owing.is_empty() && book.resting.is_empty()) {
+            // The ring of whoever owes or rests since may just have been taken for another.
             hub.ring();
         }
         drop(book);
@@ -299,22 +327,28 @@ impl Lead<'_> {
     }
 
     /// Settles what is owed, and from then on counts as asleep: whoever owes after that is told so. The first timer.
-    fn lie_down(&self) -> Option<Instant> {
+    fn lie_down(&self, before: Before) -> Option<Instant> {
         for _ in 0..SETTLED_MAX {
             let mut book = self.hub.book();
-            if book.owing.is_empty() {
+            let owing = std::mem::take(&mut book.owing);
+            let resting = match before {
+                Before::Looking => Vec::new(),
+                Before::Sleeping => std::mem::take(&mut book.resting),
+            };
+            drop(book);
+            if owing.is_empty() && resting.is_empty() {
                 break;
             }
-            let owing = std::mem::take(&mut book.owing);
-            drop(book);
             owing.iter().filter_map(Weak::upgrade).for_each(Source::settle);
+            resting.iter().filter_map(Weak::upgrade).for_each(Source::lie_down);
         }
         let mut book = self.hub.book();
         book.is_turning = false;
         book.is_asleep = true;
         book.turns += 1;
         // Others kept it from lying down: not for long, then.
-        let at_once = (!book.owing.is_empty()).then(Instant::now);
+        let is_unsettled = !(book.owing.is_empty() && book.resting.is_empty());
+        let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| book.timers.first().map(|(time, _)| *time))
     }
 

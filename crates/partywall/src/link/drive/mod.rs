@@ -29,11 +29,15 @@
 //! look until it sleeps. Whoever is woken and does not want to lead, because what it waits for is there or its
 //! time is up, leaves the hub's list and does as L does: so as long as somebody waits, somebody leads or is being told to.
 //!
+//! A source that is read without a system call, memory that another process writes, is rung only if it has said so. It is on the
+//! hub's list until it has: a leader lets all on the list say so before it sleeps, and who comes to the list while one sleeps is
+//! told to do it at once.
+//!
 //! A leader sleeps in `epoll_wait`. What changes at *its* spot by another thread rings the bell: the spot was marked in the
 //! same hold of the lock as the look that was false. A timer that is earlier than all others rings it, too.
 
 mod hub;
 mod spot;
 
-pub(super) use hub::{Hub, Source};
+pub(super) use hub::{Before, Hub, Source};
 pub(super) use spot::{Spot, SpotGuard};

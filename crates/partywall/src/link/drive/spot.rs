@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::hub::{Hub, Role, Wake};
+use super::hub::{Before, Hub, Role, Wake};
 use crate::transport::has_passed;
 
 /// See the module.
@@ -72,7 +72,8 @@ impl<T: Send + 'static> Spot<T> {
             guard.inner.is_leader_asleep = true;
             drop(guard);
             if let Some(lead) = &mut lead {
-                lead.turn(deadline, || self.lock().inner.is_leader_asleep = false)?;
+                let woken = || self.lock().inner.is_leader_asleep = false;
+                lead.turn(deadline, Before::Sleeping, woken)?;
             }
         }
     }

@@ -9,19 +9,21 @@
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
+use partywall_sys::Family;
+
 use super::dialer::Phase;
+use super::sending::Waits;
 use super::{Endpoint, Locked, State};
 use crate::link::core::End;
 use crate::link::fault::{LinkStopped, LinkWaitError};
-use crate::link::status::LinkTransport;
 use crate::transport::has_passed;
 
 impl Endpoint {
     /// Closes in good order. The error says that not all of it went out; closed it is in any case.
     pub(in crate::link) fn close(&self, deadline: Option<Instant>) -> Result<(), LinkWaitError> {
-        let gone = self.wait_for(deadline, |state| {
+        let gone = self.wait_for(deadline, Waits::ForRoom, |state| {
             self.push(state);
-            self.pump(state);
+            self.hear(state);
             if state.core.is_none() {
                 return Some(Err(LinkStopped::Closed));
             }
@@ -56,6 +58,7 @@ impl Endpoint {
             self.end(&mut state, 0, End::Left);
         }
         state.core = None;
+        self.forget_bell(&mut state);
         self.set_timer(&mut state);
         self.tell(&mut state);
     }
@@ -106,7 +109,7 @@ impl Endpoint {
                 Ok(_) => wire.input.clear(),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     // What a Unix socket has taken is the other side's.
-                    let is_taken = wire.transport() == LinkTransport::Unix
+                    let is_taken = wire.socket.family() == Family::Unix
                         || wire.socket.untaken_bytes().is_ok_and(|bytes| bytes == 0);
                     return (is_taken && !core.has_outgoing(&wire.conn)).then_some(());
                 }

@@ -10,6 +10,7 @@
 //!   progress.rs   what a ready socket, a timer, a new connection does      sending.rs    messages out, flush
 //!   wire.rs       one connection and its bytes                             receiving.rs  messages in, commits
 //!   dialer.rs     a client's next connection                               leaving.rs    closing
+//!   sharing.rs    memory instead of bytes, and bells
 //! ```
 //!
 //! # Invariants
@@ -23,6 +24,7 @@ mod leaving;
 mod progress;
 mod receiving;
 mod sending;
+mod sharing;
 mod wire;
 
 use std::fmt;
@@ -32,10 +34,11 @@ use std::time::Instant;
 use partywall_sys::ForkGuard;
 
 use self::dialer::{Dialer, Phase};
+use self::sharing::Rest;
 use self::wire::Wire;
 use super::config::LinkConfig;
 use super::core::Core;
-use super::drive::{Spot, SpotGuard};
+use super::drive::{Before, Spot, SpotGuard};
 use super::fault::LinkStopped;
 use super::group::{GroupInner, LinkId};
 use super::key::LinkKey;
@@ -81,6 +84,7 @@ pub(super) struct State {
     dialer: Option<Dialer>,
     stats: LinkStats,
     timer: Option<Instant>,
+    rest: Rest,
     /// On the group's list of news.
     is_listed: bool,
     /// Something but messages changed since the application was told of it.
@@ -147,6 +151,7 @@ impl Endpoint {
             dialer,
             stats: LinkStats::default(),
             timer: None,
+            rest: Rest::default(),
             is_listed: false,
             is_fresh: false,
             is_owing: false,
@@ -242,7 +247,8 @@ impl Endpoint {
     /// Whether the application should look at it; `is_told`: it is being told.
     pub(super) fn has_news(&self, is_told: bool) -> bool {
         let mut state = self.spot.lock();
-        let has_messages = state.core.as_ref().is_some_and(Core::has_next);
+        let has_message = |core: &Core| core.has_next() || core.is_pull_ready();
+        let has_messages = state.core.as_ref().is_some_and(has_message);
         let has_news = has_messages || state.is_fresh;
         if is_told {
             state.is_fresh = false;
@@ -254,6 +260,11 @@ impl Endpoint {
     /// Something changed: whoever waits looks again, and the group lists the link.
     fn tell(&self, state: &mut Locked<'_>) {
         state.is_fresh = true;
+        self.list(state);
+    }
+
+    /// As [`tell`](Self::tell), of nothing but messages.
+    fn list(&self, state: &mut Locked<'_>) {
         if !state.is_listed {
             state.is_listed = true;
             self.group.tell(self.me.clone());
@@ -273,7 +284,7 @@ impl Endpoint {
                 Spun::Ready | Spun::Exhausted => return Ok(()),
                 Spun::Pause if crate::transport::has_passed(deadline) => return Ok(()),
                 // Others of the group, timers.
-                Spun::Pause => self.group.hub.try_turn()?,
+                Spun::Pause => self.group.hub.try_turn(Before::Looking)?,
             }
         }
     }

@@ -21,6 +21,7 @@ use crate::handshake::deadline_after;
 use crate::link::core::{Answer, Conn, End, Received};
 use crate::link::drive::Source;
 use crate::link::event::LinkEvent;
+use crate::link::greeting::Greeting;
 use crate::link::protocol::frame::Attach;
 use crate::peer::{Peer, Trust};
 
@@ -30,6 +31,9 @@ impl Source for Endpoint {
             return;
         }
         let mut state = self.spot.lock();
+        if self.is_rung(&mut state, token) {
+            return;
+        }
         if let Some(index) = state.index(token) {
             if flags.contains(EventFlags::OUT) {
                 self.write(&mut state, index);
@@ -83,16 +87,15 @@ impl Source for Endpoint {
         state.is_owing = false;
         self.acknowledge(&mut state, true);
     }
+
+    fn lie_down(self: Arc<Self>) {
+        if !self.guard.is_child() {
+            self.lie_down_listed(&mut self.spot.lock());
+        }
+    }
 }
 
 impl Endpoint {
-    /// Reads what the present connection has, without waiting.
-    pub(super) fn pump(&self, state: &mut Locked<'_>) {
-        if let Some(index) = state.active() {
-            self.read(state, index);
-        }
-    }
-
     /// Writes to the present connection what the kernel takes.
     pub(super) fn push(&self, state: &mut Locked<'_>) {
         if let Some(index) = state.active() {
@@ -115,6 +118,9 @@ impl Endpoint {
     /// There may be something to acknowledge: now if somebody waits already, else when somebody does. Until then a
     /// message may carry it.
     pub(super) fn owe(&self, state: &mut Locked<'_>) {
+        if state.is_shared() {
+            return state.active().into_iter().for_each(|index| self.ring(state, index));
+        }
         self.acknowledge(state, false);
         if state.is_detached() {
             return;
@@ -131,13 +137,16 @@ impl Endpoint {
     /// A client's connection, of which ATTACH was read and may be answered with `login`. What follows it is in `input`.
     pub(in crate::link) fn adopt(
         &self,
-        socket: Socket,
+        greeting: Greeting,
         token: u64,
-        peer: Peer,
-        input: BytesMut,
         attach: Attach,
         login: Vec<u8>,
     ) {
+        let peer = greeting.peer();
+        let Greeting { socket, input, descriptors, .. } = greeting;
+        // Mapped before the link is locked; too much is no more than that.
+        let found = attach.shows.then_some(descriptors).filter(|_| self.may_share(&socket));
+        let found = found.and_then(|descriptors| self.shown(descriptors));
         let mut state = self.spot.lock();
         let candidates = state.wires.iter().filter(|wire| !wire.conn.is_active()).count();
         if candidates >= CANDIDATES_MAX {
@@ -146,16 +155,21 @@ impl Endpoint {
             let end = End::Broken("too many attach at once".to_owned());
             oldest.into_iter().for_each(|index| self.end(&mut state, index, end.clone()));
         }
+        let (shown, bells) = found
+            .and_then(|(shown, bell)| Some((shown, self.bells(&mut state, bell)?)))
+            .map_or((None, None), |(shown, bells)| (Some(shown), Some(bells)));
         let Ok(core) = state.core() else {
             self.group.hub.unwatch(&socket, token);
             return;
         };
         let deadline = deadline_after(self.config.handshake_timeout);
-        let (conn, refused) = match core.asked(attach, login) {
+        let (conn, refused) = match core.asked_showing(attach, login, shown) {
             Answer::Attached(conn) => (conn, None),
             Answer::Refused(conn, end) => (conn, Some(end)),
         };
-        state.wires.push(Wire::new(socket, token, conn, input, peer, deadline));
+        let mut wire = Wire::new(socket, token, conn, input, peer, deadline);
+        wire.bells = bells;
+        state.wires.push(wire);
         let index = state.wires.len() - 1;
         match refused {
             Some(end) => self.end(&mut state, index, end),
@@ -234,10 +248,16 @@ impl Endpoint {
         socket: Socket,
         peer: Peer,
     ) -> Result<(), String> {
+        let bells = self.may_share(&socket).then(|| self.bells_to_show(state)).flatten();
         let State { core: Some(core), dialer: Some(dialer), wires, .. } = &mut **state else {
             return Ok(());
         };
-        let Some(conn) = core.attach(dialer.names.clone(), self.config.login.clone()) else {
+        let (names, login) = (dialer.names.clone(), self.config.login.clone());
+        let conn = match bells {
+            Some(_) => core.attach_showing(names, login),
+            None => core.attach(names, login),
+        };
+        let Some(conn) = conn else {
             dialer.phase = Phase::Stopped;
             return Ok(());
         };
@@ -248,7 +268,9 @@ impl Endpoint {
             return Err(format!("epoll: {error}"));
         }
         let deadline = deadline_after(self.config.handshake_timeout);
-        wires.push(Wire::new(socket, token, conn, BytesMut::new(), peer, deadline));
+        let mut wire = Wire::new(socket, token, conn, BytesMut::new(), peer, deadline);
+        wire.bells = bells.filter(|_| wire.conn.descriptor().is_some());
+        wires.push(wire);
         dialer.phase = Phase::Reached;
         let index = wires.len() - 1;
         self.write(state, index);
@@ -267,7 +289,7 @@ impl Endpoint {
         self.set_timer(state);
     }
 
-    fn read(&self, state: &mut Locked<'_>, index: usize) {
+    pub(super) fn read(&self, state: &mut Locked<'_>, index: usize) {
         let State { core: Some(core), wires, .. } = &mut **state else { return };
         let (wire, mut received) = (&mut wires[index], Received::default());
         let (read, token) = (wire.read(core, &mut received), wire.token);
@@ -280,7 +302,7 @@ impl Endpoint {
     fn took(&self, state: &mut Locked<'_>, token: u64, received: Received) {
         if received.activated {
             self.activated(state, token);
-            self.judge_window(state, token);
+            self.judge_conn(state, token);
         }
         if received.activated || received.news {
             // An answer, an acknowledgement, records that had to wait for the end of attaching.
@@ -290,11 +312,14 @@ impl Endpoint {
         }
     }
 
-    /// A server has judged its client before; a client hears of its server's window only when it attaches.
-    fn judge_window(&self, state: &mut Locked<'_>, token: u64) {
+    /// A server has judged its client's window before; a client hears of its server's only when it attaches. Neither knows before
+    /// whether memory is shared.
+    fn judge_conn(&self, state: &mut Locked<'_>, token: u64) {
         let Some(index) = state.index(token) else { return };
-        let Some(window) = state.wires[index].conn.window() else { return };
-        if let Err(refusal) = self.config.judge_window(window) {
+        let conn = &state.wires[index].conn;
+        let Some(window) = conn.window() else { return };
+        let judged = self.config.judge_transport(conn.is_shared());
+        if let Err(refusal) = judged.and_then(|()| self.config.judge_window(window)) {
             self.end(state, index, End::Refused { by_us: true, refusal });
         }
     }
@@ -311,13 +336,19 @@ impl Endpoint {
         while let Some(index) = state.wires.iter().position(is_old) {
             self.end(state, index, End::Replaced);
         }
+        self.rest_anew(state);
         self.set_timer(state);
     }
 
     pub(super) fn write(&self, state: &mut Locked<'_>, index: usize) {
         let State { core: Some(core), wires, .. } = &mut **state else { return };
         let wire = &mut wires[index];
-        let Err(why) = wire.flush(core, &self.group.hub) else { return };
+        let Err(why) = wire.flush(core, &self.group.hub) else {
+            if wire.conn.is_shared() {
+                self.ring(state, index);
+            }
+            return;
+        };
         let (mut received, token) = (Received::default(), wire.token);
         let end = wire.drain(core, &mut received, why);
         if received.activated {

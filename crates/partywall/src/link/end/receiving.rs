@@ -9,10 +9,11 @@
 
 use std::time::Instant;
 
-use super::sending::Load;
+use super::sending::{Load, Waits};
 use super::{Endpoint, Locked};
 use crate::link::config::Delivery;
 use crate::link::core::{Delivery as Next, ReplyFault, Token};
+use crate::link::drive::Before;
 use crate::link::event::LinkEvent;
 use crate::link::fault::{
     LinkCommitError, LinkRecvError, LinkReplyError, LinkSendError, LinkStopped, LinkTryRecvError,
@@ -32,15 +33,16 @@ impl Endpoint {
             return Ok(found);
         }
         self.acknowledge(&mut state, true);
+        self.rest(&mut state);
         let stopped = state.stopped();
-        let is_detached = state.is_detached();
+        // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
+        let must_turn = state.is_detached() || self.is_time_to_look(&mut state);
         drop(state);
         if let Some(stopped) = stopped {
             return Err(stopped.into());
         }
-        if is_detached {
-            // Nobody may be waiting, and so nobody connecting.
-            self.group.hub.try_turn().map_err(LinkStopped::from)?;
+        if must_turn {
+            self.group.hub.try_turn(Before::Looking).map_err(LinkStopped::from)?;
         }
         Err(LinkTryRecvError::Empty)
     }
@@ -52,7 +54,7 @@ impl Endpoint {
         if let Some(found) = self.next(&mut self.lock()?) {
             return Ok(found);
         }
-        let found = self.wait_for(deadline, |state| {
+        let found = self.wait_for(deadline, Waits::ForRecords, |state| {
             if let Some(found) = self.next(state) {
                 return Some(Ok(found));
             }
@@ -61,12 +63,13 @@ impl Endpoint {
         Ok(found.ok_or(LinkRecvError::TimedOut)??)
     }
 
-    /// The next message that is here, or in the socket.
+    /// The next message that is here, in the neighbour's memory, or in the socket.
     fn next(&self, state: &mut Locked<'_>) -> Option<Received> {
         if !state.core.as_ref()?.has_next() {
-            self.pump(state);
+            self.take_in(state);
         }
         let next = state.core.as_mut()?.next()?;
+        self.rest(state);
         state.stats.messages_received += 1;
         state.stats.bytes_received += next.bytes.len() as u64;
         let is_committed = self.config.delivery == Delivery::AtMostOnce;
@@ -121,9 +124,9 @@ impl Endpoint {
         if let Some(done) = now {
             return done;
         }
-        let waited = self.wait_for(deadline, |state| {
+        let waited = self.wait_for(deadline, Waits::ForRoom, |state| {
             // Room comes with what the neighbour says.
-            self.pump(state);
+            self.hear(state);
             attempt(state)
         });
         waited.map_err(LinkSendError::from)?.unwrap_or(Err(LinkSendError::TimedOut.into()))
@@ -143,7 +146,17 @@ impl Endpoint {
 
     /// Bytes of the stream that were sent and are not yet known to be consumed.
     pub(in crate::link) fn unconsumed_bytes(&self) -> Result<u64, LinkStopped> {
-        self.with_core(|core| core.tail().since(core.acked()))
+        let mut state = self.lock()?;
+        if state.is_shared() {
+            self.hear(&mut state);
+        }
+        let core = state.core()?;
+        let bytes = core.tail().since(core.acked());
+        if bytes > 0 {
+            // Who asks is told when there are less.
+            self.want_room(&mut state);
+        }
+        Ok(bytes)
     }
 }
 

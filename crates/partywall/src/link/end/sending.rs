@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use super::{Endpoint, Locked, State};
 use crate::link::core::{End, SendFault};
+use crate::link::drive::Before;
 use crate::link::fault::{LinkSendError, LinkStopped, LinkTrySendError, LinkWaitError, Refused};
 
 /// What is to be sent, as one.
@@ -19,6 +20,15 @@ pub(in crate::link) enum Load<'a> {
     Message(&'a [&'a [u8]]),
     /// Messages of these lengths, one behind the other; they appear at once.
     Batch(&'a [usize], &'a [u8]),
+}
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// Messages, or a change of how the link stands.
+    ForRecords,
+    /// Room, or acknowledgements.
+    ForRoom,
 }
 
 impl Load<'_> {
@@ -42,11 +52,14 @@ impl Endpoint {
     pub(in crate::link) fn try_send(&self, load: Load<'_>) -> Result<(), LinkTrySendError> {
         let mut state = self.lock().map_err(LinkSendError::from)?;
         let sent = self.send_now(&mut state, load);
-        let is_detached = state.is_detached();
+        if matches!(sent, Err(Refused::Full)) {
+            self.want_room(&mut state);
+        }
+        // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
+        let must_turn = state.is_detached() || self.is_time_to_look(&mut state);
         drop(state);
-        if is_detached {
-            // Nobody may be waiting, and so nobody connecting.
-            let turned = self.group.hub.try_turn();
+        if must_turn {
+            let turned = self.group.hub.try_turn(Before::Looking);
             if sent.is_err() {
                 turned.map_err(|e| LinkSendError::from(LinkStopped::from(e)))?;
             }
@@ -69,7 +82,7 @@ impl Endpoint {
             Err(LinkTrySendError::Never(error)) => return Err(error),
             Err(LinkTrySendError::Full) => {}
         }
-        self.wait_for(deadline, |state| match self.send_now(state, load) {
+        self.wait_for(deadline, Waits::ForRoom, |state| match self.send_now(state, load) {
             Err(Refused::Full) => None,
             Ok(()) => Some(Ok(())),
             Err(Refused::Never(error)) => Some(Err(error)),
@@ -80,8 +93,8 @@ impl Endpoint {
     /// Waits until all that was sent before is consumed.
     pub(in crate::link) fn flush(&self, deadline: Option<Instant>) -> Result<(), LinkWaitError> {
         let (epoch, tail) = self.with_core(|core| (core.epoch(), core.tail()))?;
-        let found = self.wait_for(deadline, |state| {
-            self.pump(state);
+        let found = self.wait_for(deadline, Waits::ForRoom, |state| {
+            self.hear(state);
             let core = match state.core() {
                 Ok(core) => core,
                 Err(stopped) => return Some(Err(stopped)),
@@ -100,7 +113,7 @@ impl Endpoint {
         &self,
         deadline: Option<Instant>,
     ) -> Result<(), LinkWaitError> {
-        let found = self.wait_for(deadline, |state| {
+        let found = self.wait_for(deadline, Waits::ForRecords, |state| {
             if let Some(stopped) = state.stopped() {
                 return Some(Err(stopped));
             }
@@ -113,6 +126,7 @@ impl Endpoint {
     pub(super) fn wait_for<R>(
         &self,
         deadline: Option<Instant>,
+        waits: Waits,
         mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Result<Option<R>, LinkStopped> {
         {
@@ -128,7 +142,25 @@ impl Endpoint {
         if found.is_some() {
             return Ok(found);
         }
-        Ok(self.spot.wait_for(deadline, look)?)
+        Ok(self.spot.wait_for(deadline, |state| self.look_or_doze(state, waits, &mut look))?)
+    }
+
+    /// Looks; in vain, and the thread may sleep: whatever comes will wake it.
+    pub(super) fn look_or_doze<R>(
+        &self,
+        state: &mut Locked<'_>,
+        waits: Waits,
+        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+    ) -> Option<R> {
+        loop {
+            if let Some(found) = look(state) {
+                return Some(found);
+            }
+            state.want(waits);
+            if self.doze(state) {
+                return None;
+            }
+        }
     }
 
     pub(super) fn waited(
@@ -145,7 +177,7 @@ impl Endpoint {
         let mut taken = take(state, load);
         if matches!(taken, Err(SendFault::Full)) {
             // There may be room that nobody has heard of.
-            self.pump(state);
+            self.hear(state);
             taken = take(state, load);
         }
         match taken {
@@ -182,6 +214,12 @@ impl Endpoint {
 }
 
 impl State {
+    fn want(&mut self, waits: Waits) {
+        if waits == Waits::ForRoom {
+            self.rest.wants_room();
+        }
+    }
+
     /// Whether nothing is kept, so that there will never be more room than now.
     pub(super) fn is_empty(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())

@@ -4,6 +4,7 @@
 //! ```text
 //!   socket ─ read ──▶ input ─▶ Core::receive          Core::outgoing ─▶ write ─▶ Core::sent
 //!                       └ what is whole is taken at once: `input` holds at most one record or frame in part
+//!   over shared memory only frames; with the first byte of either side go, and come, memory and bell
 //! ```
 //!
 //! # Invariants
@@ -13,12 +14,15 @@
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
 use partywall_sys::epoll::EventFlags;
-use partywall_sys::{Family, Socket};
+use partywall_sys::{Bell, Family, Socket};
 
+use super::sharing::shown;
 use crate::link::core::{Conn, Core, End, Received};
 use crate::link::drive::Hub;
 use crate::link::status::LinkTransport;
@@ -36,7 +40,18 @@ pub(super) struct Wire {
     pub(super) deadline: Instant,
     /// Since when it is attached.
     pub(super) active_since: Option<Instant>,
+    /// If memory was offered.
+    pub(super) bells: Option<Bells>,
     is_write_blocked: bool,
+}
+
+/// Who is rung, and by whom.
+pub(super) struct Bells {
+    pub(super) own: Arc<Bell>,
+    /// `None` until it came.
+    pub(super) peers: Option<Bell>,
+    /// The most that is mapped of what comes with the first byte.
+    pub(super) shown_max: u64,
 }
 
 impl Wire {
@@ -48,15 +63,28 @@ impl Wire {
         peer: Peer,
         deadline: Instant,
     ) -> Self {
-        let active_since = None;
-        Self { socket, token, conn, input, peer, deadline, active_since, is_write_blocked: false }
+        Self {
+            socket,
+            token,
+            conn,
+            input,
+            peer,
+            deadline,
+            active_since: None,
+            bells: None,
+            is_write_blocked: false,
+        }
     }
 
     /// Takes what is there, and adds to `received` what became of it, also of what came before an error. Whether there was anything.
     pub(super) fn read(&mut self, core: &mut Core, received: &mut Received) -> Result<bool, End> {
         let mut has_bytes = false;
         for _ in 0..READS_MAX {
-            let (count, room) = match read_some(&self.socket, &mut self.input) {
+            let read = match self.bells {
+                Some(Bells { peers: None, .. }) => self.read_shown(),
+                _ => read_some(&self.socket, &mut self.input),
+            };
+            let (count, room) = match read {
                 Ok((0, _)) => return Err(self.broken(core, "the peer hung up".to_owned())),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -71,6 +99,20 @@ impl Wire {
             }
         }
         Ok(has_bytes)
+    }
+
+    /// A client's first read: what the server shows comes with it, or never.
+    fn read_shown(&mut self) -> io::Result<(usize, usize)> {
+        let mut buffer = [0; FIRST_BYTES];
+        let received = self.socket.receive(&mut buffer, true)?;
+        self.input.extend_from_slice(&buffer[..received.bytes]);
+        let bells = self.bells.take().filter(|_| !received.truncated);
+        let shown_max = bells.as_ref().map_or(0, |bells| bells.shown_max);
+        if let (Some(bells), Some((shown, peers))) = (bells, shown(received.fds, shown_max)) {
+            self.conn.show(shown);
+            self.bells = Some(Bells { peers: Some(peers), ..bells });
+        }
+        Ok((received.bytes, FIRST_BYTES))
     }
 
     /// Takes what is whole of `input`.
@@ -112,11 +154,22 @@ impl Wire {
             if count == 0 {
                 return self.watch_writing(hub, false);
             }
-            match self.socket.write(&slices[..count], true) {
+            let slices = &slices[..count];
+            let shows = self.conn.descriptor().zip(self.bells.as_ref());
+            let shows_something = shows.is_some();
+            let written = match shows {
+                Some((memory, bells)) => {
+                    self.socket.send(slices, &[memory, bells.own.as_fd()], false, true)
+                }
+                None => self.socket.write(slices, true),
+            };
+            match written {
                 Ok(bytes) => core.sent(&mut self.conn, bytes)?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return self.watch_writing(hub, true);
                 }
+                // Where no descriptors may be sent, or too many are under way.
+                Err(_) if shows_something => self.conn.show_nothing(),
                 Err(error) => return Err(End::Broken(format!("the connection broke: {error}"))),
             }
         }
@@ -125,6 +178,7 @@ impl Wire {
     /// What the application calls it.
     pub(super) fn transport(&self) -> LinkTransport {
         match self.socket.family() {
+            _ if self.conn.is_shared() => LinkTransport::Wall,
             Family::Unix => LinkTransport::Unix,
             Family::Tcp => LinkTransport::Tcp,
         }
@@ -169,6 +223,8 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// As much may come with descriptors; the rest comes behind it.
+const FIRST_BYTES: usize = 4 << 10;
 /// The most that one read takes.
 const READ_BYTES: usize = 64 << 10;
 /// The most room that is made ahead of bytes that were announced.

@@ -62,6 +62,8 @@ impl Source for Shared {
     }
 
     fn settle(self: Arc<Self>) {}
+
+    fn lie_down(self: Arc<Self>) {}
 }
 
 impl Shared {
@@ -129,8 +131,7 @@ impl Shared {
         let nonce = asked.attach.nonce;
         match self.judge(&greeting, asked) {
             Ok((link, attach, login)) => {
-                let peer = greeting.peer();
-                link.adopt(greeting.socket, token, peer, greeting.input, attach, login);
+                link.adopt(greeting, token, attach, login);
             }
             Err(refusal) => {
                 let mut bytes = Vec::new();

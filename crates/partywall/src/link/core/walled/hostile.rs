@@ -89,7 +89,7 @@ fn a_neighbour_that_claims_to_have_consumed_too_much_is_left() {
     claim(kept[CLIENT].file(), stream, 1 << 30);
     let server = &mut pair.sides[SERVER];
     assert!(!server.core.hear_consumed());
-    assert!(!server.core.prepare_sleep(true), "there is an end to be told");
+    assert!(!server.core.prepare_sleep(true, true), "there is an end to be told");
     let pulled = server.core.pull(server.conn.as_mut().unwrap());
     assert!(matches!(pulled, Err(End::Violation(_))), "{pulled:?}");
     assert_eq!(server.core.acked().0, 0);

@@ -12,11 +12,11 @@ fn a_sleeper_is_rung_once_for_each_sleep() {
         let [client, server] = &mut pair.sides;
         client.core.send(&[b"nobody sleeps"]).unwrap();
         assert!(!client.core.is_bell_due());
-        assert!(!server.core.prepare_sleep(false), "there is something");
+        assert!(!server.core.prepare_sleep(true, false), "there is something");
         assert!(pair.recv(SERVER).is_some());
         let [client, server] = &mut pair.sides;
         assert!(!server.core.is_bell_due(), "the client does not wait for room");
-        assert!(server.core.prepare_sleep(false));
+        assert!(server.core.prepare_sleep(true, false));
         client.core.append_to_batch(&[b"not yet"]).unwrap();
         assert!(!client.core.is_bell_due(), "nothing was published");
         client.core.publish();
@@ -39,11 +39,11 @@ fn who_waits_for_room_is_rung_by_a_commit() {
         while client.send(&[&message(1, 20)]) != Err(SendFault::Full) {}
     };
     fill(&mut pair);
-    assert!(pair.sides[CLIENT].core.prepare_sleep(true));
-    assert!(!pair.sides[CLIENT].core.is_room_ready());
+    assert!(pair.sides[CLIENT].core.prepare_sleep(true, true));
+    assert!(!pair.sides[CLIENT].core.hear_consumed());
     assert!(pair.recv(SERVER).is_some());
     assert!(pair.sides[SERVER].core.is_bell_due());
-    assert!(pair.sides[CLIENT].core.is_room_ready());
+    assert!(pair.sides[CLIENT].core.hear_consumed());
     pair.sides[CLIENT].core.cancel_sleep();
     // The base rises by sixteenths of a ring.
     while pair.sides[CLIENT].core.send(&[&message(1, 20)]) == Err(SendFault::Full) {
@@ -52,7 +52,7 @@ fn who_waits_for_room_is_rung_by_a_commit() {
     fill(&mut pair);
     assert!(pair.recv(SERVER).is_some());
     assert!(!pair.sides[SERVER].core.is_bell_due(), "it is awake");
-    assert!(!pair.sides[CLIENT].core.prepare_sleep(true), "there is room already");
+    assert!(!pair.sides[CLIENT].core.prepare_sleep(true, true), "there is room already");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn one_who_only_reads_is_not_rung_for_room() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     pair.sides[CLIENT].core.send(&[b"one"]).unwrap();
-    assert!(pair.sides[CLIENT].core.prepare_sleep(false));
+    assert!(pair.sides[CLIENT].core.prepare_sleep(true, false));
     assert!(pair.recv(SERVER).is_some());
     assert!(!pair.sides[SERVER].core.is_bell_due());
 }

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A link over shared memory, as far as its driver is concerned: who is shown what, and who is rung (SPEC 16).
+//!
+//! ```text
+//!   take_in ─▶ pull      records, one at a time         ring ─▶ the neighbour's bell, if it sleeps
+//!   hear ────▶ how far the neighbour has consumed
+//!
+//!            ┌──────────── rung: look again ◀───────────┐
+//!            ▼                                          │
+//!          awake ── on the hub's list ── lie_down ──▶ declared: for records, for room if somebody wants it
+//!            │                                          ▲
+//!            └── a thread that waits looks in vain ─────┘
+//! ```
+//!
+//! # Invariants
+//!
+//! - While a connection is shared, the link is declared asleep for records, or on the hub's list, or has a record that nobody took
+//!   yet and of which the group was told; and whoever takes it puts the link on the list.
+//! - Once declared it stays so until it is rung: there is one ring for each declaration.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::{Bell, Family, Socket, clock, peer};
+
+use super::wire::Bells;
+use super::{Endpoint, Locked, State};
+use crate::config::TransportPolicy;
+use crate::link::drive::Source;
+use crate::link::shown::Shown;
+
+/// By what a link is woken.
+#[derive(Default)]
+pub(super) struct Rest {
+    /// Its own bell, and under which token it is watched.
+    bell: Option<(Arc<Bell>, u64)>,
+    for_records: bool,
+    for_room: bool,
+    /// As the method says.
+    wants_room: bool,
+    /// On the hub's list.
+    is_listed: bool,
+    /// When it was last looked whether the socket says anything, by the coarse clock.
+    looked: std::time::Duration,
+}
+
+impl Endpoint {
+    /// Whether the process at the other end may be shown this memory.
+    pub(super) fn may_share(&self, socket: &Socket) -> bool {
+        let is_near = socket.family() == Family::Unix;
+        if !is_near || self.config.transport == TransportPolicy::Socket {
+            return false;
+        }
+        socket.peer_credentials().is_some_and(|found| found.uid == peer::own_euid())
+    }
+
+    /// The own bell, made and watched when it is first needed. `None` if there is no descriptor left.
+    pub(super) fn own_bell(&self, state: &mut Locked<'_>) -> Option<Arc<Bell>> {
+        if let Some((bell, _)) = &state.rest.bell {
+            return Some(Arc::clone(bell));
+        }
+        let bell = Arc::new(Bell::new().ok()?);
+        let token = self.group.hub.enter(self.me.clone());
+        if self.group.hub.watch(&*bell, EventFlags::IN, token).is_err() {
+            self.group.hub.forget(token);
+            return None;
+        }
+        state.rest.bell = Some((Arc::clone(&bell), token));
+        Some(bell)
+    }
+
+    /// What a client shows, and its bell, if both are as they should be.
+    pub(super) fn shown(&self, descriptors: Vec<OwnedFd>) -> Option<(Shown, Bell)> {
+        shown(descriptors, self.config.peer_bytes_max())
+    }
+
+    /// A server's bells, if it shows its memory to a client that has shown its own.
+    pub(super) fn bells(&self, state: &mut Locked<'_>, peers: Bell) -> Option<Bells> {
+        let own = self.own_bell(state)?;
+        Some(Bells { own, peers: Some(peers), shown_max: 0 })
+    }
+
+    /// A client's, until it knows the server's.
+    pub(super) fn bells_to_show(&self, state: &mut Locked<'_>) -> Option<Bells> {
+        let own = self.own_bell(state)?;
+        Some(Bells { own, peers: None, shown_max: self.config.peer_bytes_max() })
+    }
+
+    /// Whether the token is that of the own bell; if so, it was rung.
+    pub(super) fn is_rung(&self, state: &mut Locked<'_>, token: u64) -> bool {
+        let State { core, rest, .. } = &mut **state;
+        let Some((bell, own)) = &rest.bell else { return false };
+        if *own != token {
+            return false;
+        }
+        // A sound eventfd does not fail; one that the peer spoilt was rung at least.
+        let _ = bell.drain();
+        core.iter_mut().for_each(|core| core.cancel_sleep());
+        (rest.for_records, rest.for_room, rest.wants_room) = (false, false, false);
+        self.hear(state);
+        self.tell(state);
+        self.rest(state);
+        true
+    }
+
+    /// Takes the next record, or reads the socket.
+    pub(super) fn take_in(&self, state: &mut Locked<'_>) {
+        let Some(index) = state.active() else { return };
+        if state.wires[index].conn.is_shared() {
+            self.pull(state, index);
+        } else {
+            self.read(state, index);
+        }
+    }
+
+    /// Learns how far the neighbour has consumed, or reads the socket.
+    pub(super) fn hear(&self, state: &mut Locked<'_>) {
+        let Some(index) = state.active() else { return };
+        if !state.wires[index].conn.is_shared() {
+            return self.read(state, index);
+        }
+        let Some(core) = &mut state.core else { return };
+        core.hear_consumed();
+        if core.has_fault() {
+            self.pull(state, index);
+        }
+    }
+
+    fn pull(&self, state: &mut Locked<'_>, index: usize) {
+        let State { core: Some(core), wires, .. } = &mut **state else { return };
+        if let Err(end) = core.pull(&mut wires[index].conn) {
+            self.end(state, index, end);
+        }
+    }
+
+    /// Rings the neighbour, if it sleeps and something is new for it.
+    pub(super) fn ring(&self, state: &mut Locked<'_>, index: usize) {
+        let State { core: Some(core), wires, .. } = &mut **state else { return };
+        if core.is_bell_due()
+            && let Some(bell) = wires[index].bells.as_ref().and_then(|bells| bells.peers.as_ref())
+        {
+            // As above.
+            let _ = bell.ring();
+        }
+    }
+
+    /// Somebody is to be woken when there is room, or an acknowledgement.
+    pub(super) fn want_room(&self, state: &mut Locked<'_>) {
+        state.rest.wants_room();
+        self.rest(state);
+    }
+
+    /// The link is to be rung if something comes, before anybody sleeps.
+    pub(super) fn rest(&self, state: &mut Locked<'_>) {
+        let rest = &state.rest;
+        let is_declared = rest.for_records && (rest.for_room || !rest.wants_room);
+        if rest.is_listed || is_declared || !state.is_shared() {
+            return;
+        }
+        let me: Weak<dyn Source> = self.me.clone();
+        if self.group.hub.rest(me) {
+            self.lie_down_now(state);
+        } else {
+            state.rest.is_listed = true;
+        }
+    }
+
+    /// Declares the link asleep, whatever has come meanwhile: whoever waits for it is told.
+    pub(super) fn lie_down_now(&self, state: &mut Locked<'_>) {
+        while !self.doze(state) {
+            self.hear(state);
+            self.tell(state);
+        }
+    }
+
+    /// As a leader says: it is about to sleep.
+    pub(super) fn lie_down_listed(&self, state: &mut Locked<'_>) {
+        state.rest.is_listed = false;
+        self.lie_down_now(state);
+    }
+
+    /// Declares the link asleep, as far as it is not. `false`: something came just now, so that whoever waits is to look again.
+    pub(super) fn doze(&self, state: &mut Locked<'_>) -> bool {
+        if !state.is_shared() {
+            return true;
+        }
+        let State { core: Some(core), rest, .. } = &mut **state else { return true };
+        let has_record = core.has_next() || core.is_pull_ready();
+        let for_records = !rest.for_records && !has_record;
+        let for_room = !rest.for_room && rest.wants_room;
+        if (for_records || for_room) && !core.prepare_sleep(for_records, for_room) {
+            (rest.for_records, rest.for_room) = (false, false);
+            return false;
+        }
+        rest.for_records |= for_records;
+        rest.for_room |= for_room;
+        if !rest.for_records {
+            // Nobody will ring for the record that is there.
+            self.list(state);
+        }
+        true
+    }
+
+    /// A connection became shared, or is not any more.
+    pub(super) fn rest_anew(&self, state: &mut Locked<'_>) {
+        let State { core, rest, .. } = &mut **state;
+        core.iter_mut().for_each(|core| core.cancel_sleep());
+        (rest.for_records, rest.for_room, rest.wants_room) = (false, false, false);
+        self.rest(state);
+    }
+
+    /// Whether it is time for a thread that finds all it wants in memory to look whether the socket says anything.
+    pub(super) fn is_time_to_look(&self, state: &mut Locked<'_>) -> bool {
+        if !state.is_shared() {
+            return false;
+        }
+        let now = clock::coarse();
+        std::mem::replace(&mut state.rest.looked, now) != now
+    }
+
+    /// The own bell is not needed any more.
+    pub(super) fn forget_bell(&self, state: &mut Locked<'_>) {
+        if let Some((bell, token)) = state.rest.bell.take() {
+            self.group.hub.unwatch(&*bell, token);
+        }
+    }
+}
+
+impl Rest {
+    /// Somebody waits for room, or for acknowledgements.
+    pub(super) const fn wants_room(&mut self) {
+        self.wants_room = true;
+    }
+}
+
+impl State {
+    /// Whether records of the present connection are read from memory.
+    pub(super) fn is_shared(&self) -> bool {
+        self.active().is_some_and(|index| self.wires[index].conn.is_shared())
+    }
+}
+
+/// The memory and the bell that came in two descriptors, if both are as they should be.
+pub(super) fn shown(descriptors: Vec<OwnedFd>, bytes_max: u64) -> Option<(Shown, Bell)> {
+    let [memory, bell] = <[OwnedFd; 2]>::try_from(descriptors).ok()?;
+    let shown = Shown::map(memory.as_fd(), bytes_max).ok()?;
+    Some((shown, Bell::from_peer(bell).ok()?))
+}
