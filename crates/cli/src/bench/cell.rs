@@ -39,6 +39,8 @@ pub enum Scenario {
 pub enum TransportName {
     /// Partywall's shared memory.
     Wall,
+    /// A link, kept in files that each end reads of the other.
+    LinkWall,
     /// A link, kept in files, over TCP on loopback.
     LinkTcp,
     /// A link, kept in files, over a Unix socket.
@@ -157,7 +159,7 @@ impl Scenario {
         match transport {
             TransportName::FloorSpin | TransportName::FloorEventfd => matches!(self, Self::Ping),
             TransportName::Pipe => !matches!(self, Self::Parallel | Self::Connect | Self::Idle),
-            TransportName::LinkTcp | TransportName::LinkUds => {
+            TransportName::LinkWall | TransportName::LinkTcp | TransportName::LinkUds => {
                 matches!(self, Self::Ping | Self::Flood | Self::Rate)
             }
             TransportName::Wall | TransportName::Uds | TransportName::Tcp => true,
@@ -170,6 +172,7 @@ impl TransportName {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Wall => "wall",
+            Self::LinkWall => "link-wall",
             Self::LinkTcp => "link-tcp",
             Self::LinkUds => "link-uds",
             Self::Uds => "uds",

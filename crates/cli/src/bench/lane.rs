@@ -76,6 +76,7 @@ pub trait Work {
 pub fn dispatch<W: Work>(name: TransportName, work: W) -> Result<W::Output> {
     match name {
         TransportName::Wall => work.on::<wall::Wall>(),
+        TransportName::LinkWall => work.on::<link::LinkWall>(),
         TransportName::LinkTcp => work.on::<link::LinkTcp>(),
         TransportName::LinkUds => work.on::<link::LinkUds>(),
         TransportName::Uds => work.on::<uds::Uds>(),

@@ -2,7 +2,7 @@
 //! Links (class Crash): each end keeps what it sends in a file, and commits what it has received.
 //!
 //! ```text
-//! send      the message is built, then copied into the file's ring; from there the kernel takes it
+//! send      the message is built, then copied into the file's ring; from there the kernel, or the other end, takes it
 //! receive   recv ─► read ─► commit
 //! ```
 //!
@@ -14,13 +14,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use partywall::link::{Link, LinkClient, LinkConfig, LinkPlace, LinkServer};
+use anyhow::{Context, Result, bail, ensure};
+use partywall::TransportPolicy;
+use partywall::link::{
+    Link, LinkClient, LinkConfig, LinkPlace, LinkServer, LinkStatus, LinkTransport,
+};
 
 use super::lane::{Door, Lane, Setup, Transport};
 use super::system::monotonic_ns;
 use super::wall::wait_of;
 
+/// The transport `link-wall`.
+pub struct LinkWall;
 /// The transport `link-tcp`.
 pub struct LinkTcp;
 /// The transport `link-uds`.
@@ -40,16 +45,33 @@ pub struct LinkLane {
     _directory: Directory,
 }
 
+impl Transport for LinkWall {
+    type Lane = LinkLane;
+    type Door = LinkDoor;
+
+    fn bind(setup: &Setup) -> Result<LinkDoor> {
+        bind(setup, &unix(setup), TransportPolicy::Wall)
+    }
+
+    fn connect(setup: &Setup, address: &str) -> Result<LinkLane> {
+        let lane = connect(setup, address, TransportPolicy::Wall)?;
+        let LinkStatus::Attached { transport: LinkTransport::Wall, .. } = lane.link.status() else {
+            bail!("the link is {}", lane.link.status());
+        };
+        Ok(lane)
+    }
+}
+
 impl Transport for LinkTcp {
     type Lane = LinkLane;
     type Door = LinkDoor;
 
     fn bind(setup: &Setup) -> Result<LinkDoor> {
-        bind(setup, "tcp:127.0.0.1:0")
+        bind(setup, "tcp:127.0.0.1:0", TransportPolicy::Auto)
     }
 
     fn connect(setup: &Setup, address: &str) -> Result<LinkLane> {
-        connect(setup, address)
+        connect(setup, address, TransportPolicy::Auto)
     }
 }
 
@@ -58,11 +80,11 @@ impl Transport for LinkUds {
     type Door = LinkDoor;
 
     fn bind(setup: &Setup) -> Result<LinkDoor> {
-        bind(setup, &format!("unix:{}", setup.directory.join("links.sock").display()))
+        bind(setup, &unix(setup), TransportPolicy::Socket)
     }
 
     fn connect(setup: &Setup, address: &str) -> Result<LinkLane> {
-        connect(setup, address)
+        connect(setup, address, TransportPolicy::Socket)
     }
 }
 
@@ -102,17 +124,22 @@ impl Lane for LinkLane {
     }
 }
 
-fn bind(setup: &Setup, address: &str) -> Result<LinkDoor> {
+fn unix(setup: &Setup) -> String {
+    format!("unix:{}", setup.directory.join("links.sock").display())
+}
+
+fn bind(setup: &Setup, address: &str, policy: TransportPolicy) -> Result<LinkDoor> {
     let directory = Directory::new(setup)?;
     let place = LinkPlace::directory(&directory.0.path);
-    let server = LinkServer::bind(address, place, "server", config(setup))?;
+    let server = LinkServer::bind(address, place, "server", config(setup).transport(policy))?;
     let address = server.local_address().to_string();
     Ok(LinkDoor { server, address, directory })
 }
 
-fn connect(setup: &Setup, address: &str) -> Result<LinkLane> {
+fn connect(setup: &Setup, address: &str, policy: TransportPolicy) -> Result<LinkLane> {
     let directory = Directory::new(setup)?;
-    let client = LinkClient::new(LinkPlace::directory(&directory.0.path), "client", config(setup))?;
+    let config = config(setup).transport(policy);
+    let client = LinkClient::new(LinkPlace::directory(&directory.0.path), "client", config)?;
     let link = client.connect(address, "server", "bench")?;
     link.wait_attached(Instant::now() + ACCEPT_TIMEOUT)?;
     Ok(LinkLane::new(link, directory))

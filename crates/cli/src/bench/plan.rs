@@ -180,15 +180,16 @@ impl Plan {
 
     /// Ping and flood over links, and over what they are compared with.
     fn add_links(&mut self, arguments: &Arguments, duration: Duration) {
-        use TransportName::{LinkTcp, LinkUds, Tcp, Uds, Wall};
+        use TransportName::{LinkTcp, LinkUds, LinkWall, Tcp, Uds, Wall};
         let waits = or(&arguments.wait, &[WaitName::Spin, WaitName::Park]);
         for scenario in [Scenario::Ping, Scenario::Flood] {
             for size in or(&arguments.size, &[48, PAGE]) {
-                let waiting = [Wall, LinkTcp, LinkUds].into_iter().flat_map(|transport| {
-                    waits
-                        .iter()
-                        .map(move |&wait| Cell::new(scenario, transport, size).waiting(wait))
-                });
+                let waiting =
+                    [Wall, LinkWall, LinkTcp, LinkUds].into_iter().flat_map(|transport| {
+                        waits
+                            .iter()
+                            .map(move |&wait| Cell::new(scenario, transport, size).waiting(wait))
+                    });
                 let others = [Tcp, Uds].map(|transport| Cell::new(scenario, transport, size));
                 let cells = waiting.chain(others);
                 for cell in cells.filter(|cell| wants(arguments, cell.transport)) {

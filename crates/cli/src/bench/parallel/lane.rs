@@ -138,6 +138,7 @@ pub fn dispatch<W: Work>(name: TransportName, work: W) -> Result<W::Output> {
         TransportName::Uds => work.on::<uds::Uds>(),
         TransportName::Tcp => work.on::<tcp::Tcp>(),
         TransportName::Pipe
+        | TransportName::LinkWall
         | TransportName::LinkTcp
         | TransportName::LinkUds
         | TransportName::FloorSpin
