@@ -24,4 +24,5 @@ fn no_kill_loses_or_repeats_a_message() {
     println!("{figures}");
     assert!(figures.kills() >= settings.kills || settings.is_timed(), "{figures}");
     assert!(figures.consumed > figures.kills() && figures.cuts > 0, "{figures}");
+    assert!(figures.shared > 0, "{figures}");
 }

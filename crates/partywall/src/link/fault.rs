@@ -154,6 +154,23 @@ pub enum LinkWaitError {
     Stopped(#[from] LinkStopped),
 }
 
+/// Why a link does not go over to another address.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkSwitchError {
+    /// The text is no address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// It is the end of a server, which is found by its clients.
+    #[error(
+        "this is the server's end of the link: its client goes over, to any address of LinkServer::listen_also"
+    )]
+    Served,
+    /// The link is of no further use here.
+    #[error(transparent)]
+    Stopped(#[from] LinkStopped),
+}
+
 /// A setting that is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("LinkConfig::{setting} is {found}, but must be {wanted}")]
@@ -232,6 +249,9 @@ pub enum LinkBindError {
     /// Descriptors to wait with could not be had.
     #[error("waiting cannot be set up: {0}")]
     Setup(#[from] io::Error),
+    /// This is a forked child.
+    #[error("this server belongs to the parent process: bind another one after fork()")]
+    Forked,
 }
 
 /// Why no link was accepted.

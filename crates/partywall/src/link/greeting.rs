@@ -23,6 +23,8 @@ use crate::peer::{Peer, Trust};
 /// See the module.
 pub(super) struct Greeting {
     pub(super) socket: Socket,
+    /// It came to an abstract address.
+    pub(super) is_abstract: bool,
     /// What was read, and not yet understood.
     pub(super) input: BytesMut,
     /// When it is given up.
@@ -46,9 +48,15 @@ pub(super) struct Asked {
 pub(super) struct Unfit;
 
 impl Greeting {
-    pub(super) fn new(socket: Socket, deadline: Instant, spared_until: Instant) -> Self {
+    pub(super) fn new(
+        socket: Socket,
+        is_abstract: bool,
+        deadline: Instant,
+        spared_until: Instant,
+    ) -> Self {
         Self {
             socket,
+            is_abstract,
             input: BytesMut::new(),
             deadline,
             spared_until,

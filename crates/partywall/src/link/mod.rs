@@ -74,6 +74,7 @@ mod shown;
 #[doc(hidden)] // as above
 pub mod state;
 mod status;
+mod switch;
 
 pub use self::core::EpochError;
 pub use batch::LinkBatch;
@@ -84,7 +85,8 @@ pub use error::LinkError;
 pub use event::LinkEvent;
 pub use fault::{
     LinkAcceptError, LinkBindError, LinkCommitError, LinkConfigError, LinkOpenError, LinkRecvError,
-    LinkReplyError, LinkSendError, LinkStopped, LinkTryRecvError, LinkTrySendError, LinkWaitError,
+    LinkReplyError, LinkSendError, LinkStopped, LinkSwitchError, LinkTryRecvError,
+    LinkTrySendError, LinkWaitError,
 };
 pub use group::{LinkGroup, LinkId};
 pub use handle::{Link, LinkEpochError, LinkReceiver, LinkSender};

@@ -58,8 +58,6 @@ struct Shared {
     config: LinkConfig,
     address: Address,
     guard: ForkGuard,
-    /// Of the listener.
-    token: u64,
     /// Of the timers.
     timer_token: u64,
     /// Held while a link is looked for and opened.
@@ -68,16 +66,24 @@ struct Shared {
 }
 
 struct State {
-    listener: Option<Listener>,
+    /// By their tokens.
+    listeners: BTreeMap<u64, Listening>,
     greetings: BTreeMap<u64, Greeting>,
     links: HashMap<LinkKey, Arc<Endpoint>>,
     offered: VecDeque<Arc<Endpoint>>,
     timer: Option<Instant>,
-    is_paused: bool,
+    /// Whether the listeners are left alone; `None`: not all of them alike.
+    is_paused: Option<bool>,
     /// The listener failed for want of something; when it is asked again.
     resting_until: Option<Instant>,
     refused: u64,
     last_refusal: Option<String>,
+}
+
+/// One address of a server.
+struct Listening {
+    listener: Listener,
+    address: Address,
 }
 
 impl LinkServer {
@@ -108,7 +114,6 @@ impl LinkServer {
         let hub = Arc::clone(&group.inner.hub);
         let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
             me: me.clone(),
-            token: hub.enter(me.clone()),
             timer_token: hub.enter(me.clone()),
             spot: Spot::new(Arc::clone(&hub), State::new()),
             group,
@@ -119,9 +124,29 @@ impl LinkServer {
             guard: ForkGuard::current(),
             opening: Mutex::new(()),
         });
-        hub.watch(&listener, EventFlags::IN, shared.token)?;
-        shared.spot.lock().listener = Some(listener);
+        shared.listen(listener, shared.address.clone())?;
         Ok(Self { shared })
+    }
+
+    /// Serves the same links at one more address, which is returned with the port that the system chose where 0 was asked for. Clients
+    /// come to whichever they like, and may [go over](Link::switch_to) from one to the other.
+    ///
+    /// # Errors
+    /// As of [`bind`](Self::bind).
+    pub fn listen_also<A>(&self, address: A) -> Result<Address, LinkBindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let shared = &self.shared;
+        if shared.guard.is_child() {
+            return Err(LinkBindError::Forked);
+        }
+        let address = address.try_into().map_err(AddressError::from)?;
+        let listener = listen(&address, &shared.config)?;
+        let bound = listener.local_addr().ok().flatten().map(Address::from).unwrap_or(address);
+        shared.listen(listener, bound.clone())?;
+        Ok(bound)
     }
 
     /// The address, with the port that the system chose where 0 was asked for.
@@ -190,13 +215,14 @@ impl Drop for LinkServer {
         if shared.guard.is_child() {
             return;
         }
-        let (listener, greetings, links) = {
+        let (listeners, greetings, links) = {
             let mut state = shared.spot.lock();
             let greetings = std::mem::take(&mut state.greetings);
-            (state.listener.take(), greetings, std::mem::take(&mut state.links))
+            let listeners = std::mem::take(&mut state.listeners);
+            (listeners, greetings, std::mem::take(&mut state.links))
         };
         let hub = &shared.group.inner.hub;
-        listener.iter().for_each(|listener| hub.unwatch(listener, shared.token));
+        listeners.iter().for_each(|(token, found)| hub.unwatch(&found.listener, *token));
         greetings.iter().for_each(|(token, greeting)| hub.unwatch(&greeting.socket, *token));
         hub.set_timer(shared.timer_token, shared.spot.lock().timer.take(), None);
         hub.forget(shared.timer_token);
@@ -220,6 +246,23 @@ impl Home for Shared {
 }
 
 impl Shared {
+    fn listen(&self, listener: Listener, address: Address) -> Result<(), LinkBindError> {
+        let hub = &self.group.inner.hub;
+        let token = hub.enter(self.me.clone());
+        if let Err(error) = hub.watch(&listener, EventFlags::IN, token) {
+            hub.forget(token);
+            return Err(error.into());
+        }
+        {
+            let mut state = self.spot.lock();
+            // Listened to with the next turn as the others are.
+            state.is_paused = None;
+            state.listeners.insert(token, Listening { listener, address });
+        }
+        self.arrange();
+        Ok(())
+    }
+
     fn accept(&self, deadline: Option<Instant>) -> Result<Link, LinkAcceptError> {
         if self.guard.is_child() {
             return Err(LinkAcceptError::Forked);
@@ -246,8 +289,7 @@ impl Shared {
         let key = LinkKey::new(&self.name, &names.client, &names.link);
         let key = key.map_err(|error| Refusal::Unknown(error.to_string()))?;
         let (peer, transport) = (greeting.peer(), greeting.transport());
-        let is_abstract = matches!(self.address, Address::Abstract(_));
-        if let Some(rule) = admission(&self.config, is_abstract) {
+        if let Some(rule) = admission(&self.config, greeting.is_abstract) {
             let judged = rule.judge(peer.credentials.as_ref());
             judged.map_err(|reason| Refusal::Rejected(format!("not admitted: {reason}")))?;
         }
@@ -291,7 +333,10 @@ impl Shared {
                 return Err(LinkOpenError::TooMany(state.links.len()));
             }
         }
-        let shares = self.config.shares(&self.address);
+        let shares = {
+            let state = self.spot.lock();
+            state.listeners.values().any(|found| self.config.shares(&found.address))
+        };
         let core = self.place.core(&key, self.config.sizes()?, shares)?;
         let (group, config) = (Arc::clone(&self.group.inner), self.config.clone());
         let link = Endpoint::served(core, key.clone(), group, config, self.me.clone());
@@ -303,12 +348,12 @@ impl Shared {
 impl State {
     fn new() -> Self {
         Self {
-            listener: None,
+            listeners: BTreeMap::new(),
             greetings: BTreeMap::new(),
             links: HashMap::new(),
             offered: VecDeque::new(),
             timer: None,
-            is_paused: false,
+            is_paused: Some(false),
             resting_until: None,
             refused: 0,
             last_refusal: None,

@@ -38,6 +38,6 @@ pub fn run(settings: &Settings) -> Figures {
 }
 
 /// Each mode over each transport.
-const ROUNDS_LEAST: u64 = 6;
+const ROUNDS_LEAST: u64 = 12;
 const KILLS_A_ROUND: u64 = 60;
 const ROUNDS_A_LINE: u64 = 10;

@@ -8,13 +8,13 @@
 
 use super::content::{CLIENT, NAMED_BYTES, SERVER, content, digest, name};
 use super::journal::{Journal, What};
-use super::settings::{Mode, Plan};
+use super::settings::{Mode, Plan, Via};
 use crate::support_two::{Chance, variable};
-use partywall::Wait;
 use partywall::link::{
     Link, LinkClient, LinkConfig, LinkEvent, LinkMessage, LinkPlace, LinkRecvError, LinkReplyError,
-    LinkSendError, LinkServer, LinkStatus, LinkTrySendError,
+    LinkSendError, LinkServer, LinkStatus, LinkTransport, LinkTrySendError,
 };
+use partywall::{TransportPolicy, Wait};
 use std::fs;
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
@@ -46,6 +46,10 @@ pub fn run(role: &str) {
         .ring_bytes(plan.ring_bytes)
         .slab_bytes(plan.slab_bytes)
         .allow_anonymous_tcp(true)
+        .transport(match plan.via {
+            Via::Unix => TransportPolicy::Socket,
+            Via::Wall | Via::Tcp => TransportPolicy::Auto,
+        })
         .wait(wait);
     let mut journal = Journal::open(&directory, side, owner);
     let place = LinkPlace::directory(directory.join(role));
@@ -133,7 +137,12 @@ impl End {
         while let Some(event) = self.link.try_event() {
             match event {
                 LinkEvent::Attached { resumed } => {
-                    self.journal.note(What::Attached, &[u64::from(resumed)]);
+                    let is_shared = matches!(
+                        self.link.status(),
+                        LinkStatus::Attached { transport: LinkTransport::Wall, .. }
+                    );
+                    let words = [u64::from(resumed), u64::from(is_shared)];
+                    self.journal.note(What::Attached, &words);
                 }
                 LinkEvent::Fenced | LinkEvent::Quarantined => self.fail(&format!("{event:?}")),
                 LinkEvent::Refused { reason } if reason.contains("broke the rules") => {

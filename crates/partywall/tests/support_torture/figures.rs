@@ -20,6 +20,8 @@ pub struct Figures {
     pub late: u64,
     pub delays: u64,
     pub connections: u64,
+    /// How often an end was attached over shared memory.
+    pub shared: u64,
     pub sent: u64,
     pub consumed: u64,
     pub again_received: u64,
@@ -51,8 +53,8 @@ impl fmt::Display for Figures {
         writeln!(f, "stops        {}", self.stops)?;
         writeln!(
             f,
-            "network      {} connections, {} cuts, {} of them with bytes that came late, {} delays",
-            self.connections, self.cuts, self.late, self.delays
+            "network      {} connections, {} ends of one shared memory, {} cuts, {} of them with bytes that came late, {} delays",
+            self.connections, self.shared, self.cuts, self.late, self.delays
         )?;
         writeln!(
             f,

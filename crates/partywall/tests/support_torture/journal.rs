@@ -18,7 +18,7 @@ use std::path::Path;
 pub enum What {
     /// The memory is open, the number of an address.
     Opened = 1,
-    /// A connection was attached.
+    /// A connection was attached: 1 if its stream went on, 1 if it is over shared memory.
     Attached,
     /// number, length, epoch, first of its batch, messages in its batch
     AboutToSend,

@@ -44,6 +44,7 @@ pub struct Oracle {
     log: VecDeque<String>,
     ring_bytes: u64,
     pub epochs: u64,
+    shared: u64,
 }
 
 /// What is known of an end's present owner.
@@ -69,6 +70,7 @@ impl Oracle {
             log: VecDeque::new(),
             ring_bytes,
             epochs: 0,
+            shared: 0,
         }
     }
 
@@ -165,7 +167,8 @@ impl Oracle {
             }
             What::AboutToBegin => self.epochs += 1,
             What::Reported => self.reported(side, words),
-            What::Opened | What::Attached | What::Idle | What::Failed => {}
+            What::Attached => self.shared += second,
+            What::Opened | What::Idle | What::Failed => {}
         }
         Ok(())
     }
@@ -246,6 +249,7 @@ impl Oracle {
         figures.sent += self.ledgers.iter().map(Ledger::next).sum::<u64>();
         figures.consumed += consumed;
         figures.again_received += got.saturating_sub(consumed);
+        figures.shared += self.shared;
         figures.epochs += self.epochs;
         figures.reports += self.told.count();
     }

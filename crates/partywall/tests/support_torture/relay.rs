@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stands between the two ends, and cuts, delays and delivers late.
+//! Stands between the two ends, and cuts, delays, delivers late, and loses the descriptors of some connections.
 //!
 //! ```text
 //!   client ──▶ relay ──▶ server         pump: one thread a direction of a connection
@@ -8,10 +8,13 @@
 //!   delay               nothing goes on in one direction for a while
 //! ```
 
+use super::settings::Via;
 use crate::support_two::Chance;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::net::{UnixListener, UnixStream};
+use partywall_sys::poll::{self, PollFd, PollFlags};
+use partywall_sys::{Listener, Socket, connect_tcp, connect_unix_path};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,6 +32,8 @@ struct Shared {
     server: PathBuf,
     pairs: Mutex<Vec<Arc<Pair>>>,
     connections: AtomicU64,
+    /// Makes every so many-th connection one without shared memory.
+    loses_every: Option<u64>,
     listener: Listener,
 }
 
@@ -37,16 +42,8 @@ struct Pair {
     sockets: [Socket; 2],
     /// Bytes for the client, for the server, rest until then.
     until: Mutex<[Instant; 2]>,
-}
-
-enum Listener {
-    Unix(UnixListener),
-    Tcp(TcpListener),
-}
-
-enum Socket {
-    Unix(UnixStream),
-    Tcp(TcpStream),
+    /// Descriptors get lost.
+    loses: bool,
 }
 
 /// What can be done to the present connection.
@@ -70,20 +67,19 @@ impl Harm {
 }
 
 impl Relay {
-    pub fn new(directory: &Path, is_tcp: bool) -> Self {
-        let (listener, address) = if is_tcp {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let address = format!("tcp:{}", listener.local_addr().unwrap());
-            (Listener::Tcp(listener), address)
+    pub fn new(directory: &Path, via: Via) -> Self {
+        let listener = if via == Via::Tcp {
+            Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), BACKLOG)
         } else {
-            let path = directory.join("relay.sock");
-            let address = format!("unix:{}", path.display());
-            (Listener::Unix(UnixListener::bind(path).unwrap()), address)
+            Listener::listen_unix_path(directory.join("relay.sock"), 0o600, BACKLOG)
         };
+        let listener = listener.unwrap();
+        let address = listener.label();
         let shared = Arc::new(Shared {
             server: directory.join("address"),
             pairs: Mutex::default(),
             connections: AtomicU64::new(0),
+            loses_every: (via == Via::Wall).then_some(LOSES_EVERY),
             listener,
         });
         let accepting = Arc::clone(&shared);
@@ -111,7 +107,7 @@ impl Relay {
             Harm::CutAndKeep(side) => {
                 pair.rest(side, time);
                 // The other side sees the end of the connection, and gives it up.
-                let _ = pair.sockets[1 - side].shutdown(Shutdown::Write);
+                let _ = pair.sockets[1 - side].shutdown_write();
             }
         }
         true
@@ -120,18 +116,22 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.shared.listener.end(&self.address);
+        // A listening socket that is shut down wakes whoever waits for it.
+        let copy = self.shared.listener.as_fd().try_clone_to_owned().unwrap();
+        let _ = UnixStream::from(copy).shutdown(std::net::Shutdown::Both);
         self.shared.pairs.lock().unwrap().iter().for_each(|pair| pair.end());
     }
 }
 
 impl Shared {
     fn accept(self: Arc<Self>) {
-        while let Ok(client) = self.listener.accept() {
-            let Ok(server) = self.connect() else { continue };
-            self.connections.fetch_add(1, Ordering::Relaxed);
+        while let Ok(client) = self.next() {
+            let Some(client) = client else { continue };
+            let Some(server) = self.connect() else { continue };
+            let number = self.connections.fetch_add(1, Ordering::Relaxed);
             let until = Mutex::new([Instant::now(); 2]);
-            let pair = Arc::new(Pair { sockets: [client, server], until });
+            let loses = self.loses_every.is_some_and(|every| number % every == every - 1);
+            let pair = Arc::new(Pair { sockets: [client, server], until, loses });
             for to in [0, 1] {
                 let pair = Arc::clone(&pair);
                 thread::spawn(move || pair.pump(to));
@@ -140,15 +140,18 @@ impl Shared {
         }
     }
 
-    fn connect(&self) -> io::Result<Socket> {
-        let address = std::fs::read_to_string(&self.server)?;
+    fn next(&self) -> Result<Option<Socket>, partywall_sys::AcceptError> {
+        let _ = poll::wait(&mut [PollFd::new(&self.listener, PollFlags::IN)], None);
+        self.listener.accept()
+    }
+
+    fn connect(&self) -> Option<Socket> {
+        let address = std::fs::read_to_string(&self.server).ok()?;
+        let deadline = Some(Instant::now() + Duration::from_secs(5));
         if let Some(path) = address.strip_prefix("unix:") {
-            return Ok(Socket::Unix(UnixStream::connect(path)?));
+            return connect_unix_path(path, deadline).ok();
         }
-        let address = address.strip_prefix("tcp:").unwrap_or(&address);
-        let socket = TcpStream::connect(address)?;
-        socket.set_nodelay(true)?;
-        Ok(Socket::Tcp(socket))
+        connect_tcp(address.strip_prefix("tcp:")?.parse().ok()?, deadline).ok()
     }
 }
 
@@ -156,17 +159,31 @@ impl Pair {
     fn pump(&self, to: usize) {
         let mut bytes = vec![0; CHUNK_BYTES];
         loop {
-            let count = match self.sockets[1 - to].read(&mut bytes) {
-                Ok(0) | Err(_) => break,
-                Ok(count) => count,
-            };
+            let Ok(mut received) = self.sockets[1 - to].receive(&mut bytes, false) else { break };
+            if received.bytes == 0 {
+                break;
+            }
             self.wait(to);
-            if self.sockets[to].write_all(&bytes[..count]).is_err() {
+            if self.loses {
+                received.fds.clear();
+            }
+            if !self.write(to, &bytes[..received.bytes], &received.fds) {
                 break;
             }
         }
         self.wait(to);
-        let _ = self.sockets[to].shutdown(Shutdown::Write);
+        let _ = self.sockets[to].shutdown_write();
+    }
+
+    fn write(&self, to: usize, mut bytes: &[u8], descriptors: &[OwnedFd]) -> bool {
+        let mut beside: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        while !bytes.is_empty() {
+            let sent = self.sockets[to].send(&[IoSlice::new(bytes)], &beside, false, false);
+            let Ok(sent) = sent else { return false };
+            bytes = &bytes[sent..];
+            beside.clear();
+        }
+        true
     }
 
     /// Until the bytes may go on.
@@ -184,57 +201,14 @@ impl Pair {
 
     fn end(&self) {
         for socket in &self.sockets {
-            let _ = socket.shutdown(Shutdown::Both);
+            let _ = socket.shutdown_both();
         }
     }
 }
 
-impl Listener {
-    fn accept(&self) -> io::Result<Socket> {
-        Ok(match self {
-            Self::Unix(listener) => Socket::Unix(listener.accept()?.0),
-            Self::Tcp(listener) => {
-                let socket = listener.accept()?.0;
-                socket.set_nodelay(true)?;
-                Socket::Tcp(socket)
-            }
-        })
-    }
-
-    /// Has `accept` fail.
-    fn end(&self, _address: &str) {
-        let descriptor: &dyn std::os::fd::AsFd = match self {
-            Self::Unix(listener) => listener,
-            Self::Tcp(listener) => listener,
-        };
-        // A listening socket that is shut down wakes whoever waits in accept.
-        let copy = descriptor.as_fd().try_clone_to_owned().unwrap();
-        let _ = UnixStream::from(copy).shutdown(Shutdown::Both);
-    }
-}
-
-impl Socket {
-    fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(socket) => (&*socket).read(bytes),
-            Self::Tcp(socket) => (&*socket).read(bytes),
-        }
-    }
-
-    fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Unix(socket) => (&*socket).write_all(bytes),
-            Self::Tcp(socket) => (&*socket).write_all(bytes),
-        }
-    }
-
-    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        match self {
-            Self::Unix(socket) => socket.shutdown(how),
-            Self::Tcp(socket) => socket.shutdown(how),
-        }
-    }
-}
-
+/// So many connections wait for the relay.
+const BACKLOG: i32 = 64;
+/// One connection in so many goes on over its socket.
+const LOSES_EVERY: u64 = 4;
 /// Small, so that a delay comes between the bytes of a record, too.
 const CHUNK_BYTES: usize = 1500;

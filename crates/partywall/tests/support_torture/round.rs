@@ -7,7 +7,7 @@ use super::figures::Figures;
 use super::journal::Reader;
 use super::oracle::{Moment, NAMES, Oracle};
 use super::relay::{Harm, Relay};
-use super::settings::{Mode, Plan};
+use super::settings::{Mode, Plan, Via};
 use crate::support_two::{Chance, PATIENCE, Second, variable};
 use partywall_sys::signal::{self, Signal};
 use std::fs;
@@ -40,7 +40,7 @@ impl Round {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         }
         let journal = Reader::new(directory.path());
-        let relay = Relay::new(directory.path(), plan.is_tcp);
+        let relay = Relay::new(directory.path(), plan.via);
         let oracle = Oracle::new(plan.seed, plan.ring_bytes);
         let chance = Chance(plan.seed ^ 0x5eed);
         Self { plan, directory, journal, oracle, relay, ends: [None, None], chance }
@@ -65,10 +65,10 @@ impl Round {
     fn start(&mut self, side: usize) {
         let (owner, next) = self.oracle.starts(side);
         let directory = self.directory.path();
-        let address = match (side, self.plan.is_tcp) {
+        let address = match (side, self.plan.via) {
             (CLIENT, _) => self.relay.address().to_owned(),
-            (_, true) => "tcp:127.0.0.1:0".to_owned(),
-            (_, false) => format!("unix:{}/server.sock", directory.display()),
+            (_, Via::Tcp) => "tcp:127.0.0.1:0".to_owned(),
+            (_, Via::Wall | Via::Unix) => format!("unix:{}/server.sock", directory.display()),
         };
         self.ends[side] = Some(Second::start(
             "torture_end",

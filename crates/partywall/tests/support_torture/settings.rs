@@ -16,11 +16,20 @@ pub struct Settings {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    pub is_tcp: bool,
+    pub via: Via,
     pub mode: Mode,
     pub ring_bytes: u64,
     pub slab_bytes: u64,
     pub epochs: bool,
+}
+
+/// Over what the two are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// Shared memory; now and then what it takes gets lost on the way, and it is a Unix socket.
+    Wall,
+    Unix,
+    Tcp,
 }
 
 /// What the application of a round does.
@@ -56,7 +65,7 @@ impl Plan {
         let mode = [Mode::OneWay, Mode::BothWays, Mode::Replies][(round % 3) as usize];
         Self {
             seed,
-            is_tcp: round % 2 == 1,
+            via: VIAS[(round % 4) as usize],
             mode,
             ring_bytes: 4096 << chance.below(3),
             slab_bytes: 16384 << chance.below(3),
@@ -74,7 +83,7 @@ impl Plan {
         format!(
             "{} {} {mode} {} {} {}",
             self.seed,
-            u8::from(self.is_tcp),
+            self.via as u8,
             self.ring_bytes,
             self.slab_bytes,
             u8::from(self.epochs)
@@ -83,13 +92,16 @@ impl Plan {
 
     pub fn from_words(words: &str) -> Self {
         let words: Vec<u64> = words.split(' ').map(|word| word.parse().unwrap()).collect();
-        let [seed, is_tcp, mode, ring_bytes, slab_bytes, epochs] = words[..] else {
+        let [seed, via, mode, ring_bytes, slab_bytes, epochs] = words[..] else {
             panic!("{words:?}")
         };
         let mode = [Mode::OneWay, Mode::BothWays, Mode::Replies][mode as usize];
-        Self { seed, is_tcp: is_tcp == 1, mode, ring_bytes, slab_bytes, epochs: epochs == 1 }
+        let via = [Via::Wall, Via::Unix, Via::Tcp][via as usize];
+        Self { seed, via, mode, ring_bytes, slab_bytes, epochs: epochs == 1 }
     }
 }
 
+/// Each of them with each mode.
+const VIAS: [Via; 4] = [Via::Wall, Via::Tcp, Via::Wall, Via::Unix];
 /// In each run of all tests.
 const KILLS_DEFAULT: u64 = 150;

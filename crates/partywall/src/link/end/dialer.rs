@@ -7,6 +7,8 @@
 //!        └──── back-off ──────────┴─────────────────────────┴─────────────┘
 //!   Stopped   fenced, or in quarantine
 //! ```
+//!
+//! Told to go elsewhere while attached, it goes through the same: the connection that there is stays until the next is attached.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -24,6 +26,8 @@ pub(super) struct Dialer {
     pub(super) address: Address,
     pub(super) names: Names,
     pub(super) phase: Phase,
+    /// How often it was told to go elsewhere; a connection to where it no longer goes has a lower number.
+    pub(super) aim: u64,
     resolved: Vec<SocketAddr>,
     failures: u32,
     at_once: u32,
@@ -47,7 +51,16 @@ impl Dialer {
     pub(super) fn new(address: Address, names: Names) -> Self {
         let phase = Phase::Waiting(Instant::now());
         let resolved = Vec::new();
-        Self { address, names, phase, resolved, failures: 0, at_once: 0, last_success: None }
+        Self {
+            address,
+            names,
+            phase,
+            aim: 0,
+            resolved,
+            failures: 0,
+            at_once: 0,
+            last_success: None,
+        }
     }
 
     /// Begins to connect. Names are looked up once their addresses were all tried.
@@ -68,6 +81,14 @@ impl Dialer {
             }
         };
         begun.map_err(|error| error.to_string())
+    }
+
+    /// From now on it goes there.
+    pub(super) fn turn_to(&mut self, address: Address) {
+        self.address = address;
+        self.aim += 1;
+        self.resolved.clear();
+        (self.failures, self.at_once) = (0, 0);
     }
 
     /// It attached.

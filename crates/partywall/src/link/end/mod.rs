@@ -10,7 +10,7 @@
 //!   progress.rs   what a ready socket, a timer, a new connection does      sending.rs    messages out, flush
 //!   wire.rs       one connection and its bytes                             receiving.rs  messages in, commits
 //!   dialer.rs     a client's next connection                               leaving.rs    closing
-//!   sharing.rs    memory instead of bytes, and bells
+//!   sharing.rs    memory instead of bytes, and bells                       switching.rs  another address, while messages flow
 //! ```
 //!
 //! # Invariants
@@ -25,6 +25,7 @@ mod progress;
 mod receiving;
 mod sending;
 mod sharing;
+mod switching;
 mod wire;
 
 use std::fmt;

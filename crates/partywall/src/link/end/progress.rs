@@ -270,6 +270,7 @@ impl Endpoint {
         let deadline = deadline_after(self.config.handshake_timeout);
         let mut wire = Wire::new(socket, token, conn, BytesMut::new(), peer, deadline);
         wire.bells = bells.filter(|_| wire.conn.descriptor().is_some());
+        wire.aim = dialer.aim;
         wires.push(wire);
         dialer.phase = Phase::Reached;
         let index = wires.len() - 1;
@@ -367,8 +368,12 @@ impl Endpoint {
             let _ = wire.flush(core, &self.group.hub);
         }
         self.group.hub.unwatch(&wire.socket, wire.token);
-        if let Some(dialer) = &mut state.dialer {
-            dialer.ended(&self.config, &end, wire.active_since, is_pressing);
+        let State { dialer, wires, .. } = &mut **state;
+        if let Some(dialer) = dialer {
+            let goes_on = wires.iter().any(|other| other.aim == dialer.aim);
+            if matches!(dialer.phase, Phase::Reached) && !goes_on {
+                dialer.ended(&self.config, &end, wire.active_since, is_pressing);
+            }
         }
         if state.stopped().is_some() {
             state.dialer.iter_mut().for_each(|dialer| dialer.phase = Phase::Stopped);

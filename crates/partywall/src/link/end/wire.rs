@@ -40,6 +40,8 @@ pub(super) struct Wire {
     pub(super) deadline: Instant,
     /// Since when it is attached.
     pub(super) active_since: Option<Instant>,
+    /// A client's: what its dialer's was.
+    pub(super) aim: u64,
     /// If memory was offered.
     pub(super) bells: Option<Bells>,
     is_write_blocked: bool,
@@ -71,6 +73,7 @@ impl Wire {
             peer,
             deadline,
             active_since: None,
+            aim: 0,
             bells: None,
             is_write_blocked: false,
         }

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use partywall_sys::Socket;
 use partywall_sys::epoll::EventFlags;
 
-use super::{Shared, State};
+use super::{Listening, Shared, State};
+use crate::address::Address;
 use crate::handshake::deadline_after;
 use crate::link::drive::{Source, SpotGuard};
 use crate::link::greeting::Greeting;
@@ -30,8 +31,9 @@ impl Source for Shared {
         if self.guard.is_child() {
             return;
         }
-        if token == self.token {
-            self.admit()
+        let is_listener = self.spot.lock().listeners.contains_key(&token);
+        if is_listener {
+            self.admit(token)
         } else {
             self.hear(token)
         }
@@ -68,7 +70,7 @@ impl Source for Shared {
 
 impl Shared {
     /// Takes new connections, as many as may be silent.
-    fn admit(&self) {
+    fn admit(&self, door: u64) {
         let mut state = self.spot.lock();
         for _ in 0..ADMITTED_MAX {
             let is_full = state.greetings.len() >= self.config.handshakes_max;
@@ -76,7 +78,8 @@ impl Shared {
             if is_full && silent.is_none() {
                 return;
             }
-            let Some(listener) = &state.listener else { return };
+            let Some(Listening { listener, address }) = state.listeners.get(&door) else { return };
+            let is_abstract = matches!(address, Address::Abstract(_));
             let socket = match listener.accept() {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
@@ -91,11 +94,11 @@ impl Shared {
             }
             // It fails only where the peer has gone, as the first read will tell.
             let _ = socket.set_dead_after(self.config.dead_after);
-            self.greet(&mut state, socket);
+            self.greet(&mut state, socket, is_abstract);
         }
     }
 
-    fn greet(&self, state: &mut SpotGuard<'_, State>, socket: Socket) {
+    fn greet(&self, state: &mut SpotGuard<'_, State>, socket: Socket, is_abstract: bool) {
         let hub = &self.group.inner.hub;
         let token = hub.enter(self.me.clone());
         if let Err(error) = hub.watch(&socket, EventFlags::IN, token) {
@@ -104,7 +107,7 @@ impl Shared {
             return;
         }
         let deadline = deadline_after(self.config.handshake_timeout);
-        let greeting = Greeting::new(socket, deadline, Instant::now() + SILENCE_MIN);
+        let greeting = Greeting::new(socket, is_abstract, deadline, Instant::now() + SILENCE_MIN);
         state.greetings.insert(token, greeting);
     }
 
@@ -160,7 +163,7 @@ impl Shared {
     }
 
     /// Listens or does not, and sets the timer, as the greetings are now.
-    fn arrange(&self) {
+    pub(super) fn arrange(&self) {
         let mut state = self.spot.lock();
         let is_full = state.greetings.len() >= self.config.handshakes_max;
         let must_pause =
@@ -170,14 +173,16 @@ impl Shared {
         let new = deadlines.into_iter().chain(next_place).chain(state.resting_until).min();
         self.group.inner.hub.set_timer(self.timer_token, state.timer, new);
         state.timer = new;
-        if must_pause != state.is_paused
-            && let Some(listener) = &state.listener
-        {
-            let interest = if must_pause { EventFlags::empty() } else { EventFlags::IN };
-            if self.group.inner.hub.rewatch(listener, interest, self.token).is_ok() {
-                state.is_paused = must_pause;
-            }
+        if state.is_paused == Some(must_pause) {
+            return;
         }
+        let interest = if must_pause { EventFlags::empty() } else { EventFlags::IN };
+        let hub = &self.group.inner.hub;
+        let watch = |(token, found): (&u64, &Listening)| {
+            hub.rewatch(&found.listener, interest, *token).is_ok()
+        };
+        let is_done = state.listeners.iter().all(watch);
+        state.is_paused = is_done.then_some(must_pause);
     }
 }
 
