@@ -131,8 +131,12 @@ impl LinkPrefix {
             ack_proof: U32::new(ack.proof),
             ack_tag: U32::new(ack.tag),
         };
-        let header = crc_of_header(word0(position, kind), word1(len, tag));
-        let crc = crc32c::crc32c_append(header, &prefix.as_bytes()[CRC_BYTES..]);
+        // In one go: a call costs more than the bytes.
+        let mut first = [0; HEADER + size_of::<Self>() - CRC_BYTES];
+        let (header, rest) = first.split_at_mut(HEADER);
+        header.copy_from_slice(&header_bytes(word0(position, kind), word1(len, tag)));
+        rest.copy_from_slice(&prefix.as_bytes()[CRC_BYTES..]);
+        let crc = crc32c::crc32c(&first);
         let crc = body.iter().fold(crc, |crc, part| crc32c::crc32c_append(crc, part));
         prefix.crc = U32::new(crc);
         prefix
@@ -146,7 +150,15 @@ impl LinkPrefix {
 }
 
 fn crc_of_header(first: u64, second: u64) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&first.to_le_bytes()), &second.to_le_bytes())
+    crc32c::crc32c(&header_bytes(first, second))
+}
+
+fn header_bytes(first: u64, second: u64) -> [u8; HEADER] {
+    let mut bytes = [0; HEADER];
+    let (before, behind) = bytes.split_at_mut(HEADER / 2);
+    before.copy_from_slice(&first.to_le_bytes());
+    behind.copy_from_slice(&second.to_le_bytes());
+    bytes
 }
 
 /// The crc covers the payload from here on.

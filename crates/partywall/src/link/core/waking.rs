@@ -9,6 +9,8 @@
 //!
 //! Bells and sockets are those of whoever drives this.
 
+use partywall_reconcile::ack;
+
 use super::Core;
 use super::pulling::present;
 
@@ -51,7 +53,21 @@ impl Core {
     pub(crate) fn is_bell_due(&mut self) -> bool {
         let (tail, consumed) = (self.retained.tail(), self.inbox.consumed());
         let Some(wall) = present(&mut self.wall, self.life.active) else { return false };
-        let for_records = wall.rings_for_records(tail);
-        wall.rings_for_room(consumed) || for_records
+        self.inbox.slab_told();
+        wall.rings(tail, consumed)
+    }
+
+    /// Whether the neighbour was seen to wait for room, or for what is consumed. `false` proves nothing.
+    pub(crate) fn is_room_awaited(&self) -> bool {
+        self.next_pulled().is_some_and(|(wall, _)| wall.is_room_awaited())
+    }
+
+    /// Whether the neighbour is to hear how far was consumed, and so [`is_bell_due`](Self::is_bell_due) to be asked: as acknowledgements
+    /// are due over a socket. `idle`: the application is about to wait.
+    pub(crate) fn is_look_due(&self, idle: bool) -> bool {
+        let Some((wall, _)) = self.next_pulled() else { return false };
+        let slab = self.inbox.slab_untold() > wall.window.slab_bytes / 4;
+        let (told, consumed) = (wall.rung_consumed, self.inbox.consumed());
+        ack::is_due(wall.window.ring_bytes, told, consumed, idle || slab)
     }
 }

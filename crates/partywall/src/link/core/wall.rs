@@ -15,7 +15,7 @@
 //! - Every word is loaded once, and checked before it is used; every payload is copied before it is judged.
 //! - Whatever lies there, what comes out is a record that its sender wrote, nothing, or the end of the connection.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use partywall_layout::link::record::{self, Ack, Body, LinkRecord, PREFIX_BYTES};
 use partywall_layout::link::{SENDING_STREAM, consumed};
 use partywall_layout::record::Kind;
@@ -47,6 +47,26 @@ pub(super) struct Wall {
     room: Waker,
     /// What the word `consumed` said when the slots were last read.
     seen: Option<u64>,
+    room_for: Chunk,
+}
+
+/// Where messages are copied to: short ones side by side, so that few of them need an allocation.
+#[derive(Debug, Default)]
+struct Chunk(BytesMut);
+
+impl Chunk {
+    /// So many bytes, of which the values mean nothing.
+    fn take(&mut self, len: usize) -> BytesMut {
+        if len > CHUNK_BYTES / 4 {
+            return BytesMut::zeroed(len);
+        }
+        if self.0.capacity() < len {
+            // The same memory again, if all that was in it is gone.
+            self.0.reserve(CHUNK_BYTES);
+        }
+        self.0.resize(len, 0);
+        self.0.split()
+    }
 }
 
 /// What lay there.
@@ -64,8 +84,18 @@ impl Wall {
         let records = Waker::new(neighbour.control.clone(), as_usize(ASLEEP_RECORDS));
         let room = Waker::new(neighbour.control.clone(), as_usize(ASLEEP_ROOM));
         let (rung_tail, rung_consumed) = (Position::START, Position::START);
-        let (fault, seen) = (None, None);
-        Self { conn, window, fault, rung_tail, rung_consumed, neighbour, records, room, seen }
+        Self {
+            conn,
+            window,
+            fault: None,
+            rung_tail,
+            rung_consumed,
+            neighbour,
+            records,
+            room,
+            seen: None,
+            room_for: Chunk::default(),
+        }
     }
 
     /// Whether there is something to be told at `at`: a record, or that there will be none.
@@ -75,8 +105,13 @@ impl Wall {
             || self.neighbour.is_damaged()
     }
 
+    /// Whether the neighbour was seen to sleep for room.
+    pub(super) fn is_room_awaited(&self) -> bool {
+        self.neighbour.control.peek(as_usize(ASLEEP_ROOM)) != 0
+    }
+
     /// The record of `stream` that begins at `at`, if it was published.
-    pub(super) fn read(&self, at: Position, stream: StreamId) -> Result<Option<Pulled>, End> {
+    pub(super) fn read(&mut self, at: Position, stream: StreamId) -> Result<Option<Pulled>, End> {
         let offset = self.offset(at);
         let first = self.neighbour.ring.load(offset);
         if first == 0 {
@@ -114,31 +149,32 @@ impl Wall {
         None
     }
 
-    /// Whether to ring, after records of ours were published up to `tail`.
-    pub(super) fn rings_for_records(&mut self, tail: Position) -> bool {
-        let is_news = self.rung_tail < tail;
-        self.rung_tail = tail;
-        is_news && self.records.look() == Wake::Ring
+    /// Whether to ring, after records of ours were published up to `tail` and we consumed up to `consumed`.
+    pub(super) fn rings(&mut self, tail: Position, consumed: Position) -> bool {
+        let (has_records, has_room) = (self.rung_tail < tail, self.rung_consumed < consumed);
+        (self.rung_tail, self.rung_consumed) = (tail, consumed);
+        let [records, room] = match (has_records, has_room) {
+            (false, false) => return false,
+            (true, false) => [self.records.look(), Wake::No],
+            (false, true) => [Wake::No, self.room.look()],
+            // One fence is before both loads.
+            (true, true) => [self.records.look(), self.room.look_early()],
+        };
+        records == Wake::Ring || room == Wake::Ring
     }
 
-    /// Whether to ring, after we consumed up to `position`.
-    pub(super) fn rings_for_room(&mut self, position: Position) -> bool {
-        let is_news = self.rung_consumed < position;
-        self.rung_consumed = position;
-        is_news && self.room.look() == Wake::Ring
-    }
-
-    fn copy(&self, at: Position, stream: StreamId, first: u64) -> Result<Pulled, End> {
+    fn copy(&mut self, at: Position, stream: StreamId, first: u64) -> Result<Pulled, End> {
         let (position, tag) = (ring::Position(at.0), record::tag(stream.0.get()));
-        let (ring, size) = (&self.neighbour.ring, self.neighbour.ring_size);
         let offset = self.offset(at);
+        let (ring, size) = (&self.neighbour.ring, self.neighbour.ring_size);
         let second = ring.peek(offset + 8);
         let nothing = || violation(Violation::OutOfPlace("nothing"));
         let checked = LinkRecord::check_header(position, tag, size, first, second);
         let header = checked.map_err(violation)?.ok_or_else(nothing)?;
         // A PAD is its header. Any other lies within the ring, as was checked.
         let is_pad = header.kind == Kind::Pad;
-        let mut bytes = vec![0; HEADER + if is_pad { 0 } else { header.len as usize }];
+        let len = HEADER + if is_pad { 0 } else { header.len as usize };
+        let mut bytes = self.room_for.take(len);
         bytes[..8].copy_from_slice(&first.to_le_bytes());
         bytes[8..HEADER].copy_from_slice(&second.to_le_bytes());
         ring.copy(offset + HEADER, &mut bytes[HEADER..]);
@@ -148,7 +184,8 @@ impl Wall {
         let (message, in_slab) = match record.body {
             Body::Pad => return Ok(Pulled { at, footprint, ack, message: None }),
             Body::Message(_) => {
-                (Bytes::from(bytes).slice(HEADER + as_usize(PREFIX_BYTES)..), false)
+                bytes.advance(HEADER + as_usize(PREFIX_BYTES));
+                (bytes.freeze(), false)
             }
             Body::Blob { offset, length, crc } => (self.blob(at, offset, length, crc)?, true),
         };
@@ -180,6 +217,8 @@ impl Wall {
     }
 }
 
+/// As long as one message of these is kept, so much memory is.
+const CHUNK_BYTES: usize = 16 << 10;
 #[expect(clippy::cast_possible_truncation, reason = "128")]
 const LINE: usize = LINE_BYTES as usize;
 /// So often slots are read that are just being written; whoever writes them rings afterwards.

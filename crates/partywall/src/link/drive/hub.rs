@@ -187,15 +187,28 @@ impl Hub {
         book.is_asleep
     }
 
+    /// As [`owe`](Self::owe), unless one sleeps already: then whoever calls is to do it.
+    pub(in crate::link) fn owe_before_sleep(&self, source: Weak<dyn Source>) -> bool {
+        self.list(source, |book| &mut book.owing)
+    }
+
     /// Has `source` lie down before the next leader sleeps. `true`: one sleeps already, and whoever calls is to do it.
     pub(in crate::link) fn rest(&self, source: Weak<dyn Source>) -> bool {
+        self.list(source, |book| &mut book.resting)
+    }
+
+    fn list(
+        &self,
+        source: Weak<dyn Source>,
+        list: impl Fn(&mut Book) -> &mut Vec<Weak<dyn Source>>,
+    ) -> bool {
         let mut book = self.book();
         if book.is_asleep {
             return true;
         }
-        book.resting.push(source);
+        list(&mut book).push(source);
         if book.is_foreign {
-            // As above.
+            // Whoever sleeps elsewhere is to call.
             self.ring();
         }
         false

@@ -108,6 +108,13 @@ impl Endpoint {
         let Some(index) = state.active() else { return };
         let State { core: Some(core), wires, stats, .. } = &mut **state else { return };
         let wire = &mut wires[index];
+        if wire.conn.is_shared() {
+            // It reads that itself; it may be asleep.
+            if core.is_look_due(is_idle) {
+                self.ring(state, index);
+            }
+            return;
+        }
         if core.is_ack_due(&wire.conn, is_idle) {
             stats.acknowledgements += 1;
             core.acknowledge(&mut wire.conn, is_idle);
@@ -118,12 +125,12 @@ impl Endpoint {
     /// There may be something to acknowledge: now if somebody waits already, else when somebody does. Until then a
     /// message may carry it.
     pub(super) fn owe(&self, state: &mut Locked<'_>) {
-        if state.is_shared() {
-            return state.active().into_iter().for_each(|index| self.ring(state, index));
-        }
         self.acknowledge(state, false);
         if state.is_detached() {
             return;
+        }
+        if state.is_shared() {
+            return self.owe_a_look(state);
         }
         let is_listed = std::mem::replace(&mut state.is_owing, true);
         let me: Weak<dyn Source> = self.me.clone();
@@ -344,8 +351,14 @@ impl Endpoint {
     pub(super) fn write(&self, state: &mut Locked<'_>, index: usize) {
         let State { core: Some(core), wires, .. } = &mut **state else { return };
         let wire = &mut wires[index];
-        let Err(why) = wire.flush(core, &self.group.hub) else {
-            if wire.conn.is_shared() {
+        let is_shared = wire.conn.is_shared();
+        let written = if is_shared && !core.has_outgoing(&wire.conn) {
+            Ok(())
+        } else {
+            wire.flush(core, &self.group.hub)
+        };
+        let Err(why) = written else {
+            if is_shared {
                 self.ring(state, index);
             }
             return;

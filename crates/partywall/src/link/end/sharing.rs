@@ -145,6 +145,28 @@ impl Endpoint {
         }
     }
 
+    /// The neighbour may wait for what was consumed: it is rung when somebody here waits, if not before; now if somebody waits already,
+    /// and this thread may not come back for long.
+    pub(super) fn owe_a_look(&self, state: &mut Locked<'_>) {
+        let Some(core) = &state.core else { return };
+        if !core.is_look_due(true) {
+            return;
+        }
+        let is_last = !core.has_next() && !core.is_pull_ready();
+        if is_last && core.is_room_awaited() {
+            return self.acknowledge(state, true);
+        }
+        if state.is_owing {
+            return;
+        }
+        let me: Weak<dyn Source> = self.me.clone();
+        if !self.group.hub.owe_before_sleep(me) {
+            state.is_owing = true;
+        } else if is_last {
+            self.acknowledge(state, true);
+        }
+    }
+
     /// Somebody is to be woken when there is room, or an acknowledgement.
     pub(super) fn want_room(&self, state: &mut Locked<'_>) {
         state.rest.wants_room();
