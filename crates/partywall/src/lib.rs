@@ -34,7 +34,7 @@
 //!  transport/wall/           shared memory              transport/socket/  the same records on a socket
 //!  typed/                    values as messages         lossy/     records that may be lost
 //!  session/ tokio/ blocking/ many streams               calls/     requests and answers over one
-//!  link/                     streams that outlive connections and processes
+//!  link/                     streams that outlive connections and processes; tokio/link/  the same as futures
 //!  dialect.rs                other protocols            transport/dialect/ lines of them, as records
 //! ```
 //!

@@ -109,7 +109,7 @@ impl LinkGroup {
     /// # Errors
     /// As [`poll`](Self::poll).
     pub fn try_poll(&self) -> io::Result<usize> {
-        self.inner.hub.try_turn(Before::Sleeping)?;
+        self.inner.hub.try_turn(Before::SleepingElsewhere)?;
         Ok(self.inner.news())
     }
 
@@ -134,7 +134,9 @@ impl LinkGroup {
 }
 
 impl AsFd for LinkGroup {
-    /// A descriptor that becomes readable when [`try_poll`](LinkGroup::try_poll) has something to do.
+    /// A descriptor that becomes readable when [`try_poll`](LinkGroup::try_poll) has something to do, or [`ready`](LinkGroup::ready)
+    /// something to tell: also if another thread found it. One call does not take all if much is ready, so a loop that is told only
+    /// when the descriptor *becomes* readable asks it again before it sleeps.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.hub.as_fd()
     }

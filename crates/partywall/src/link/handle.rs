@@ -75,6 +75,12 @@ impl Link {
         &self.handle.end
     }
 
+    /// For who looks at the link without having it.
+    #[cfg(feature = "tokio")]
+    pub(super) fn shared_end(&self) -> Arc<Endpoint> {
+        Arc::clone(&self.handle.end)
+    }
+
     /// The two directions, for threads that do one of the two.
     #[must_use]
     pub fn split(self) -> (LinkSender, LinkReceiver) {

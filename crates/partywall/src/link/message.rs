@@ -96,7 +96,14 @@ impl LinkMessage {
         self.reply_until(answer, Some(deadline))
     }
 
-    fn reply_until(self, answer: &[u8], deadline: Option<Instant>) -> Result<(), LinkReplyError> {
+    /// As [`reply`](Self::reply) without waiting: [`LinkSendError::TimedOut`](super::LinkSendError::TimedOut) if there is no room now,
+    /// and the message is still there.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), LinkReplyError> {
+        self.reply_until(answer, Some(Instant::now()))
+    }
+
+    fn reply_until(&self, answer: &[u8], deadline: Option<Instant>) -> Result<(), LinkReplyError> {
         if self.is_committed {
             return Ok(self.link.send(super::end::Load::Message(&[answer]), deadline)?);
         }

@@ -30,6 +30,9 @@
 //!   core/  what is decided, sent and received, without a system call
 //! ```
 //!
+//! `watched.rs` is what another front asks of a link: `crate::tokio::link` has the same names as futures, and drives a group as any
+//! foreign event loop would.
+//!
 //! See [`Link`] for what it does, and the guide for how to use it. [`inspect()`] and [`inspect_link`] look into files.
 //!
 //! # Invariants
@@ -75,6 +78,8 @@ mod shown;
 pub mod state;
 mod status;
 mod switch;
+#[cfg(feature = "tokio")]
+mod watched;
 
 pub use self::core::EpochError;
 pub use batch::LinkBatch;
@@ -102,3 +107,5 @@ pub use positions::LinkPosition;
 pub use repair::{Adopted, RepairError, Reset, adopt, reset};
 pub use server::LinkServer;
 pub use status::{LinkStats, LinkStatus, LinkTransport};
+#[cfg(feature = "tokio")]
+pub(crate) use watched::{Look, Standing, Watched};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and streams as futures, on tokio. [`crate::blocking`] has the same names without it.
+//! Sessions and streams as futures, on tokio. [`crate::blocking`] has the same names without it. Links are in [`link`].
 //!
 //! A [`Session`] carries any number of [`Stream`]s over one connection; both sides open them. Each stream is
 //! a duplex pipe of messages, with credit of its own, so that one that nobody reads holds up no
@@ -33,7 +33,7 @@
 //!
 //! Each session has one task of its own, which receives and hands on; it ends with the session. Nothing
 //! runs for a stream. A session that is idle does nothing at all. An [`Incoming`] has one task more for each
-//! session, a [`Pool`] one for each place that it keeps filled; those end with it.
+//! session, a [`Pool`] one for each place that it keeps filled; those end with it. A group of links has one.
 //!
 //! # Ending
 //!
@@ -64,6 +64,7 @@ mod drive;
 mod incoming;
 mod io;
 mod keeper;
+pub mod link;
 mod listen;
 mod pool;
 mod pool_config;

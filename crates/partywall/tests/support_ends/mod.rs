@@ -71,7 +71,7 @@ impl Ground {
         LinkClient::new(self.place("client"), "alice", self.config(config)).unwrap()
     }
 
-    fn config(&self, config: LinkConfig) -> LinkConfig {
+    pub fn config(&self, config: LinkConfig) -> LinkConfig {
         match self.via {
             Via::Unix => config.transport(TransportPolicy::Socket),
             Via::Wall | Via::Tcp => config,

@@ -106,8 +106,11 @@ impl Core {
 
     pub(super) fn over(&mut self, conn: &mut Conn, end: End) -> End {
         if matches!(end, End::Left | End::Broken(_)) {
-            // Whatever lies whole in its memory was sent.
+            // Whatever lies whole in its memory was sent, and what is marked there was consumed.
             self.drain(conn.id());
+            if self.life.active == Some(conn.id()) {
+                self.hear_consumed();
+            }
         }
         let end = conn.end(end);
         self.life.end(conn.id(), &end);

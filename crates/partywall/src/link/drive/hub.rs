@@ -41,8 +41,10 @@ pub(in crate::link) trait Source: Send + Sync {
 pub(in crate::link) enum Before {
     /// Look by itself: nobody needs to ring.
     Looking,
-    /// Sleep, here or elsewhere.
+    /// Sleep here.
     Sleeping,
+    /// Look at what has news, and then sleep until the descriptor is ready.
+    SleepingElsewhere,
 }
 
 /// Where threads wait.
@@ -74,6 +76,8 @@ struct Book {
     turns: u64,
     /// Somebody waits for the descriptor by other means.
     is_foreign: bool,
+    /// It is that one's turn, after which it looks what has news.
+    is_turned_by_foreigner: bool,
 }
 
 #[derive(Default)]
@@ -214,6 +218,14 @@ impl Hub {
         false
     }
 
+    /// A source has news: whoever waits for the descriptor by other means is to look.
+    pub(in crate::link) fn told(&self) {
+        let book = self.book();
+        if book.is_foreign && !book.is_turned_by_foreigner {
+            self.ring();
+        }
+    }
+
     /// When the next timer is due.
     pub(in crate::link) fn next_timer(&self) -> Option<Instant> {
         self.book().timers.first().map(|(time, _)| *time)
@@ -330,7 +342,7 @@ impl Lead<'_> {
             self.expire();
         });
         let mut book = hub.book();
-        book.is_turning = false;
+        (book.is_turning, book.is_turned_by_foreigner) = (false, false);
         if book.is_foreign && !(book.owing.is_empty() && book.resting.is_empty()) {
             // The ring of whoever owes or rests since may just have been taken for another.
             hub.ring();
@@ -341,12 +353,13 @@ impl Lead<'_> {
 
     /// Settles what is owed, and from then on counts as asleep: whoever owes after that is told so. The first timer.
     fn lie_down(&self, before: Before) -> Option<Instant> {
+        self.hub.book().is_turned_by_foreigner = before == Before::SleepingElsewhere;
         for _ in 0..SETTLED_MAX {
             let mut book = self.hub.book();
             let owing = std::mem::take(&mut book.owing);
             let resting = match before {
                 Before::Looking => Vec::new(),
-                Before::Sleeping => std::mem::take(&mut book.resting),
+                Before::Sleeping | Before::SleepingElsewhere => std::mem::take(&mut book.resting),
             };
             drop(book);
             if owing.is_empty() && resting.is_empty() {

@@ -270,6 +270,7 @@ impl Endpoint {
             state.is_listed = true;
             self.group.tell(self.me.clone());
         }
+        self.group.hub.told();
         state.changed();
     }
 

@@ -27,6 +27,7 @@ use partywall_sys::{Bell, Family, Socket, clock, peer};
 use super::wire::Bells;
 use super::{Endpoint, Locked, State};
 use crate::config::TransportPolicy;
+use crate::link::core::Core;
 use crate::link::drive::Source;
 use crate::link::shown::Shown;
 
@@ -96,9 +97,15 @@ impl Endpoint {
         }
         // A sound eventfd does not fail; one that the peer spoilt was rung at least.
         let _ = bell.drain();
-        core.iter_mut().for_each(|core| core.cancel_sleep());
-        (rest.for_records, rest.for_room, rest.wants_room) = (false, false, false);
+        (rest.for_records, rest.for_room) = (false, false);
+        let acked = core.as_mut().map(|core| {
+            core.cancel_sleep();
+            core.acked()
+        });
         self.hear(state);
+        // Who waits for room may have heard of this before, and not be told again: then it still waits.
+        let has_news = state.core.as_ref().map(Core::acked) != acked;
+        state.rest.wants_room &= !has_news;
         self.tell(state);
         self.rest(state);
         true

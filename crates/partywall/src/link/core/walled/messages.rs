@@ -45,6 +45,21 @@ fn echo_all_sizes(pair: &mut Pair) {
     assert_eq!(pair.socket_bytes, 0);
 }
 
+/// Who consumes the last message and leaves says so nowhere but in its memory.
+#[test]
+fn what_was_consumed_before_the_end_is_known_after_it() {
+    for end in [End::Left, End::Broken("a test".to_owned())] {
+        let (mut pair, _kept) = Pair::of_files();
+        pair.attach(true);
+        pair.sides[CLIENT].core.send(&[b"the last"]).unwrap();
+        assert!(pair.recv(SERVER).is_some());
+        let client = &mut pair.sides[CLIENT];
+        assert!(client.core.acked() < client.core.tail());
+        client.core.ended(client.conn.as_mut().unwrap(), end);
+        assert_eq!(client.core.acked(), client.core.tail());
+    }
+}
+
 #[test]
 fn a_full_ring_finds_room_without_a_frame() {
     let (mut pair, _kept) = Pair::of_files();

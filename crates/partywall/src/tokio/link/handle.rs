@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the application has of a link: all that may wait. What only asks is in `facts.rs`, halves are in `halves.rs`.
+
+use std::sync::Arc;
+
+use tokio::task::coop::consume_budget;
+
+use super::batch::LinkBatch;
+use super::closing;
+use super::group::{Hold, Shared};
+use super::halves::{LinkReceiver, LinkSender};
+use super::message::LinkMessage;
+use super::news::News;
+use crate::link::{
+    LinkEvent, LinkRecvError, LinkSendError, LinkStopped, LinkToken, LinkTryRecvError,
+    LinkTrySendError, LinkWaitError, Look, Watched,
+};
+
+/// One end of a pair of streams that outlive connections, and their processes if they are kept in files. It is a
+/// [`Link`](crate::link::Link) whose operations wait as futures.
+///
+/// Made by [`LinkClient::connect`](super::LinkClient::connect), [`LinkServer::accept`](super::LinkServer::accept) and
+/// [`LinkServer::open`](super::LinkServer::open). Any number of tasks may use it at the same time; share it by [`Arc`], or
+/// [`split`](Self::split) it.
+///
+/// Connections come and go without a word; [`status`](Self::status) and [`next_event`](Self::next_event) tell of them.
+///
+/// Dropping the link of a client closes it, without waiting: see [`close`](Self::close). That of a server stays open and attached,
+/// until it is closed or the server is dropped, and can be had again.
+#[derive(Debug)]
+pub struct Link {
+    pub(super) handle: Arc<Handle>,
+}
+
+/// What all handles of one link share. The order is that of dropping: the task looks after the link has been let go.
+pub(super) struct Handle {
+    pub(super) link: crate::link::Link,
+    pub(super) news: Arc<News>,
+    _hold: Hold,
+}
+
+impl Link {
+    pub(super) fn new(link: crate::link::Link, hold: Hold) -> Self {
+        let news = hold.shared.news_of(Watched::new(&link));
+        Self { handle: Arc::new(Handle { link, news, _hold: hold }) }
+    }
+
+    /// The two directions, for tasks that do one of the two.
+    #[must_use]
+    pub fn split(self) -> (LinkSender, LinkReceiver) {
+        (LinkSender::new(Arc::clone(&self.handle)), LinkReceiver::new(self.handle))
+    }
+
+    /// Sends a message: it is in the link's memory when this is ready, and stays there until the peer has consumed it. Waits for
+    /// room.
+    ///
+    /// Cancel-safe: dropped before it is ready, nothing was sent.
+    ///
+    /// # Errors
+    /// See [`LinkSendError`]. A lost connection is none.
+    pub async fn send(&self, message: &[u8]) -> Result<(), LinkSendError> {
+        self.handle.send(message).await
+    }
+
+    /// Sends a message if there is room now.
+    ///
+    /// # Errors
+    /// See [`LinkTrySendError`].
+    pub fn try_send(&self, message: &[u8]) -> Result<(), LinkTrySendError> {
+        self.handle.try_send(message)
+    }
+
+    /// Begins a batch: messages that are sent at once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use partywall::link::{LinkConfig, LinkPlace};
+    /// # use partywall::tokio::link::LinkClient;
+    /// # let client = LinkClient::new(LinkPlace::Volatile, "alice", LinkConfig::default())?;
+    /// # let link = client.connect("unix:/nowhere", "bob", "orders")?;
+    /// let mut batch = link.batch();
+    /// batch.push(b"debit 5").push(b"credit 5");
+    /// batch.publish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn batch(&self) -> LinkBatch<'_> {
+        self.handle.batch()
+    }
+
+    /// The next message; waits for one. Of several tasks that wait, any may have it.
+    ///
+    /// Cancel-safe: dropped before it is ready, it took nothing.
+    ///
+    /// # Errors
+    /// See [`LinkRecvError`].
+    pub async fn recv(&self) -> Result<LinkMessage, LinkRecvError> {
+        self.handle.recv().await
+    }
+
+    /// The next message if there is one now.
+    ///
+    /// # Errors
+    /// See [`LinkTryRecvError`].
+    pub fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
+        self.handle.try_recv()
+    }
+
+    /// Consumes the message that `token` names and all before it, of those that were received.
+    ///
+    /// # Errors
+    /// See [`LinkCommitError`](crate::link::LinkCommitError).
+    pub fn commit_to(&self, token: LinkToken) -> Result<(), crate::link::LinkCommitError> {
+        self.handle.news.act(|| self.handle.link.commit_to(token))
+    }
+
+    /// Has everything that was received and not committed received again.
+    ///
+    /// # Errors
+    /// See [`LinkStopped`].
+    pub fn rewind(&self) -> Result<(), LinkStopped> {
+        self.handle.news.act(|| self.handle.link.rewind())
+    }
+
+    /// Waits until the peer has consumed everything that was sent before this was first polled, or an epoch began: what an epoch
+    /// leaves behind is in the [reports](Self::reports).
+    ///
+    /// Cancel-safe: it changes nothing.
+    ///
+    /// # Errors
+    /// [`LinkWaitError::Stopped`].
+    pub async fn flush(&self) -> Result<(), LinkWaitError> {
+        self.handle.flush().await
+    }
+
+    /// Waits until records flow.
+    ///
+    /// Cancel-safe: it changes nothing.
+    ///
+    /// # Errors
+    /// [`LinkWaitError::Stopped`]. What keeps it from attaching is told by [`next_event`](Self::next_event).
+    pub async fn wait_attached(&self) -> Result<(), LinkWaitError> {
+        let flows = |look: &Look| look.standing.is_attached && look.standing.stopped().is_none();
+        self.handle.news.until(flows).await
+    }
+
+    /// What happened next; waits until something does. Each event is told once, to any of those who wait. After a thousand that
+    /// nobody asked for no more are kept.
+    ///
+    /// Cancel-safe: dropped before it is ready, it took nothing.
+    ///
+    /// # Errors
+    /// See [`LinkStopped`]; events that were told before the link stopped come first, unless it was closed.
+    pub async fn next_event(&self) -> Result<LinkEvent, LinkStopped> {
+        let news = &self.handle.news;
+        consume_budget().await;
+        loop {
+            let told = news.events.notified();
+            // Before the event is looked for: it is told before the link stops.
+            let stopped = news.watched.look()?.standing.stopped();
+            if let Some(event) = self.try_event() {
+                return Ok(event);
+            }
+            stopped.map_or(Ok(()), Err)?;
+            news.shared.goes_on()?;
+            told.await;
+        }
+    }
+
+    /// Closes this end in good order: waits until all that was sent has gone out, and tells the peer. What it has not consumed stays
+    /// in a file for the next time; without a file it is gone, so [`flush`](Self::flush) first. As long as there is no connection, it
+    /// waits for one, unless all that was sent is consumed.
+    ///
+    /// One of the runtime's blocking threads waits for the last bytes to go out.
+    ///
+    /// Cancel-safe: dropped before it is ready, the link is closed at once, as [`Link::close`](crate::link::Link::close) does at its
+    /// deadline.
+    ///
+    /// # Errors
+    /// [`LinkWaitError::Stopped`]. The link is closed in any case.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn close(self) -> Result<(), LinkWaitError> {
+        closing::close(&self.handle).await
+    }
+}
+
+impl Handle {
+    pub(super) async fn send(&self, message: &[u8]) -> Result<(), LinkSendError> {
+        let send = || match self.link.try_send(message) {
+            Ok(()) => Some(Ok(())),
+            Err(LinkTrySendError::Full) => None,
+            Err(LinkTrySendError::Never(error)) => Some(Err(error)),
+        };
+        self.news.until_done(send).await?
+    }
+
+    pub(super) fn try_send(&self, message: &[u8]) -> Result<(), LinkTrySendError> {
+        self.news.act(|| self.link.try_send(message))
+    }
+
+    pub(super) fn batch(&self) -> LinkBatch<'_> {
+        LinkBatch::new(self.link.batch(), &self.news)
+    }
+
+    pub(super) async fn recv(&self) -> Result<LinkMessage, LinkRecvError> {
+        consume_budget().await;
+        loop {
+            // It is told from here on, before it is looked for.
+            let told = self.news.messages.notified();
+            match self.try_recv() {
+                Err(LinkTryRecvError::Empty) => {}
+                Err(LinkTryRecvError::Stopped(stopped)) => return Err(stopped.into()),
+                Ok(message) => return Ok(message),
+            }
+            self.shared().goes_on()?;
+            told.await;
+        }
+    }
+
+    pub(super) fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
+        let look = self.news.watched.look()?;
+        let (is_attached, stopped) = (look.standing.is_attached, look.standing.stopped());
+        if !is_attached && !look.has_next && stopped.is_none() {
+            // It would make a turn of the whole group, which is the task's to make.
+            return Err(LinkTryRecvError::Empty);
+        }
+        let received = self.news.act(|| self.link.try_recv());
+        Ok(LinkMessage::new(received?, Arc::clone(&self.news)))
+    }
+
+    pub(super) async fn flush(&self) -> Result<(), LinkWaitError> {
+        let before = self.news.watched.look()?;
+        let (epoch, tail) = (before.standing.epoch, before.tail);
+        // What was sent in an epoch that is over is consumed, or in the reports.
+        self.news.until(|look| look.standing.acked >= tail || look.standing.epoch != epoch).await
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.news.shared
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.link.fmt(f)
+    }
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Links as futures leave no descriptor and no task behind. A process of its own: descriptors are counted.
+#![cfg(feature = "tokio")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod support_ends;
+mod support_link_async;
+
+use support_ends::Ground;
+use support_link_async::{Ends, config, echo, ends, runtimes, within};
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn no_descriptor_and_no_task_is_left() {
+    let grounds = Ground::all();
+    for runtime in runtimes() {
+        let (before, tasks) = (descriptors(), || runtime.metrics().num_alive_tasks());
+        for round in 0..20 {
+            runtime.block_on(within(async {
+                let Ends { server, client, served, link } = ends(&grounds[round % 4], &config());
+                assert!(descriptors() > before);
+                link.send(b"hello").await.unwrap();
+                let echoes = tokio::spawn(async move { echo(&served, 1).await });
+                link.recv().await.unwrap().commit().unwrap();
+                echoes.await.unwrap();
+                // In good order, by dropping the link, or all at once.
+                match round / 4 % 3 {
+                    0 => link.close().await.unwrap(),
+                    1 => drop(link),
+                    _ => drop((server, client, link)),
+                }
+            }));
+            runtime.block_on(within(async {
+                while tasks() > 0 || descriptors() > before {
+                    tokio::task::yield_now().await;
+                }
+            }));
+        }
+    }
+}
