@@ -87,8 +87,10 @@ cargo xtask COMMAND
   tidy                            check the rules that a tool can check (CONTRIBUTING.md)
   gen [--check]                   regenerate spec/vectors; --check only compares
   fuzz [--minutes N] [TARGET...]  run the fuzz targets, N minutes each (default {})
-  torture [--kills N] [--minutes M] [--seed S] [--faults]
-                                  kill the ends of links (default {} times); --faults: with rules taken out
+  torture [--kills N] [--minutes M] [--seed S]
+                                  kill the ends of links (default {} times)
+  torture --faults | --cuts N | --sweep [--kills N] | --idle
+                                  with rules taken out; network cuts; death at each instruction; 10,000 idle links
   help                            print this",
         stages::names(true).join(" "),
         stages::names(false).join(" "),

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask torture`: the test `link_torture` for longer than a run of all tests allows, and with faults built in.
+//! `cargo xtask torture`: the tests that are violent to links, for longer than a run of all tests allows, and with faults built in.
 //!
 //! ```text
 //!   torture                       20,000 kills, then the figures
 //!   torture --minutes 60          as many as there are in that time
 //!   torture --seed 7              the schedule of an earlier run (not its timing)
 //!   torture --faults              each registered fault that it must notice, within two minutes
+//!   torture --cuts 10000          nobody is killed, the network is cut so often, or for --minutes; how soon messages come again
+//!   torture --sweep               every instruction of what an end does is one to die at; --kills real ones for each act
+//!   torture --idle                10,000 idle links: what they take, whom they wake, what ten active ones cost among them
 //! ```
 //!
 //! It is the build of the `test` stage, with assertions: a faster one would not help, because most of the time goes into
@@ -21,16 +24,31 @@ use crate::stages::test_step;
 /// The arguments are wrong, or something was violated; the message says how to repeat it.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     let chosen = parse(arguments)?;
-    if chosen.is_faults {
-        return faults::tortured();
-    }
-    let mut step = step().variable("PARTYWALL_TORTURE_KILLS", &chosen.kills.to_string());
+    let mut step = match chosen.what {
+        What::Faults => return faults::tortured(),
+        What::Kills => {
+            let kills = chosen.kills.unwrap_or(KILLS_DEFAULT);
+            step().variable("PARTYWALL_TORTURE_KILLS", &kills.to_string())
+        }
+        What::Cuts(cuts) => test_step()
+            .args("--test link_torture no_cut")
+            .variable("PARTYWALL_TORTURE_CUTS", &cuts.to_string()),
+        What::Sweep => {
+            let kills = chosen.kills.unwrap_or(SWEEP_KILLS_DEFAULT);
+            test_step()
+                .args("--test link_kill_sweep")
+                .variable("PARTYWALL_SWEEP_KILLS", &kills.to_string())
+        }
+        What::Idle => test_step()
+            .args("--test link_idle_crowds")
+            .variable("PARTYWALL_IDLE_LINKS", &IDLE_LINKS.to_string()),
+    };
     for (name, number) in [("SEED", chosen.seed), ("MINUTES", chosen.minutes)] {
         if let Some(number) = number {
             step = step.variable(&format!("PARTYWALL_TORTURE_{name}"), &number.to_string());
         }
     }
-    step.args("-- --nocapture").run()
+    step.args("-- --nocapture --test-threads=1").run()
 }
 
 /// The test, without what its length depends on.
@@ -40,36 +58,62 @@ pub fn step() -> Step {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Chosen {
-    kills: u64,
+    what: What,
+    kills: Option<u64>,
     seed: Option<u64>,
     minutes: Option<u64>,
-    is_faults: bool,
+}
+
+/// Which of the tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Kills,
+    Cuts(u64),
+    Sweep,
+    Idle,
+    Faults,
 }
 
 fn parse(arguments: &[String]) -> Result<Chosen, String> {
-    let mut chosen = Chosen { kills: KILLS_DEFAULT, seed: None, minutes: None, is_faults: false };
+    let mut chosen = Chosen { what: What::Kills, kills: None, seed: None, minutes: None };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
-        if argument == "--faults" {
-            chosen.is_faults = true;
-            continue;
+        let mut number = || {
+            let number = rest.next().and_then(|text| text.parse().ok());
+            number.ok_or(format!("`{argument}` needs a number"))
+        };
+        let what = match argument.as_str() {
+            "--kills" => {
+                chosen.kills = Some(number()?);
+                continue;
+            }
+            "--seed" => {
+                chosen.seed = Some(number()?);
+                continue;
+            }
+            "--minutes" => {
+                chosen.minutes = Some(number()?);
+                continue;
+            }
+            "--cuts" => What::Cuts(number()?),
+            "--sweep" => What::Sweep,
+            "--idle" => What::Idle,
+            "--faults" => What::Faults,
+            _ => return Err(format!("`torture` does not know the argument `{argument}`")),
+        };
+        if chosen.what != What::Kills {
+            return Err(format!("`{argument}` is a torture of its own: one at a time"));
         }
-        if !["--kills", "--seed", "--minutes"].contains(&argument.as_str()) {
-            return Err(format!("`torture` does not know the argument `{argument}`"));
-        }
-        let number = rest.next().and_then(|text| text.parse().ok());
-        let number = number.ok_or(format!("`{argument}` needs a number"))?;
-        match argument.as_str() {
-            "--kills" => chosen.kills = number,
-            "--seed" => chosen.seed = Some(number),
-            _ => chosen.minutes = Some(number),
-        }
+        chosen.what = what;
     }
     Ok(chosen)
 }
 
 /// What a release is not made without.
 pub const KILLS_DEFAULT: u64 = 20_000;
+/// Real kills for each act of the sweep, which judges every instruction by what the file is.
+const SWEEP_KILLS_DEFAULT: u64 = 100;
+const IDLE_LINKS: u64 = 10_000;
 
 #[cfg(test)]
 mod tests {
@@ -82,15 +126,25 @@ mod tests {
     #[test]
     fn arguments_come_in_any_order() {
         let chosen = parsed(&["--seed", "7", "--kills", "30"]).unwrap();
-        assert_eq!((chosen.kills, chosen.seed, chosen.minutes), (30, Some(7), None));
-        assert_eq!(parsed(&[]).unwrap().kills, KILLS_DEFAULT);
-        assert!(parsed(&["--faults"]).unwrap().is_faults);
+        assert_eq!((chosen.kills, chosen.seed, chosen.minutes), (Some(30), Some(7), None));
+        assert_eq!(parsed(&[]).unwrap().what, What::Kills);
+        assert_eq!(parsed(&["--faults"]).unwrap().what, What::Faults);
+        assert_eq!(parsed(&["--cuts", "10"]).unwrap().what, What::Cuts(10));
+        let swept = parsed(&["--kills", "9", "--sweep"]).unwrap();
+        assert_eq!((swept.what, swept.kills), (What::Sweep, Some(9)));
         assert_eq!(parsed(&["--minutes", "5"]).unwrap().minutes, Some(5));
     }
 
     #[test]
     fn wrong_arguments_are_refused() {
-        for wrong in [&["--kills"][..], &["--kills", "x"], &["--forever"], &["7"]] {
+        for wrong in [
+            &["--kills"][..],
+            &["--kills", "x"],
+            &["--cuts"],
+            &["--sweep", "--idle"],
+            &["--forever"],
+            &["7"],
+        ] {
             assert!(parsed(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -204,6 +204,7 @@ const TABLE: &[Row] = &[
         dev: &[
             "anyhow",
             "http-body-util",
+            "nix",
             "proptest",
             "prost",
             "shuttle",

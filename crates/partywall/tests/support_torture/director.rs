@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rounds, one after another, until enough was killed.
 
+use super::cuts;
 use super::figures::Figures;
 use super::round::Round;
 use super::settings::{Plan, Settings};
@@ -37,7 +38,37 @@ pub fn run(settings: &Settings) -> Figures {
     }
 }
 
+/// Runs rounds in which nobody is killed and the network is cut, as often as wanted.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn cut(settings: &Settings) -> Figures {
+    let start = Instant::now();
+    let round_trip = cuts::round_trip();
+    let mut figures = Figures { seed: settings.seed, round_trip, ..Figures::default() };
+    let mut seeds = Chance(settings.seed);
+    let each = (settings.cuts / ROUNDS_LEAST).clamp(1, CUTS_A_ROUND);
+    let is_over = |cuts| match settings.time {
+        Some(time) => start.elapsed() >= time,
+        None => cuts >= settings.cuts,
+    };
+    while !is_over(figures.cuts) {
+        let mut round = Round::new(Plan::draw(seeds.next(), figures.rounds));
+        if let Err(why) = round.run_cuts(each, &mut figures) {
+            let words = round.autopsy(&why);
+            panic!("{words}\nseed {}, round {}\n{figures:?}", settings.seed, figures.rounds);
+        }
+        if figures.rounds % ROUNDS_A_LINE == 0 {
+            println!("{} cuts, {} consumed", figures.cuts, figures.consumed);
+        }
+    }
+    figures.time = start.elapsed();
+    figures
+}
+
 /// Each mode over each transport.
 const ROUNDS_LEAST: u64 = 12;
 const KILLS_A_ROUND: u64 = 60;
+const CUTS_A_ROUND: u64 = 250;
 const ROUNDS_A_LINE: u64 = 10;

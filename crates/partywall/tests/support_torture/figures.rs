@@ -28,11 +28,73 @@ pub struct Figures {
     pub epochs: u64,
     pub reports: u64,
     pub time: Duration,
+    /// In runs of cuts: from the instant at which a new connection is possible until a message comes over one.
+    pub recoveries: Vec<Recovery>,
+    /// There and back through the relay, without links.
+    pub round_trip: Duration,
+}
+
+/// See [`Figures::recoveries`].
+#[derive(Clone, Copy, Debug)]
+pub struct Recovery {
+    pub time: Duration,
+    pub circumstances: Circumstances,
+}
+
+/// What else may have taken time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Circumstances {
+    Undisturbed,
+    /// Epochs begin in this round, which end connections, too.
+    Epochs,
+    /// The machine was so busy meanwhile that the director was kept waiting.
+    Busy,
 }
 
 impl Figures {
     pub fn kills(&self) -> u64 {
         self.by_moment.iter().sum()
+    }
+
+    /// A link should be there again by then.
+    pub fn recovery_bound(&self) -> Duration {
+        self.round_trip + Duration::from_millis(50)
+    }
+
+    /// The times of recoveries under these circumstances; they rise.
+    fn times(&self, circumstances: Circumstances) -> Vec<Duration> {
+        let chosen = self.recoveries.iter().filter(|one| one.circumstances == circumstances);
+        let mut times: Vec<Duration> = chosen.map(|one| one.time).collect();
+        times.sort_unstable();
+        times
+    }
+
+    /// Of 100 recoveries that nothing disturbed 99 were in time.
+    pub fn is_in_time(&self) -> bool {
+        let times = self.times(Circumstances::Undisturbed);
+        let late = times.iter().filter(|time| **time > self.recovery_bound()).count();
+        late * 100 <= times.len()
+    }
+
+    fn write_recoveries(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (bound, trip) = (self.recovery_bound(), self.round_trip);
+        writeln!(f, "recoveries   round trip {trip:.1?} through the relay; due within 50 ms more")?;
+        let all = [
+            (Circumstances::Undisturbed, "undisturbed"),
+            (Circumstances::Epochs, "where epochs begin"),
+            (Circumstances::Busy, "while the machine was busy"),
+        ];
+        for (circumstances, name) in all {
+            let times = self.times(circumstances);
+            let (Some(last), count) = (times.last(), times.len()) else { continue };
+            let late = times.iter().filter(|time| **time > bound).count();
+            let (half, most) = (times[count / 2], times[(count * 99).div_ceil(100) - 1]);
+            writeln!(
+                f,
+                "             {count} {name}: median {half:.1?}, 99 % {most:.1?}, longest {last:.1?}, {late} late"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -62,6 +124,9 @@ impl fmt::Display for Figures {
             self.sent, self.consumed, self.again_received
         )?;
         writeln!(f, "epochs       {}, {} reports", self.epochs, self.reports)?;
+        if !self.recoveries.is_empty() {
+            self.write_recoveries(f)?;
+        }
         write!(f, "violations   0")
     }
 }

@@ -17,6 +17,7 @@
 #![allow(dead_code, reason = "the two processes use different parts")]
 
 pub mod content;
+pub mod cuts;
 pub mod director;
 pub mod end;
 pub mod figures;

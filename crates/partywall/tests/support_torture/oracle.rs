@@ -54,6 +54,9 @@ pub struct EndState {
     pub moment: Moment,
     pub notes: u64,
     pub got: u64,
+    /// How often it was attached, and how often it had been when a message came last.
+    pub attached: u64,
+    pub flowed: u64,
     /// The epoch in which everything is consumed.
     pub idle: Option<u64>,
     pub has_failed: bool,
@@ -105,7 +108,10 @@ impl Oracle {
         let is_attached = !matches!(end.moment, Moment::Starting | Moment::Recovering);
         match what {
             What::Opened => end.moment = Moment::Recovering,
-            What::Attached => end.moment = Moment::Waiting,
+            What::Attached => {
+                end.moment = Moment::Waiting;
+                end.attached += 1;
+            }
             What::Idle => end.idle = (words[1] == 0).then_some(words[0]),
             What::Failed => end.has_failed = true,
             _ if is_attached => end.moment = moment(what),
@@ -134,7 +140,9 @@ impl Oracle {
                 let (position, epoch, number) = (first, second, third);
                 let (len, digest, attempt) = (fourth, fifth, sixth);
                 let got = Got { owner, position, epoch, number, len, digest, attempt };
-                self.ends[side].got += 1;
+                let end = &mut self.ends[side];
+                end.got += 1;
+                end.flowed = end.attached;
                 let effects = self.ledgers[other].got(&got)?;
                 return self.apply(other, effects);
             }
@@ -258,7 +266,16 @@ impl Oracle {
 impl EndState {
     const fn new(owner: u64) -> Self {
         let moment = Moment::Starting;
-        Self { owner, moment, notes: 0, got: 0, idle: None, has_failed: false }
+        Self {
+            owner,
+            moment,
+            notes: 0,
+            got: 0,
+            attached: 0,
+            flowed: 0,
+            idle: None,
+            has_failed: false,
+        }
     }
 }
 

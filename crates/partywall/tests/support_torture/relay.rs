@@ -132,11 +132,12 @@ impl Shared {
             let until = Mutex::new([Instant::now(); 2]);
             let loses = self.loses_every.is_some_and(|every| number % every == every - 1);
             let pair = Arc::new(Pair { sockets: [client, server], until, loses });
+            // Before anything can come over it: whoever has seen that may harm it.
+            self.pairs.lock().unwrap().push(Arc::clone(&pair));
             for to in [0, 1] {
                 let pair = Arc::clone(&pair);
                 thread::spawn(move || pair.pump(to));
             }
-            self.pairs.lock().unwrap().push(pair);
         }
     }
 

@@ -21,10 +21,12 @@ pub struct Round {
     plan: Plan,
     directory: tempfile::TempDir,
     journal: Reader,
-    oracle: Oracle,
-    relay: Relay,
+    pub(super) oracle: Oracle,
+    pub(super) relay: Relay,
     ends: [Option<Second>; 2],
-    chance: Chance,
+    pub(super) chance: Chance,
+    /// The longest that this thread was kept from looking, since somebody set it to nothing.
+    pub(super) held_up: Duration,
 }
 
 /// Why a round cannot go on.
@@ -43,7 +45,16 @@ impl Round {
         let relay = Relay::new(directory.path(), plan.via);
         let oracle = Oracle::new(plan.seed, plan.ring_bytes);
         let chance = Chance(plan.seed ^ 0x5eed);
-        Self { plan, directory, journal, oracle, relay, ends: [None, None], chance }
+        Self {
+            plan,
+            directory,
+            journal,
+            oracle,
+            relay,
+            ends: [None, None],
+            chance,
+            held_up: Duration::ZERO,
+        }
     }
 
     /// Kills so often, settles, and judges.
@@ -55,6 +66,11 @@ impl Round {
             self.wait_for_a_moment(figures)?;
             self.kill(figures)?;
         }
+        self.finish(figures)
+    }
+
+    /// Settles, and judges the round whole.
+    pub(super) fn finish(&mut self, figures: &mut Figures) -> Outcome<()> {
         self.settle()?;
         figures.rounds += 1;
         figures.connections += self.relay.connections();
@@ -62,7 +78,12 @@ impl Round {
         Ok(())
     }
 
-    fn start(&mut self, side: usize) {
+    /// Connections end by themselves now and then.
+    pub(super) fn has_epochs(&self) -> bool {
+        self.plan.epochs
+    }
+
+    pub(super) fn start(&mut self, side: usize) {
         let (owner, next) = self.oracle.starts(side);
         let directory = self.directory.path();
         let address = match (side, self.plan.via) {
@@ -96,7 +117,7 @@ impl Round {
         self.pause()
     }
 
-    fn pause(&mut self) -> Outcome<()> {
+    pub(super) fn pause(&mut self) -> Outcome<()> {
         match self.chance.below(8) {
             // At once.
             0 => Ok(()),
@@ -247,16 +268,20 @@ impl Round {
 
     /// Takes notes until `is_so`, or until then.
     fn watch(&mut self, until: Instant, is_so: impl Fn(&Oracle) -> bool) -> Outcome<()> {
+        let mut last = Instant::now();
         loop {
             self.drain()?;
-            if is_so(&self.oracle) || Instant::now() >= until {
+            let now = Instant::now();
+            self.held_up = self.held_up.max(now - last);
+            last = now;
+            if is_so(&self.oracle) || now >= until {
                 return Ok(());
             }
             thread::park_timeout(GLANCE);
         }
     }
 
-    fn wait(&mut self, what: &str, is_so: impl Fn(&Oracle) -> bool) -> Outcome<()> {
+    pub(super) fn wait(&mut self, what: &str, is_so: impl Fn(&Oracle) -> bool) -> Outcome<()> {
         let until = Instant::now() + PATIENCE;
         self.watch(until, &is_so)?;
         if is_so(&self.oracle) { Ok(()) } else { Err(format!("{what} in {PATIENCE:?}")) }

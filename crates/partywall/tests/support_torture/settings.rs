@@ -7,6 +7,9 @@ use std::time::Duration;
 /// What the environment says.
 pub struct Settings {
     pub kills: u64,
+    /// Cuts without kills; of a long run the times are judged, too.
+    pub cuts: u64,
+    pub is_long_of_cuts: bool,
     pub seed: u64,
     /// Rounds begin until then, whatever `kills` says.
     pub time: Option<Duration>,
@@ -47,8 +50,11 @@ impl Settings {
     pub fn from_variables() -> Self {
         let number = |name: &str| variable(name).map(|text| text.parse().expect(name));
         let minutes = number("PARTYWALL_TORTURE_MINUTES");
+        let cuts = number("PARTYWALL_TORTURE_CUTS");
         Self {
             kills: number("PARTYWALL_TORTURE_KILLS").unwrap_or(KILLS_DEFAULT),
+            cuts: cuts.unwrap_or(CUTS_DEFAULT),
+            is_long_of_cuts: cuts.is_some(),
             seed: number("PARTYWALL_TORTURE_SEED").unwrap_or_else(|| u64::from(std::process::id())),
             time: minutes.map(|minutes| Duration::from_secs(60 * minutes)),
         }
@@ -105,3 +111,4 @@ impl Plan {
 const VIAS: [Via; 4] = [Via::Wall, Via::Tcp, Via::Wall, Via::Unix];
 /// In each run of all tests.
 const KILLS_DEFAULT: u64 = 150;
+const CUTS_DEFAULT: u64 = 60;

@@ -100,7 +100,10 @@ impl Endpoint {
             let Ok(core) = state.core() else {
                 return Some(Err(LinkSendError::from(LinkStopped::Closed).into()));
             };
-            match core.reply(token, parts) {
+            let acked = Some(core.acked());
+            let replied = core.reply(token, parts);
+            self.tell_if_heard(state, acked);
+            match replied {
                 Ok(_) => {
                     state.stats.messages_sent += 1;
                     state.stats.bytes_sent += len;

@@ -8,8 +8,10 @@
 
 use std::time::Instant;
 
+use partywall_reconcile::Position;
+
 use super::{Endpoint, Locked, State};
-use crate::link::core::{End, SendFault};
+use crate::link::core::{Core, End, SendFault};
 use crate::link::drive::Before;
 use crate::link::fault::{LinkSendError, LinkStopped, LinkTrySendError, LinkWaitError, Refused};
 
@@ -174,12 +176,14 @@ impl Endpoint {
     }
 
     fn send_now(&self, state: &mut Locked<'_>, load: Load<'_>) -> Result<(), Refused> {
+        let acked = state.core.as_ref().map(Core::acked);
         let mut taken = take(state, load);
         if matches!(taken, Err(SendFault::Full)) {
             // There may be room that nobody has heard of.
             self.hear(state);
             taken = take(state, load);
         }
+        self.tell_if_heard(state, acked);
         match taken {
             Ok(()) => {
                 state.stats.messages_sent += load.messages();
@@ -193,6 +197,13 @@ impl Endpoint {
             Err(fault) => Err(Refused::new(fault, load.len(), || {
                 state.stopped().unwrap_or(LinkStopped::Closed)
             })),
+        }
+    }
+
+    /// Tells, if more was found to be consumed than before: as room was looked for, perhaps.
+    pub(super) fn tell_if_heard(&self, state: &mut Locked<'_>, acked: Option<Position>) {
+        if state.core.as_ref().map(Core::acked) != acked {
+            self.tell(state);
         }
     }
 

@@ -17,6 +17,7 @@
 //! - While a connection is shared, the link is declared asleep for records, or on the hub's list, or has a record that nobody took
 //!   yet and of which the group was told; and whoever takes it puts the link on the list.
 //! - Once declared it stays so until it is rung: there is one ring for each declaration.
+//! - Whoever finds that the neighbour has consumed more tells: others may wait for that, and will not be rung for it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -128,8 +129,11 @@ impl Endpoint {
             return self.read(state, index);
         }
         let Some(core) = &mut state.core else { return };
-        core.hear_consumed();
-        if core.has_fault() {
+        let (has_news, has_fault) = (core.hear_consumed(), core.has_fault());
+        if has_news {
+            self.tell(state);
+        }
+        if has_fault {
             self.pull(state, index);
         }
     }
@@ -199,7 +203,6 @@ impl Endpoint {
     pub(super) fn lie_down_now(&self, state: &mut Locked<'_>) {
         while !self.doze(state) {
             self.hear(state);
-            self.tell(state);
         }
     }
 
@@ -220,6 +223,7 @@ impl Endpoint {
         let for_room = !rest.for_room && rest.wants_room;
         if (for_records || for_room) && !core.prepare_sleep(for_records, for_room) {
             (rest.for_records, rest.for_room) = (false, false);
+            self.tell(state);
             return false;
         }
         rest.for_records |= for_records;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a crowd cost.
+
+use super::cost::Holdings;
+use std::fmt;
+use std::time::Duration;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    pub links: u64,
+    pub is_kept: bool,
+    /// Of the server's and of the client's process.
+    pub holdings: [Holdings; 2],
+    pub idle: [Idle; 2],
+    pub active: Active,
+}
+
+/// While nothing happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Idle {
+    pub turns: u64,
+    pub sleeps: u64,
+    pub news: u64,
+}
+
+/// Of the server, while some of the links had a message in each round.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Active {
+    pub rounds: u64,
+    pub messages: u64,
+    pub turns: u64,
+    /// Links that the group told of.
+    pub told: u64,
+    /// The thread's.
+    pub time: Duration,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = if self.is_kept { "in files" } else { "in memory" };
+        writeln!(f, "{} links {kept}", self.links)?;
+        for (side, name) in ["server", "client"].iter().enumerate() {
+            let (holdings, idle) = (self.holdings[side], self.idle[side]);
+            writeln!(
+                f,
+                "  {name}  {:.2} descriptors and {:.1} KiB a link; idle: {} turns, {} sleeps, {} news",
+                holdings.descriptors as f64 / self.links as f64,
+                holdings.resident_bytes as f64 / 1024.0 / self.links as f64,
+                idle.turns,
+                idle.sleeps,
+                idle.news
+            )?;
+        }
+        let active = self.active;
+        let each = |count: u64| count as f64 / active.rounds as f64;
+        write!(
+            f,
+            "  active  {:.1} messages a round: {:.2} turns, {:.2} links told, {:.1?} of processor time",
+            each(active.messages),
+            each(active.turns),
+            each(active.told),
+            active.time / u32::try_from(active.rounds).unwrap()
+        )
+    }
+}

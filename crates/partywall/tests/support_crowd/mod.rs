@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Thousands of links between two processes, one thread each, and what they cost.
+//!
+//! ```text
+//!   this process: crowd.rs                         second process: client.rs
+//!   server ── one group, one thread ◀── N links ── client, one group, one thread
+//!          ── one control socket: "rest", "send", "hear", "cost" ─▶
+//! ```
+//!
+//! Each side says what it counted itself: turns of its group, voluntary switches of its thread, memory, descriptors.
+#![allow(dead_code, reason = "the two processes use different parts")]
+
+pub mod client;
+pub mod cost;
+pub mod crowd;
+pub mod figures;

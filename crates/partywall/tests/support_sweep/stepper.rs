@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A second process that is led from instruction to instruction.
+//!
+//! ```text
+//!   worker: says which thread ─▶ PTRACE_TRACEME ─▶ SIGSTOP ─────────── act ───────────▶ SIGSTOP
+//!   here:                                          wait ── step, step, step, … ──▶ the mark
+//! ```
+//!
+//! Where nobody looks it is led from system call to system call. A system call is one step. An instruction that is repeated (`rep movsb`) is one step each time.
+
+use super::worker::THREAD;
+use crate::support_two::{PATIENCE, Second};
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// See the module. Only the thread that started it can lead it.
+pub struct Stepper {
+    second: Second,
+    thread: Pid,
+}
+
+/// Where a worker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Further.
+    Stepped,
+    /// At the end of the act.
+    Marked,
+}
+
+impl Stepper {
+    /// Waits until the worker stands at the beginning of its act; calls `meanwhile` all the time.
+    pub fn meet(
+        mut second: Second,
+        directory: &Path,
+        mut meanwhile: impl FnMut() -> Result<(), String>,
+    ) -> Result<Self, String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            meanwhile()?;
+            if Instant::now() > deadline || second.ends_within(Duration::ZERO) {
+                return Err("the worker does not come to its act; is ptrace allowed here?".into());
+            }
+            let Ok(text) = fs::read_to_string(directory.join(THREAD)) else { continue };
+            let thread = Pid::from_raw(text.parse().map_err(|_| "no thread")?);
+            match waitpid(thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
+                // It has not said yet that it may be traced.
+                Err(Errno::ECHILD) | Ok(WaitStatus::StillAlive) => {}
+                Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => return Ok(Self { second, thread }),
+                other => return Err(format!("before its act: {other:?}")),
+            }
+        }
+    }
+
+    /// One instruction. `meanwhile` is called while it waits for something, if it is a system call.
+    ///
+    /// # Errors
+    /// The worker is not where it should be.
+    pub fn step(&self, meanwhile: &mut dyn FnMut()) -> Result<(Stop, bool), String> {
+        let is_call = self.is_at_call().map_err(|error| error.to_string())?;
+        ptrace::step(self.thread, None).map_err(|error| format!("no step: {error}"))?;
+        Ok((self.stop(is_call.then_some(meanwhile))?, is_call))
+    }
+
+    /// As far as the next system call.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn to_call(&self) -> Result<Stop, String> {
+        ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
+        self.stop(None)
+    }
+
+    /// Through the system call at which it is.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn through_call(&self, meanwhile: &mut dyn FnMut()) -> Result<Stop, String> {
+        ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
+        self.stop(Some(meanwhile))
+    }
+
+    fn stop(&self, meanwhile: Option<&mut dyn FnMut()>) -> Result<Stop, String> {
+        let status = match meanwhile {
+            None => waitpid(self.thread, Some(WaitPidFlag::__WALL)),
+            Some(meanwhile) => self.wait(meanwhile),
+        };
+        match status {
+            Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => Ok(Stop::Stepped),
+            Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => Ok(Stop::Marked),
+            other => Err(format!("in its act: {other:?}")),
+        }
+    }
+
+    /// Whether the next instruction is a system call: no other waits.
+    fn is_at_call(&self) -> nix::Result<bool> {
+        let at = ptrace::getregs(self.thread)?.rip;
+        let word = ptrace::read(self.thread, at as ptrace::AddressType)?;
+        Ok(word & 0xffff == SYSCALL)
+    }
+
+    fn wait(&self, meanwhile: &mut dyn FnMut()) -> nix::Result<WaitStatus> {
+        let deadline = Instant::now() + PATIENCE;
+        for look in 1_u64.. {
+            let status = waitpid(self.thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG))?;
+            if status != WaitStatus::StillAlive {
+                return Ok(status);
+            }
+            if look % LOOKS_ALONE == 0 {
+                meanwhile();
+                if Instant::now() > deadline {
+                    return Err(Errno::ETIMEDOUT);
+                }
+            } else {
+                thread::yield_now();
+            }
+        }
+        Err(Errno::ETIMEDOUT)
+    }
+
+    /// SIGKILL, where it stands.
+    pub fn kill(self) {}
+}
+
+impl Drop for Stepper {
+    fn drop(&mut self) {
+        let _ = partywall_sys::signal::kill(self.second.pid(), partywall_sys::signal::Signal::KILL);
+        // A traced thread is gone only when its tracer has seen it go.
+        while let Ok(status) = waitpid(self.thread, Some(WaitPidFlag::__WALL)) {
+            if !matches!(status, WaitStatus::Stopped(..)) {
+                break;
+            }
+        }
+        self.second.wait();
+    }
+}
+
+/// The bytes 0f 05.
+const SYSCALL: i64 = 0x050f;
+/// A system call that takes longer is likely to wait.
+const LOOKS_ALONE: u64 = 100;

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One act: stepped through once, its images judged, and then killed for real in as many workers as wanted.
+
+use super::act::Act;
+use super::conversation::{Conversation, is_reported};
+use super::images::Images;
+use super::judge::{Findings, Judge};
+use super::stage::Stage;
+use super::stepper::{Stepper, Stop};
+use super::worker;
+use crate::support_two::variable;
+use std::collections::HashSet;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// How much of each act is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Every instruction is stepped also of acts that open a link, not only those between two system calls between which a file
+    /// changes.
+    pub is_whole: bool,
+    /// So many images at most are judged, evenly chosen, the first and the last among them.
+    pub images: usize,
+    /// So many real kills: up to half of them where a file has just changed, the rest evenly at any boundary.
+    pub kills: usize,
+}
+
+/// What was done.
+#[derive(Debug)]
+pub struct Figures {
+    act: Act,
+    pub boundaries: u64,
+    pub images: usize,
+    pub judged: usize,
+    before: u64,
+    after: u64,
+    pub kills: usize,
+    killed_before: u64,
+    killed_after: u64,
+    time: Duration,
+}
+
+impl Settings {
+    pub fn from_variables() -> Self {
+        match variable("PARTYWALL_SWEEP_KILLS") {
+            Some(kills) => {
+                Self { is_whole: true, images: usize::MAX, kills: kills.parse().expect("a number") }
+            }
+            None => Self { is_whole: false, images: 24, kills: 2 },
+        }
+    }
+}
+
+/// Sweeps one act.
+///
+/// # Errors
+/// What was violated, and at which boundary.
+pub fn run(act: Act, settings: Settings) -> Result<Figures, String> {
+    let start = Instant::now();
+    let path = if settings.is_whole || !act.opens() {
+        Path::step(act, None)?
+    } else {
+        Path::step(act, Some(&Path::calls(act)?))?
+    };
+    let images = &path.images;
+    let chosen = spread(images.count(), settings.images);
+    let steps = images.steps();
+    let mut judge = Judge::new(act, false);
+    images.each(&chosen, |index, image| {
+        let judged = judge.image(image, index + 1 == images.count());
+        judged.map_err(|why| format!("killed at boundary {}: {why}", steps[index]))
+    })?;
+    let mut figures = Figures {
+        act,
+        boundaries: path.boundaries,
+        images: images.count(),
+        judged: chosen.len(),
+        before: judge.before,
+        after: judge.after,
+        kills: 0,
+        killed_before: 0,
+        killed_after: 0,
+        time: Duration::ZERO,
+    };
+    let half = settings.kills.div_ceil(2);
+    let mut moments: Vec<u64> =
+        spread(steps.len(), half).into_iter().map(|index| steps[index]).collect();
+    let any = usize::try_from(path.boundaries).map_err(|_| "too many")?;
+    let rest = settings.kills - moments.len();
+    moments.extend(spread(any, rest).into_iter().map(|step| step as u64));
+    let mut judge = Judge::new(act, true);
+    for step in moments {
+        let moment = path.moment(step);
+        let killed = kill(act, moment, &mut judge);
+        killed.map_err(|why| format!("SIGKILL at {moment:?}: {why}"))?;
+        figures.kills += 1;
+    }
+    (figures.killed_before, figures.killed_after) = (judge.before, judge.after);
+    figures.time = start.elapsed();
+    Ok(figures)
+}
+
+/// The way through an act, and what the files were.
+struct Path {
+    images: Images,
+    boundaries: u64,
+    /// At which boundary each system call was done.
+    calls: Vec<u64>,
+}
+
+/// A boundary as another worker finds it: behind so many system calls, and so many instructions further.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    calls: u64,
+    steps: u64,
+}
+
+impl Path {
+    /// Between which system calls the files change: behind how many, that is.
+    fn calls(act: Act) -> Result<HashSet<u64>, String> {
+        let (stage, stepper) = Stage::set(act)?;
+        let mut images = Images::new(stage.files()).map_err(text)?;
+        let mut changing = HashSet::new();
+        for calls in 0..STEPS_MAX {
+            let is_over = stepper.to_call()? == Stop::Marked;
+            if images.look(calls, false).map_err(text)? {
+                changing.insert(calls);
+            }
+            if is_over || stepper.through_call(&mut || stage.answer())? == Stop::Marked {
+                return Ok(changing);
+            }
+            images.look(calls, act.opens()).map_err(text)?;
+        }
+        Err(ENDLESS.to_owned())
+    }
+
+    /// Steps through it; through all of it, if nobody says behind which system calls.
+    fn step(act: Act, behind: Option<&HashSet<u64>>) -> Result<Self, String> {
+        let (stage, stepper) = Stage::set(act)?;
+        let images = Images::new(stage.files()).map_err(text)?;
+        let mut path = Self { images, boundaries: 1, calls: Vec::new() };
+        while path.boundaries < STEPS_MAX {
+            let mut has_moved = false;
+            let mut answer = || {
+                has_moved = true;
+                stage.answer();
+            };
+            let is_stepped = behind.is_none_or(|calls| calls.contains(&(path.calls.len() as u64)));
+            let (stop, is_call) = if is_stepped {
+                stepper.step(&mut answer)?
+            } else if stepper.to_call()? == Stop::Marked {
+                (Stop::Marked, false)
+            } else {
+                (stepper.through_call(&mut answer)?, true)
+            };
+            if stop == Stop::Marked {
+                return Ok(path);
+            }
+            path.images.look(path.boundaries, has_moved).map_err(text)?;
+            if is_call {
+                path.calls.push(path.boundaries);
+            }
+            path.boundaries += 1;
+        }
+        Err(ENDLESS.to_owned())
+    }
+
+    fn moment(&self, boundary: u64) -> Moment {
+        let calls = self.calls.partition_point(|done| *done <= boundary);
+        let since = calls.checked_sub(1).map_or(0, |last| self.calls[last]);
+        Moment { calls: calls as u64, steps: boundary - since }
+    }
+}
+
+/// A worker that is killed there; its next owner, and the peer, who lives, go on.
+fn kill(act: Act, moment: Moment, judge: &mut Judge) -> Result<bool, String> {
+    let (stage, stepper) = Stage::set(act)?;
+    lead(&stage, &stepper, moment)?;
+    stepper.kill();
+    let next = stage.successor();
+    let link = &stage.peer.link;
+    let mut conversation = Conversation::new(link, false);
+    let mut failed = None;
+    let mut said = None;
+    stage.until("the two go on", || {
+        failed = failed.take().or_else(|| conversation.turn().err());
+        said = said.take().or_else(|| worker::said(stage.ground.path()));
+        failed.is_some() || (said.is_some() && conversation.is_over())
+    })?;
+    drop(next);
+    if let Some(why) = failed {
+        return Err(why);
+    }
+    let (mut view, mut got) = said.ok_or("the next owner says nothing")??;
+    is_reported(link, view.epoch)?;
+    if !matches!(link.epoch(), Ok(epoch) if epoch == view.epoch) {
+        return Err(format!("epoch {} there, {:?} here", view.epoch, link.epoch()));
+    }
+    let here = conversation.got();
+    view.to_peer = here.iter().map(|got| got.number).collect();
+    got.extend(here);
+    judge.may_be(&Findings { view, got })
+}
+
+/// To that moment, or to the end of the act if this worker has fewer of one or the other.
+fn lead(stage: &Stage, stepper: &Stepper, moment: Moment) -> Result<(), String> {
+    for _ in 0..moment.calls {
+        if stepper.to_call()? == Stop::Marked
+            || stepper.through_call(&mut || stage.answer())? == Stop::Marked
+        {
+            return Ok(());
+        }
+    }
+    for _ in 0..moment.steps {
+        if stepper.step(&mut || stage.answer())?.0 == Stop::Marked {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn text(error: std::io::Error) -> String {
+    error.to_string()
+}
+
+/// At most so many numbers below `count`, evenly, the first and the last among them.
+fn spread(count: usize, most: usize) -> Vec<usize> {
+    let most = most.min(count);
+    match most {
+        0 => Vec::new(),
+        1 => vec![count / 2],
+        _ => (0..most).map(|index| index * (count - 1) / (most - 1)).collect(),
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:<13}{:>8} boundaries {:>6} images {:>6} judged ({} before, {} after) {:>5} kills ({} before, {} after) {:>6.1} s",
+            self.act.to_string(),
+            self.boundaries,
+            self.images,
+            self.judged,
+            self.before,
+            self.after,
+            self.kills,
+            self.killed_before,
+            self.killed_after,
+            self.time.as_secs_f64()
+        )
+    }
+}
+
+/// An act has a bound.
+const STEPS_MAX: u64 = 5_000_000;
+const ENDLESS: &str = "the act does not end";
