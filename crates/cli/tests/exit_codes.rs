@@ -154,10 +154,11 @@ fn without_shared_memory_asked_for_wall_is_3() {
 fn advice_names_flags_of_the_command() {
     let directory = tempfile::tempdir().unwrap();
     let address = address(directory.path());
-    let silent = UnixListener::bind(directory.path().join("exit.sock")).unwrap();
-    let impatient = ["connect", &address, "--handshake-timeout", "50ms"];
+    let silent = directory.path().join("silent.sock");
+    let _listener = UnixListener::bind(&silent).unwrap();
+    let silent = format!("unix:{}", silent.display());
+    let impatient = ["connect", &silent, "--handshake-timeout", "50ms"];
     ends(&impatient, NO_CONNECTION, "--handshake-timeout");
-    drop(silent);
     // Both ways of a message that is too long: for ourselves, and for the other side.
     for (ours, theirs, says) in [("64k", "64m", "this side"), ("64m", "64k", "the other side")] {
         let mut listen = Listening::start(&[&address, "--memory", theirs], Stdio::null());

@@ -223,20 +223,15 @@ fn a_peer_that_says_no_is_told_with_its_reason() {
 fn a_link_has_one_owner_at_a_time() {
     let ground = Ground::new(false);
     let first = ground.start(&ground.bob(&[]));
-    wait_until("it owns its file", || ground.beside("bob", "link").exists());
-    wait_until("it listens", || ground.directory.path().join("links.sock").exists());
-    let pid = first.0.id().to_string();
+    let owned = format!("owned by process {}", first.0.id());
+    // Only looked at: a second receiver that comes too early would own the file itself, and send the first away.
+    wait_until("it owns its file", || ground.inspected().contains(&owned));
     let elsewhere = format!("unix:{}", ground.path("elsewhere.sock"));
     let again = ground.bob(&[]);
     let again: Vec<_> =
         again.iter().map(|one| if *one == ground.address { &*elsewhere } else { one }).collect();
-    let mut said = String::new();
-    wait_until("the second is refused", || {
-        let code;
-        (code, said) = fails(&again);
-        code == 1
-    });
-    assert!(said.contains(&format!("owned by process {pid}")), "{said}");
+    let (code, said) = fails(&again);
+    assert!(code == 1 && said.contains(&owned), "{said}");
 }
 
 #[test]
@@ -252,7 +247,7 @@ fn signals_end_a_receiver_in_good_order() {
         assert_eq!(receiver.code(), code);
         assert_eq!(ground.read("out"), "a line\n");
         assert!(!ground.directory.path().join("links.sock").exists());
-        let told = text(&run(&["link", "inspect", "--dir", ground.links.to_str().unwrap()]).stdout);
+        let told = ground.inspected();
         assert_eq!(told.matches("has left").count(), 2, "{told}");
     }
 }

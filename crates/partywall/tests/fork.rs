@@ -8,6 +8,8 @@ mod support_two;
 use partywall::{
     AcceptError, Channel, Closed, Fault, Listener, RecvError, SendError, TryRecvError, TrySendError,
 };
+use partywall_sys::PidFd;
+use partywall_sys::signal::{self, Signal};
 use std::time::{Duration, Instant};
 use support_fork::{_exit, fork, in_a_fork};
 use support_two::{Kind, Second, pattern, soon, variable};
@@ -182,18 +184,39 @@ fn open_reservations_batches_and_looks_do_no_harm_either() {
 const ADDRESS: &str = "PARTYWALL_FORK_ADDRESS";
 const KIND: &str = "PARTYWALL_FORK_KIND";
 
-/// Connects, and leaves a child behind that holds everything open for a while.
+/// Longer than anybody waits for the news of a death.
+const SURVIVAL: Duration = support_two::PATIENCE.saturating_mul(2);
+
+/// Connects, and leaves a child behind that holds everything open, and whose number it sends.
 #[test]
 fn parent_of_a_survivor() {
     let Some(address) = variable(ADDRESS) else { return };
     let config = Kind::from_name(&variable(KIND).unwrap()).config();
     let mut channel = partywall::connect_with(&address, &config).unwrap();
-    if fork() == 0 {
-        std::thread::sleep(Duration::from_secs(4));
+    let child = fork();
+    if child == 0 {
+        std::thread::sleep(SURVIVAL);
         _exit(0);
     }
-    channel.send(b"forked").unwrap();
+    channel.send(&child.to_le_bytes()).unwrap();
     std::thread::sleep(support_two::PATIENCE);
+}
+
+/// A child that outlives its parent, but not its test.
+struct Survivor(PidFd, i32);
+
+impl Survivor {
+    fn new(child: i32) -> Self {
+        Self(PidFd::of_pid(child).unwrap(), child)
+    }
+}
+
+impl Drop for Survivor {
+    fn drop(&mut self) {
+        if !self.0.is_dead() {
+            let _ = signal::kill(self.1, Signal::KILL);
+        }
+    }
 }
 
 #[test]
@@ -208,17 +231,19 @@ fn a_surviving_child_does_not_hide_the_death_of_its_parent() {
         let variables = [(ADDRESS, &address[..]), (KIND, kind.name())];
         let second = Second::start("parent_of_a_survivor", &variables);
         let mut channel = listener.accept_deadline(soon()).unwrap();
-        assert_eq!(channel.recv_deadline(soon()).unwrap(), b"forked");
+        let child = channel.recv_deadline(soon()).unwrap();
+        let survivor = Survivor::new(i32::from_le_bytes(child[..].try_into().unwrap()));
         drop(second);
-        let in_time = Instant::now() + Duration::from_secs(1);
+        let in_time = soon();
         if is_sending {
             let sent = || channel.send_deadline(&[7; 700], in_time).err();
             let end = std::iter::repeat_with(sent).flatten().next();
             assert!(matches!(end, Some(SendError::Closed(_))), "{}: {end:?}", kind.name());
-            continue;
+        } else {
+            let end = channel.recv_deadline(in_time);
+            let is_end = matches!(end, Err(RecvError::Closed(Closed::Disconnected)));
+            assert!(is_end, "{}: {end:?}", kind.name());
         }
-        let end = channel.recv_deadline(in_time);
-        let is_end = matches!(end, Err(RecvError::Closed(Closed::Disconnected)));
-        assert!(is_end, "{}: {end:?}", kind.name());
+        assert!(!survivor.0.is_dead(), "{}: nothing was hidden", kind.name());
     }
 }

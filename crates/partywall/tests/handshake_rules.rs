@@ -14,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support_two::{Kind, PATIENCE, soon, variable};
@@ -89,22 +90,21 @@ fn a_hello_in_pieces_of_one_process_is_fine() {
     assert_eq!(wire.receive().0.len(), 128);
 }
 
-/// Comes to the point where both offers are known, and offers `transport`.
-fn offering(home: &mut Home, transport: u32) -> foe::Wire {
+/// Comes to the point where both offers are known, and offers `transport`; unless the time for it was up before.
+fn offering(home: &mut Home, transport: u32) -> Option<foe::Wire> {
     let wire = foe::Wire::connect(&home.path);
     assert!(wire.send_hello(&foe::hello(FEATURE_SOCKET | FEATURE_WALL)));
     foe::drive(&mut home.listener);
-    assert_eq!(wire.receive().0.len(), 128);
-    assert_eq!(wire.receive().0.len(), 64);
-    assert!(wire.send(Offer::new(transport, 1, 0, 0).as_bytes(), &[]));
-    wire
+    let frames = [wire.receive().0.len(), wire.receive().0.len()];
+    let is_offer_sent = wire.send(Offer::new(transport, 1, 0, 0).as_bytes(), &[]);
+    (frames == [128, 64] && is_offer_sent).then_some(wire)
 }
 
 #[test]
 fn ready_for_a_wall_that_nobody_offered_breaks_a_rule() {
     for policy in [TransportPolicy::Auto, TransportPolicy::Socket] {
         let mut home = Home::new(Config::default().transport(policy));
-        let wire = offering(&mut home, TRANSPORT_SOCKET);
+        let wire = offering(&mut home, TRANSPORT_SOCKET).unwrap();
         assert!(wire.send(Ready::new(TRANSPORT_WALL, 0).as_bytes(), &[]));
         let why = home.refusal();
         assert!(why.contains("transport of READY"), "{why}");
@@ -116,9 +116,16 @@ fn ready_for_a_wall_that_nobody_offered_breaks_a_rule() {
 
 #[test]
 fn after_ready_a_deadline_hangs_up_without_a_word() {
-    let patience = Duration::from_millis(200);
-    let mut home = Home::new(Config::default().handshake_timeout(patience));
-    let wire = offering(&mut home, TRANSPORT_SOCKET);
+    // It has to become ready before its time is up, however busy the machine is.
+    let ready = [200, 2000, 20_000].into_iter().find_map(|patience_ms| {
+        let patience = Duration::from_millis(patience_ms);
+        let mut home = Home::new(Config::default().handshake_timeout(patience));
+        let wire = offering(&mut home, TRANSPORT_SOCKET)?;
+        foe::drive(&mut home.listener);
+        let is_refused = !home.refused.lock().unwrap().is_empty();
+        (!is_refused).then_some((home, wire))
+    });
+    let (mut home, wire) = ready.expect("it becomes ready");
     let why = home.refusal();
     assert!(why.contains("in time"), "{why}");
     assert_eq!(wire.receive().0, Ready::new(TRANSPORT_SOCKET, 1).as_bytes());
@@ -134,16 +141,16 @@ fn a_handshake_may_take_for_ever() {
     }
 }
 
-/// Whoever is refused comes again at once: there is something to do at any time.
+/// Whoever is refused comes again at once: there is something to do at any time, until all is over.
 #[test]
 fn a_flood_of_callers_does_not_hold_up_a_deadline() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("home");
-    let until = within(Duration::from_secs(8));
+    let is_over = Arc::new(AtomicBool::new(false));
     let call = {
-        let path = path.clone();
+        let (path, is_over) = (path.clone(), Arc::clone(&is_over));
         move || {
-            if Instant::now() < until {
+            if !is_over.load(Ordering::Relaxed) {
                 let mut socket = UnixStream::connect(&path).unwrap();
                 socket.write_all(b"?").unwrap();
             }
@@ -154,15 +161,16 @@ fn a_flood_of_callers_does_not_hold_up_a_deadline() {
     let address = format!("unix:{}", path.display());
     let mut listener = Listener::bind_with(address, &config).unwrap();
     call();
-    let began = Instant::now();
-    for _ in 0..20 {
+    let (until, mut rounds) = (soon(), 0);
+    while rounds < 20 || listener.refused() <= 20 {
+        rounds += 1;
+        assert!(Instant::now() < until, "{} callers are no flood", listener.refused());
         let accepted = listener.accept_deadline(within(Duration::from_millis(10)));
         assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
         let accepted = listener.try_accept();
         assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
     }
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    assert!(listener.refused() > 20, "{} callers are no flood", listener.refused());
+    is_over.store(true, Ordering::Relaxed);
 }
 
 const NAME: &str = "PARTYWALL_STRANGERS_NAME";

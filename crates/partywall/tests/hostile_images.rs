@@ -73,7 +73,7 @@ fn images(kind: &str) -> Vec<Image> {
 /// How receiving ends: the code of a violation, or `Err` with the end it came to.
 fn code(channel: &mut Channel) -> Result<u32, String> {
     loop {
-        match channel.recv_deadline(within(Duration::from_secs(5))) {
+        match channel.recv_deadline(within(Duration::from_secs(30))) {
             Ok(_) => {}
             Err(RecvError::Fault(Fault::Violation { violation, .. })) => {
                 return Ok(violation.code());
@@ -159,7 +159,7 @@ fn halves() {
 /// Accepts one connection and offers it a half with this header; until the other side hangs up.
 fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let mut events = [PollFd::new(listener, PollFlags::IN)];
-    poll::wait(&mut events, Some(within(Duration::from_secs(10)))).unwrap();
+    poll::wait(&mut events, Some(within(Duration::from_secs(30)))).unwrap();
     let wire = Wire { socket: listener.accept().unwrap().expect("somebody connects") };
     wire.receive();
     // The acceptor's nonce is the session.

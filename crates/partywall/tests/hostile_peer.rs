@@ -94,7 +94,7 @@ fn use_both_ways(channel: &mut Channel, patience: Duration) -> Result<usize, Vio
     let sum: u64 = messages.iter().flat_map(|message| message.iter()).map(|b| u64::from(*b)).sum();
     std::hint::black_box(sum);
     let _ = (channel.sender().stats(), channel.receiver().stats());
-    assert!(started.elapsed() < patience * 8 + Duration::from_secs(5), "deadlines are kept");
+    assert!(started.elapsed() < patience * 8 + Duration::from_secs(30), "deadlines are kept");
     Ok(messages.len())
 }
 

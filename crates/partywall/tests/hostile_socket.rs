@@ -22,6 +22,13 @@ use support::home::pipe;
 use support::{Holdings, Place, Random, Watchdog, millis, within};
 use zerocopy::IntoBytes;
 
+/// What takes longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn soon() -> Instant {
+    within(PATIENCE)
+}
+
 fn config() -> Config {
     Config::default().trust(TrustPolicy::Isolated).segments_max(2).map_max(4 << 20)
 }
@@ -35,7 +42,7 @@ fn meet(config: &Config, features: u64) -> (Foe, Channel) {
 /// The code of the violation that receiving ends with.
 fn code(channel: &mut Channel) -> u32 {
     loop {
-        match channel.recv_deadline(within(Duration::from_secs(5))) {
+        match channel.recv_deadline(soon()) {
             Ok(_) => {}
             Err(RecvError::Fault(Fault::Violation { violation, .. })) => return violation.code(),
             Err(other) => panic!("no violation: {other}"),
@@ -136,9 +143,9 @@ fn a_flood_of_bells_only_wakes() {
                 let result = channel.recv_deadline(within(millis(2)));
                 assert!(matches!(result, Err(RecvError::TimedOut)), "{trust:?} {result:?}");
                 foe.publish(Kind::Data, &number.to_le_bytes());
-                let message = channel.recv_deadline(within(Duration::from_secs(5))).unwrap();
+                let message = channel.recv_deadline(soon()).unwrap();
                 assert_eq!(message, number.to_le_bytes());
-                channel.send_deadline(b"back", within(Duration::from_secs(5))).unwrap();
+                channel.send_deadline(b"back", soon()).unwrap();
             }
             over.store(true, Ordering::Relaxed);
         });
@@ -187,10 +194,10 @@ fn full_blocking_bells_of_an_isolated_neighbour_never_block_us() {
     for epoch in 1..20_000_u64 {
         foe.write_control(ASLEEP_RECORDS, epoch);
         foe.write_control(ASLEEP_ROOM, epoch);
-        channel.send_deadline(&[1; 40], within(Duration::from_secs(5))).unwrap();
+        channel.send_deadline(&[1; 40], soon()).unwrap();
         foe.write_control(CONSUMED, epoch * 64);
         foe.publish(Kind::Data, &[2; 40]);
-        assert_eq!(channel.recv_deadline(within(Duration::from_secs(5))).unwrap(), [2; 40]);
+        assert_eq!(channel.recv_deadline(soon()).unwrap(), [2; 40]);
     }
 }
 
@@ -266,7 +273,7 @@ fn payload_that_changes_all_the_time_is_read_once() {
             }
         });
         for _ in 0..2000 {
-            let message = channel.recv_deadline(within(Duration::from_secs(5))).unwrap();
+            let message = channel.recv_deadline(soon()).unwrap();
             let first = message.to_vec();
             std::thread::yield_now();
             assert!(message == first, "it changed under us");
@@ -384,7 +391,7 @@ fn random_bytes_on_a_socket_never_panic_or_hang() {
             }
         }
         let _ = channel.send_deadline(&[1; 100], within(millis(1)));
-        assert!(started.elapsed() < Duration::from_secs(5));
+        assert!(started.elapsed() < PATIENCE);
     }
 }
 

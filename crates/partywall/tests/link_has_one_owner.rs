@@ -19,6 +19,9 @@ use support_two::{Chance, PATIENCE, Second, soon, variable};
 
 const ROLE: &str = "PARTYWALL_LINK_ROLE";
 
+/// More than so many owners follow each other in a race.
+const OWNERS: u64 = 100;
+
 /// The second process: an owner, of one kind or another. Ends by itself if nobody kills it.
 #[test]
 fn owner() {
@@ -218,7 +221,8 @@ fn an_owner_that_cannot_be_seen_from_here_keeps_its_lock() {
     assert!(byte_lock::try_lock(&elsewhere, 1).unwrap());
     assert_eq!(refused(directory.path()).0, 4242);
     assert_eq!(look(directory.path()).owner.status, OwnerStatus::Unknown);
-    drop(elsewhere);
+    // Closing it is not enough: a process that another test starts has a copy of it until it runs its program.
+    byte_lock::unlock(&elsewhere, 1).unwrap();
     assert_eq!(look(directory.path()).owner.status, OwnerStatus::Dead);
     assert_eq!(open(directory.path()).unwrap().incarnation, 2);
 }
@@ -234,7 +238,8 @@ fn a_lock_without_a_record_is_never_skipped() {
     let error = open(directory.path()).unwrap_err();
     assert!(matches!(error, LinkError::Opening { .. }), "{error}");
     assert!(fs::read(&path).unwrap() == before);
-    drop(opener);
+    // Not closed, as below.
+    byte_lock::unlock(&opener, 2).unwrap();
     assert_eq!(open(directory.path()).unwrap().incarnation, 2);
 }
 
@@ -245,8 +250,10 @@ fn of_many_that_race_for_a_dead_owners_file_one_wins() {
     let mut chance = Chance(u64::from(std::process::id()));
     let mut racers: Vec<Second> = (0..3).map(|_| start("race", directory.path())).collect();
     let mut kills = 0;
-    let until = Instant::now() + Duration::from_secs(4);
-    while Instant::now() < until {
+    let log = fs::File::open(directory.path().join("log")).unwrap();
+    let (until, latest) = (Instant::now() + Duration::from_secs(4), soon());
+    // On a busy machine a racer may be killed before it has begun: it goes on until there were owners enough.
+    while Instant::now() < until || (word(&log, 8) <= OWNERS && Instant::now() < latest) {
         let index = usize::try_from(chance.below(3)).unwrap();
         let next = Instant::now() + Duration::from_micros(chance.size(30_000) as u64);
         while Instant::now() < next {
@@ -258,12 +265,11 @@ fn of_many_that_race_for_a_dead_owners_file_one_wins() {
         assert!(!directory.path().join("two-owners").exists());
     }
     racers.iter_mut().for_each(kill);
-    let log = fs::File::open(directory.path().join("log")).unwrap();
     let taken = word(&log, 8);
     let own = open(directory.path()).unwrap();
     assert!(!directory.path().join("two-owners").exists());
     let refused = fs::read_to_string(directory.path().join("refused"));
     assert!(refused.is_err(), "a racer found the file {refused:?}");
     assert!(own.incarnation > taken, "{} of {taken}", own.incarnation);
-    assert!(taken > 100, "{taken} owners in {kills} kills");
+    assert!(taken > OWNERS, "{taken} owners in {kills} kills");
 }

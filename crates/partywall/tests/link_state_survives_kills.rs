@@ -16,6 +16,8 @@ use support_link::{DIRECTORY, directory, look, open};
 use support_two::{Chance, PATIENCE, Second, soon, variable};
 
 const ROUNDS: u32 = 150;
+/// More than so many commits are seen in all.
+const COMMITS: u64 = 10_000;
 const STREAM: u64 = 7;
 
 /// Commits for ever, and writes down what is committed. Ends by itself if nobody kills it.
@@ -106,7 +108,13 @@ fn whatever_is_found_was_committed_and_nothing_confirmed_is_lost() {
     let log = log_in(directory.path());
     let mut chance = Chance(u64::from(std::process::id()));
     let mut commits = 0;
-    for round in 1..=ROUNDS {
+    let deadline = Instant::now() + 4 * PATIENCE;
+    for round in 1.. {
+        // On a busy machine there is little time before a kill: then there are more of them.
+        if round > ROUNDS && commits > COMMITS {
+            break;
+        }
+        assert!(round <= ROUNDS || Instant::now() < deadline, "{commits} commits");
         let variables = [(DIRECTORY, directory.path().to_str().unwrap())];
         let mut second = Second::start("committer", &variables);
         // From the first commit on, after a time of any order of magnitude.
@@ -126,7 +134,6 @@ fn whatever_is_found_was_committed_and_nothing_confirmed_is_lost() {
         assert_eq!(own.incarnation, 2 * u64::from(round));
         commits = judge(&own, &log);
     }
-    assert!(commits > 10_000, "{commits} commits in {ROUNDS} rounds");
 }
 
 #[test]

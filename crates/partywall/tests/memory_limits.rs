@@ -270,7 +270,7 @@ fn many_small_segments_make_way_for_a_large_message() {
     grow(&mut client, &mut server);
     assert!(segments().0 >= 4);
     let large = pattern(16 << 20, 5);
-    client.send_deadline(&large, Instant::now() + Duration::from_secs(5)).unwrap();
+    client.send_deadline(&large, soon()).unwrap();
     assert!(server.recv_deadline(soon()).unwrap() == large);
 }
 
@@ -280,7 +280,7 @@ fn a_batch_that_needs_more_segments_than_it_can_tell_of_says_so() {
     let (mut client, mut server) = Kind::Wall.pair(|config| config.memory_max(16 * MIB));
     grow(&mut client, &mut server);
     let large = pattern(16 << 20, 5);
-    let mut batch = client.sender().batch_deadline(Instant::now() + Duration::from_secs(5));
+    let mut batch = client.sender().batch_deadline(soon());
     batch.send(b"first").unwrap();
     let added = batch.send(&large);
     batch.commit().unwrap();
@@ -290,7 +290,7 @@ fn a_batch_that_needs_more_segments_than_it_can_tell_of_says_so() {
         Err(SendError::TooLarge(limit)) => assert_eq!(limit.limit, Limit::Batch),
         Err(other) => panic!("{other}"),
     }
-    client.send_deadline(&large, Instant::now() + Duration::from_secs(5)).unwrap();
+    client.send_deadline(&large, soon()).unwrap();
     assert!(server.recv_deadline(soon()).unwrap() == large);
 }
 
@@ -368,7 +368,7 @@ fn a_batch_refuses_what_fits_neither_memory_nor_ring() {
     let (mut client, _server) = Kind::Wall.pair(|config| {
         config.memory_max(MIB).message_max(8 * MIB).back_pressure(BackPressure::Overflow)
     });
-    let mut batch = client.sender().batch_deadline(Instant::now() + Duration::from_secs(1));
+    let mut batch = client.sender().batch_deadline(soon());
     let added = batch.send(&pattern(5 << 20, 1));
     let is_told =
         matches!(&added, Err(SendError::TooLarge(found)) if found.limit == Limit::OwnMemory);

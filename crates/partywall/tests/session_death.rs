@@ -140,7 +140,12 @@ async fn deaths(kind: Kind, count: u64) {
     for seed in 10..count {
         received += one_death(kind, &mut listener, &log, seed).await;
     }
-    assert!(received > 10 * count, "{} messages before {count} deaths", received);
+    // On a busy machine most die before they have said much: then some more do, until the limit of the whole test.
+    let mut seed = count;
+    while received <= 10 * count {
+        received += one_death(kind, &mut listener, &log, seed).await;
+        seed += 1;
+    }
     // The task of the last session may not have ended yet.
     let descriptors = || open_descriptors(Process::Own).unwrap().len();
     let deadline = soon();

@@ -148,18 +148,25 @@ impl End {
 
     /// Context switches and CPU time of all its threads.
     fn activity(&self) -> Activity {
+        // A thread that ends while it is looked at is none of those that go on.
+        std::iter::repeat_with(|| self.activity_unless_one_ends()).flatten().next().unwrap()
+    }
+
+    fn activity_unless_one_ends(&self) -> Option<Activity> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        let mut sum = Activity::default();
+        let mut sum = Activity { is_asleep: true, ..Activity::default() };
         for task in tasks {
             let task = task.unwrap().path();
-            let status = std::fs::read_to_string(task.join("status")).unwrap();
+            let status = std::fs::read_to_string(task.join("status")).ok()?;
             sum.switches += number(&status, "voluntary_ctxt_switches")
                 + number(&status, "nonvoluntary_ctxt_switches");
-            let times = std::fs::read_to_string(task.join("schedstat")).unwrap();
-            let time_ns = times.split_whitespace().next().unwrap().parse().unwrap();
+            sum.is_asleep &= status.lines().any(|line| line.starts_with("State:\tS"));
+            let times = std::fs::read_to_string(task.join("schedstat")).ok()?;
+            let time_ns = times.split_whitespace().next()?.parse().unwrap();
             sum.cpu_time += Duration::from_nanos(time_ns);
+            sum.threads += 1;
         }
-        sum
+        Some(sum)
     }
 
     fn holdings(&self) -> Holdings {
@@ -189,6 +196,9 @@ fn number(text: &str, name: &str) -> u64 {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Activity {
+    threads: u32,
+    /// None of them has anything to do.
+    is_asleep: bool,
     switches: u64,
     cpu_time: Duration,
 }
@@ -220,7 +230,8 @@ fn until_quiet(ends: &[End; 2]) {
         // A look now and then, so as not to keep a core from the ones that go to sleep.
         std::thread::park_timeout(Duration::from_millis(200));
         let now = ends.each_ref().map(End::activity);
-        if now == last {
+        // One that had no turn has done nothing either.
+        if now == last && now.iter().all(|activity| activity.is_asleep) {
             return;
         }
         last = now;

@@ -30,10 +30,15 @@ fn config(kind: Kind) -> Config {
     kind.config().ring_bytes(4096).inline_max(512).stream_window(8 << 20)
 }
 
+/// The same for one who leaves, and gives nothing up because the other side has no time to read.
+fn patient(kind: Kind) -> Config {
+    config(kind).linger(2 * PATIENCE)
+}
+
 /// Connects as a second process does.
 fn reach() -> Option<blocking::Session> {
     let kind = Kind::from_name(&variable(KIND)?);
-    Some(blocking::connect_with(variable(ADDRESS)?, &config(kind)).unwrap())
+    Some(blocking::connect_with(variable(ADDRESS)?, &patient(kind)).unwrap())
 }
 
 /// A second process that plays this role, and our end of its session.
@@ -93,7 +98,7 @@ fn on_a_runtime(finishes: bool) {
     runtime.block_on(async {
         // A runtime that ends does not wait for room: without any, ends of streams would not be said.
         let ring_bytes = if finishes { 4096 } else { 64 << 10 };
-        let config = config(Kind::from_name(&kind)).ring_bytes(ring_bytes);
+        let config = patient(Kind::from_name(&kind)).ring_bytes(ring_bytes);
         let address = variable(ADDRESS).unwrap();
         let session = partywall::tokio::connect_with(address, &config).await.unwrap();
         let mut stream = session.open(b"").await.unwrap();

@@ -9,7 +9,7 @@ use partywall::{Config, StreamRecvError};
 use partywall_shmipc::{MemMapType, Shmipc};
 use std::sync::Arc;
 use std::time::Duration;
-use support_foe::{address, assert_footprint, footprint, small, soon};
+use support_foe::{PATIENCE, address, alone, assert_footprint, footprint, small, soon};
 
 /// How two sessions share their memory, and where they meet.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,12 @@ impl Transport {
     const ALL: [Self; 3] = [Self::UnixMemfd, Self::UnixFile, Self::TcpFile];
 }
 
+/// Sessions that wait a little for one who does not read.
 fn pair(transport: Transport) -> (Session, Session) {
+    pair_with(transport, Duration::from_millis(200))
+}
+
+fn pair_with(transport: Transport, linger: Duration) -> (Session, Session) {
     let directory = tempfile::tempdir().unwrap();
     let mem_map_type = match transport {
         Transport::UnixMemfd => MemMapType::MemFd,
@@ -35,7 +40,7 @@ fn pair(transport: Transport) -> (Session, Session) {
         .directory(directory.path())
         .files_of_strangers(matches!(transport, Transport::TcpFile));
     let dialect = Arc::new(Shmipc::new(settings).unwrap());
-    let config = Config::default().linger(Duration::from_millis(200));
+    let config = Config::default().linger(linger);
     let accepts = config.clone().dialect(Arc::clone(&dialect) as _);
     let place = match transport {
         Transport::TcpFile => "tcp:127.0.0.1:0".to_owned(),
@@ -62,6 +67,7 @@ const ORDERS: [&[(bool, bool)]; 6] = [
 
 #[test]
 fn every_order_with_data_unread_and_messages_held() {
+    let _alone = alone();
     let one = |transport: Transport, order: &[(bool, bool)]| {
         let (client, server) = pair(transport);
         let mut out = client.open(&[]).unwrap();
@@ -103,12 +109,14 @@ fn every_order_with_data_unread_and_messages_held() {
 
 #[test]
 fn what_was_sent_before_a_stream_and_its_session_were_closed_arrives() {
+    let _alone = alone();
     Transport::ALL.into_iter().for_each(closed_at_once);
 }
 
 fn closed_at_once(transport: Transport) {
     for round in 0..50_usize {
-        let (client, server) = pair(transport);
+        // All is read: also on a busy machine nothing is given up.
+        let (client, server) = pair_with(transport, PATIENCE);
         let mut out = client.open(&[]).unwrap();
         for number in 0..20_usize {
             out.send_deadline(&vec![number as u8; 1 + number * round], soon()).unwrap();
@@ -128,6 +136,7 @@ fn closed_at_once(transport: Transport) {
 
 #[test]
 fn senders_and_receivers_at_work_end_when_either_side_closes() {
+    let _alone = alone();
     for round in 0..20 {
         let (client, server) = pair(Transport::ALL[round / 3 % 3]);
         std::thread::scope(|scope| {

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support_foe::{Chance, Foe, assert_footprint, footprint, small, soon};
+use support_foe::{Chance, Foe, alone, assert_footprint, footprint, small, soon};
 
 /// Where foes serve, and a client of theirs.
 struct Den {
@@ -104,6 +104,7 @@ fn one(den: &Den, seed: u64) {
 
 #[test]
 fn lists_that_the_server_spoils_while_we_take_from_them() {
+    let _alone = alone();
     let den = Den::new(|config| config.linger(Duration::from_millis(20)));
     for seed in 0..10 {
         one(&den, seed);
@@ -128,6 +129,7 @@ const fn foe_stream() -> u32 {
 
 #[test]
 fn a_server_opens_no_streams_and_its_data_for_none_is_given_back() {
+    let _alone = alone();
     let den = Den::new(|config| config);
     let (session, mut foe) = den.pair();
     let before = foe.memory.region.free_counts();
@@ -144,6 +146,7 @@ fn a_server_opens_no_streams_and_its_data_for_none_is_given_back() {
 
 #[test]
 fn one_who_takes_nothing_from_the_ring_is_waited_for_or_an_error_as_was_chosen() {
+    let _alone = alone();
     for policy in [BackPressure::Block, BackPressure::Error] {
         let den = Den::new(|config| config.back_pressure(policy));
         let (session, mut foe) = den.pair();
@@ -176,6 +179,7 @@ fn one_who_takes_nothing_from_the_ring_is_waited_for_or_an_error_as_was_chosen()
 
 #[test]
 fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
+    let _alone = alone();
     let den = Den::new(|config| config.linger(Duration::from_millis(20)));
     let (first, mut foe) = den.pair();
     let (second, other) = den.pair();
@@ -201,6 +205,7 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
 
 #[test]
 fn a_region_of_which_nothing_is_missing_is_used_again() {
+    let _alone = alone();
     let den = Den::new(|config| config);
     let (session, foe) = den.pair();
     let first = foe.memory.identity();
@@ -219,6 +224,7 @@ fn a_region_of_which_nothing_is_missing_is_used_again() {
 
 #[test]
 fn files_of_killed_processes_are_swept_and_no_others() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
     // The largest process that there can be is none.

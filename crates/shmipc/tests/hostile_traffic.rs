@@ -8,7 +8,7 @@ mod support_foe;
 use partywall_shmipc::inside::{Element, Queue};
 use partywall_shmipc::wire::encode;
 use std::time::Instant;
-use support_foe::{Chance, Foe, Home, Memory, assert_footprint, footprint, until};
+use support_foe::{Chance, Foe, Home, Memory, alone, assert_footprint, footprint, until};
 
 /// A foe with a stream that was echoed once.
 fn begin(home: &Home) -> Foe {
@@ -34,6 +34,7 @@ fn end_after<T>(home: &Home, act: impl FnOnce(&mut Foe) -> T) -> String {
 
 #[test]
 fn elements_that_name_no_message_end_the_session_and_say_so() {
+    let _alone = alone();
     let home = Home::new();
     type Act = fn(&mut Foe) -> bool;
     let lies: [(Act, &str); 9] = [
@@ -85,6 +86,7 @@ fn elements_that_name_no_message_end_the_session_and_say_so() {
 
 #[test]
 fn a_slice_that_is_being_read_is_not_taken_a_second_time() {
+    let _alone = alone();
     let home = Home::new();
     // Twice in the ring before anybody reads: the second finds it free or in use, never shared.
     for _ in 0..50 {
@@ -101,6 +103,7 @@ fn a_slice_that_is_being_read_is_not_taken_a_second_time() {
 
 #[test]
 fn statuses_that_nobody_knows_are_given_back_and_the_session_goes_on() {
+    let _alone = alone();
     let home = Home::new();
     let mut foe = begin(&home);
     let before = foe.memory.region.free_counts();
@@ -125,6 +128,7 @@ fn statuses_that_nobody_knows_are_given_back_and_the_session_goes_on() {
 
 #[test]
 fn counters_of_the_ring_that_cannot_be_end_the_session() {
+    let _alone = alone();
     let home = Home::new();
     let half = Queue::size_bytes(64).unwrap() / 2;
     for (at, value) in
@@ -143,6 +147,7 @@ fn counters_of_the_ring_that_cannot_be_end_the_session() {
 
 #[test]
 fn geometry_is_not_read_twice() {
+    let _alone = alone();
     let home = Home::new();
     let mut foe = begin(&home);
     let half = Queue::size_bytes(64).unwrap() / 2;
@@ -161,6 +166,7 @@ fn geometry_is_not_read_twice() {
 
 #[test]
 fn frames_that_cannot_be_end_the_session_and_say_so() {
+    let _alone = alone();
     let home = Home::new();
     let frame = |length: u32, version: u8, kind: u8| {
         [&length.to_be_bytes()[..], &[0x77, 0x58, version, kind]].concat()
@@ -199,6 +205,7 @@ fn frames_that_cannot_be_end_the_session_and_say_so() {
 
 #[test]
 fn frames_that_mean_nothing_here_are_passed_over() {
+    let _alone = alone();
     let home = Home::new();
     let mut foe = begin(&home);
     foe.wire.send(&encode::hot_restart(3, u64::MAX));
@@ -214,6 +221,7 @@ fn frames_that_mean_nothing_here_are_passed_over() {
 
 #[test]
 fn whoever_never_stops_talking_keeps_nobody_from_anything() {
+    let _alone = alone();
     let home = Home::new();
     let flood = |frame: Vec<u8>| {
         let foe = begin(&home);
@@ -236,6 +244,7 @@ fn whoever_never_stops_talking_keeps_nobody_from_anything() {
 
 #[test]
 fn small_fallback_data_that_nobody_reads_is_bounded_with_all_that_it_takes() {
+    let _alone = alone();
     let config = partywall_shmipc::Config::default()
         .fallback_message_max(1 << 20)
         .fallback_unread_max(4 << 20);
@@ -260,6 +269,7 @@ fn small_fallback_data_that_nobody_reads_is_bounded_with_all_that_it_takes() {
 
 #[test]
 fn streams_without_end_end_the_session() {
+    let _alone = alone();
     let home = Home::with(
         partywall_shmipc::Config::default(),
         partywall::Config::default().streams_max(100),
@@ -280,6 +290,7 @@ fn streams_without_end_end_the_session() {
 
 #[test]
 fn memory_that_is_taken_away_ends_the_session_and_says_so() {
+    let _alone = alone();
     let home = Home::new();
     for (buffer, queue) in [(true, false), (false, true), (true, true)] {
         for talks_by_ring in [true, false] {
@@ -357,6 +368,7 @@ fn scribbled(home: &Home, chance: &mut Chance, is_sealed: bool) {
 
 #[test]
 fn sessions_whose_peers_scribble_leave_nothing_behind() {
+    let _alone = alone();
     let home = Home::new();
     for seed in 0..30 {
         scribbled(&home, &mut Chance(seed), seed % 2 == 0);

@@ -104,6 +104,9 @@ fn a_connection_that_was_begun_never_waits() {
     let socket = begun.finish().unwrap();
     socket.set_dead_after(Duration::from_secs(2)).unwrap();
     // It is blocking from then on, like those of the others.
+    // Who connected may know of it before the listener does.
+    let mut fds = [PollFd::new(&listener_tcp, PollFlags::IN)];
+    assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let accepted = listener_tcp.accept().unwrap().unwrap();
     accepted.write(&[std::io::IoSlice::new(b"x")], false).unwrap();
     assert_eq!(socket.read(&mut [0; 8], false).unwrap(), 1);

@@ -7,6 +7,7 @@ mod support;
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use partywall_sys::poll::{PollFd, PollFlags, wait};
 use partywall_sys::{Bell, Credentials, FDS_MAX, Listener, Socket};
 use partywall_sys::{connect_tcp, connect_unix_path};
 use rustix::io::FdFlags;
@@ -107,6 +108,8 @@ fn one_direction_ends_while_the_other_goes_on_also_over_tcp() {
     let address = listener.local_addr().unwrap().unwrap();
     let tcp_client = connect_tcp(address, deadline()).unwrap();
     assert_eq!(tcp_client.peer_label(), format!("tcp:{address}"));
+    // Who connected may know of it before the listener does.
+    wait(&mut [PollFd::new(&listener, PollFlags::IN)], deadline()).unwrap();
     let tcp_server = listener.accept().unwrap().unwrap();
     for (near, far) in [Socket::pair().unwrap(), (tcp_client, tcp_server)] {
         near.write(&[IoSlice::new(b"last")], false).unwrap();

@@ -71,6 +71,12 @@ impl ThreadFiles {
         Ok(Self(Path::new("/proc").join(relative)))
     }
 
+    /// Whether the thread waits for something, and has not only lost its turn.
+    pub fn is_asleep(&self) -> Result<bool> {
+        let status = read(self.0.join("status"))?;
+        Ok(status.lines().any(|line| line.starts_with("State:\tS")))
+    }
+
     /// What the thread has done so far.
     pub fn activity(&self) -> Result<Activity> {
         let status = read(self.0.join("status"))?;

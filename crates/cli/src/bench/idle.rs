@@ -89,8 +89,7 @@ fn watch_sleeper<L: Lane>(
         Ok(())
     });
     let files = files.recv().context("the sleeping thread did not start")?;
-    thread::sleep(SETTLE);
-    let before = files.activity()?;
+    let before = once_asleep(&files)?;
     thread::sleep(duration);
     let after = files.activity()?;
     let activity =
@@ -98,9 +97,25 @@ fn watch_sleeper<L: Lane>(
     Ok((activity, sleeper))
 }
 
+/// Waits until the thread sleeps, and has done nothing for a while: it may be late on a busy machine.
+fn once_asleep(files: &ThreadFiles) -> Result<Activity> {
+    let mut last = files.activity()?;
+    for _ in 0..LOOKS_MAX {
+        thread::sleep(SETTLE);
+        let now = files.activity()?;
+        if now == last && files.is_asleep()? {
+            return Ok(now);
+        }
+        last = now;
+    }
+    bail!("a thread that waits for a message never sleeps")
+}
+
 fn join(sleeper: JoinHandle<Result<()>>) -> Result<()> {
     sleeper.join().map_err(|_| anyhow!("the sleeping thread panicked"))?
 }
 
 /// Time for a receiver to give up spinning and fall asleep.
-const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE: Duration = Duration::from_millis(100);
+/// So often it is looked whether it has; spinning ends sooner than this by far.
+const LOOKS_MAX: u32 = 300;

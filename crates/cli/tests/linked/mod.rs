@@ -2,8 +2,9 @@
 //! `partywall link send` and `recv` as processes, in a directory of their own.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use crate::program::{Running, partywall, text};
+use crate::program::{Running, partywall, run, text};
 use std::fs::{self, Permissions};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -25,7 +26,7 @@ impl Ground {
         fs::create_dir(&links).unwrap();
         fs::set_permissions(&links, Permissions::from_mode(0o700)).unwrap();
         let address = match is_tcp {
-            true => format!("tcp:127.0.0.1:{}", free_port()),
+            true => format!("tcp:{}", free_address()),
             false => format!("unix:{}", directory.path().join("links.sock").display()),
         };
         Self { directory, links, address }
@@ -54,6 +55,11 @@ impl Ground {
     pub fn bob<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let own = ["link", "recv", "--name", "bob", "--peer", "alice", &self.address, "--quiet"];
         [&own[..], &["--dir", self.links.to_str().unwrap(), "--allow-anonymous"], more].concat()
+    }
+
+    /// What `partywall link inspect` tells of both; it changes nothing.
+    pub fn inspected(&self) -> String {
+        text(&run(&["link", "inspect", "--dir", self.links.to_str().unwrap()]).stdout)
     }
 
     /// Starts one of them, without anything on its standard streams.
@@ -97,15 +103,17 @@ pub struct Carried {
     pub receiver: String,
 }
 
-/// One that nobody has just now, and that the kernel gives to no client: one that dials a port of its own range, where
-/// nobody listens, may come to be connected to itself, and then nobody else can listen there.
-fn free_port() -> u16 {
-    let pid = u16::try_from(std::process::id() % 8000).unwrap();
-    static NEXT: AtomicU16 = AtomicU16::new(0);
+/// One that nobody has, and that the kernel gives to no client: one that dials a port of its own range, where nobody
+/// listens, may come to be connected to itself, and then nobody else can listen there. Each process has an address of
+/// its own in the network of this host, so no other test can take the port between two owners.
+fn free_address() -> SocketAddrV4 {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, high | 0x80, middle, low);
+    static NEXT: AtomicU16 = AtomicU16::new(12_000);
     loop {
-        let port = 12_000 + pid + NEXT.fetch_add(1, Ordering::Relaxed) % 8000;
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+        let one = SocketAddrV4::new(address, NEXT.fetch_add(1, Ordering::Relaxed));
+        if std::net::TcpListener::bind(one).is_ok() {
+            return one;
         }
     }
 }

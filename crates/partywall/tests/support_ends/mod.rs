@@ -96,7 +96,7 @@ pub struct Pair {
 
 /// Long enough for anything that works.
 pub fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(30)
+    Instant::now() + Duration::from_secs(60)
 }
 
 /// Bytes that say where they belong.

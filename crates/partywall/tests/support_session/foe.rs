@@ -314,7 +314,7 @@ fn own_half(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd, O
 }
 
 /// Whoever does not come within this time does not come.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long to wait between two looks at what rings no bell.
 const LOOK_PERIOD: Duration = Duration::from_micros(20);

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 pub const MESSAGE_MAX: u64 = 1 << 20;
 const WINDOW: u64 = 1000;
 pub const STREAMS_MAX: u32 = 4;
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Our side: it listens, or connects, as the foe is not to.
 pub struct Home {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// What takes longer than this has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it is until a condition is looked at again.
 const PAUSE: Duration = Duration::from_millis(2);
 

@@ -24,10 +24,11 @@ use partywall_sys::{Socket, connect_unix_path};
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What takes longer than this has failed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The deadline of everything that must happen.
 pub fn soon() -> Instant {
@@ -198,6 +199,12 @@ impl Foe {
             std::thread::yield_now();
         }
     }
+}
+
+/// Keeps the other tests of this program from running meanwhile: what is counted is of the whole process.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Descriptors, mappings, resident bytes of this process.

@@ -178,8 +178,13 @@ mod tests {
 
     /// How long the dialer waits from now on.
     fn wait(dialer: &Dialer) -> Duration {
+        wait_since(dialer, Instant::now())
+    }
+
+    /// How long it waits from then on: for what is not shorter, however late one looks.
+    fn wait_since(dialer: &Dialer, then: Instant) -> Duration {
         match dialer.phase {
-            Phase::Waiting(until) => until.saturating_duration_since(Instant::now()),
+            Phase::Waiting(until) => until.saturating_duration_since(then),
             _ => panic!("it does not wait"),
         }
     }
@@ -193,8 +198,11 @@ mod tests {
             pressing.failed(&config, true);
             assert!(wait(&idle) <= Duration::from_secs(1) && wait(&pressing) <= PRESSING_MAX);
         }
-        assert!(wait(&idle) > Duration::from_millis(100));
-        assert!(wait(&pressing) > Duration::from_millis(5));
+        let then = Instant::now();
+        idle.failed(&config, false);
+        pressing.failed(&config, true);
+        assert!(wait_since(&idle, then) > Duration::from_millis(100));
+        assert!(wait_since(&pressing, then) > Duration::from_millis(5));
         let mut first = dialer();
         first.failed(&config, false);
         assert!(wait(&first) <= Duration::from_millis(1));
@@ -216,8 +224,10 @@ mod tests {
         for _ in 0..20 {
             bad.ended(&config, &fault, Some(now), false);
         }
+        let then = Instant::now();
+        bad.ended(&config, &fault, Some(now), false);
         assert!(
-            wait(&bad) > Duration::from_millis(5),
+            wait_since(&bad, then) > Duration::from_millis(5),
             "a peer that breaks the rules is no success"
         );
     }
