@@ -17,6 +17,7 @@ use super::content::{CLIENT, SERVER};
 use super::figures::{Circumstances, Figures, Recovery};
 use super::relay::{Harm, Relay};
 use super::round::{Outcome, Round};
+use super::settings::Via;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -93,7 +94,7 @@ pub fn round_trip() -> Duration {
             socket.write_all(&byte).unwrap();
         }
     });
-    let relay = Relay::new(directory.path(), true);
+    let relay = Relay::new(directory.path(), Via::Tcp);
     let mut socket = TcpStream::connect(relay.address().trim_start_matches("tcp:")).unwrap();
     socket.set_nodelay(true).unwrap();
     let mut times = [Duration::ZERO; ROUND_TRIPS];

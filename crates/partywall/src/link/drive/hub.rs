@@ -78,6 +78,8 @@ struct Book {
     is_foreign: bool,
     /// It is that one's turn, after which it looks what has news.
     is_turned_by_foreigner: bool,
+    /// A source had news since its last turn.
+    has_told: bool,
 }
 
 #[derive(Default)]
@@ -191,28 +193,15 @@ impl Hub {
         book.is_asleep
     }
 
-    /// As [`owe`](Self::owe), unless one sleeps already: then whoever calls is to do it.
-    pub(in crate::link) fn owe_before_sleep(&self, source: Weak<dyn Source>) -> bool {
-        self.list(source, |book| &mut book.owing)
-    }
-
     /// Has `source` lie down before the next leader sleeps. `true`: one sleeps already, and whoever calls is to do it.
     pub(in crate::link) fn rest(&self, source: Weak<dyn Source>) -> bool {
-        self.list(source, |book| &mut book.resting)
-    }
-
-    fn list(
-        &self,
-        source: Weak<dyn Source>,
-        list: impl Fn(&mut Book) -> &mut Vec<Weak<dyn Source>>,
-    ) -> bool {
         let mut book = self.book();
         if book.is_asleep {
             return true;
         }
-        list(&mut book).push(source);
+        book.resting.push(source);
         if book.is_foreign {
-            // Whoever sleeps elsewhere is to call.
+            // As above.
             self.ring();
         }
         false
@@ -220,8 +209,9 @@ impl Hub {
 
     /// A source has news: whoever waits for the descriptor by other means is to look.
     pub(in crate::link) fn told(&self) {
-        let book = self.book();
+        let mut book = self.book();
         if book.is_foreign && !book.is_turned_by_foreigner {
+            book.has_told = true;
             self.ring();
         }
     }
@@ -343,8 +333,9 @@ impl Lead<'_> {
         });
         let mut book = hub.book();
         (book.is_turning, book.is_turned_by_foreigner) = (false, false);
-        if book.is_foreign && !(book.owing.is_empty() && book.resting.is_empty()) {
-            // The ring of whoever owes or rests since may just have been taken for another.
+        let is_settled = book.owing.is_empty() && book.resting.is_empty() && !book.has_told;
+        if book.is_foreign && !is_settled {
+            // The ring of whoever owes, rests or told since may just have been taken for another.
             hub.ring();
         }
         drop(book);
@@ -353,7 +344,11 @@ impl Lead<'_> {
 
     /// Settles what is owed, and from then on counts as asleep: whoever owes after that is told so. The first timer.
     fn lie_down(&self, before: Before) -> Option<Instant> {
-        self.hub.book().is_turned_by_foreigner = before == Before::SleepingElsewhere;
+        {
+            let mut book = self.hub.book();
+            book.is_turned_by_foreigner = before == Before::SleepingElsewhere;
+            book.has_told &= !book.is_turned_by_foreigner;
+        }
         for _ in 0..SETTLED_MAX {
             let mut book = self.hub.book();
             let owing = std::mem::take(&mut book.owing);

@@ -316,6 +316,10 @@ impl Endpoint {
             // An answer, an acknowledgement, records that had to wait for the end of attaching.
             state.index(token).into_iter().for_each(|index| self.write(state, index));
             self.acknowledge(state, false);
+            if state.is_shared() {
+                // From BEGIN on the mark may be read, and what it says already nobody will ring for.
+                self.hear(state);
+            }
             self.tell(state);
         }
     }

@@ -43,6 +43,8 @@ pub(super) struct Rest {
     wants_room: bool,
     /// On the hub's list.
     is_listed: bool,
+    /// It came to the hub's list of what is owed when somebody slept already.
+    is_late: bool,
     /// When it was last looked whether the socket says anything, by the coarse clock.
     looked: std::time::Duration,
 }
@@ -167,13 +169,14 @@ impl Endpoint {
         if is_last && core.is_room_awaited() {
             return self.acknowledge(state, true);
         }
-        if state.is_owing {
+        if state.is_owing && !state.rest.is_late {
+            // Nobody sleeps before it is settled.
             return;
         }
         let me: Weak<dyn Source> = self.me.clone();
-        if !self.group.hub.owe_before_sleep(me) {
-            state.is_owing = true;
-        } else if is_last {
+        let is_late = self.group.hub.owe((!state.is_owing).then_some(me));
+        (state.is_owing, state.rest.is_late) = (true, is_late);
+        if is_late && is_last {
             self.acknowledge(state, true);
         }
     }
