@@ -7,6 +7,7 @@
 //!   torture --seed 7              the schedule of an earlier run (not its timing)
 //!   torture --faults              each registered fault that it must notice, within two minutes
 //!   torture --cuts 10000          nobody is killed, the network is cut so often, or for --minutes; how soon messages come again
+//!   torture --switches 10000      a link goes over from shared memory to TCP and back so often, while messages flow
 //!   torture --sweep               every instruction of what an end does is one to die at; --kills real ones for each act
 //!   torture --idle                10,000 idle links: what they take, whom they wake, what ten active ones cost among them
 //! ```
@@ -33,6 +34,9 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
         What::Cuts(cuts) => test_step()
             .args("--test link_torture no_cut")
             .variable("PARTYWALL_TORTURE_CUTS", &cuts.to_string()),
+        What::Switches(switches) => test_step()
+            .args("--test link_shares_memory a_link_goes_over")
+            .variable("PARTYWALL_SWITCHES", &switches.to_string()),
         What::Sweep => {
             let kills = chosen.kills.unwrap_or(SWEEP_KILLS_DEFAULT);
             test_step()
@@ -69,6 +73,7 @@ struct Chosen {
 enum What {
     Kills,
     Cuts(u64),
+    Switches(u64),
     Sweep,
     Idle,
     Faults,
@@ -96,6 +101,7 @@ fn parse(arguments: &[String]) -> Result<Chosen, String> {
                 continue;
             }
             "--cuts" => What::Cuts(number()?),
+            "--switches" => What::Switches(number()?),
             "--sweep" => What::Sweep,
             "--idle" => What::Idle,
             "--faults" => What::Faults,
@@ -130,6 +136,7 @@ mod tests {
         assert_eq!(parsed(&[]).unwrap().what, What::Kills);
         assert_eq!(parsed(&["--faults"]).unwrap().what, What::Faults);
         assert_eq!(parsed(&["--cuts", "10"]).unwrap().what, What::Cuts(10));
+        assert_eq!(parsed(&["--switches", "10"]).unwrap().what, What::Switches(10));
         let swept = parsed(&["--kills", "9", "--sweep"]).unwrap();
         assert_eq!((swept.what, swept.kills), (What::Sweep, Some(9)));
         assert_eq!(parsed(&["--minutes", "5"]).unwrap().minutes, Some(5));
