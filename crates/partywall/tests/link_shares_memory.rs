@@ -353,3 +353,56 @@ fn an_address_where_nobody_answers_leaves_the_link_where_it_is() {
 
 /// The length of the message after which none comes.
 const LAST_BYTES: usize = 777;
+
+/// An acknowledgement that comes with a record is news for whoever waits for room, though nobody rings for it.
+#[test]
+fn a_poller_that_wants_room_hears_of_it_by_a_record() {
+    let ground = Ground::new(Via::Wall, true);
+    let group = LinkGroup::with_wait(Wait::Park).unwrap();
+    let server = ground.server(config().wait(Wait::Park));
+    let client = ground.client(config().wait(Wait::Park).group(&group));
+    let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+    let served = server.open("alice", "orders").unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| served.wait_attached(soon()).unwrap());
+        link.wait_attached(soon()).unwrap();
+    });
+    // Until what came of attaching has been told.
+    while group.poll(Some(Instant::now() + Duration::from_millis(50))).unwrap() > 0 {
+        let _ = group.ready();
+    }
+    while link.try_send(&message(0, 1_000)).is_ok() {}
+    let request = served.recv_deadline(soon()).unwrap();
+    request.reply(b"with an acknowledgement").unwrap();
+    assert_eq!(link.try_recv().unwrap(), b"with an acknowledgement");
+    assert!(group.poll(Some(soon())).unwrap() > 0, "nobody told of room");
+    assert_eq!(group.ready(), [link.id()]);
+}
+
+/// Who insists on shared memory does not give it up for an address where there is none.
+#[test]
+fn who_insists_on_shared_memory_keeps_it() {
+    for insists in 0..2 {
+        let ground = Ground::new(Via::Wall, true);
+        let group = LinkGroup::new().unwrap();
+        let config = config().group(&group);
+        let policies = [TransportPolicy::Wall, TransportPolicy::Auto];
+        let server = ground.server(config.clone().transport(policies[insists]));
+        let far = server.listen_also("tcp:127.0.0.1:0").unwrap();
+        let client = ground.client(config.transport(policies[1 - insists]));
+        let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+        let served = server.open("alice", "orders").unwrap();
+        link.wait_attached(soon()).unwrap();
+        link.switch_to(far).unwrap();
+        let mut n = 0;
+        until("a refusal", || {
+            link.send(&message(n, 8)).unwrap();
+            take(&served, n);
+            n += 1;
+            group.try_poll().unwrap();
+            assert_eq!(transport(&link), Some(LinkTransport::Wall));
+            matches!(link.try_event(), Some(LinkEvent::Refused { reason }) if reason.contains("LinkConfig::transport"))
+        });
+        assert_eq!(link.stats().connections, 1);
+    }
+}

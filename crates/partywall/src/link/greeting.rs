@@ -6,17 +6,18 @@
 //!              └ a record, another kind, a rule broken ─▶ closed without a word
 //! ```
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 use partywall_layout::link::frame::{FRAME_BODY_MAX, FRAME_HEADER_BYTES};
+use partywall_reconcile::attach::Nonce;
 use partywall_sys::{Credentials, Family, Socket};
 
-use super::end::read_some;
+use super::end::{is_of_our_user, read_some};
 use super::protocol::codec;
-use super::protocol::frame::{Attach, Frame, Names};
+use super::protocol::frame::{Attach, Frame, Names, Refusal};
 use super::status::LinkTransport;
 use crate::peer::{Peer, Trust};
 
@@ -46,6 +47,15 @@ pub(super) struct Asked {
 
 /// It is to be closed.
 pub(super) struct Unfit;
+
+/// Says why there will be no connection; it is to be closed.
+pub(super) fn refuse(socket: &Socket, echo: Nonce, refusal: Refusal) {
+    let mut bytes = Vec::new();
+    codec::encode(&Frame::Refuse { echo, refusal }, &mut bytes);
+    // It goes into an empty buffer; a client that hears nothing tries again.
+    let _ = socket.write(&[IoSlice::new(&bytes)], true);
+    let _ = socket.shutdown_write();
+}
 
 impl Greeting {
     pub(super) fn new(
@@ -109,8 +119,10 @@ impl Greeting {
         }
         let mut buffer = [0; FRAME_HEADER_BYTES + FRAME_BODY_MAX];
         let received = self.socket.receive(&mut buffer, true)?;
-        // Any that come later, or with others, are closed.
-        self.descriptors = if received.truncated { Vec::new() } else { received.fds };
+        // A memory and a bell of our own user are kept until ATTACH is whole; any others are closed.
+        if received.fds.len() == 2 && !received.truncated && is_of_our_user(&self.socket) {
+            self.descriptors = received.fds;
+        }
         self.credentials = received.credentials;
         self.input.extend_from_slice(&buffer[..received.bytes]);
         Ok(received.bytes)

@@ -65,7 +65,7 @@ impl LinkGroup {
     /// A group without links, whose threads wait adaptively in [`poll`](Self::poll).
     ///
     /// # Errors
-    /// No descriptor is left: a group takes two.
+    /// No descriptor is left: a group takes two; two more when its descriptor is first asked for.
     pub fn new() -> io::Result<Self> {
         Self::with_wait(Wait::Adaptive)
     }

@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use partywall_sys::epoll::EventFlags;
@@ -57,9 +57,17 @@ pub(super) trait Wake: Send + Sync {
 pub(in crate::link) struct Hub {
     set: EpollSet,
     bell: Bell,
+    /// What a foreign event loop watches, made when it first asks; without descriptors left it watches the set itself.
+    foreign: OnceLock<Option<Foreign>>,
     book: Mutex<Book>,
     lead: Mutex<Leadership>,
     guard: ForkGuard,
+}
+
+/// The set, and a bell that only the turns of a foreign event loop silence: threads that lead would take away the rings meant for it.
+struct Foreign {
+    set: EpollSet,
+    bell: Bell,
 }
 
 #[derive(Default)]
@@ -78,8 +86,6 @@ struct Book {
     is_foreign: bool,
     /// It is that one's turn, after which it looks what has news.
     is_turned_by_foreigner: bool,
-    /// A source had news since its last turn.
-    has_told: bool,
 }
 
 #[derive(Default)]
@@ -106,6 +112,7 @@ impl Hub {
         Ok(Arc::new(Self {
             set,
             bell,
+            foreign: OnceLock::new(),
             book: Mutex::new(book),
             lead: Mutex::default(),
             guard: ForkGuard::current(),
@@ -180,6 +187,9 @@ impl Hub {
         if is_first && !book.is_turning {
             self.ring();
         }
+        if is_first && book.is_foreign && !book.is_turned_by_foreigner {
+            self.ring_foreigner();
+        }
     }
 
     /// Has `source`, if it is given, settled before the next leader sleeps. Whether one sleeps already.
@@ -188,7 +198,7 @@ impl Hub {
         book.owing.extend(source);
         if book.is_foreign {
             // Whoever sleeps elsewhere is to call.
-            self.ring();
+            self.ring_foreigner();
         }
         book.is_asleep
     }
@@ -202,17 +212,16 @@ impl Hub {
         book.resting.push(source);
         if book.is_foreign {
             // As above.
-            self.ring();
+            self.ring_foreigner();
         }
         false
     }
 
     /// A source has news: whoever waits for the descriptor by other means is to look.
     pub(in crate::link) fn told(&self) {
-        let mut book = self.book();
+        let book = self.book();
         if book.is_foreign && !book.is_turned_by_foreigner {
-            book.has_told = true;
-            self.ring();
+            self.ring_foreigner();
         }
     }
 
@@ -233,8 +242,27 @@ impl Hub {
         if self.guard.is_child() {
             return Ok(());
         }
+        if before == Before::SleepingElsewhere
+            && let Some(Some(foreign)) = self.foreign.get()
+        {
+            // What it was rung for is seen from here on, by whomever it is done.
+            foreign.bell.drain()?;
+        }
         let Some(mut lead) = self.try_lead() else { return Ok(()) };
         lead.turn(Some(Instant::now()), before, || {})
+    }
+
+    /// Wakes whoever sleeps elsewhere.
+    fn ring_foreigner(&self) {
+        match self.foreign.get() {
+            // As below.
+            Some(Some(foreign)) => drop(foreign.bell.ring()),
+            _ => self.ring(),
+        }
+    }
+
+    fn foreign() -> io::Result<Foreign> {
+        Ok(Foreign { set: EpollSet::new()?, bell: Bell::new()? })
     }
 
     /// Wakes a leader that sleeps.
@@ -295,8 +323,17 @@ impl Hub {
 
 impl AsFd for Hub {
     fn as_fd(&self) -> BorrowedFd<'_> {
+        let foreign = self.foreign.get_or_init(|| {
+            let foreign = Self::foreign().ok()?;
+            foreign.set.add(&self.set, EventFlags::IN, 0).ok()?;
+            foreign.set.add(&foreign.bell, EventFlags::IN, BELL).ok()?;
+            Some(foreign)
+        });
         self.book().is_foreign = true;
-        self.set.as_fd()
+        match foreign {
+            Some(foreign) => foreign.set.as_fd(),
+            None => self.set.as_fd(),
+        }
     }
 }
 
@@ -333,10 +370,9 @@ impl Lead<'_> {
         });
         let mut book = hub.book();
         (book.is_turning, book.is_turned_by_foreigner) = (false, false);
-        let is_settled = book.owing.is_empty() && book.resting.is_empty() && !book.has_told;
-        if book.is_foreign && !is_settled {
-            // The ring of whoever owes, rests or told since may just have been taken for another.
-            hub.ring();
+        if book.is_foreign && !(book.owing.is_empty() && book.resting.is_empty()) {
+            // Whoever came to the lists meanwhile, before this turn was the foreigner's or after.
+            hub.ring_foreigner();
         }
         drop(book);
         handled
@@ -344,11 +380,7 @@ impl Lead<'_> {
 
     /// Settles what is owed, and from then on counts as asleep: whoever owes after that is told so. The first timer.
     fn lie_down(&self, before: Before) -> Option<Instant> {
-        {
-            let mut book = self.hub.book();
-            book.is_turned_by_foreigner = before == Before::SleepingElsewhere;
-            book.has_told &= !book.is_turned_by_foreigner;
-        }
+        self.hub.book().is_turned_by_foreigner = before == Before::SleepingElsewhere;
         for _ in 0..SETTLED_MAX {
             let mut book = self.hub.book();
             let owing = std::mem::take(&mut book.owing);

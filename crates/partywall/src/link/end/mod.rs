@@ -51,6 +51,7 @@ use crate::wait::{Spinner, Spun};
 pub(super) use self::progress::admission;
 pub(super) use self::receiving::Received;
 pub(super) use self::sending::Load;
+pub(super) use self::sharing::is_of_our_user;
 pub(super) use self::wire::read_some;
 
 /// See the module.
@@ -324,6 +325,9 @@ impl fmt::Debug for Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        if !self.guard.is_child() {
+            self.forget_bell(&mut self.spot.lock());
+        }
         self.group.hub.forget(self.timer_token);
     }
 }

@@ -21,7 +21,7 @@ use crate::handshake::deadline_after;
 use crate::link::core::{Answer, Conn, End, Received};
 use crate::link::drive::Source;
 use crate::link::event::LinkEvent;
-use crate::link::greeting::Greeting;
+use crate::link::greeting::{Greeting, refuse};
 use crate::link::protocol::frame::Attach;
 use crate::peer::{Peer, Trust};
 
@@ -154,7 +154,15 @@ impl Endpoint {
         // Mapped before the link is locked; too much is no more than that.
         let found = attach.shows.then_some(descriptors).filter(|_| self.may_share(&socket));
         let found = found.and_then(|descriptors| self.shown(descriptors));
+        if let Err(refusal) = self.config.judge_transport(found.is_some()) {
+            // The connection that there is stays.
+            refuse(&socket, attach.nonce, refusal);
+            return self.group.hub.unwatch(&socket, token);
+        }
         let mut state = self.spot.lock();
+        if state.core.is_none() {
+            return self.group.hub.unwatch(&socket, token);
+        }
         let candidates = state.wires.iter().filter(|wire| !wire.conn.is_active()).count();
         if candidates >= CANDIDATES_MAX {
             // The oldest said nothing for longest.
@@ -256,6 +264,8 @@ impl Endpoint {
         peer: Peer,
     ) -> Result<(), String> {
         let bells = self.may_share(&socket).then(|| self.bells_to_show(state)).flatten();
+        // Before the connection that there is gives way.
+        self.config.judge_transport(bells.is_some()).map_err(|refusal| refusal.to_string())?;
         let State { core: Some(core), dialer: Some(dialer), wires, .. } = &mut **state else {
             return Ok(());
         };
@@ -315,8 +325,10 @@ impl Endpoint {
         if received.activated || received.news {
             // An answer, an acknowledgement, records that had to wait for the end of attaching.
             state.index(token).into_iter().for_each(|index| self.write(state, index));
-            self.acknowledge(state, false);
-            if state.is_shared() {
+            // What was committed before BEGIN was owed to nobody yet.
+            let is_shared = state.is_shared();
+            self.acknowledge(state, is_shared);
+            if is_shared {
                 // From BEGIN on the mark may be read, and what it says already nobody will ring for.
                 self.hear(state);
             }

@@ -28,10 +28,10 @@ pub(in crate::link) struct Received {
 
 impl Endpoint {
     pub(in crate::link) fn try_recv(&self) -> Result<Received, LinkTryRecvError> {
-        let mut state = self.lock()?;
-        if let Some(found) = self.next(&mut state) {
+        if let Some(found) = self.next_now()? {
             return Ok(found);
         }
+        let mut state = self.lock()?;
         self.acknowledge(&mut state, true);
         self.rest(&mut state);
         let stopped = state.stopped();
@@ -51,7 +51,7 @@ impl Endpoint {
         &self,
         deadline: Option<Instant>,
     ) -> Result<Received, LinkRecvError> {
-        if let Some(found) = self.next(&mut self.lock()?) {
+        if let Some(found) = self.next_now()? {
             return Ok(found);
         }
         let found = self.wait_for(deadline, Waits::ForRecords, |state| {
@@ -61,6 +61,19 @@ impl Endpoint {
             state.stopped().map(Err)
         })?;
         Ok(found.ok_or(LinkRecvError::TimedOut)??)
+    }
+
+    /// The next message, if there is one now.
+    fn next_now(&self) -> Result<Option<Received>, LinkStopped> {
+        let mut state = self.lock()?;
+        let found = self.next(&mut state);
+        let must_turn = found.is_some() && self.is_time_to_look(&mut state);
+        drop(state);
+        if must_turn {
+            // The message is not to be lost; whoever waits meets the same fault.
+            let _ = self.group.hub.try_turn(Before::Looking);
+        }
+        Ok(found)
     }
 
     /// The next message that is here, in the neighbour's memory, or in the socket.

@@ -156,10 +156,15 @@ impl Endpoint {
     ) -> Option<R> {
         loop {
             if let Some(found) = look(state) {
+                // Perhaps after it was found awake, and others sleep.
+                self.rest(state);
                 return Some(found);
             }
             state.want(waits);
-            if self.doze(state) {
+            // A record that came since the look is no reason to sleep.
+            let must_look =
+                |state: &State| waits == Waits::ForRecords && state.is_awake_for_records();
+            if self.doze(state) && !must_look(state) {
                 return None;
             }
         }

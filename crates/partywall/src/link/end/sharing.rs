@@ -56,7 +56,7 @@ impl Endpoint {
         if !is_near || self.config.transport == TransportPolicy::Socket {
             return false;
         }
-        socket.peer_credentials().is_some_and(|found| found.uid == peer::own_euid())
+        is_of_our_user(socket)
     }
 
     /// The own bell, made and watched when it is first needed. `None` if there is no descriptor left.
@@ -142,7 +142,11 @@ impl Endpoint {
 
     fn pull(&self, state: &mut Locked<'_>, index: usize) {
         let State { core: Some(core), wires, .. } = &mut **state else { return };
-        if let Err(end) = core.pull(&mut wires[index].conn) {
+        let acked = Some(core.acked());
+        let pulled = core.pull(&mut wires[index].conn);
+        // A record says how far was consumed, too.
+        self.tell_if_heard(state, acked);
+        if let Err(end) = pulled {
             self.end(state, index, end);
         }
     }
@@ -231,7 +235,7 @@ impl Endpoint {
         }
         rest.for_records |= for_records;
         rest.for_room |= for_room;
-        if !rest.for_records {
+        if !rest.for_records && !state.is_listed {
             // Nobody will ring for the record that is there.
             self.list(state);
         }
@@ -255,7 +259,7 @@ impl Endpoint {
         std::mem::replace(&mut state.rest.looked, now) != now
     }
 
-    /// The own bell is not needed any more.
+    /// The own bell is not needed any more. The neighbour has it, too: it would stay watched when this process closes it.
     pub(super) fn forget_bell(&self, state: &mut Locked<'_>) {
         if let Some((bell, token)) = state.rest.bell.take() {
             self.group.hub.unwatch(&*bell, token);
@@ -271,10 +275,22 @@ impl Rest {
 }
 
 impl State {
+    /// Whether a thread that waits for records would not be rung for the next.
+    pub(super) fn is_awake_for_records(&self) -> bool {
+        self.is_shared() && !self.rest.for_records
+    }
+
     /// Whether records of the present connection are read from memory.
     pub(super) fn is_shared(&self) -> bool {
         self.active().is_some_and(|index| self.wires[index].conn.is_shared())
     }
+}
+
+/// Whether the process at the other end of a Unix socket has the same effective user.
+pub(in crate::link) fn is_of_our_user(socket: &Socket) -> bool {
+    let own = peer::own_euid();
+    // In a user namespace all users without a number there look alike.
+    own != peer::overflow_uid() && socket.peer_credentials().is_some_and(|found| found.uid == own)
 }
 
 /// The memory and the bell that came in two descriptors, if both are as they should be.

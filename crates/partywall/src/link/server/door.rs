@@ -10,7 +10,6 @@
 //!
 //! - There are at most `handshakes_max` greetings; while none of them may be given up, others wait in the backlog.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,9 +20,8 @@ use super::{Listening, Shared, State};
 use crate::address::Address;
 use crate::handshake::deadline_after;
 use crate::link::drive::{Source, SpotGuard};
-use crate::link::greeting::Greeting;
-use crate::link::protocol::codec;
-use crate::link::protocol::frame::{Frame, Refusal};
+use crate::link::greeting::{Greeting, refuse};
+use crate::link::protocol::frame::Refusal;
 use crate::link::status::LinkTransport;
 
 impl Source for Shared {
@@ -137,7 +135,6 @@ impl Shared {
                 link.adopt(greeting, token, attach, login);
             }
             Err(refusal) => {
-                let mut bytes = Vec::new();
                 self.spot.lock().note(refusal.to_string());
                 let refusal = match refusal {
                     // Which file, and whose it is, is nothing for another host.
@@ -146,10 +143,7 @@ impl Shared {
                     }
                     refusal => refusal,
                 };
-                codec::encode(&Frame::Refuse { echo: nonce, refusal }, &mut bytes);
-                // It goes into an empty buffer; a client that hears nothing tries again.
-                let _ = greeting.socket.write(&[IoSlice::new(&bytes)], true);
-                let _ = greeting.socket.shutdown_write();
+                refuse(&greeting.socket, nonce, refusal);
                 self.group.inner.hub.unwatch(&greeting.socket, token);
             }
         }

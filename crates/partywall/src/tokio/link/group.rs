@@ -78,7 +78,7 @@ impl LinkGroup {
     /// A group without links, and its task.
     ///
     /// # Errors
-    /// No descriptor is left: a group takes five.
+    /// No descriptor is left: a group takes seven.
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O enabled.
