@@ -10,6 +10,7 @@
 //!   progress.rs   what a ready socket, a timer, a new connection does      sending.rs    messages out, flush
 //!   wire.rs       one connection and its bytes                             receiving.rs  messages in, commits
 //!   dialer.rs     a client's next connection                               leaving.rs    closing
+//!   adopting.rs   a server's next connection
 //!   sharing.rs    memory instead of bytes, and bells                       switching.rs  another address, while messages flow
 //! ```
 //!
@@ -19,6 +20,7 @@
 //! - Locks are taken in this order: endpoint, then group, hub. The server's lock is never taken while an endpoint is locked.
 //! - Who leaves the lock has told whoever may wait for what was changed.
 
+mod adopting;
 mod dialer;
 mod leaving;
 mod progress;

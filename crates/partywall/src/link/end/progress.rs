@@ -18,11 +18,9 @@ use super::wire::Wire;
 use super::{Endpoint, Locked, State};
 use crate::address::Address;
 use crate::handshake::deadline_after;
-use crate::link::core::{Answer, Conn, End, Received};
+use crate::link::core::{Conn, End, Received};
 use crate::link::drive::Source;
 use crate::link::event::LinkEvent;
-use crate::link::greeting::{Greeting, refuse};
-use crate::link::protocol::frame::Attach;
 use crate::peer::{Peer, Trust};
 
 impl Source for Endpoint {
@@ -139,61 +137,6 @@ impl Endpoint {
         if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
             self.acknowledge(state, true);
         }
-    }
-
-    /// A client's connection, of which ATTACH was read and may be answered with `login`. What follows it is in `input`.
-    pub(in crate::link) fn adopt(
-        &self,
-        greeting: Greeting,
-        token: u64,
-        attach: Attach,
-        login: Vec<u8>,
-    ) {
-        let peer = greeting.peer();
-        let Greeting { socket, input, descriptors, .. } = greeting;
-        // Mapped before the link is locked; too much is no more than that.
-        let found = attach.shows.then_some(descriptors).filter(|_| self.may_share(&socket));
-        let found = found.and_then(|descriptors| self.shown(descriptors));
-        if let Err(refusal) = self.config.judge_transport(found.is_some()) {
-            // The connection that there is stays.
-            refuse(&socket, attach.nonce, refusal);
-            return self.group.hub.unwatch(&socket, token);
-        }
-        let mut state = self.spot.lock();
-        if state.core.is_none() {
-            return self.group.hub.unwatch(&socket, token);
-        }
-        let candidates = state.wires.iter().filter(|wire| !wire.conn.is_active()).count();
-        if candidates >= CANDIDATES_MAX {
-            // The oldest said nothing for longest.
-            let oldest = state.wires.iter().position(|wire| !wire.conn.is_active());
-            let end = End::Broken("too many attach at once".to_owned());
-            oldest.into_iter().for_each(|index| self.end(&mut state, index, end.clone()));
-        }
-        let (shown, bells) = found
-            .and_then(|(shown, bell)| Some((shown, self.bells(&mut state, bell)?)))
-            .map_or((None, None), |(shown, bells)| (Some(shown), Some(bells)));
-        let Ok(core) = state.core() else {
-            self.group.hub.unwatch(&socket, token);
-            return;
-        };
-        let deadline = deadline_after(self.config.handshake_timeout);
-        let (conn, refused) = match core.asked_showing(attach, login, shown) {
-            Answer::Attached(conn) => (conn, None),
-            Answer::Refused(conn, end) => (conn, Some(end)),
-        };
-        let mut wire = Wire::new(socket, token, conn, input, peer, deadline);
-        wire.bells = bells;
-        state.wires.push(wire);
-        let index = state.wires.len() - 1;
-        match refused {
-            Some(end) => self.end(&mut state, index, end),
-            None => {
-                self.group.hub.reassign(token, self.me.clone());
-                self.write(&mut state, index);
-            }
-        }
-        self.set_timer(&mut state);
     }
 
     /// Begins the next connection of a client.
@@ -470,6 +413,3 @@ pub(in crate::link) fn admission(
     let own = || is_abstract.then(crate::peer::Admission::own_user);
     config.admission.clone().or_else(own)
 }
-
-/// Connections of one link that attach at a time.
-const CANDIDATES_MAX: usize = 4;
