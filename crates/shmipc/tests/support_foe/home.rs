@@ -46,7 +46,10 @@ impl Home {
                 let tell = tell.clone();
                 sessions.retain(|session: &JoinHandle<()>| !session.is_finished());
                 sessions.push(std::thread::spawn(move || {
-                    let _ = tell.send(echo(&session));
+                    let why = echo(&session);
+                    // What it keeps of its region goes back before anybody hears of its end.
+                    drop(session);
+                    let _ = tell.send(why);
                 }));
             }
             sessions.into_iter().for_each(|session| session.join().unwrap());
