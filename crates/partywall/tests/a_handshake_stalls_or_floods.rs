@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::foe::{BOTH, Foe, Wire, half, hello, small_geometry};
 use support::home::{DESCRIPTOR, HUNG_UP, Home, VIOLATION, pipe};
-use support::{Holdings, Watchdog, is_so_once, millis, within};
+use support::{Holdings, Watchdog, millis, within};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -37,6 +37,7 @@ const NO_TRANSPORT: u32 = 208;
 fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
     let _alone = support::alone();
     let _watchdog = Watchdog::new("stalls", Duration::from_secs(120));
+    let mut home = Home::new(Config::default().handshake_timeout(millis(300)));
     let hello = hello(BOTH);
     let offer = Offer::new(TRANSPORT_SOCKET, 1, 0, 0);
     let ready = Ready::new(TRANSPORT_SOCKET, 1);
@@ -50,26 +51,18 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
         ("within READY", &[hello.as_bytes(), offer.as_bytes(), &ready.as_bytes()[..31]]),
     ];
     for (what, frames) in stalls {
-        is_so_once(what, || ends_a_stall_in_time(what, frames));
+        let wire = home.wire();
+        for frame in frames {
+            assert!(wire.send(frame, &[]));
+        }
+        assert!(home.go_on().is_none());
+        // Somebody else gets through meanwhile.
+        home.serves();
+        let started = Instant::now();
+        let reason = home.reason();
+        assert_eq!(reason.0, TIMED_OUT, "{what}: {reason:?}");
+        assert!(started.elapsed() < Duration::from_secs(3), "{what}: {:?}", started.elapsed());
     }
-}
-
-/// Whether it served somebody else meanwhile, and was in time then: on a busy machine neither need be so.
-fn ends_a_stall_in_time(what: &str, frames: &[&[u8]]) -> bool {
-    let mut home = Home::new(Config::default().handshake_timeout(millis(300)));
-    let wire = home.wire();
-    for frame in frames {
-        assert!(wire.send(frame, &[]));
-    }
-    assert!(home.go_on().is_none());
-    let is_served = home.serves_in_time();
-    if !is_served || home.listener.refused() > 0 {
-        return false;
-    }
-    let started = Instant::now();
-    let reason = home.reason();
-    assert_eq!(reason.0, TIMED_OUT, "{what}: {reason:?}");
-    started.elapsed() < Duration::from_secs(3)
 }
 
 #[test]
@@ -119,7 +112,7 @@ fn a_foreign_event_loop_is_told_when_a_handshake_ran_out_of_time() {
     let _silent = home.wire();
     while home.listener.refused() == 0 {
         let mut events = [PollFd::new(&home.listener, PollFlags::IN)];
-        let ready = poll::wait(&mut events, Some(within(Duration::from_secs(30)))).unwrap();
+        let ready = poll::wait(&mut events, Some(within(Duration::from_secs(10)))).unwrap();
         assert_eq!(ready, 1, "the listener has something to do, and does not say so");
         assert!(home.listener.try_accept().is_err());
     }
@@ -133,28 +126,23 @@ fn connecting_to_one_that_stalls_ends_in_time() {
     let place = support::Place::new();
     let silent = UnixListener::bind(place.path("silent")).unwrap();
     let config = Config::default().handshake_timeout(millis(100));
-    // On a busy machine it may have given up before anything was said.
-    let gives_up_in_time = |bytes: &[u8]| {
+    for bytes in [&b""[..], b"PARTYWAL", &hello(BOTH).as_bytes()[..100]] {
         let started = Instant::now();
-        let (result, is_said) = std::thread::scope(|scope| {
-            let listening = scope.spawn(|| {
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| {
                 let mut stream = silent.accept().unwrap().0;
-                let is_said = stream.write_all(bytes).is_ok();
+                // It fails only if the other side has given up already, which is what is asserted.
+                let _ = stream.write_all(bytes);
                 // Kept open until the other side gives up.
                 let _ = std::io::copy(&mut stream, &mut std::io::sink());
-                is_said
             });
-            let result = partywall::connect_with(place.address("silent"), &config);
-            (result, listening.join().unwrap())
+            partywall::connect_with(place.address("silent"), &config)
         });
         assert!(
             matches!(result, Err(ConnectError::Handshake(HandshakeError::TimedOut { .. }))),
             "{result:?}"
         );
-        is_said && started.elapsed() < Duration::from_secs(3)
-    };
-    for bytes in [&b""[..], b"PARTYWAL", &hello(BOTH).as_bytes()[..100]] {
-        is_so_once("connecting does not end in time", || gives_up_in_time(bytes));
+        assert!(started.elapsed() < Duration::from_secs(3));
     }
 }
 
@@ -176,10 +164,11 @@ fn a_flood_of_connections_does_not_outlast_the_deadline_of_an_accept() {
                 }
             });
         }
-        // They do not pause before: an accept that outlasts its deadline lasts for ever.
         for _ in 0..10 {
+            let started = Instant::now();
             let result = home.listener.accept_deadline(within(millis(30)));
             assert!(matches!(result, Err(AcceptError::TimedOut)), "{result:?}");
+            assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
         }
         home.serves();
         over.store(true, Ordering::Relaxed);
@@ -285,7 +274,7 @@ fn odd_limits_in_hello_lead_to_small_channels_not_to_trouble() {
         assert!(home.go_on().is_none());
         wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]);
         wire.send(Ready::new(TRANSPORT_SOCKET, 1).as_bytes(), &[]);
-        let mut channel = home.listener.accept_deadline(within(Duration::from_secs(30))).unwrap();
+        let mut channel = home.listener.accept_deadline(within(Duration::from_secs(5))).unwrap();
         assert_eq!(channel.transport(), Transport::Socket(NoWall::Limits));
         channel.send_deadline(&[1; 40], within(millis(20))).unwrap();
     }
@@ -330,15 +319,10 @@ fn odd_limits_in_hello_lead_to_small_channels_not_to_trouble() {
 #[test]
 fn one_that_gives_up_after_its_ready_only_hangs_up() {
     let _alone = support::alone();
-    // It has to become ready before its time is up, however busy the machine is.
-    let ready = [50, 1000, 20_000].into_iter().find_map(|patience_ms| {
-        let mut home = Home::new(Config::default().handshake_timeout(millis(patience_ms)));
-        let (wire, _) = home.greeted_in_time(&hello(FEATURE_SOCKET))?;
-        wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]);
-        assert!(home.go_on().is_none());
-        (home.listener.refused() == 0).then_some((home, wire))
-    });
-    let (mut home, wire) = ready.expect("it becomes ready");
+    let mut home = Home::new(Config::default().handshake_timeout(millis(50)));
+    let (wire, _) = home.greeted(&hello(FEATURE_SOCKET));
+    wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]);
+    assert!(home.go_on().is_none());
     let (frame, _) = wire.receive();
     assert!(Ready::read_from_bytes(&frame).is_ok());
     assert_eq!(home.reason().0, TIMED_OUT);

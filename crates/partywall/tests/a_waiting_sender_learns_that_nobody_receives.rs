@@ -22,9 +22,6 @@ fn pair(policy: TransportPolicy) -> (Channel, Channel) {
     })
 }
 
-/// What takes longer than this has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 const POLICIES: [TransportPolicy; 2] = [TransportPolicy::Wall, TransportPolicy::Socket];
 
 #[test]
@@ -46,9 +43,7 @@ fn a_thread_in_send_does_not_wait_for_ever() {
         // Full: nothing more is sent.
         while outcome.recv_timeout(Duration::from_millis(200)).is_ok() {}
         drop(receiver);
-        // One that was only held up for a while has sent some more.
-        let next = || outcome.recv_timeout(PATIENCE).expect("the wait has ended");
-        let ended = std::iter::repeat_with(next).flatten().next();
+        let ended = outcome.recv_timeout(Duration::from_secs(5)).expect("the wait has ended");
         assert!(matches!(ended, Some(SendError::Closed(_))), "{policy:?}: {ended:?}");
         if policy == TransportPolicy::Wall {
             assert!(matches!(ended, Some(SendError::Closed(Closed::Finished))));
@@ -66,7 +61,7 @@ fn an_event_loop_that_only_tries_learns_of_it() {
             let (keep_sending, receiver) = server.split();
             drop(receiver);
             let _kept = (!is_whole).then_some(keep_sending);
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + Duration::from_secs(2);
             loop {
                 let _ = sender.arm().unwrap();
                 match sender.try_send(&[7; 1000]) {

@@ -34,12 +34,8 @@ enum Role {
 
 const ROLES: [Role; 3] = [Role::Sender, Role::Receiver, Role::Both];
 
-/// How soon after the kill the survivor must know; a machine that stands still for a while may be late with a few.
+/// How soon after the kill the survivor must know.
 const NEWS_MAX: Duration = Duration::from_secs(1);
-/// Of so many kills one may be known later than that.
-const LATE_ONE_IN: usize = 20;
-/// What takes longer than this has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Processes that wait to be killed next: starting one takes longer than killing it.
 const POOL: usize = 4;
 
@@ -100,7 +96,7 @@ fn send_all(mut sender: Sender) -> SendError {
 fn receive_all(receiver: &mut Receiver) -> (u64, RecvError) {
     let mut last = 0;
     loop {
-        match receiver.recv_deadline(within(PATIENCE)) {
+        match receiver.recv_deadline(within(Duration::from_secs(20))) {
             Ok(message) => {
                 let number = number_of(&message);
                 assert_eq!(number, last + 1, "out of order");
@@ -117,7 +113,6 @@ fn receive_all(receiver: &mut Receiver) -> (u64, RecvError) {
 struct Series {
     messages: u64,
     latest_news: Duration,
-    late: usize,
     before: Option<Holdings>,
 }
 
@@ -157,7 +152,7 @@ impl Stage {
     fn kill_one(&mut self, role: Role, victim: (Victim, File), work: Duration) -> (u64, Duration) {
         let (mut victim, log) = victim;
         std::io::Write::write_all(victim.0.stdin.as_mut().unwrap(), b"!").unwrap();
-        let deadline = within(PATIENCE);
+        let deadline = within(Duration::from_secs(20));
         let channel: Channel = self.listener.accept_deadline(deadline).unwrap();
         assert_eq!(channel.transport() == Transport::Wall, self.transport == "wall");
         let (sender, mut receiver) = channel.split();
@@ -206,7 +201,6 @@ impl Stage {
             let (messages, news) = self.kill_one(role_of(index), victim, work);
             series.messages += messages;
             series.latest_news = series.latest_news.max(news);
-            series.late += usize::from(news >= NEWS_MAX);
             if index == kills / 5 {
                 series.before = Some(Holdings::now());
             }
@@ -216,7 +210,7 @@ impl Stage {
         assert_eq!(after.descriptors, before.descriptors);
         assert_eq!(after.shared_mappings, before.shared_mappings);
         assert!(after.resident_bytes < before.resident_bytes + (16 << 20));
-        assert!(series.late <= kills / LATE_ONE_IN, "{series:?}");
+        assert!(series.latest_news < NEWS_MAX);
         series
     }
 }

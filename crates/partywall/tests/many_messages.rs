@@ -317,7 +317,7 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
     }
 }
 
-fn pass(kind: Kind, count: u64) {
+fn pass(kind: Kind, count: u64) -> Duration {
     // One at a time: each takes both cores.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -353,11 +353,12 @@ fn pass(kind: Kind, count: u64) {
     let time = start.elapsed();
     let gibibytes = reader.bytes as f64 / f64::from(1 << 30);
     println!("{}: {count} messages, {gibibytes:.1} GiB in {time:.1?}", kind.name());
+    time
 }
 
 #[test]
 fn a_hundred_thousand_over_the_wall() {
-    pass(Kind::Wall, 100_000);
+    assert!(pass(Kind::Wall, 100_000) < Duration::from_secs(180), "far too slow");
 }
 
 #[test]

@@ -20,7 +20,7 @@ const WINDOW: u64 = 4000;
 /// Streams that our side may open.
 const STREAMS_MAX: u32 = 40;
 /// A death is known at once; this allows for a machine that is busy with other things.
-const PROMPT: Duration = Duration::from_secs(30);
+const PROMPT: Duration = Duration::from_secs(10);
 const MESSAGES: u64 = 6000;
 const STOPPED: Duration = Duration::from_secs(5);
 

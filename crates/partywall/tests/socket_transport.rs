@@ -11,12 +11,11 @@ use partywall::{
 use partywall_layout::hello::{FEATURE_SOCKET, Offer, Ready, TRANSPORT_SOCKET};
 use partywall_layout::record::Kind as RecordKind;
 use partywall_layout::{Position, RecordHeader};
-use partywall_sys::signal::{self, Signal};
-use partywall_sys::{PidFd, Socket};
+use partywall_sys::Socket;
 use std::io::IoSlice;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support_two::{Kind, PATIENCE, Second, fill, is_pattern, is_so_once, pattern, soon, variable};
+use support_two::{Kind, Second, fill, is_pattern, pattern, soon, variable};
 use zerocopy::IntoBytes;
 
 #[path = "support/foe.rs"]
@@ -136,50 +135,35 @@ fn over_tcp_nothing_is_lost_at_an_end_amid_unread_bytes() {
 
 #[test]
 fn an_end_over_tcp_waits_for_nobody_unless_bytes_are_unread() {
+    let mut longest = Duration::ZERO;
     for _ in 0..20 {
-        is_so_once("an end waits", || {
-            let (mut client, mut server) = Kind::Tcp.pair(|config| config);
-            client.send(b"question").unwrap();
-            assert_eq!(server.recv_deadline(soon()).unwrap(), b"question");
-            server.send(b"answer").unwrap();
-            assert_eq!(client.recv_deadline(soon()).unwrap(), b"answer");
-            let started = Instant::now();
-            drop(client);
-            let first = started.elapsed();
-            let started = Instant::now();
-            drop(server);
-            first.max(started.elapsed()) < Duration::from_millis(500)
-        });
-    }
-    // The other side neither reads nor goes away: then it is about a second.
-    is_so_once("the end of one with unread bytes waits for ever", || {
-        let (client, mut server) = Kind::Tcp.pair(|config| config);
-        server.send(b"never read").unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        let (mut client, mut server) = Kind::Tcp.pair(|config| config);
+        client.send(b"question").unwrap();
+        assert_eq!(server.recv_deadline(soon()).unwrap(), b"question");
+        server.send(b"answer").unwrap();
+        assert_eq!(client.recv_deadline(soon()).unwrap(), b"answer");
         let started = Instant::now();
         drop(client);
-        let took = started.elapsed();
+        longest = longest.max(started.elapsed());
+        let started = Instant::now();
         drop(server);
-        took < Duration::from_secs(5)
-    });
+        longest = longest.max(started.elapsed());
+    }
+    println!("the longest of 40 ends took {longest:?}");
+    assert!(longest < Duration::from_millis(500), "{longest:?}");
+    // The other side neither reads nor goes away: then it is about a second.
+    let (client, mut server) = Kind::Tcp.pair(|config| config);
+    server.send(b"never read").unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    let started = Instant::now();
+    drop(client);
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    drop(server);
 }
 
 const ADDRESS: &str = "PARTYWALL_SOCKET_ADDRESS";
-/// Longer than anybody waits for the news of a death.
-const HEIR_LIVES_S: &str = "120";
 
-/// One that outlives its parent, but not its test.
-struct Heir(PidFd, i32);
-
-impl Drop for Heir {
-    fn drop(&mut self) {
-        if !self.0.is_dead() {
-            let _ = signal::kill(self.1, Signal::KILL);
-        }
-    }
-}
-
-/// Comes to terms by hand, and leaves a process behind that has the socket for its input; says which one.
+/// Comes to terms by hand, and leaves a process behind that has the socket for its input.
 #[test]
 fn parent_of_a_silent_heir() {
     let Some(path) = variable(ADDRESS) else { return };
@@ -190,10 +174,10 @@ fn parent_of_a_silent_heir() {
     assert!(wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]));
     assert!(wire.send(Ready::new(TRANSPORT_SOCKET, 1).as_bytes(), &[]));
     assert!(!wire.receive().0.is_empty());
-    let socket = wire.socket.try_clone().unwrap().into_fd();
-    let mut heir = Command::new("sleep").arg(HEIR_LIVES_S).stdin(socket).spawn().unwrap();
+    let heir = wire.socket.try_clone().unwrap().into_fd();
+    let mut heir = Command::new("sleep").arg("20").stdin(heir).spawn().unwrap();
     let mut bytes = record(0, RecordKind::Data, 4);
-    bytes.extend_from_slice(&heir.id().to_le_bytes());
+    bytes.extend_from_slice(b"heir");
     write(&wire.socket, &bytes);
     heir.wait().unwrap();
 }
@@ -209,9 +193,7 @@ fn a_sender_that_only_tries_learns_of_a_death_that_an_heir_hides() {
     let mut listener = Listener::bind_with(format!("unix:{path}"), &config).unwrap();
     let second = Second::start("parent_of_a_silent_heir", &[(ADDRESS, &path)]);
     let mut channel = listener.accept_deadline(soon()).unwrap();
-    let heir = channel.recv_deadline(soon()).unwrap();
-    let heir = i32::from_le_bytes(heir[..].try_into().unwrap());
-    let heir = Heir(PidFd::of_pid(heir).unwrap(), heir);
+    assert_eq!(channel.recv_deadline(soon()).unwrap(), b"heir");
     while channel.try_send(&[0; 8000]).is_ok() {}
     assert!(matches!(channel.try_send(b"x"), Err(TrySendError::Full)));
     drop(second);
@@ -220,12 +202,11 @@ fn a_sender_that_only_tries_learns_of_a_death_that_an_heir_hides() {
         match channel.try_send(b"x") {
             Err(TrySendError::Closed(Closed::Disconnected)) => break,
             Ok(()) | Err(TrySendError::Full) => {
-                assert!(died.elapsed() < PATIENCE, "the heir hides it");
+                assert!(died.elapsed() < Duration::from_secs(10), "the heir hides it");
             }
             Err(error) => panic!("{error}"),
         }
     }
     let after = channel.send(b"x");
     assert!(matches!(after, Err(SendError::Closed(Closed::Disconnected))), "{after:?}");
-    assert!(!heir.0.is_dead(), "nothing was hidden");
 }

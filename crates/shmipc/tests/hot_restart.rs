@@ -110,23 +110,6 @@ impl Place {
     }
 }
 
-/// Hands all sessions over, in this epoch or, where the machine was too busy for the two seconds that there are, in a
-/// later one; how it ended, and whether it was in the first.
-async fn handed_over(server: &Server, epoch: u64) -> (HandoverState, bool) {
-    for attempt in 0..ATTEMPTS {
-        let epoch = epoch + 1000 * attempt;
-        server.shmipc.hot_restart(epoch).unwrap();
-        let state = within("the handover", server.shmipc.hot_restarted(epoch)).await;
-        if matches!(state, HandoverState::Done { .. }) {
-            return (state, attempt == 0);
-        }
-    }
-    panic!("too late, {ATTEMPTS} times in a row");
-}
-
-/// See [`handed_over`].
-const ATTEMPTS: u64 = 5;
-
 async fn manager(place: &Place, sessions: usize) -> SessionManager {
     let config = Config::default().session_num(sessions);
     let made = SessionManager::new(&*place.address, config, partywall::Config::default());
@@ -196,20 +179,15 @@ async fn restart_under_load(
     let calling = load(manager, 8, &stop);
     let mut answers = 0;
     let mut old = Vec::new();
-    let mut were_all_in_time = true;
     for epoch in 1..=3 {
         until("answers of the old one", || server.answers() > 200).await;
         let next = successor(&mut server).await;
-        let (state, is_in_time) = handed_over(&server, epoch).await;
-        if is_in_time {
-            assert_eq!(state, HandoverState::Done { epoch, moved: 4, left: 0 });
-        }
-        were_all_in_time &= is_in_time;
+        server.shmipc.hot_restart(epoch).unwrap();
+        let state = within("the handover", server.shmipc.hot_restarted(epoch)).await;
+        assert_eq!(state, HandoverState::Done { epoch, moved: 4, left: 0 });
         assert!(server.shmipc.is_hot_restart_done());
         until("answers of the new one", || next.answers() > 200).await;
-        // Whoever was told twice may have come twice.
-        let are_all = |sessions| sessions == 4 || (!is_in_time && sessions > 4);
-        until("all sessions", || are_all(next.sessions())).await;
+        until("all sessions", || next.sessions() == 4).await;
         old.push(std::mem::replace(&mut server, next));
     }
     stop.store(true, Ordering::SeqCst);
@@ -222,9 +200,7 @@ async fn restart_under_load(
         answers += server.answers();
     }
     assert_eq!(calls, answers + server.answers());
-    if were_all_in_time {
-        assert_eq!(manager.stats().total.stability.hot_restart_success_count, 12);
-    }
+    assert_eq!(manager.stats().total.stability.hot_restart_success_count, 12);
     assert_eq!(manager.live(), 4);
 }
 
@@ -240,10 +216,9 @@ async fn a_stream_in_use_goes_on_over_the_old_session() {
     assert!(kept.put_back());
 
     let new = place.take_over("new");
-    let (state, is_in_time) = handed_over(&old, 7).await;
-    if is_in_time {
-        assert_eq!(state, HandoverState::Done { epoch: 7, moved: 1, left: 0 });
-    }
+    old.shmipc.hot_restart(7).unwrap();
+    let state = within("the handover", old.shmipc.hot_restarted(7)).await;
+    assert_eq!(state, HandoverState::Done { epoch: 7, moved: 1, left: 0 });
 
     let mut fresh = manager.get_stream().await.unwrap();
     fresh.send(b"who?").await.unwrap();
@@ -256,8 +231,7 @@ async fn a_stream_in_use_goes_on_over_the_old_session() {
     assert_eq!(used.recv().await.unwrap(), b"old");
     assert!(!used.put_back(), "its session was replaced");
     until("the old session ends", || old.have_all_ended()).await;
-    let is_one = |sessions| sessions == 1 || (!is_in_time && sessions > 1);
-    until("one session", || is_one(new.open_sessions())).await;
+    until("one session", || new.open_sessions() == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -285,10 +259,9 @@ async fn without_a_new_server_clients_stay_and_no_call_fails() {
 
     // The next one succeeds.
     let new = Server::start(&place.address, "new");
-    let (state, is_in_time) = handed_over(&old, 8).await;
-    if is_in_time {
-        assert_eq!(state, HandoverState::Done { epoch: 8, moved: 2, left: 0 });
-    }
+    old.shmipc.hot_restart(8).unwrap();
+    let state = within("the handover", old.shmipc.hot_restarted(8)).await;
+    assert_eq!(state, HandoverState::Done { epoch: 8, moved: 2, left: 0 });
     until("answers", || new.answers() > 100).await;
     stop.store(true, Ordering::SeqCst);
     for task in calling {
@@ -335,8 +308,8 @@ async fn one_restart_after_another_does_not_make_a_client_run() {
         within("an answer", stream.recv()).await.unwrap();
         stream.put_back();
     }
-    let (sessions, most) = (old.sessions(), 3 + started.elapsed().as_millis() / 100);
-    assert!(sessions as u128 <= most, "{sessions} sessions, {most} may be");
+    let sessions = old.sessions();
+    assert!(sessions <= 13, "{sessions} sessions in a second");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -214,8 +214,8 @@ impl LinkConfig {
     }
 
     /// Clients: the shortest and the longest wait before another attempt to connect. Each wait is twice the one before, with
-    /// some chance; it is at most 50 ms for the first 10 s after a connection broke, and while something is unsent. Default: 1 ms
-    /// and 1 s.
+    /// some chance; it is at most 10 ms for the first 10 s after a connection broke, and 50 ms while something is unsent. Default:
+    /// 1 ms and 1 s.
     #[must_use]
     pub const fn retry(mut self, min: Duration, max: Duration) -> Self {
         self.retry_min = min;

@@ -50,7 +50,7 @@ pub struct Wire {
 
 impl Wire {
     pub fn connect(path: &Path) -> Self {
-        let socket = connect_unix_path(path, Some(within(Duration::from_secs(30)))).unwrap();
+        let socket = connect_unix_path(path, Some(within(Duration::from_secs(10)))).unwrap();
         Self { socket }
     }
 
@@ -166,7 +166,7 @@ impl Foe {
             assert!(wire.send(Offer::new(transport, 1, 0, 0).as_bytes(), &[]));
         }
         assert!(wire.send(Ready::new(transport, u32::from(!is_wall)).as_bytes(), &[]));
-        let channel = listener.accept_deadline(within(Duration::from_secs(30))).unwrap();
+        let channel = listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
         wire.receive();
         (
             Self { wire, half, geometry, bells, own_bells, theirs, position: 0, next_segment: 1 },

@@ -75,15 +75,6 @@ pub fn within(limit: Duration) -> Instant {
     Instant::now() + limit
 }
 
-/// What a machine that stands still for a moment spoils is tried again; what is never so fails each time.
-pub fn is_so_once(what: &str, attempt: impl FnMut() -> bool) {
-    let mut attempts = std::iter::repeat_with(attempt).take(ATTEMPTS);
-    assert!(attempts.any(|is_so| is_so), "{what}, {ATTEMPTS} times in a row");
-}
-
-/// See [`is_so_once`].
-const ATTEMPTS: usize = 5;
-
 pub fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
@@ -129,7 +120,7 @@ pub fn pair(address: &str, config: &Config) -> (Channel, Channel) {
     let address = listener.local_address().to_string();
     std::thread::scope(|scope| {
         let client = scope.spawn(|| partywall::connect_with(&address, config).unwrap());
-        let server = listener.accept_deadline(within(Duration::from_secs(30))).unwrap();
+        let server = listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
         (client.join().unwrap(), server)
     })
 }

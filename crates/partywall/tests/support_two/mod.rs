@@ -16,15 +16,6 @@ pub fn soon() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// What a machine that stands still for a moment spoils is tried again; what is never so fails each time.
-pub fn is_so_once(what: &str, attempt: impl FnMut() -> bool) {
-    let mut attempts = std::iter::repeat_with(attempt).take(ATTEMPTS);
-    assert!(attempts.any(|is_so| is_so), "{what}, {ATTEMPTS} times in a row");
-}
-
-/// See [`is_so_once`].
-const ATTEMPTS: usize = 5;
-
 /// A connected pair in this process: connecting side, accepting side.
 pub fn pair(address: &str, client: &Config, server: &Config) -> (Channel, Channel) {
     let mut listener = Listener::bind_with(address, server).unwrap();

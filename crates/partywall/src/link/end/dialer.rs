@@ -31,6 +31,8 @@ pub(super) struct Dialer {
     resolved: Vec<SocketAddr>,
     failures: u32,
     at_once: u32,
+    /// In a row, of those that end because the two have to agree anew.
+    expected: u32,
     last_success: Option<Instant>,
 }
 
@@ -59,6 +61,7 @@ impl Dialer {
             resolved,
             failures: 0,
             at_once: 0,
+            expected: 0,
             last_success: None,
         }
     }
@@ -88,7 +91,7 @@ impl Dialer {
         self.address = address;
         self.aim += 1;
         self.resolved.clear();
-        (self.failures, self.at_once) = (0, 0);
+        (self.failures, self.at_once, self.expected) = (0, 0, 0);
     }
 
     /// It attached.
@@ -111,22 +114,26 @@ impl Dialer {
         is_pressing: bool,
     ) {
         let now = Instant::now();
-        if let Some(since) = active_since {
+        if let Some(since) = active_since.filter(|_| !is_hopeless(end)) {
             self.last_success = Some(now);
             let lasted = now.duration_since(since);
             if lasted >= LASTED {
-                self.at_once = 0;
+                (self.at_once, self.expected) = (0, 0);
             }
             // Two that replace each other have connections, too, but brief ones.
-            if lasted >= BRIEF && !is_hopeless(end) {
+            if lasted >= BRIEF {
                 self.failures = 0;
             }
         }
         let is_expected = matches!(end, End::EpochAdopted | End::Moved)
             || matches!(end, End::Refused { by_us: false, refusal: Refusal::Stale(_) });
         let is_orderly = active_since.is_some() && !is_hopeless(end);
-        if (is_expected || is_orderly) && self.at_once < AT_ONCE_MAX {
-            self.at_once += 1;
+        let (count, max) = match is_expected {
+            true => (&mut self.expected, EXPECTED_MAX),
+            false => (&mut self.at_once, AT_ONCE_MAX),
+        };
+        if (is_expected || is_orderly) && *count < max {
+            *count += 1;
             self.phase = Phase::Waiting(now);
             return;
         }
@@ -138,7 +145,9 @@ impl Dialer {
         let is_recent = self.last_success.is_some_and(|last| last.elapsed() < RECENT);
         let min = config.retry_min.max(RETRY_LEAST);
         let mut max = config.retry_max.max(min);
-        if is_recent || is_pressing {
+        if is_recent {
+            max = max.min(RECENT_MAX.max(min));
+        } else if is_pressing {
             max = max.min(PRESSING_MAX.max(min));
         }
         let whole = min.saturating_mul(1 << self.failures.min(20)).min(max);
@@ -159,8 +168,12 @@ const BRIEF: Duration = Duration::from_millis(5);
 const LASTED: Duration = Duration::from_millis(100);
 /// So many connections in a row follow at once on one that ended in good order.
 const AT_ONCE_MAX: u32 = 3;
-/// So long after a success no wait is longer than `PRESSING_MAX`.
+/// So many that end because the two have to agree anew, besides.
+const EXPECTED_MAX: u32 = 16;
+/// So long after a success no wait is longer than `RECENT_MAX`.
 const RECENT: Duration = Duration::from_secs(10);
+/// The longest wait then: several in a row are still less than the 50 ms after which messages are to flow again.
+const RECENT_MAX: Duration = Duration::from_millis(10);
 /// The longest wait while it presses.
 const PRESSING_MAX: Duration = Duration::from_millis(50);
 /// Whatever is configured.
@@ -219,7 +232,13 @@ mod tests {
         for _ in 0..20 {
             good.failed(&config, false);
         }
-        assert!(wait(&good) <= PRESSING_MAX, "the last success was just now");
+        assert!(wait(&good) <= RECENT_MAX, "the last success was just now");
+        for _ in 0..EXPECTED_MAX {
+            good.ended(&config, &End::Moved, None, false);
+            assert_eq!(wait(&good), Duration::ZERO, "they agree anew at once");
+        }
+        good.ended(&config, &End::Moved, None, false);
+        assert!(wait(&good) > Duration::ZERO, "but not for ever");
         let (mut bad, fault) = (dialer(), End::Violation(Violation::Decision));
         for _ in 0..20 {
             bad.ended(&config, &fault, Some(now), false);
