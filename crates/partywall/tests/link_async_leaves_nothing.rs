@@ -18,16 +18,17 @@ fn no_descriptor_and_no_task_is_left() {
     let grounds = Ground::all();
     for runtime in runtimes() {
         let (before, tasks) = (descriptors(), || runtime.metrics().num_alive_tasks());
-        for round in 0..20 {
+        for round in 0..3 * grounds.len() {
             runtime.block_on(within(async {
-                let Ends { server, client, served, link } = ends(&grounds[round % 4], &config());
+                let Ends { server, client, served, link } =
+                    ends(&grounds[round % grounds.len()], &config());
                 assert!(descriptors() > before);
                 link.send(b"hello").await.unwrap();
                 let echoes = tokio::spawn(async move { echo(&served, 1).await });
                 link.recv().await.unwrap().commit().unwrap();
                 echoes.await.unwrap();
                 // In good order, by dropping the link, or all at once.
-                match round / 4 % 3 {
+                match round / grounds.len() {
                     0 => link.close().await.unwrap(),
                     1 => drop(link),
                     _ => drop((server, client, link)),

@@ -9,27 +9,61 @@
 //! The files lie on a memory file system if this machine has a writable one: what is measured is the link and not a disk.
 
 use std::fs::DirBuilder;
+use std::marker::PhantomData;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use partywall::TransportPolicy;
-use partywall::link::{
-    Link, LinkClient, LinkConfig, LinkPlace, LinkServer, LinkStatus, LinkTransport,
-};
+use partywall::link::{Link, LinkClient, LinkConfig, LinkPlace, LinkServer};
 
 use super::lane::{Door, Lane, Setup, Transport};
 use super::system::monotonic_ns;
 use super::wall::wait_of;
 
+/// Links over one of the ways there are.
+pub struct LinkOver<W>(PhantomData<W>);
+
 /// The transport `link-wall`.
-pub struct LinkWall;
+pub type LinkWall = LinkOver<Wall>;
 /// The transport `link-tcp`.
-pub struct LinkTcp;
+pub type LinkTcp = LinkOver<Tcp>;
 /// The transport `link-uds`.
-pub struct LinkUds;
+pub type LinkUds = LinkOver<Uds>;
+
+/// Where its ends meet, and what they insist on.
+pub trait Way {
+    const POLICY: TransportPolicy;
+
+    fn address(setup: &Setup) -> String {
+        format!("unix:{}", setup.directory.join("links.sock").display())
+    }
+}
+
+/// Shared memory, and nothing else.
+pub struct Wall;
+/// A Unix socket, though memory could be shared.
+pub struct Uds;
+/// TCP on loopback.
+pub struct Tcp;
+
+impl Way for Wall {
+    const POLICY: TransportPolicy = TransportPolicy::Wall;
+}
+
+impl Way for Uds {
+    const POLICY: TransportPolicy = TransportPolicy::Socket;
+}
+
+impl Way for Tcp {
+    const POLICY: TransportPolicy = TransportPolicy::Auto;
+
+    fn address(_setup: &Setup) -> String {
+        "tcp:127.0.0.1:0".to_owned()
+    }
+}
 
 /// A server of links.
 pub struct LinkDoor {
@@ -45,46 +79,26 @@ pub struct LinkLane {
     _directory: Directory,
 }
 
-impl Transport for LinkWall {
+impl<W: Way> Transport for LinkOver<W> {
     type Lane = LinkLane;
     type Door = LinkDoor;
 
     fn bind(setup: &Setup) -> Result<LinkDoor> {
-        bind(setup, &unix(setup), TransportPolicy::Wall)
+        let directory = Directory::new(setup)?;
+        let place = LinkPlace::directory(&directory.0.path);
+        let config = config(setup).transport(W::POLICY);
+        let server = LinkServer::bind(W::address(setup), place, "server", config)?;
+        let address = server.local_address().to_string();
+        Ok(LinkDoor { server, address, directory })
     }
 
     fn connect(setup: &Setup, address: &str) -> Result<LinkLane> {
-        let lane = connect(setup, address, TransportPolicy::Wall)?;
-        let LinkStatus::Attached { transport: LinkTransport::Wall, .. } = lane.link.status() else {
-            bail!("the link is {}", lane.link.status());
-        };
-        Ok(lane)
-    }
-}
-
-impl Transport for LinkTcp {
-    type Lane = LinkLane;
-    type Door = LinkDoor;
-
-    fn bind(setup: &Setup) -> Result<LinkDoor> {
-        bind(setup, "tcp:127.0.0.1:0", TransportPolicy::Auto)
-    }
-
-    fn connect(setup: &Setup, address: &str) -> Result<LinkLane> {
-        connect(setup, address, TransportPolicy::Auto)
-    }
-}
-
-impl Transport for LinkUds {
-    type Lane = LinkLane;
-    type Door = LinkDoor;
-
-    fn bind(setup: &Setup) -> Result<LinkDoor> {
-        bind(setup, &unix(setup), TransportPolicy::Socket)
-    }
-
-    fn connect(setup: &Setup, address: &str) -> Result<LinkLane> {
-        connect(setup, address, TransportPolicy::Socket)
+        let directory = Directory::new(setup)?;
+        let config = config(setup).transport(W::POLICY);
+        let client = LinkClient::new(LinkPlace::directory(&directory.0.path), "client", config)?;
+        let link = client.connect(address, "server", "bench")?;
+        link.wait_attached(Instant::now() + ACCEPT_TIMEOUT)?;
+        Ok(LinkLane::new(link, directory))
     }
 }
 
@@ -122,27 +136,6 @@ impl Lane for LinkLane {
         message.commit().context("committing a message")?;
         Ok(value)
     }
-}
-
-fn unix(setup: &Setup) -> String {
-    format!("unix:{}", setup.directory.join("links.sock").display())
-}
-
-fn bind(setup: &Setup, address: &str, policy: TransportPolicy) -> Result<LinkDoor> {
-    let directory = Directory::new(setup)?;
-    let place = LinkPlace::directory(&directory.0.path);
-    let server = LinkServer::bind(address, place, "server", config(setup).transport(policy))?;
-    let address = server.local_address().to_string();
-    Ok(LinkDoor { server, address, directory })
-}
-
-fn connect(setup: &Setup, address: &str, policy: TransportPolicy) -> Result<LinkLane> {
-    let directory = Directory::new(setup)?;
-    let config = config(setup).transport(policy);
-    let client = LinkClient::new(LinkPlace::directory(&directory.0.path), "client", config)?;
-    let link = client.connect(address, "server", "bench")?;
-    link.wait_attached(Instant::now() + ACCEPT_TIMEOUT)?;
-    Ok(LinkLane::new(link, directory))
 }
 
 fn config(setup: &Setup) -> LinkConfig {

@@ -8,11 +8,9 @@ use crate::support_two::{Second, soon};
 use partywall::Wait;
 use partywall::link::{Link, LinkConfig, LinkGroup, LinkId, LinkPlace, LinkServer};
 use std::collections::HashMap;
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Where both processes meet.
@@ -65,13 +63,7 @@ pub fn idle(group: &LinkGroup, time: Duration) -> Idle {
 
 /// Makes so many links, has them rest for a while, and then some of them speak.
 pub fn run(count: usize, is_kept: bool, rest: Duration, rounds: u64) -> Figures {
-    let memory = Path::new("/dev/shm");
-    let directory = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
-    for end in ["client", "server"] {
-        let path = directory.path().join(end);
-        fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-    }
+    let directory = super::directory::with(&["client", "server"]);
     let ground = Ground { path: directory.path().to_owned(), is_kept };
     let listener = UnixListener::bind(ground.control()).unwrap();
     let (path, links) = (directory.path().to_str().unwrap(), count.to_string());

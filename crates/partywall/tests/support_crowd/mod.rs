@@ -13,4 +13,6 @@
 pub mod client;
 pub mod cost;
 pub mod crowd;
+#[path = "../support_directory/mod.rs"]
+mod directory;
 pub mod figures;

@@ -2,13 +2,13 @@
 //! Both ends of links in one process: over shared memory, a Unix socket or TCP, kept in memory or in files.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+#[path = "../support_directory/mod.rs"]
+pub mod directory;
 pub mod forwarder;
 
 use partywall::TransportPolicy;
 use partywall::link::{Link, LinkClient, LinkConfig, LinkPlace, LinkServer};
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Over what they go.
@@ -30,14 +30,7 @@ pub struct Ground {
 
 impl Ground {
     pub fn new(via: Via, is_kept: bool) -> Self {
-        let memory = Path::new("/dev/shm");
-        let directory = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
-        for end in ["client", "server"] {
-            let path = directory.path().join(end);
-            fs::create_dir(&path).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-        }
-        Self { directory, via, is_kept }
+        Self { directory: directory::with(&["client", "server"]), via, is_kept }
     }
 
     /// Each transport with each kind of memory.

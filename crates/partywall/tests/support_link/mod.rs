@@ -2,6 +2,9 @@
 //! Files of links in a directory of their own: opened here or in a second process, and looked at byte by byte.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+#[path = "../support_directory/mod.rs"]
+mod parent;
+
 use partywall::link::file::{OwnFile, Sizes};
 use partywall::link::{LinkDirectory, LinkError, LinkFacts, LinkKey, inspect_link};
 use std::fs;
@@ -20,10 +23,7 @@ pub fn key() -> LinkKey {
 
 /// A directory for us alone, in memory where there is some.
 pub fn directory() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    let made = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
-    fs::set_permissions(made.path(), fs::Permissions::from_mode(0o700)).unwrap();
-    made
+    parent::with(&[])
 }
 
 /// The file of [`key`] there.

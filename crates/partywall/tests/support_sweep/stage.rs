@@ -8,8 +8,6 @@ use crate::support_ends::message;
 use crate::support_two::{PATIENCE, Second};
 use partywall::Wait;
 use partywall::link::{Link, LinkClient, LinkConfig, LinkGroup, LinkKey, LinkPlace, LinkServer};
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -36,14 +34,7 @@ pub struct Stage {
 
 impl Ground {
     pub fn new() -> Self {
-        let memory = Path::new("/dev/shm");
-        let directory = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
-        for name in NAMES {
-            let path = directory.path().join(name);
-            fs::create_dir(&path).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-        }
-        Self(directory)
+        Self(crate::support_ends::directory::with(&NAMES))
     }
 
     pub fn path(&self) -> &Path {

@@ -19,6 +19,8 @@
 pub mod content;
 pub mod cuts;
 pub mod director;
+#[path = "../support_directory/mod.rs"]
+mod directory;
 pub mod end;
 pub mod figures;
 pub mod journal;

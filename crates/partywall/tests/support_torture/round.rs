@@ -11,8 +11,6 @@ use super::settings::{Mode, Plan, Via};
 use crate::support_two::{Chance, PATIENCE, Second, variable};
 use partywall_sys::signal::{self, Signal};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,13 +32,7 @@ pub type Outcome<T> = Result<T, String>;
 
 impl Round {
     pub fn new(plan: Plan) -> Self {
-        let memory = Path::new("/dev/shm");
-        let directory = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
-        for name in NAMES {
-            let path = directory.path().join(name);
-            fs::create_dir(&path).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-        }
+        let directory = super::directory::with(&NAMES);
         let journal = Reader::new(directory.path());
         let relay = Relay::new(directory.path(), plan.via);
         let oracle = Oracle::new(plan.seed, plan.ring_bytes);

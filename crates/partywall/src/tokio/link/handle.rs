@@ -11,9 +11,10 @@ use super::group::{Hold, Shared};
 use super::halves::{LinkReceiver, LinkSender};
 use super::message::LinkMessage;
 use super::news::News;
+use crate::address::{Address, AddressError};
 use crate::link::{
-    LinkEvent, LinkRecvError, LinkSendError, LinkStopped, LinkToken, LinkTryRecvError,
-    LinkTrySendError, LinkWaitError, Look, Watched,
+    LinkEvent, LinkRecvError, LinkSendError, LinkStopped, LinkSwitchError, LinkToken,
+    LinkTryRecvError, LinkTrySendError, LinkWaitError, Look, Watched,
 };
 
 /// One end of a pair of streams that outlive connections, and their processes if they are kept in files. It is a
@@ -120,6 +121,19 @@ impl Link {
     /// See [`LinkStopped`].
     pub fn rewind(&self) -> Result<(), LinkStopped> {
         self.handle.news.act(|| self.handle.link.rewind())
+    }
+
+    /// Goes over to another address of the same server while messages flow: see
+    /// [`switch_to`](crate::link::Link::switch_to) there.
+    ///
+    /// # Errors
+    /// See [`LinkSwitchError`].
+    pub fn switch_to<A>(&self, address: A) -> Result<(), LinkSwitchError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        self.handle.news.act(|| self.handle.link.switch_to(address))
     }
 
     /// Waits until the peer has consumed everything that was sent before this was first polled, or an epoch began: what an epoch

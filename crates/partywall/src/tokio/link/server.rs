@@ -65,6 +65,18 @@ impl LinkServer {
         Ok(Self { server, hold })
     }
 
+    /// Serves the same links at one more address: see [`listen_also`](crate::link::LinkServer::listen_also) there.
+    ///
+    /// # Errors
+    /// As of [`bind`](Self::bind).
+    pub fn listen_also<A>(&self, address: A) -> Result<Address, LinkBindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        self.server.listen_also(address)
+    }
+
     /// The address, with the port that the system chose where 0 was asked for.
     #[must_use]
     pub fn local_address(&self) -> &Address {
