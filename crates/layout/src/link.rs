@@ -20,6 +20,7 @@
 //! image before. What a file can say that is not true is a [`FileFault`]. Nothing here reads a file, knows who
 //! lives, or repairs anything.
 
+mod checksum;
 pub mod consumed;
 mod fault;
 pub mod frame;

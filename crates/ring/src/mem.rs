@@ -25,6 +25,7 @@
 use crate::sync::{AtomicU64, Ordering, fence};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -365,6 +366,23 @@ impl PeerMem {
         // they do not overlap. Bytes have no invalid values; a neighbour that writes meanwhile
         // breaks "committed bytes do not change" and gets a mixture of its own making.
         unsafe { start.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Appends a copy of `len` bytes from `offset` on, as [`copy`](Self::copy) makes it, to `onto`: for who has no room with
+    /// values yet, and need not give it some before.
+    ///
+    /// # Panics
+    /// If the bytes are not all there.
+    pub fn copy_onto(&self, offset: usize, len: usize, onto: &mut Vec<u8>) {
+        assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
+        onto.reserve(len);
+        // SAFETY: `offset` is within the memory, as asserted above.
+        let start = unsafe { self.base.add(offset) };
+        let spare = onto.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: the source as in `copy`; the destination is private and has room for `len` bytes, reserved above.
+        unsafe { start.as_ptr().copy_to_nonoverlapping(spare, len) };
+        // SAFETY: the first `len` bytes of the spare capacity were just written.
+        unsafe { onto.set_len(onto.len() + len) };
     }
 
     /// `len` bytes from `offset`, without a copy.

@@ -155,6 +155,13 @@ impl PeerMem {
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
     }
+
+    /// Appends a copy.
+    pub fn copy_onto(&self, offset: usize, len: usize, onto: &mut Vec<u8>) {
+        let start = onto.len();
+        onto.resize(start + len, 0);
+        self.copy(offset, &mut onto[start..]);
+    }
 }
 
 impl core::fmt::Debug for OwnMem {

@@ -109,3 +109,10 @@ fn joining_memory_that_does_not_touch() {
     let (_middle, last) = rest.split_at(64);
     let _ = first.join(last);
 }
+
+#[test]
+#[should_panic(expected = "beyond the memory")]
+fn copying_beyond_the_memory() {
+    let (_, peer) = mem::pair(128);
+    peer.copy_onto(64, 65, &mut Vec::new());
+}

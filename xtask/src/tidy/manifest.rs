@@ -155,7 +155,7 @@ fn unquoted(name: &str) -> String {
 const TABLE: &[Row] = &[
     Row {
         directory: "crates/layout",
-        normal: &["crc32c", "zerocopy"],
+        normal: &["crc-fast", "zerocopy"],
         loom_only: &[],
         dev: &["proptest"],
     },

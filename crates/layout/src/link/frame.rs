@@ -33,6 +33,7 @@ pub use progress::{AckFields, BeginFields, ConfirmFields};
 pub use refuse::RefuseFields;
 pub use side::SideFields;
 
+use super::checksum::crc32c_of;
 use crate::link::header::NAME_BYTES_MAX;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -162,7 +163,7 @@ impl FrameHeader {
 
     fn checksum(&self, body: &[u8]) -> u32 {
         let (counted, _) = self.as_bytes().split_at(core::mem::offset_of!(Self, crc));
-        crc32c::crc32c_append(crc32c::crc32c(counted), body)
+        crc32c_of(counted, &[body])
     }
 }
 

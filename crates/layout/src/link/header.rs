@@ -3,6 +3,7 @@
 //!
 //! It says whose file it is and where its parts lie. A file gets its name only after this page is whole.
 
+use super::checksum::crc32c;
 use super::fault::FileFault;
 use super::{CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, LINK_CONTROL_OFFSET, OWNER_OFFSET};
 use super::{PAGE_SLOT_STRIDE, PARTS_OFFSET, STATE_OFFSET};
@@ -178,7 +179,7 @@ impl LinkHeader {
 
     fn checksum(&self) -> u32 {
         let bytes = self.as_bytes();
-        crc32c::crc32c(&bytes[..bytes.len() - size_of::<U32>()])
+        crc32c(&bytes[..bytes.len() - size_of::<U32>()])
     }
 }
 

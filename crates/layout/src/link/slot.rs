@@ -18,6 +18,7 @@
 //!
 //! - No single damaged byte, wherever in the pair, makes a reader take an image other than the newest.
 
+use super::checksum::crc32c;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// What lies in a slot: the sequence first, the seal last.
@@ -88,7 +89,7 @@ impl Look {
 #[must_use]
 pub fn seal(body: &[u8]) -> u64 {
     let sequence = body.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    u64::from(crc32c::crc32c(body)) << 32 | u64::from(low(sequence))
+    u64::from(crc32c(body)) << 32 | u64::from(low(sequence))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]

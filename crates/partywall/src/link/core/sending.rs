@@ -54,6 +54,11 @@ impl Core {
         }
     }
 
+    /// The neighbour was told of what is published: a moment to prepare for the next.
+    pub(crate) fn prepare_ahead(&mut self) {
+        self.retained.prepare_ahead();
+    }
+
     /// The open batch never was.
     pub(crate) fn abort(&mut self) {
         self.life.to_be_told = None;

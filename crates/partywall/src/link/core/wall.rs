@@ -55,17 +55,17 @@ pub(super) struct Wall {
 struct Chunk(BytesMut);
 
 impl Chunk {
-    /// So many bytes, of which the values mean nothing.
-    fn take(&mut self, len: usize) -> BytesMut {
-        if len > CHUNK_BYTES / 4 {
-            return BytesMut::zeroed(len);
+    /// So many bytes, of which the values mean nothing; `None` if they are to have an allocation of their own.
+    fn take(&mut self, len: usize) -> Option<BytesMut> {
+        if len > SIDE_BY_SIDE_MAX {
+            return None;
         }
         if self.0.capacity() < len {
             // The same memory again, if all that was in it is gone.
             self.0.reserve(CHUNK_BYTES);
         }
         self.0.resize(len, 0);
-        self.0.split()
+        Some(self.0.split())
     }
 }
 
@@ -174,10 +174,19 @@ impl Wall {
         // A PAD is its header. Any other lies within the ring, as was checked.
         let is_pad = header.kind == Kind::Pad;
         let len = HEADER + if is_pad { 0 } else { header.len as usize };
-        let mut bytes = self.room_for.take(len);
-        bytes[..8].copy_from_slice(&first.to_le_bytes());
-        bytes[8..HEADER].copy_from_slice(&second.to_le_bytes());
-        ring.copy(offset + HEADER, &mut bytes[HEADER..]);
+        let mut words = [0; HEADER];
+        words[..8].copy_from_slice(&first.to_le_bytes());
+        words[8..].copy_from_slice(&second.to_le_bytes());
+        let mut bytes = if let Some(mut room) = self.room_for.take(len) {
+            room[..HEADER].copy_from_slice(&words);
+            ring.copy(offset + HEADER, &mut room[HEADER..]);
+            room.freeze()
+        } else {
+            let mut room = Vec::with_capacity(len);
+            room.extend_from_slice(&words);
+            ring.copy_onto(offset + HEADER, len - HEADER, &mut room);
+            Bytes::from(room)
+        };
         let checked = LinkRecord::check(position, tag, size, &bytes);
         let record = checked.map_err(violation)?.ok_or_else(nothing)?;
         let (footprint, ack, proof) = (header.footprint(), record.ack, record.proof);
@@ -185,7 +194,7 @@ impl Wall {
             Body::Pad => return Ok(Pulled { at, footprint, ack, message: None }),
             Body::Message(_) => {
                 bytes.advance(HEADER + as_usize(PREFIX_BYTES));
-                (bytes.freeze(), false)
+                (bytes, false)
             }
             Body::Blob { offset, length, crc } => (self.blob(at, offset, length, crc)?, true),
         };
@@ -197,8 +206,8 @@ impl Wall {
     fn blob(&self, at: Position, offset: u64, length: u64, crc: u32) -> Result<Bytes, End> {
         let slab = &self.neighbour.slab;
         let range = slab.range(offset, length).ok_or_else(|| violation(Violation::Overfull))?;
-        let mut bytes = vec![0; range.len()];
-        slab.copy(range.start, &mut bytes);
+        let mut bytes = Vec::with_capacity(range.len());
+        slab.copy_onto(range.start, range.len(), &mut bytes);
         if record::blob_crc(&bytes) != crc {
             return Err(violation(Violation::BlobCrc(at.0)));
         }
@@ -219,6 +228,8 @@ impl Wall {
 
 /// As long as one message of these is kept, so much memory is.
 const CHUNK_BYTES: usize = 16 << 10;
+/// Beyond this, giving the room values before costs more than an allocation.
+const SIDE_BY_SIDE_MAX: usize = 1 << 10;
 #[expect(clippy::cast_possible_truncation, reason = "128")]
 const LINE: usize = LINE_BYTES as usize;
 /// So often slots are read that are just being written; whoever writes them rings afterwards.

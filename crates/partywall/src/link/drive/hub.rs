@@ -57,7 +57,8 @@ pub(super) trait Wake: Send + Sync {
 pub(in crate::link) struct Hub {
     set: EpollSet,
     bell: Bell,
-    /// What a foreign event loop watches, made when it first asks; without descriptors left it watches the set itself.
+    /// What a foreign event loop watches, made when it first asks, and before it looks for the first time what has news; without
+    /// descriptors left it watches the set itself.
     foreign: OnceLock<Option<Foreign>>,
     book: Mutex<Book>,
     lead: Mutex<Leadership>,
@@ -82,8 +83,6 @@ struct Book {
     /// A leader waits.
     is_asleep: bool,
     turns: u64,
-    /// Somebody waits for the descriptor by other means.
-    is_foreign: bool,
     /// It is that one's turn, after which it looks what has news.
     is_turned_by_foreigner: bool,
 }
@@ -187,7 +186,7 @@ impl Hub {
         if is_first && !book.is_turning {
             self.ring();
         }
-        if is_first && book.is_foreign && !book.is_turned_by_foreigner {
+        if is_first && self.has_foreigner() && !book.is_turned_by_foreigner {
             self.ring_foreigner();
         }
     }
@@ -196,7 +195,7 @@ impl Hub {
     pub(in crate::link) fn owe(&self, source: Option<Weak<dyn Source>>) -> bool {
         let mut book = self.book();
         book.owing.extend(source);
-        if book.is_foreign {
+        if self.has_foreigner() {
             // Whoever sleeps elsewhere is to call.
             self.ring_foreigner();
         }
@@ -210,7 +209,7 @@ impl Hub {
             return true;
         }
         book.resting.push(source);
-        if book.is_foreign {
+        if self.has_foreigner() {
             // As above.
             self.ring_foreigner();
         }
@@ -219,10 +218,15 @@ impl Hub {
 
     /// A source has news: whoever waits for the descriptor by other means is to look.
     pub(in crate::link) fn told(&self) {
-        let book = self.book();
-        if book.is_foreign && !book.is_turned_by_foreigner {
+        // With the lock of what changed. Who is not seen here looks after this, and finds it.
+        if self.has_foreigner() && !self.book().is_turned_by_foreigner {
             self.ring_foreigner();
         }
+    }
+
+    /// Whether somebody waits for the descriptor by other means.
+    fn has_foreigner(&self) -> bool {
+        self.foreign.get().is_some()
     }
 
     /// When the next timer is due.
@@ -329,7 +333,6 @@ impl AsFd for Hub {
             foreign.set.add(&foreign.bell, EventFlags::IN, BELL).ok()?;
             Some(foreign)
         });
-        self.book().is_foreign = true;
         match foreign {
             Some(foreign) => foreign.set.as_fd(),
             None => self.set.as_fd(),
@@ -370,7 +373,7 @@ impl Lead<'_> {
         });
         let mut book = hub.book();
         (book.is_turning, book.is_turned_by_foreigner) = (false, false);
-        if book.is_foreign && !(book.owing.is_empty() && book.resting.is_empty()) {
+        if hub.has_foreigner() && !(book.owing.is_empty() && book.resting.is_empty()) {
             // Whoever came to the lists meanwhile, before this turn was the foreigner's or after.
             hub.ring_foreigner();
         }

@@ -6,6 +6,7 @@
 //!     └ full ─▶ read acknowledgements ─▶ take ─ full ─▶ spin, wait ─▶ take …
 //! ```
 
+use std::hint::spin_loop;
 use std::time::Instant;
 
 use partywall_reconcile::Position;
@@ -14,6 +15,7 @@ use super::{Endpoint, Locked, State};
 use crate::link::core::{Core, End, SendFault};
 use crate::link::drive::Before;
 use crate::link::fault::{LinkSendError, LinkStopped, LinkTrySendError, LinkWaitError, Refused};
+use crate::wait::Wait;
 
 /// What is to be sent, as one.
 #[derive(Clone, Copy)]
@@ -135,8 +137,15 @@ impl Endpoint {
             let mut state = self.lock()?;
             self.acknowledge(&mut state, true);
         }
-        let mut found = None;
+        let (mut found, mut pauses) = (None, PAUSES_FIRST);
+        // Who is to sleep after a number of looks has no time for that.
+        let pauses_max = if self.config.wait == Wait::Spin { PAUSES_MAX } else { PAUSES_FIRST };
         self.spin(deadline, || {
+            if waits == Waits::ForRoom {
+                // Each look takes a line away from whoever notes there what was consumed.
+                (0..pauses).for_each(|_| spin_loop());
+                pauses = pauses_max.min(pauses * 2);
+            }
             let mut state = self.spot.lock();
             found = look(&mut state);
             found.is_some()
@@ -241,6 +250,10 @@ impl State {
         self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
     }
 }
+
+/// Between two looks for room, twice as many each time: no more time is lost than was waited, nor than some microseconds.
+const PAUSES_FIRST: u32 = 8;
+const PAUSES_MAX: u32 = 256;
 
 fn take(state: &mut State, load: Load<'_>) -> Result<(), SendFault> {
     let Some(core) = &mut state.core else { return Err(SendFault::Stopped) };

@@ -160,6 +160,7 @@ impl Endpoint {
             // As above.
             let _ = bell.ring();
         }
+        core.prepare_ahead();
     }
 
     /// The neighbour may wait for what was consumed: it is rung when somebody here waits, if not before; now if somebody waits already,

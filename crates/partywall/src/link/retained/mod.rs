@@ -191,6 +191,9 @@ impl Retained {
     /// [`Refused`]; nothing changed.
     pub fn append(&mut self, parts: &[&[u8]], ack: Option<Mark>) -> Result<Position, Refused> {
         let len = parts.iter().map(|part| part.len()).sum();
+        if len <= SHORT_MAX && len <= self.inline_max {
+            return self.append_short(parts, len, ack);
+        }
         let mut reservation = self.reserve(len)?;
         let mut rest = reservation.bytes();
         for part in parts {
@@ -199,6 +202,34 @@ impl Retained {
             rest = behind;
         }
         Ok(reservation.commit(ack))
+    }
+
+    /// A short message is put together elsewhere and written at once: whoever waits for it looks at this line all the time, and would
+    /// take it away between two stores.
+    fn append_short(
+        &mut self,
+        parts: &[&[u8]],
+        len: usize,
+        ack: Option<Mark>,
+    ) -> Result<Position, Refused> {
+        let Place::Ring { payload } = self.place(len)? else { return Err(Refused::Full) };
+        let begin = self.producer.next_position(payload);
+        let mut gathered = [0; SHORT_MAX + as_usize(PREFIX_BYTES)];
+        let (prefix, body) = gathered[..payload].split_at_mut(as_usize(PREFIX_BYTES));
+        let mut rest = &mut *body;
+        for part in parts {
+            let (here, behind) = rest.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            rest = behind;
+        }
+        let ack = ack.map_or(Ack::default(), ack_of);
+        let sealed = LinkPrefix::sealed(begin, Kind::Data, self.tag, ack, 0, &[body]);
+        prefix.copy_from_slice(sealed.as_bytes());
+        let appended = self.producer.append(Kind::Data, self.tag, &gathered[..payload]);
+        assert!(appended.is_ok(), "there was room when it was reserved");
+        let position = Position(begin.0 + footprint(payload as u64));
+        self.boundaries.append(Boundary { position, proof: Proof(sealed.crc.get()) }, false);
+        Ok(position)
     }
 
     /// Room for a message of `len` bytes, to be written in place and then committed to the open batch. If it is
@@ -216,6 +247,14 @@ impl Retained {
     pub fn publish(&mut self) {
         self.producer.publish();
         self.boundaries.publish();
+    }
+
+    /// Prepares the room that the next messages will take, once the neighbour was told of the last. It saves the time of who waits
+    /// for them, and costs some: nothing is done for a neighbour that is far behind.
+    pub fn prepare_ahead(&mut self) {
+        if self.tail().since(self.acked) <= IN_STEP_BYTES {
+            self.producer.prepare_ahead();
+        }
     }
 
     /// Forgets the open batch.
@@ -446,6 +485,11 @@ fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
 fn inline_limit(size: RingSize) -> usize {
     as_usize(size.payload_max().saturating_sub(PREFIX_BYTES))
 }
+
+/// A neighbour that has consumed all but so much waits for the next message, or soon will.
+const IN_STEP_BYTES: u64 = 1024;
+/// Messages up to so many bytes are put together elsewhere.
+const SHORT_MAX: usize = 104;
 
 const fn at(position: Position) -> ring::Position {
     ring::Position(position.0)

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The checksum of everything that a link keeps or sends: crc32c (SPEC 13, 14).
+
+use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
+
+/// Of these bytes.
+pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+    crc32_iscsi(bytes)
+}
+
+/// Of `first` and then of each part of `rest`, as if they lay one behind the other.
+pub(super) fn crc32c_of(first: &[u8], rest: &[&[u8]]) -> u32 {
+    if rest.is_empty() {
+        return crc32c(first);
+    }
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(first);
+    rest.iter().for_each(|part| digest.update(part));
+    #[expect(clippy::cast_possible_truncation, reason = "a checksum of 32 bits in 64")]
+    let crc = digest.finalize() as u32;
+    crc
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The check value that RFC 3720 and all catalogues give.
+    #[test]
+    fn it_is_crc32c() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(b""), 0);
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+    }
+
+    #[test]
+    fn parts_are_as_one() {
+        let bytes: [u8; 700] = core::array::from_fn(|n| u8::try_from(n * 7 % 251).unwrap());
+        for cut in [0, 1, 8, 36, 37, 64, 255, 256, 699, 700] {
+            let (first, rest) = bytes.split_at(cut);
+            assert_eq!(crc32c_of(first, &[rest]), crc32c(&bytes), "cut at {cut}");
+            let (second, third) = rest.split_at(rest.len() / 3);
+            assert_eq!(crc32c_of(first, &[second, third]), crc32c(&bytes), "cut at {cut}");
+            assert_eq!(crc32c_of(&bytes, &[]), crc32c(&bytes));
+        }
+    }
+}
