@@ -61,6 +61,34 @@ fn flood() {
 }
 
 #[test]
+fn link() {
+    let lines = lines(&["link", "--size", "48,64k", "--wait", "park"]);
+    let sizes_of = |scenario: &str, transport: &str| {
+        let is_it = |line: &&Value| line["scenario"] == scenario && line["transport"] == transport;
+        lines.iter().filter(is_it).count()
+    };
+    for scenario in ["ping", "flood", "duplex"] {
+        for transport in ["wall", "link-wall", "link-tcp", "link-uds", "tcp", "uds"] {
+            // Sockets that both sides fill before they read stand still.
+            let is_stuck = scenario == "duplex" && !transport.contains('-') && transport != "wall";
+            assert_eq!(
+                sizes_of(scenario, transport),
+                if is_stuck { 1 } else { 2 },
+                "{scenario} {transport}"
+            );
+        }
+    }
+    for line in &lines {
+        assert_complete(line);
+        assert!(line["ops"].as_u64() > Some(0) && line["ops_per_s"].as_f64() > Some(0.0), "{line}");
+        // In so short a flood perhaps no message carried its time.
+        let is_told = |scenario: &str| line["scenario"] == scenario && line["p50_ns"].is_u64();
+        assert!(is_told("ping") || line["scenario"] != "ping", "{line}");
+        assert!(!is_told("duplex"), "{line}");
+    }
+}
+
+#[test]
 fn rate() {
     let lines = lines(&["rate", "--rate", "1k", "--transport", "wall,uds,pipe", "--wait", "park"]);
     assert_eq!(lines.len(), 3);

@@ -80,7 +80,7 @@ pub enum Choice {
     Crowd,
     /// Many streams of one session at once, on tokio: the cost per operation
     Parallel,
-    /// Links, which keep what they send in files: ping and flood beside channels and sockets
+    /// Links, which keep what they send in files: ping, flood and both ways at once, beside channels and sockets
     Link,
     /// Sessions per second, and what an idle one costs
     Connect,

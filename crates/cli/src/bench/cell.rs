@@ -21,6 +21,8 @@ pub enum Scenario {
     Ping,
     /// One way, as fast as back-pressure allows.
     Flood,
+    /// Both ways at once, as fast as possible.
+    Duplex,
     /// One way, at a fixed rate, measured from the intended send time.
     Rate,
     /// Many pairs at once on too few cores.
@@ -145,6 +147,7 @@ impl Scenario {
         match self {
             Self::Ping => "ping",
             Self::Flood => "flood",
+            Self::Duplex => "duplex",
             Self::Rate => "rate",
             Self::Crowd => "crowd",
             Self::Parallel => "parallel",
@@ -160,7 +163,7 @@ impl Scenario {
             TransportName::FloorSpin | TransportName::FloorEventfd => matches!(self, Self::Ping),
             TransportName::Pipe => !matches!(self, Self::Parallel | Self::Connect | Self::Idle),
             TransportName::LinkWall | TransportName::LinkTcp | TransportName::LinkUds => {
-                matches!(self, Self::Ping | Self::Flood | Self::Rate)
+                matches!(self, Self::Ping | Self::Flood | Self::Duplex | Self::Rate)
             }
             TransportName::Wall | TransportName::Uds | TransportName::Tcp => true,
         }

@@ -11,7 +11,7 @@ use partywall_sys::cpu::set_affinity;
 use super::cell::{Cell, Scenario};
 use super::control::{Control, Reply, Request};
 use super::lane::{Door, Setup, Transport, Work, dispatch};
-use super::{connect, crowd, flood, idle, parallel, ping, rate};
+use super::{connect, crowd, duplex, flood, idle, parallel, ping, rate};
 
 /// What `bench` passes to the process it starts.
 #[derive(clap::Args)]
@@ -64,6 +64,7 @@ impl Work for Part<'_> {
         match cell.scenario {
             Scenario::Ping => ping::echo(cell, door.accept()?, control),
             Scenario::Flood => flood::drain(cell, door.accept()?, control),
+            Scenario::Duplex => duplex::answer(cell, door.accept()?, control),
             Scenario::Rate => rate::drain(cell, door.accept()?, control),
             Scenario::Crowd => crowd::echo(cell, &mut door, control),
             Scenario::Connect => connect::accept(cell, &mut door, control),

@@ -22,14 +22,14 @@ pub fn table(outcomes: &[Outcome]) -> Table {
 
 /// What the columns mean.
 pub const LEGEND: &str = "\
-All rounds together; ratios are the median over the rounds [smallest–largest] of p50 (flood, crowd and parallel: of
-time per operation) over floor-spin's round trip at that size and over the Unix socket. time/op: elapsed time over operations of
+All rounds together; ratios are the median over the rounds [smallest–largest] of p50 (flood, duplex, crowd and parallel:
+of time per operation) over floor-spin's round trip at that size and over the Unix socket. time/op: elapsed time over operations of
 all streams, not a latency. CPU/op: both processes.
 cores s+r: fraction of a core that sender and receiver take.";
 
 /// What the table has no columns for, in words; empty if there is nothing.
 pub fn notes(outcomes: &[Outcome]) -> String {
-    [sessions(outcomes), streams(outcomes)].concat()
+    [sessions(outcomes), streams(outcomes), links(outcomes)].concat()
 }
 
 /// What held and idle sessions cost.
@@ -65,6 +65,34 @@ fn streams(outcomes: &[Outcome]) -> String {
         let memory = outcome.pooled()?.memory.map(memory_name);
         let parts: Vec<String> = [kept, memory].into_iter().flatten().collect();
         (!parts.is_empty()).then(|| format!("{}: {}\n", outcome.cell, parts.join("; ")))
+    });
+    lines.collect()
+}
+
+/// What a link costs beside what is not kept, and whether its directions need each other.
+fn links(outcomes: &[Outcome]) -> String {
+    use TransportName::{LinkTcp, LinkUds, LinkWall, Tcp, Uds, Wall};
+    let over = |outcome: &Outcome, below: Cell| {
+        let metric = headline(below.scenario);
+        let ratio = Spread::of_ratio((outcome, metric), (find(outcomes, below)?, metric));
+        ratio.map(|ratio| spread_name(Some(ratio)))
+    };
+    let lines = outcomes.iter().filter_map(|outcome| {
+        let cell = outcome.cell;
+        let (transport, wait) = match cell.transport {
+            LinkWall => (Wall, cell.wait),
+            LinkTcp => (Tcp, None),
+            LinkUds => (Uds, None),
+            _ => return None,
+        };
+        let plain = over(outcome, Cell { transport, wait, ..cell });
+        let plain = plain.map(|ratio| format!("{ratio} times {}", transport.name()));
+        let alone = (cell.scenario == Scenario::Duplex)
+            .then(|| over(outcome, Cell { scenario: Scenario::Flood, ..cell }))
+            .flatten()
+            .map(|ratio| format!("one way alone {ratio} of this rate"));
+        let parts: Vec<String> = [plain, alone].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| format!("{cell}: {}\n", parts.join("; ")))
     });
     lines.collect()
 }
@@ -125,7 +153,9 @@ fn line(outcome: &Outcome, round: &Round, outcomes: &[Outcome]) -> Vec<String> {
 /// What a scenario is compared by.
 const fn headline(scenario: Scenario) -> Metric {
     match scenario {
-        Scenario::Flood | Scenario::Crowd | Scenario::Parallel => Metric::NsPerOp,
+        Scenario::Flood | Scenario::Duplex | Scenario::Crowd | Scenario::Parallel => {
+            Metric::NsPerOp
+        }
         Scenario::Ping | Scenario::Rate | Scenario::Connect | Scenario::Idle => Metric::P50,
     }
 }

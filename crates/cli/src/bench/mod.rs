@@ -18,6 +18,7 @@ mod connect;
 mod control;
 mod crowd;
 mod detail;
+mod duplex;
 mod eventfd;
 mod flood;
 mod floor;

@@ -15,7 +15,7 @@ use super::control::{Child, Done, Request};
 use super::lane::{Setup, Transport, Work, dispatch};
 use super::measure::Round;
 use super::watchdog::Watchdog;
-use super::{connect, crowd, flood, idle, parallel, ping, rate, system};
+use super::{connect, crowd, duplex, flood, idle, parallel, ping, rate, system};
 
 /// The two processes, ready to measure.
 pub struct Pair {
@@ -115,6 +115,7 @@ impl Work for Part<'_> {
         let round = match cell.scenario {
             Scenario::Ping => ping::measure(cell, connect()?, duration, pair),
             Scenario::Flood => flood::measure(cell, connect()?, duration, pair),
+            Scenario::Duplex => duplex::measure(cell, connect()?, duration, pair),
             Scenario::Rate => rate::measure(cell, connect()?, duration, pair),
             Scenario::Crowd => crowd::measure(cell, connect, duration, pair),
             Scenario::Connect => connect::measure(cell, connect, duration, pair),

@@ -14,6 +14,7 @@ use anyhow::{Result, bail};
 
 use super::arguments::{Arguments, Choice, STREAMS};
 use super::cell::{Cell, Processes, Scenario, TransportName, WaitName};
+use super::duplex;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -178,11 +179,11 @@ impl Plan {
         }
     }
 
-    /// Ping and flood over links, and over what they are compared with.
+    /// Ping, flood and duplex over links, and over what they are compared with.
     fn add_links(&mut self, arguments: &Arguments, duration: Duration) {
         use TransportName::{LinkTcp, LinkUds, LinkWall, Tcp, Uds, Wall};
         let waits = or(&arguments.wait, &[WaitName::Spin, WaitName::Park]);
-        for scenario in [Scenario::Ping, Scenario::Flood] {
+        for scenario in [Scenario::Ping, Scenario::Flood, Scenario::Duplex] {
             for size in or(&arguments.size, &[48, PAGE]) {
                 let waiting =
                     [Wall, LinkWall, LinkTcp, LinkUds].into_iter().flat_map(|transport| {
@@ -193,7 +194,9 @@ impl Plan {
                 let others = [Tcp, Uds].map(|transport| Cell::new(scenario, transport, size));
                 let cells = waiting.chain(others);
                 for cell in cells.filter(|cell| wants(arguments, cell.transport)) {
-                    self.add(cell, duration);
+                    if scenario != Scenario::Duplex || duplex::fits(&cell) {
+                        self.add(cell, duration);
+                    }
                 }
             }
         }
@@ -222,7 +225,9 @@ impl Plan {
                 self.add(Cell { unread: arguments.unread, ..cell }, duration);
             }
             Scenario::Idle => self.add(cell.with_streams(IDLE_CHANNELS), duration),
-            Scenario::Ping | Scenario::Flood | Scenario::Connect => self.add(cell, duration),
+            Scenario::Ping | Scenario::Flood | Scenario::Duplex | Scenario::Connect => {
+                self.add(cell, duration);
+            }
         }
     }
 }
@@ -254,7 +259,9 @@ const fn waits_worth_trying(scenario: Scenario) -> &'static [WaitName] {
     match scenario {
         Scenario::Ping => &[WaitName::Spin, WaitName::Adaptive, WaitName::Park, WaitName::Timed],
         Scenario::Rate => &[WaitName::Adaptive, WaitName::Park, WaitName::Timed],
-        Scenario::Flood | Scenario::Crowd => &[WaitName::Adaptive, WaitName::Park],
+        Scenario::Flood | Scenario::Duplex | Scenario::Crowd => {
+            &[WaitName::Adaptive, WaitName::Park]
+        }
         Scenario::Parallel | Scenario::Connect | Scenario::Idle => &[WaitName::Adaptive],
     }
 }

@@ -239,7 +239,7 @@ impl Target {
 /// Long enough per round for the percentiles that are quoted: five rounds at 100 msg/s give 1,050 samples.
 fn time_for(cell: Cell) -> Duration {
     Duration::from_millis(match cell.scenario {
-        Scenario::Ping | Scenario::Flood => 300,
+        Scenario::Ping | Scenario::Flood | Scenario::Duplex => 300,
         Scenario::Rate if cell.rate == Some(RATES[0]) => 2100,
         Scenario::Rate | Scenario::Crowd | Scenario::Parallel => 500,
         Scenario::Connect => 100,
