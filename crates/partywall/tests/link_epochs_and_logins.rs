@@ -206,3 +206,20 @@ fn what_its_receivers_die_of_is_called_poison() {
         }
     }
 }
+
+#[test]
+fn a_link_larger_than_all_memory_is_an_error() {
+    for address in ["tcp:127.0.0.1:1", "unix:/nowhere"] {
+        for shift in [40, 46, 62] {
+            let config = LinkConfig::default().slab_bytes(1 << shift);
+            let client = LinkClient::new(LinkPlace::Volatile, "alice", config);
+            let refused = client.map(|client| client.connect(address, "bob", "orders"));
+            let message = match refused {
+                Ok(Ok(link)) => panic!("{link:?}"),
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            };
+            assert!(message.contains("slab_bytes"), "{message}");
+        }
+    }
+}

@@ -114,6 +114,12 @@ impl fmt::Debug for OwnMap {
     }
 }
 
+/// Whether this machine and control group have so much memory now, as far as can be told before it is used.
+#[must_use]
+pub fn is_available(bytes: u64) -> bool {
+    usize::try_from(bytes).is_ok_and(|bytes| check_available(bytes).is_ok())
+}
+
 /// Refuses what this machine or control group plainly does not have.
 ///
 /// fallocate would take page after page and then not fail, but wake the out-of-memory killer, which may

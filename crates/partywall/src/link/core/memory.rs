@@ -16,7 +16,7 @@ use partywall_layout::ring::{RingSize, SLOT_BYTES};
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, LINE_BYTES, PAGE_BYTES};
 use partywall_reconcile::{Incarnation, Lineage, Mark, Position, StreamId};
 use partywall_ring::{OwnMem, Sleeper, Writable};
-use partywall_sys::MemfdError;
+use partywall_sys::{MemfdError, memfd};
 use zerocopy::IntoBytes;
 
 use crate::half::create_memory;
@@ -85,9 +85,12 @@ impl Parts {
         }
     }
 
-    /// Those of a link that is to live no longer than this process. `None` if no ring or slab can be so large or small.
+    /// Those of a link that is to live no longer than this process. `None` if no ring or slab can be so large or small, or there is
+    /// not so much memory.
     pub(crate) fn volatile(sizes: Sizes, inline_max: usize) -> Option<Self> {
         let ring_size = RingSize::new(sizes.ring)?;
+        // The allocator would not say so: it would end the process.
+        sizes.ring.checked_add(sizes.slab).filter(|bytes| memfd::is_available(*bytes))?;
         let lineage = Lineage(u128::from_le_bytes(nonce()));
         Some(Self {
             provenance: Provenance { lineage, incarnation: Incarnation(1) },
