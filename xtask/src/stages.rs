@@ -236,6 +236,23 @@ fn fuzz_smoke() -> Result<Done, String> {
         .args("--target-dir target/fuzz-check")])
 }
 
+/// The libraries compile with the oldest Rust that they promise. Looks for it and does not call it: rustup might fetch it.
+fn msrv() -> Result<Done, String> {
+    let oldest = env!("CARGO_PKG_RUST_VERSION");
+    let listed = Step::new("rustup").args("toolchain list").capture();
+    let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let is_it = |name: &&str| {
+        name.starts_with(&format!("{oldest}-")) || name.starts_with(&format!("{oldest}."))
+    };
+    let Some(toolchain) = listed.iter().flat_map(|text| text.split_whitespace()).find(is_it) else {
+        return skipped(&format!(
+            "no Rust {oldest}; `rustup toolchain install {oldest} --profile minimal` adds it"
+        ));
+    };
+    passed(&[Step::cargo(&format!("+{toolchain} check -p partywall -p partywall-shmipc"))
+        .args("--all-features --target-dir target/msrv")])
+}
+
 /// The unit tests of the two pure crates, with fewer property cases: miri is about 1,000 times slower.
 fn miri() -> Result<Done, String> {
     if !Step::cargo("+nightly miri --version").works() {
@@ -278,7 +295,7 @@ const TESTS_AT_ONCE: usize = 2;
 /// On two cores, everything included.
 const TOTAL_MAX: Duration = Duration::from_secs(20 * 60);
 
-const STAGES: [Stage; 13] = [
+const STAGES: [Stage; 14] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -289,6 +306,7 @@ const STAGES: [Stage; 13] = [
     Stage { name: "conformance", quick: false, run: conformance },
     Stage { name: "faults", quick: false, run: faults::main },
     Stage { name: "fuzz-smoke", quick: false, run: fuzz_smoke },
+    Stage { name: "msrv", quick: false, run: msrv },
     Stage { name: "miri", quick: false, run: miri },
     Stage { name: "deny", quick: false, run: deny },
     Stage { name: "semver", quick: false, run: semver },

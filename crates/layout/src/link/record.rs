@@ -153,9 +153,10 @@ fn seal((first, second): (u64, u64), prefix: &LinkPrefix, body: &[&[u8]]) -> u32
     fixed[HEADER / 2..HEADER].copy_from_slice(&second.to_le_bytes());
     fixed[HEADER..].copy_from_slice(&prefix.as_bytes()[CRC_BYTES..]);
     let (mut parts, mut len) = (body, FIXED);
-    while let [part, others @ ..] = parts
-        && part.len() <= free.len()
-    {
+    while let [part, others @ ..] = parts {
+        if part.len() > free.len() {
+            break;
+        }
         let (here, rest) = core::mem::take(&mut free).split_at_mut(part.len());
         here.copy_from_slice(part);
         (free, parts, len) = (rest, others, len + part.len());

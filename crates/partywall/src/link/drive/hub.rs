@@ -246,9 +246,7 @@ impl Hub {
         if self.guard.is_child() {
             return Ok(());
         }
-        if before == Before::SleepingElsewhere
-            && let Some(Some(foreign)) = self.foreign.get()
-        {
+        if let (Before::SleepingElsewhere, Some(Some(foreign))) = (before, self.foreign.get()) {
             // What it was rung for is seen from here on, by whomever it is done.
             foreign.bell.drain()?;
         }

@@ -187,9 +187,8 @@ impl Endpoint {
             }
             None => return,
         };
-        if let Some(rule) = admission(&self.config, is_abstract)
-            && let Err(reason) = rule.judge(peer.credentials.as_ref())
-        {
+        let rule = admission(&self.config, is_abstract);
+        if let Some(Err(reason)) = rule.map(|rule| rule.judge(peer.credentials.as_ref())) {
             return self.dialing_failed(state, format!("{peer} is not admitted: {reason}"));
         }
         // It fails only where the peer has gone, as the first read will tell.

@@ -154,11 +154,10 @@ impl Endpoint {
     /// Rings the neighbour, if it sleeps and something is new for it.
     pub(super) fn ring(&self, state: &mut Locked<'_>, index: usize) {
         let State { core: Some(core), wires, .. } = &mut **state else { return };
-        if core.is_bell_due()
-            && let Some(bell) = wires[index].bells.as_ref().and_then(|bells| bells.peers.as_ref())
-        {
+        if core.is_bell_due() {
+            let bell = wires[index].bells.as_ref().and_then(|bells| bells.peers.as_ref());
             // As above.
-            let _ = bell.ring();
+            bell.into_iter().for_each(|bell| drop(bell.ring()));
         }
         core.prepare_ahead();
     }

@@ -38,10 +38,9 @@ impl Endpoint {
 
     /// What was on its way to where it goes no longer.
     fn give_up_others(&self, state: &mut Locked<'_>) {
-        if let Some(dialer) = &mut state.dialer
-            && let Phase::Connecting { begun, token, .. } =
-                std::mem::replace(&mut dialer.phase, Phase::Reached)
-        {
+        let phase = state.dialer.as_mut().map(|dialer| &mut dialer.phase);
+        let phase = phase.map(|phase| std::mem::replace(phase, Phase::Reached));
+        if let Some(Phase::Connecting { begun, token, .. }) = phase {
             self.group.hub.unwatch(&begun, token);
         }
         while let Some(index) = state.wires.iter().position(|wire| !wire.conn.is_active()) {
