@@ -160,7 +160,7 @@ fn whatever_comes_for_memory_and_bell_messages_flow() {
     }
 }
 
-/// A bell that rings without end, and memory that says nothing, wear nobody out: who waits wakes at its deadline, and hears the next message.
+/// A bell that is rung again and again, and memory that says nothing, wear nobody out: who waits wakes at its deadline, and hears the next message.
 #[test]
 fn a_bell_that_is_rung_for_nothing_is_only_a_look() {
     let ground = Ground::new(Via::Wall, true);

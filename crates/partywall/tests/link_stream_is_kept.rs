@@ -29,6 +29,8 @@ enum Step {
     /// The receiver acknowledges some of what it has received, in parts of 256.
     Acknowledge(u64),
     Trim,
+    /// As after the neighbour was told.
+    Prepare,
     Cut,
     Restart,
     Epoch,
@@ -45,6 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (1_usize..900).prop_map(Step::Send),
         4 => (1_u64..=256).prop_map(Step::Acknowledge),
         4 => Just(Step::Trim),
+        4 => Just(Step::Prepare),
         1 => Just(Step::Cut),
         1 => Just(Step::Restart),
         1 => Just(Step::Epoch),
@@ -127,6 +130,7 @@ impl World {
                 self.retained.acknowledged(Position((acked.0 + more) & !63)).unwrap();
             }
             Step::Trim => self.trim(),
+            Step::Prepare => self.retained.prepare_ahead(),
             Step::Cut => self.connect(),
             Step::Restart => self.restart(),
             Step::Epoch => self.epoch(),

@@ -5,8 +5,9 @@
 //! parent   send × window, then:  receive, send, receive, send …      the last window: only received
 //! child    the same
 //! ```
-//! Beside `flood`: whether messages of one direction need those of the other to flow (SPEC 12.5). The window is what lies in the
-//! smallest buffer there is, so that nobody waits for room with nobody reading. No latency is measured: the queues are full.
+//! Beside `flood`: whether messages of one direction need those of the other to flow (SPEC 12.5). Two windows at most are under way in
+//! each direction, and both sides wait for room at once only where less than one lies in a buffer: the window is small enough for
+//! every socket's. No latency is measured: the queues are full.
 
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ pub fn answer(cell: Cell, mut lane: impl Lane, control: &Control) -> Result<()> 
     })
 }
 
-/// Sends `ops` messages and receives as many, no more than a window of them ahead. `marks` tell those that go from those that come.
+/// Sends `ops` messages and receives as many, of which it has sent no more than a window ahead. `marks` tell those that go from those that come.
 fn exchange(
     cell: Cell,
     lane: &mut impl Lane,
@@ -72,7 +73,8 @@ fn exchange(
 
 /// Whether both sides can send before they receive: through plain sockets only what lies in their buffers.
 pub fn fits(cell: &Cell) -> bool {
-    let is_plain = matches!(cell.transport, TransportName::Tcp | TransportName::Uds);
+    use TransportName::{Pipe, Tcp, Uds};
+    let is_plain = matches!(cell.transport, Pipe | Tcp | Uds);
     !is_plain || cell.size as u64 <= WINDOW_BYTES
 }
 

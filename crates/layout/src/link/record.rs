@@ -108,7 +108,7 @@ pub struct Ack {
 
 impl LinkPrefix {
     /// The prefix of the record of `kind` at `position`, with its crc. `body` is the payload behind the prefix, in
-    /// parts, none of which is copied.
+    /// parts.
     ///
     /// # Panics
     ///

@@ -59,6 +59,10 @@ pub(super) struct GroupInner {
 #[derive(Default)]
 struct News {
     links: VecDeque<Weak<Endpoint>>,
+    /// Threads that have taken the list, to put back what still has news.
+    takers: u32,
+    /// One of them found nothing because others had it.
+    has_missed: bool,
 }
 
 impl LinkGroup {
@@ -170,16 +174,27 @@ impl GroupInner {
     /// The links that still have news; those that have none any more leave the list.
     fn with_news(&self, is_told: bool) -> Vec<Arc<Endpoint>> {
         // A link is locked before the list, by whoever tells of it: never the other way round.
-        let listed = std::mem::take(&mut self.news.lock().links);
+        let listed = {
+            let mut news = self.news.lock();
+            news.has_missed |= news.takers > 0;
+            news.takers += 1;
+            std::mem::take(&mut news.links)
+        };
         let links: Vec<_> =
             listed.iter().filter_map(Weak::upgrade).filter(|link| link.has_news(is_told)).collect();
         let mut news: SpotGuard<'_, News> = self.news.lock();
         for link in links.iter().rev() {
             news.links.push_front(Arc::downgrade(link));
         }
+        news.takers -= 1;
+        let has_missed = news.has_missed;
+        news.has_missed &= news.takers > 0;
         if !links.is_empty() {
-            // Another may have found the list empty meanwhile.
+            // Another may have found the list empty meanwhile, and sleep here or elsewhere.
             news.changed();
+            if has_missed {
+                self.hub.told();
+            }
         }
         links
     }

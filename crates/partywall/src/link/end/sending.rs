@@ -7,7 +7,7 @@
 //! ```
 
 use std::hint::spin_loop;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use partywall_reconcile::Position;
 
@@ -137,14 +137,12 @@ impl Endpoint {
             let mut state = self.lock()?;
             self.acknowledge(&mut state, true);
         }
-        let (mut found, mut pauses) = (None, PAUSES_FIRST);
-        // Who is to sleep after a number of looks has no time for that.
-        let pauses_max = if self.config.wait == Wait::Spin { PAUSES_MAX } else { PAUSES_FIRST };
+        let (mut found, started) = (None, Instant::now());
         self.spin(deadline, || {
-            if waits == Waits::ForRoom {
+            if waits == Waits::ForRoom && self.config.wait == Wait::Spin {
                 // Each look takes a line away from whoever notes there what was consumed.
-                (0..pauses).for_each(|_| spin_loop());
-                pauses = pauses_max.min(pauses * 2);
+                let waited = started.elapsed();
+                pause(started + waited + waited.min(PAUSE_MAX));
             }
             let mut state = self.spot.lock();
             found = look(&mut state);
@@ -251,9 +249,14 @@ impl State {
     }
 }
 
-/// Between two looks for room, twice as many each time: no more time is lost than was waited, nor than some microseconds.
-const PAUSES_FIRST: u32 = 8;
-const PAUSES_MAX: u32 = 256;
+/// Between two looks for room goes as much time as was waited before, and no more than this.
+const PAUSE_MAX: Duration = Duration::from_micros(2);
+
+fn pause(until: Instant) {
+    while Instant::now() < until {
+        spin_loop();
+    }
+}
 
 fn take(state: &mut State, load: Load<'_>) -> Result<(), SendFault> {
     let Some(core) = &mut state.core else { return Err(SendFault::Stopped) };
