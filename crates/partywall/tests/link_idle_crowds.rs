@@ -7,8 +7,9 @@ mod support_crowd;
 mod support_two;
 
 use std::time::Duration;
+use support_crowd::crowd::{self, Kind};
 use support_crowd::figures::Figures;
-use support_crowd::{client, cost, crowd};
+use support_crowd::{client, cost};
 
 /// The second process: the clients' ends. Ends by itself when the first one hangs up.
 #[test]
@@ -24,12 +25,19 @@ fn a_crowd_that_rests_costs_no_more_than_a_few() {
         None => (Duration::from_secs(1), 50),
     };
     let limit = usize::try_from(cost::raise_limit()).unwrap();
-    // A socket for each in memory; a file beside it for each in files, which take 64 KiB at either end.
-    let in_memory = asked.unwrap_or(500).min(limit - OTHERS);
-    let in_files = (in_memory / 5).min((limit - OTHERS) / 3);
-    for (count, is_kept) in [(in_memory, false), (in_files, true)] {
-        let few = crowd::run(crowd::ACTIVE, is_kept, rest.min(Duration::from_secs(1)), rounds);
-        let many = crowd::run(count, is_kept, rest, rounds);
+    // A socket for each; two bells and, in memory, what is shown beside it for each that is shared; a file for each that is kept, which
+    // takes 64 KiB at either end.
+    let free = limit - OTHERS;
+    let all = asked.unwrap_or(500);
+    let crowds = [
+        (all.min(free), Kind { is_kept: false, is_shared: false }),
+        ((all / 5).min(free / 3), Kind { is_kept: true, is_shared: false }),
+        (all.min(free / 5), Kind { is_kept: false, is_shared: true }),
+        ((all / 5).min(free / 5), Kind { is_kept: true, is_shared: true }),
+    ];
+    for (count, kind) in crowds {
+        let few = crowd::run(crowd::ACTIVE, kind, rest.min(Duration::from_secs(1)), rounds);
+        let many = crowd::run(count, kind, rest, rounds);
         println!("{few}\n{many}");
         for idle in many.idle {
             // It looks before it sleeps, and wakes at the deadline; one for each link would be hundreds.

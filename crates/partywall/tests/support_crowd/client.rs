@@ -2,7 +2,7 @@
 //! The second process: the clients' ends of all links, which do what the first process says.
 
 use super::cost::{self, Holdings};
-use super::crowd::{ACTIVE, Ground, config, idle};
+use super::crowd::{ACTIVE, Ground, Kind, config, idle};
 use super::figures::Idle;
 use crate::support_two::{soon, variable};
 use partywall::Wait;
@@ -12,21 +12,24 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Where, how many links, and whether they are in files.
+/// Where, how many links, and of what kind.
 pub const GROUND: &str = "PARTYWALL_CROWD_GROUND";
 pub const LINKS: &str = "PARTYWALL_CROWD_LINKS";
 pub const KEPT: &str = "PARTYWALL_CROWD_KEPT";
+pub const SHARED: &str = "PARTYWALL_CROWD_SHARED";
 
 /// Plays its part, if the environment says so, until the first process hangs up.
 pub fn main() {
     let Some(path) = variable(GROUND) else { return };
     let count: usize = variable(LINKS).unwrap().parse().unwrap();
-    let ground = Ground { path: PathBuf::from(path), is_kept: variable(KEPT).is_some() };
+    let (is_kept, is_shared) = (variable(KEPT).is_some(), variable(SHARED).is_some());
+    let ground = Ground { path: PathBuf::from(path), kind: Kind { is_kept, is_shared } };
     cost::raise_limit();
     let mut control = UnixStream::connect(ground.control()).unwrap();
     let group = LinkGroup::with_wait(Wait::Park).unwrap();
     let before = Holdings::now();
-    let client = LinkClient::new(ground.place("client"), "alice", config(&group)).unwrap();
+    let client =
+        LinkClient::new(ground.place("client"), "alice", config(&group, ground.kind)).unwrap();
     let links: Vec<Link> = (0..count)
         .map(|n| client.connect(ground.address().as_str(), "bob", &n.to_string()).unwrap())
         .collect();

@@ -5,8 +5,8 @@ use super::client;
 use super::cost::{self, Holdings};
 use super::figures::{Active, Figures, Idle};
 use crate::support_two::{Second, soon};
-use partywall::Wait;
 use partywall::link::{Link, LinkConfig, LinkGroup, LinkId, LinkPlace, LinkServer};
+use partywall::{TransportPolicy, Wait};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,12 +16,25 @@ use std::time::{Duration, Instant};
 /// Where both processes meet.
 pub struct Ground {
     pub path: PathBuf,
+    pub kind: Kind,
+}
+
+/// What links there are.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// In files.
     pub is_kept: bool,
+    /// Over shared memory, all of them; else over their sockets.
+    pub is_shared: bool,
 }
 
 impl Ground {
     pub fn place(&self, end: &str) -> LinkPlace {
-        if self.is_kept { LinkPlace::directory(self.path.join(end)) } else { LinkPlace::Volatile }
+        if self.kind.is_kept {
+            LinkPlace::directory(self.path.join(end))
+        } else {
+            LinkPlace::Volatile
+        }
     }
 
     pub fn address(&self) -> String {
@@ -34,8 +47,10 @@ impl Ground {
 }
 
 /// The smallest there are, in one group.
-pub fn config(group: &LinkGroup) -> LinkConfig {
+pub fn config(group: &LinkGroup, kind: Kind) -> LinkConfig {
+    let policy = if kind.is_shared { TransportPolicy::Wall } else { TransportPolicy::Socket };
     LinkConfig::default()
+        .transport(policy)
         .ring_bytes(4096)
         .slab_bytes(0)
         .wait(Wait::Park)
@@ -62,15 +77,14 @@ pub fn idle(group: &LinkGroup, time: Duration) -> Idle {
 }
 
 /// Makes so many links, has them rest for a while, and then some of them speak.
-pub fn run(count: usize, is_kept: bool, rest: Duration, rounds: u64) -> Figures {
+pub fn run(count: usize, kind: Kind, rest: Duration, rounds: u64) -> Figures {
     let directory = super::directory::with(&["client", "server"]);
-    let ground = Ground { path: directory.path().to_owned(), is_kept };
+    let ground = Ground { path: directory.path().to_owned(), kind };
     let listener = UnixListener::bind(ground.control()).unwrap();
     let (path, links) = (directory.path().to_str().unwrap(), count.to_string());
     let mut variables = vec![(client::GROUND, path), (client::LINKS, &links)];
-    if is_kept {
-        variables.push((client::KEPT, "1"));
-    }
+    let words = [(kind.is_kept, client::KEPT), (kind.is_shared, client::SHARED)];
+    variables.extend(words.iter().filter(|(is_so, _)| *is_so).map(|(_, name)| (*name, "1")));
     let _second = Second::start("crowd_client", &variables);
     let mut crowd = Crowd::gather(&ground, count, &listener);
     let here = crowd.holdings();
@@ -78,7 +92,7 @@ pub fn run(count: usize, is_kept: bool, rest: Duration, rounds: u64) -> Figures 
     let there = Holdings { descriptors: there[0], resident_bytes: there[1] };
     let idle = crowd.rest(rest);
     let active = crowd.speak(rounds);
-    Figures { links: count as u64, is_kept, holdings: [here, there], idle, active }
+    Figures { links: count as u64, kind, holdings: [here, there], idle, active }
 }
 
 struct Crowd {
@@ -95,7 +109,7 @@ impl Crowd {
         let control = BufReader::new(listener.accept().unwrap().0);
         let before = Holdings::now();
         let place = ground.place("server");
-        let config = config(&group);
+        let config = config(&group, ground.kind);
         let server = LinkServer::bind(ground.address().as_str(), place, "bob", config).unwrap();
         let mut links = HashMap::new();
         let deadline = soon();

@@ -2,6 +2,7 @@
 //! What a crowd cost.
 
 use super::cost::Holdings;
+use super::crowd::Kind;
 use std::fmt;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub links: u64,
-    pub is_kept: bool,
+    pub kind: Kind,
     /// Of the server's and of the client's process.
     pub holdings: [Holdings; 2],
     pub idle: [Idle; 2],
@@ -38,8 +39,9 @@ pub struct Active {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept = if self.is_kept { "in files" } else { "in memory" };
-        writeln!(f, "{} links {kept}", self.links)?;
+        let kept = if self.kind.is_kept { "in files" } else { "in memory" };
+        let wire = if self.kind.is_shared { "shared memory" } else { "sockets" };
+        writeln!(f, "{} links {kept}, over {wire}", self.links)?;
         for (side, name) in ["server", "client"].iter().enumerate() {
             let (holdings, idle) = (self.holdings[side], self.idle[side]);
             writeln!(
