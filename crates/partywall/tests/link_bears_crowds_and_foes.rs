@@ -4,6 +4,8 @@
 mod support_ends;
 
 use partywall::Wait;
+use partywall::link::protocol::codec;
+use partywall::link::protocol::frame::{Frame, Refusal};
 use partywall::link::{Link, LinkClient, LinkConfig, LinkGroup, LinkId, LinkPlace, LinkServer};
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -180,4 +182,48 @@ fn strangers_at_the_door_disturb_nobody() {
         group.poll(Some(Instant::now() + Duration::from_millis(5))).unwrap();
         assert!(Instant::now() < deadline);
     }
+}
+
+/// Whoever comes from a later release learns what is spoken here, in words that it understands (SPEC 15.1).
+#[test]
+fn a_client_of_later_versions_is_told_which_are_spoken() {
+    for via in [Via::Unix, Via::Tcp] {
+        for name in ["link-frame-attach-newer.bin", "link-frame-attach-newer-short.bin"] {
+            let ground = Ground::new(via, false);
+            let group = LinkGroup::new().unwrap();
+            let server = ground.server(config().group(&group));
+            let path = format!("{}/../../spec/link-frames/{name}", env!("CARGO_MANIFEST_DIR"));
+            let attach = std::fs::read(path).unwrap();
+            let asking = ask(&server, &attach);
+            let deadline = soon();
+            while server.refused() == 0 {
+                group.poll(Some(Instant::now() + Duration::from_millis(5))).unwrap();
+                assert!(Instant::now() < deadline);
+            }
+            let answer = codec::read(&asking.join().unwrap()).unwrap();
+            let Frame::Refuse { echo, refusal } = answer else { panic!("{answer:?}") };
+            // A header of 16 bytes; the magic, the versions, and then the nonce.
+            assert_eq!(echo.0.to_le_bytes(), attach[16 + 16..16 + 24], "{name}");
+            assert_eq!(refusal, Refusal::Version(1, 1), "{name}");
+            let why = server.last_refusal().unwrap();
+            assert!(why.contains("versions 2 to"), "{why}");
+        }
+    }
+}
+
+/// Says so much to a server, and hears all that it answers.
+fn ask(server: &LinkServer, bytes: &[u8]) -> thread::JoinHandle<Vec<u8>> {
+    trait Stream: Read + Write + Send {}
+    impl<T: Read + Write + Send> Stream for T {}
+    let address = server.local_address().to_string();
+    let mut stream: Box<dyn Stream> = match address.strip_prefix("tcp:") {
+        Some(address) => Box::new(std::net::TcpStream::connect(address).unwrap()),
+        None => Box::new(UnixStream::connect(path(server)).unwrap()),
+    };
+    stream.write_all(bytes).unwrap();
+    thread::spawn(move || {
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer
+    })
 }

@@ -3,15 +3,17 @@
 //!
 //! ```text
 //!   bytes ─▶ header? ─▶ body, at most FRAME_BODY_MAX ─▶ ATTACH ─▶ the server asks its application
+//!              ├ of versions that are not ours ─▶ REFUSE version
 //!              └ a record, another kind, a rule broken ─▶ closed without a word
 //! ```
 
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
-use partywall_layout::link::frame::{FRAME_BODY_MAX, FRAME_HEADER_BYTES};
+use partywall_layout::link::frame::{FRAME_BODY_MAX, FRAME_HEADER_BYTES, FrameFault};
 use partywall_reconcile::attach::Nonce;
 use partywall_sys::{Credentials, Family, Socket};
 
@@ -46,7 +48,34 @@ pub(super) struct Asked {
 }
 
 /// It is to be closed.
-pub(super) struct Unfit;
+pub(super) enum Unfit {
+    /// Without a word.
+    Foreign,
+    /// It speaks other versions, and is told so under this nonce.
+    Version { min: u16, max: u16, nonce: Nonce },
+}
+
+impl From<FrameFault> for Unfit {
+    fn from(fault: FrameFault) -> Self {
+        match fault {
+            FrameFault::Version { min, max, nonce } => {
+                Self::Version { min, max, nonce: Nonce(nonce) }
+            }
+            _ => Self::Foreign,
+        }
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign => f.write_str("a connection did not begin as that of a link"),
+            Self::Version { min, max, .. } => {
+                write!(f, "a client speaks only versions {min} to {max} of the protocol of links")
+            }
+        }
+    }
+}
 
 /// Says why there will be no connection; it is to be closed.
 pub(super) fn refuse(socket: &Socket, echo: Nonce, refusal: Refusal) {
@@ -79,18 +108,20 @@ impl Greeting {
     /// Reads what is there; the question once it is whole.
     pub(super) fn hear(&mut self) -> Result<Option<Asked>, Unfit> {
         match self.read() {
-            Ok(0) => return Err(Unfit),
+            Ok(0) => return Err(Unfit::Foreign),
             Ok(_) => self.was_heard = true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return Err(Unfit),
+            Err(_) => return Err(Unfit::Foreign),
         }
         let Some((header, rest)) = self.input.split_first_chunk::<FRAME_HEADER_BYTES>() else {
             return Ok(None);
         };
-        let length = codec::body_bytes(header).map_err(|_| Unfit)?;
+        let length = codec::body_bytes(header)?;
         let Some(body) = rest.get(..length) else { return Ok(None) };
-        let frame = codec::decode(header, body).map_err(|_| Unfit)?;
-        let Frame::Attach { attach, names, login } = frame else { return Err(Unfit) };
+        let frame = codec::decode(header, body)?;
+        let Frame::Attach { attach, names, login } = frame else {
+            return Err(Unfit::Foreign);
+        };
         self.input.advance(FRAME_HEADER_BYTES + length);
         Ok(Some(Asked { attach, names, login }))
     }

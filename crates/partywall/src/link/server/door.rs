@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use partywall_layout::link::frame::{FRAME_VERSION_MAX, FRAME_VERSION_MIN};
 use partywall_sys::Socket;
 use partywall_sys::epoll::EventFlags;
 
@@ -20,7 +21,7 @@ use super::{Listening, Shared, State};
 use crate::address::Address;
 use crate::handshake::deadline_after;
 use crate::link::drive::{Source, SpotGuard};
-use crate::link::greeting::{Greeting, refuse};
+use crate::link::greeting::{Greeting, Unfit, refuse};
 use crate::link::protocol::frame::Refusal;
 use crate::link::status::LinkTransport;
 
@@ -119,12 +120,12 @@ impl Shared {
                     Some(greeting) => (greeting, asked),
                     None => return,
                 },
-                Err(_) => {
-                    self.drop_greeting(
-                        &mut state,
-                        token,
-                        "a connection did not begin as that of a link",
-                    );
+                Err(unfit) => {
+                    if let Unfit::Version { nonce, .. } = unfit {
+                        let spoken = Refusal::Version(FRAME_VERSION_MIN, FRAME_VERSION_MAX);
+                        refuse(&greeting.socket, nonce, spoken);
+                    }
+                    self.drop_greeting(&mut state, token, &unfit.to_string());
                     return;
                 }
             }
