@@ -16,6 +16,7 @@ use std::fs::{self, File};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use support_ends::{Ground, Via, message, number, soon};
@@ -113,8 +114,15 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// One test at a time: descriptors are those of the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn whatever_comes_for_memory_and_bell_messages_flow() {
+    let _alone = alone();
     let mut before = 0;
     // The first of them makes what is kept for ever.
     for (round, (what, lie)) in LIES[..1].iter().chain(&LIES).enumerate() {
@@ -163,6 +171,7 @@ fn whatever_comes_for_memory_and_bell_messages_flow() {
 /// A bell that is rung again and again, and memory that says nothing, wear nobody out: who waits wakes at its deadline, and hears the next message.
 #[test]
 fn a_bell_that_is_rung_for_nothing_is_only_a_look() {
+    let _alone = alone();
     let ground = Ground::new(Via::Wall, true);
     let group = LinkGroup::new().unwrap();
     let config = partywall::link::LinkConfig::default().group(&group);
