@@ -11,6 +11,7 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::duplex;
 use super::pattern::Touch;
 
 /// What is done with the messages.
@@ -123,6 +124,12 @@ impl Cell {
             rate: None,
             touch: Touch::All,
         }
+    }
+
+    /// Whether this can be measured at all.
+    pub fn is_possible(&self) -> bool {
+        self.scenario.fits(self.transport)
+            && (self.scenario != Scenario::Duplex || duplex::fits(self.transport, self.size))
     }
 
     /// The same, waiting as `wait` says.

@@ -44,7 +44,8 @@ pub fn answer(cell: Cell, mut lane: impl Lane, control: &Control) -> Result<()> 
     })
 }
 
-/// Sends `ops` messages and receives as many, of which it has sent no more than a window ahead. `marks` tell those that go from those that come.
+/// Sends `ops` messages and receives as many, sending no more than a window ahead. Those that go and those that come bear
+/// marks of their own.
 fn exchange(
     cell: Cell,
     lane: &mut impl Lane,
@@ -72,10 +73,10 @@ fn exchange(
 }
 
 /// Whether both sides can send before they receive: through plain sockets only what lies in their buffers.
-pub fn fits(cell: &Cell) -> bool {
-    use TransportName::{Pipe, Tcp, Uds};
-    let is_plain = matches!(cell.transport, Pipe | Tcp | Uds);
-    !is_plain || cell.size as u64 <= WINDOW_BYTES
+pub fn fits(transport: TransportName, size: usize) -> bool {
+    let is_plain =
+        matches!(transport, TransportName::Pipe | TransportName::Tcp | TransportName::Uds);
+    !is_plain || size as u64 <= WINDOW_BYTES
 }
 
 /// How many messages are under way in each direction.
@@ -89,16 +90,12 @@ const WINDOW_MAX: u64 = 64;
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::Scenario;
     use super::*;
 
     #[test]
     fn a_window_fits_the_smallest_buffer() {
         assert_eq!([0, 48, 4096, 64 << 10, 1 << 20].map(window), [64, 64, 8, 1, 1]);
-        let cell = |transport, size| Cell::new(Scenario::Duplex, transport, size);
-        assert!(
-            fits(&cell(TransportName::Tcp, 32 << 10)) && fits(&cell(TransportName::Wall, 1 << 20))
-        );
-        assert!(!fits(&cell(TransportName::Uds, (32 << 10) + 1)));
+        assert!(fits(TransportName::Tcp, 32 << 10) && fits(TransportName::Wall, 1 << 20));
+        assert!(!fits(TransportName::Uds, (32 << 10) + 1));
     }
 }

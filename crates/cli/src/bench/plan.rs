@@ -14,7 +14,6 @@ use anyhow::{Result, bail};
 
 use super::arguments::{Arguments, Choice, STREAMS};
 use super::cell::{Cell, Processes, Scenario, TransportName, WaitName};
-use super::duplex;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -47,7 +46,7 @@ impl Plan {
     /// Adds `cell` unless it is there already or makes no sense.
     pub fn add(&mut self, cell: Cell, duration: Duration) {
         let is_known = self.steps.iter().any(|step| step.cell == cell);
-        if !is_known && cell.scenario.fits(cell.transport) {
+        if !is_known && cell.is_possible() {
             let rounds_max = if cell.scenario == Scenario::Idle { 1 } else { u32::MAX };
             self.steps.push(Step { cell, duration, rounds_max });
         }
@@ -194,9 +193,7 @@ impl Plan {
                 let others = [Tcp, Uds].map(|transport| Cell::new(scenario, transport, size));
                 let cells = waiting.chain(others);
                 for cell in cells.filter(|cell| wants(arguments, cell.transport)) {
-                    if scenario != Scenario::Duplex || duplex::fits(&cell) {
-                        self.add(cell, duration);
-                    }
+                    self.add(cell, duration);
                 }
             }
         }

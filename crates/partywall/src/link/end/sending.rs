@@ -137,12 +137,14 @@ impl Endpoint {
             let mut state = self.lock()?;
             self.acknowledge(&mut state, true);
         }
-        let (mut found, started) = (None, Instant::now());
+        let mut found = None;
+        let is_unhurried = waits == Waits::ForRoom && self.config.wait == Wait::Spin;
+        let since = is_unhurried.then(Instant::now);
         self.spin(deadline, || {
-            if waits == Waits::ForRoom && self.config.wait == Wait::Spin {
+            if let Some(since) = since {
                 // Each look takes a line away from whoever notes there what was consumed.
-                let waited = started.elapsed();
-                pause(started + waited + waited.min(PAUSE_MAX));
+                let waited = since.elapsed();
+                pause(since + waited + waited.min(PAUSE_MAX));
             }
             let mut state = self.spot.lock();
             found = look(&mut state);

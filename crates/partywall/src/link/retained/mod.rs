@@ -195,12 +195,7 @@ impl Retained {
             return self.append_short(parts, len, ack);
         }
         let mut reservation = self.reserve(len)?;
-        let mut rest = reservation.bytes();
-        for part in parts {
-            let (here, behind) = rest.split_at_mut(part.len());
-            here.copy_from_slice(part);
-            rest = behind;
-        }
+        join(parts, reservation.bytes());
         Ok(reservation.commit(ack))
     }
 
@@ -216,12 +211,7 @@ impl Retained {
         let begin = self.producer.next_position(payload);
         let mut gathered = [0; SHORT_MAX + as_usize(PREFIX_BYTES)];
         let (prefix, body) = gathered[..payload].split_at_mut(as_usize(PREFIX_BYTES));
-        let mut rest = &mut *body;
-        for part in parts {
-            let (here, behind) = rest.split_at_mut(part.len());
-            here.copy_from_slice(part);
-            rest = behind;
-        }
+        join(parts, body);
         let ack = ack.map_or(Ack::default(), ack_of);
         let sealed = LinkPrefix::sealed(begin, Kind::Data, self.tag, ack, 0, &[body]);
         prefix.copy_from_slice(sealed.as_bytes());
@@ -465,6 +455,15 @@ impl Reservation<'_> {
         }
         retained.boundaries.append(Boundary { position, proof }, blob.is_some());
         position
+    }
+}
+
+/// Copies the parts one behind the other; the room is as long as all of them.
+fn join(parts: &[&[u8]], mut room: &mut [u8]) {
+    for part in parts {
+        let (here, behind) = room.split_at_mut(part.len());
+        here.copy_from_slice(part);
+        room = behind;
     }
 }
 
