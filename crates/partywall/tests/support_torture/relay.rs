@@ -16,7 +16,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,6 +35,7 @@ struct Shared {
     /// Makes every so many-th connection one without shared memory.
     loses_every: Option<u64>,
     listener: Listener,
+    is_over: AtomicBool,
 }
 
 struct Pair {
@@ -81,6 +82,7 @@ impl Relay {
             connections: AtomicU64::new(0),
             loses_every: (via == Via::Wall).then_some(LOSES_EVERY),
             listener,
+            is_over: AtomicBool::new(false),
         });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || accepting.accept());
@@ -116,7 +118,9 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // A listening socket that is shut down wakes whoever waits for it.
+        // A listening socket that is shut down wakes whoever waits for it. A Unix socket accepts nothing from then on without
+        // calling it an error: who went on waiting would never sleep again.
+        self.shared.is_over.store(true, Ordering::Release);
         let copy = self.shared.listener.as_fd().try_clone_to_owned().unwrap();
         let _ = UnixStream::from(copy).shutdown(std::net::Shutdown::Both);
         self.shared.pairs.lock().unwrap().iter().for_each(|pair| pair.end());
@@ -126,6 +130,9 @@ impl Drop for Relay {
 impl Shared {
     fn accept(self: Arc<Self>) {
         while let Ok(client) = self.next() {
+            if self.is_over.load(Ordering::Acquire) {
+                return;
+            }
             let Some(client) = client else { continue };
             let Some(server) = self.connect() else { continue };
             let number = self.connections.fetch_add(1, Ordering::Relaxed);
