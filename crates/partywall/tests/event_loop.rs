@@ -255,3 +255,36 @@ fn stalled_handshakes_hold_up_no_loop() {
     });
     assert_eq!(listener.refused(), 8, "those that stalled, and nobody else");
 }
+
+/// On one processor a sleeper that is rung early runs before there is anything, and has to be rung again. A sender notices that, and
+/// rings the next ones once.
+#[test]
+fn an_early_ring_in_vain_is_not_repeated_at_once() {
+    let (client, server) = Kind::Wall.pair(|config| config);
+    let (mut sender, _back) = client.split();
+    let (_reply, mut receiver) = server.split();
+    let mut rung_early = Vec::new();
+    for number in 0..20_u64 {
+        assert_eq!(receiver.arm().unwrap(), Armed::Armed);
+        let before = sender.stats().bells;
+        let mut is_early = false;
+        let filled = sender.send_with(8, |message| {
+            message.copy_from_slice(&number.to_le_bytes());
+            is_early = is_readable(&receiver);
+            // It wakes up, finds nothing, and sleeps again.
+            assert!(matches!(receiver.try_recv(), Err(TryRecvError::Empty)));
+            assert_eq!(receiver.arm().unwrap(), Armed::Armed);
+        });
+        filled.unwrap();
+        assert_eq!(sender.stats().bells - before, 1 + u64::from(is_early), "message {number}");
+        assert!(is_readable(&receiver), "message {number} is rung for when it is there");
+        assert_eq!(receiver.try_recv().unwrap()[..], number.to_le_bytes());
+        rung_early.extend(is_early.then_some(number));
+    }
+    assert_eq!(rung_early, [0, 17], "a trial, sixteen without, and a trial");
+}
+
+fn is_readable(descriptor: &impl AsFd) -> bool {
+    let mut descriptors = [PollFd::new(descriptor, PollFlags::IN)];
+    poll::wait(&mut descriptors, Some(Instant::now())).unwrap() > 0
+}

@@ -20,6 +20,7 @@ mod beside;
 mod blob;
 mod counters;
 mod door;
+mod early;
 mod fragments;
 mod growth;
 mod lag;

@@ -13,6 +13,7 @@
 //! BLOB carries it, before all others it is a record of its own.
 
 use super::counters::Counters;
+use super::early::EarlyRing;
 use super::growth::Growth;
 use super::{Wall, word};
 use crate::config::{BackPressure, Config};
@@ -63,8 +64,7 @@ pub(crate) struct WallSender {
     pub(super) heard_at: u64,
     /// When it was rung last.
     pub(super) rung_at: Option<Instant>,
-    /// It was rung for what is not published yet.
-    pub(super) has_rung_early: bool,
+    pub(super) early: EarlyRing,
 }
 
 /// What a sending end is made of.
@@ -113,7 +113,7 @@ impl WallSender {
             unheard: 0,
             heard_at: 0,
             rung_at: None,
-            has_rung_early: false,
+            early: EarlyRing::default(),
             wall,
         }
     }

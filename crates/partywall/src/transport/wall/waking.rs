@@ -2,12 +2,12 @@
 //! When a sender rings, how it declares that it sleeps, and how it learns that nobody listens.
 //!
 //! ```text
-//!   look early ── asleep, not rung? ring ─▶ write, publish ─▶ fence ─▶ look ── asleep, not rung? ring
+//!   worth it? look early ── asleep, not rung? ring ─▶ write, publish ─▶ fence ─▶ look ── asleep, not rung? ring
 //!   no sign of life: rung and no answer for 5 ms, or 256 commits without progress ─▶ ask the system
 //! ```
 //!
-//! The early ring only saves time: the neighbour wakes up while the record is still being written. The
-//! look after the publishing is what proves that no wake-up is lost (SPEC 6.3).
+//! The early ring only saves time, where it does (`early.rs`): the neighbour wakes up while the record is still being
+//! written. The look after the publishing is what proves that no wake-up is lost (SPEC 6.3).
 
 use super::sender::WallSender;
 use super::{Sleeping, Wall};
@@ -28,10 +28,13 @@ impl WallSender {
     /// Where nobody will ever look again, nothing is sent.
     #[inline]
     pub(super) fn ring_early(&mut self) -> Result<(), Unsent> {
+        if !self.early.is_worth_it() {
+            return if self.records_waker.is_gone() { Err(self.left()) } else { Ok(()) };
+        }
         match self.records_waker.look_early() {
             Wake::Ring => {
                 self.ring();
-                self.has_rung_early = true;
+                self.early.rang();
                 Ok(())
             }
             Wake::Gone => Err(self.left()),
@@ -53,7 +56,7 @@ impl WallSender {
             self.roll_back();
             return Err(unsent);
         }
-        let was_rung = std::mem::take(&mut self.has_rung_early);
+        let was_rung = self.early.take();
         self.producer.publish();
         if !self.batch_blocks.is_empty() {
             self.counters.add(sending::BLOBS, self.batch_blocks.len() as u64);
@@ -66,13 +69,15 @@ impl WallSender {
         // may well have been received before.
         match self.records_waker.look() {
             Wake::No => {
+                if was_rung {
+                    self.early.was_enough();
+                }
                 self.unheard += 1;
                 if self.unheard >= UNHEARD_MAX {
                     let _ = self.listen_for_life();
                 }
             }
-            Wake::Rung if was_rung => {}
-            other => self.wake(other),
+            asleep => self.wake(asleep, was_rung),
         }
         self.producer.prepare_ahead();
         Ok(())
@@ -86,10 +91,15 @@ impl WallSender {
         self.rung_at = Some(Instant::now());
     }
 
+    /// After something was published that it may have been rung for before.
     #[cold]
-    fn wake(&mut self, wake: Wake) {
+    fn wake(&mut self, wake: Wake, was_rung: bool) {
         match wake {
-            Wake::Ring => self.ring(),
+            Wake::Ring => {
+                self.early.was_needed(was_rung);
+                self.ring();
+            }
+            Wake::Rung if was_rung => self.early.was_enough(),
             // It was rung and has not come for the next message yet, or asked not to be rung: it may be
             // busy, stopped or dead.
             Wake::Rung | Wake::Quiet => {
