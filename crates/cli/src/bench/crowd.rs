@@ -106,7 +106,7 @@ fn echo_until_last(cell: Cell, lane: &mut impl Lane) -> Result<()> {
             other => bail!("the head of a message is {other:#x}"),
         }
     }
-    Ok(())
+    lane.settle()
 }
 
 fn join<R>(thread: ScopedJoinHandle<'_, Result<R>>) -> Result<R> {

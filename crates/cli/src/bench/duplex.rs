@@ -69,7 +69,7 @@ fn exchange(
         send(lane, sequence + 1 + window(size))?;
     }
     *next = end;
-    Ok(())
+    lane.settle()
 }
 
 /// Whether both sides can send before they receive: through plain sockets only what lies in their buffers.

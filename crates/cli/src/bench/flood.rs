@@ -51,6 +51,7 @@ pub fn drain(cell: Cell, mut lane: impl Lane, control: &Control) -> Result<()> {
             next += 1;
         }
         lane.send(size, |m| touch.fill(m, next | REPLY))?;
+        lane.settle()?;
         Ok(Done { latency: pack(&latency), ..Done::default() })
     })
 }

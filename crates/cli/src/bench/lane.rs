@@ -24,6 +24,11 @@ pub trait Lane: Send + 'static {
 
     /// Receives one message of `size` bytes; `read` sees it in place.
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R>;
+
+    /// The caller goes on to something else: nothing that was sent may need it to come back.
+    fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A bound address at which lanes arrive.

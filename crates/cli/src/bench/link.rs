@@ -136,6 +136,10 @@ impl Lane for LinkLane {
         message.commit().context("committing a message")?;
         Ok(value)
     }
+
+    fn settle(&mut self) -> Result<()> {
+        self.link.wait_sent(Instant::now() + ACCEPT_TIMEOUT).context("waiting until all is sent")
+    }
 }
 
 fn config(setup: &Setup) -> LinkConfig {

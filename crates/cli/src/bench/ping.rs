@@ -45,6 +45,7 @@ pub fn echo(cell: Cell, mut lane: impl Lane, control: &Control) -> Result<()> {
             echo_one(cell, &mut lane, next)?;
             next += 1;
         }
+        lane.settle()?;
         Ok(Done::default())
     })
 }

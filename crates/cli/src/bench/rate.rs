@@ -71,7 +71,7 @@ fn send_paced(
         lane.send(cell.size, |m| cell.touch.fill_headed(m, intended_ns, *next))?;
         *next += 1;
     }
-    Ok(())
+    lane.settle()
 }
 
 fn wait_until(due_ns: u64) {

@@ -100,7 +100,8 @@ impl Link {
     }
 
     /// Sends a message: it is in the link's memory when this returns, and stays there until the peer has consumed it. Waits for
-    /// room. What the network takes at once goes out at once, the rest while some thread of the group waits.
+    /// room. What the network takes at once goes out at once, the rest while some thread of the group waits: see
+    /// [`wait_sent`](Self::wait_sent).
     ///
     /// # Errors
     /// See [`LinkSendError`]. A lost connection is none.
@@ -194,6 +195,16 @@ impl Link {
     /// See [`LinkWaitError`].
     pub fn flush(&self, deadline: Instant) -> Result<(), LinkWaitError> {
         self.end().flush(Some(deadline))
+    }
+
+    /// Waits until all that was sent before is out of this process: with the system, or where the peer reads it itself. For a thread
+    /// that goes on to something else and does not come back to any link of the group: what the network does not take at once, because
+    /// the peer is slow or the connection is gone, waits until some thread does. Whether the peer has it is for [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// See [`LinkWaitError`].
+    pub fn wait_sent(&self, deadline: Instant) -> Result<(), LinkWaitError> {
+        self.end().wait_sent(Some(deadline))
     }
 
     /// Bytes of the stream that were sent and are not yet known to be consumed: messages, with 40 to 103 bytes for each.
@@ -365,6 +376,14 @@ impl LinkSender {
     /// As there.
     pub fn flush(&self, deadline: Instant) -> Result<(), LinkWaitError> {
         self.handle.end.flush(Some(deadline))
+    }
+
+    /// See [`Link::wait_sent`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_sent(&self, deadline: Instant) -> Result<(), LinkWaitError> {
+        self.handle.end.wait_sent(Some(deadline))
     }
 
     /// See [`Link::unconsumed_bytes`].

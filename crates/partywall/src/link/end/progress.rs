@@ -309,15 +309,20 @@ impl Endpoint {
     pub(super) fn write(&self, state: &mut Locked<'_>, index: usize) {
         let State { core: Some(core), wires, .. } = &mut **state else { return };
         let wire = &mut wires[index];
-        let is_shared = wire.conn.is_shared();
+        let (is_shared, was_blocked) = (wire.conn.is_shared(), wire.is_write_blocked);
         let written = if is_shared && !core.has_outgoing(&wire.conn) {
             Ok(())
         } else {
             wire.flush(core, &self.group.hub)
         };
+        let is_free = was_blocked && !wire.is_write_blocked;
         let Err(why) = written else {
             if is_shared {
                 self.ring(state, index);
+            }
+            if is_free {
+                // Somebody may wait for that.
+                state.changed();
             }
             return;
         };

@@ -112,6 +112,35 @@ impl Endpoint {
         self.waited(found)
     }
 
+    /// Waits until all that was sent is out of this process.
+    pub(in crate::link) fn wait_sent(
+        &self,
+        deadline: Option<Instant>,
+    ) -> Result<(), LinkWaitError> {
+        let found = self.wait_until_sent(deadline)?;
+        self.waited(found)
+    }
+
+    /// As [`wait_sent`](Self::wait_sent); `None` at the deadline.
+    pub(super) fn wait_until_sent(
+        &self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Result<(), LinkStopped>>, LinkStopped> {
+        self.wait_for(deadline, Waits::ForRoom, |state| {
+            self.push(state);
+            self.hear(state);
+            if state.core.is_none() {
+                return Some(Err(LinkStopped::Closed));
+            }
+            // Without a connection there may still come one.
+            let is_out = state.active().is_some() && !state.has_outgoing();
+            if is_out || state.is_empty() {
+                return Some(Ok(()));
+            }
+            state.stopped().map(Err)
+        })
+    }
+
     /// Waits until records flow.
     pub(in crate::link) fn wait_attached(
         &self,

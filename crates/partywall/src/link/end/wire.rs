@@ -44,7 +44,7 @@ pub(super) struct Wire {
     pub(super) aim: u64,
     /// If memory was offered.
     pub(super) bells: Option<Bells>,
-    is_write_blocked: bool,
+    pub(super) is_write_blocked: bool,
 }
 
 /// Who is rung, and by whom.

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A thread that has sent goes on to something else and does not come back: what it waited for is out of its process by then.
+
+mod support_ends;
+
+use partywall::link::{LinkConfig, LinkStopped, LinkWaitError};
+use std::thread;
+use std::time::{Duration, Instant};
+use support_ends::{Ground, Pair, Via, message, number, soon};
+
+/// More than the system takes for a peer that does not read, in the connection of a link that is not shared.
+const MESSAGES: u64 = 16_000;
+const LEN: usize = 1000;
+
+/// Room for all of them.
+fn config() -> LinkConfig {
+    let ring = 32 << 20;
+    LinkConfig::default().ring_bytes(ring).peer_max(ring, 8 << 20)
+}
+
+#[test]
+fn what_was_waited_for_needs_no_thread_any_more() {
+    for ground in Ground::all() {
+        let name = format!("{:?}", ground.via);
+        let Pair { server, served, link } = ground.pair(&config());
+        let (link, _receiver) = link.split();
+        link.wait_sent(Instant::now()).expect("there is nothing to wait for");
+        thread::scope(|scope| {
+            scope.spawn(|| link.link().wait_attached(soon()).unwrap());
+            served.wait_attached(soon()).unwrap();
+        });
+        (0..MESSAGES).for_each(|n| link.send(&message(n, LEN)).unwrap());
+        // Nobody drives the peer.
+        let sent = link.wait_sent(Instant::now() + Duration::from_millis(50));
+        let is_read_in_place = ground.via == Via::Wall;
+        let is_as_expected = match &sent {
+            Ok(()) => is_read_in_place,
+            Err(LinkWaitError::TimedOut { .. }) => !is_read_in_place,
+            Err(_) => false,
+        };
+        assert!(is_as_expected, "{name}: {sent:?}");
+        thread::scope(|scope| {
+            let receives = scope.spawn(|| {
+                for expected in 0..MESSAGES {
+                    let message = served.recv_deadline(soon()).unwrap();
+                    assert_eq!((number(&message), message.len()), (expected, LEN), "{name}");
+                    message.commit().unwrap();
+                }
+            });
+            // Two wait: one drives, the other is told.
+            let waits = scope.spawn(|| link.wait_sent(soon()));
+            link.wait_sent(soon()).unwrap();
+            waits.join().unwrap().unwrap();
+            // From here on nothing of the client runs.
+            receives.join().unwrap();
+        });
+        drop(server);
+    }
+}
+
+#[test]
+fn nothing_of_a_closed_link_is_waited_for() {
+    let ground = Ground::new(Via::Tcp, false);
+    let Pair { server, served: _served, link } = ground.pair(&config());
+    let (sender, receiver) = link.split();
+    sender.send(b"never").unwrap();
+    let late = sender.wait_sent(Instant::now());
+    assert!(matches!(late, Err(LinkWaitError::TimedOut { .. })), "no connection yet: {late:?}");
+    receiver.link().close(Instant::now()).unwrap_err();
+    let closed = sender.wait_sent(soon());
+    assert!(matches!(closed, Err(LinkWaitError::Stopped(LinkStopped::Closed))), "{closed:?}");
+    drop(server);
+}
