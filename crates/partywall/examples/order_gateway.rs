@@ -97,7 +97,7 @@ fn tell_what_was_left(link: &Link) -> Result<()> {
     for report in &reports {
         println!("not delivered: {report:?}");
     }
-    Ok(link.acknowledge_reports(reports.len())?)
+    Ok(link.acknowledge_reports(&reports)?)
 }
 
 fn number_of(message: &[u8]) -> Result<u64> {

@@ -63,7 +63,7 @@ fn an_epoch_begun_at_either_end_empties_both_and_is_reported_at_both() {
             assert!(adopts.events().contains(&LinkEvent::Epoch { epoch: 7 }));
             let (sent, received) = (link.reports().unwrap(), served.reports().unwrap());
             assert_eq!((sent[0].from, sent[0].to), (received[0].from, received[0].to));
-            link.acknowledge_reports(sent.len()).unwrap();
+            link.acknowledge_reports(&sent).unwrap();
             assert!(link.reports().unwrap().is_empty());
         }
     }
@@ -222,4 +222,29 @@ fn a_link_larger_than_all_memory_is_an_error() {
             assert!(message.contains("slab_bytes"), "{message}");
         }
     }
+}
+
+/// There is room for sixteen.
+#[test]
+fn a_report_that_came_after_the_look_is_not_acknowledged_with_the_others() {
+    let ground = Ground::new(Via::Tcp, true);
+    let link = ground.client(LinkConfig::default()).connect("unix:/nowhere", "bob", "orders");
+    let link = link.unwrap();
+    let mut epoch = 0;
+    let mut drop_one = || {
+        link.send(b"never consumed").unwrap();
+        epoch += 1;
+        link.begin_epoch(epoch).unwrap();
+    };
+    while link.reports().unwrap().len() < 16 {
+        drop_one();
+    }
+    assert_eq!(link.reports_dropped().unwrap(), 0);
+    let seen = link.reports().unwrap();
+    drop_one();
+    link.acknowledge_reports(&seen).unwrap();
+    let rest = link.reports().unwrap();
+    assert_eq!((rest.len(), rest[0].epoch), (1, seen[15].epoch + 1), "{rest:?}");
+    // The oldest, for which there was no room any more, was seen before.
+    assert_eq!(link.reports_dropped().unwrap(), 1);
 }

@@ -127,7 +127,7 @@ impl Watch {
         for report in &reports {
             eprintln!("partywall: {}", in_words(report));
         }
-        link.acknowledge_reports(reports.len())?;
+        link.acknowledge_reports(&reports)?;
         match link.status() {
             LinkStatus::Fenced => return Err(LinkStopped::Fenced.into()),
             LinkStatus::Quarantined => return Err(LinkStopped::Quarantined.into()),

@@ -258,12 +258,18 @@ impl Link {
         self.end().with_core(|core| core.reports().iter().map(LinkReport::from).collect())
     }
 
-    /// The first `count` reports were taken notice of, and need not be kept.
+    /// These were taken notice of, as [`reports`](Self::reports) gave them, and need not be kept. One that has become part of a larger
+    /// one meanwhile, because there was no more room, stays with that one.
     ///
     /// # Errors
     /// See [`LinkStopped`].
-    pub fn acknowledge_reports(&self, count: usize) -> Result<(), LinkStopped> {
-        self.end().with_core(|core| core.reports_seen(count, 0))
+    pub fn acknowledge_reports(&self, reports: &[LinkReport]) -> Result<(), LinkStopped> {
+        let mut seen = reports.to_vec();
+        let mut is_seen = |report: &LinkReport| {
+            let found = seen.iter().position(|seen| seen == report);
+            found.map(|index| seen.swap_remove(index)).is_some()
+        };
+        self.end().with_core(|core| core.reports_seen(|report| is_seen(&report.into()), 0))
     }
 
     /// How many more reports there were, for which there was no room.
@@ -279,7 +285,7 @@ impl Link {
     /// # Errors
     /// See [`LinkStopped`].
     pub fn acknowledge_dropped_reports(&self, count: u64) -> Result<(), LinkStopped> {
-        self.end().with_core(|core| core.reports_seen(0, count))
+        self.end().with_core(|core| core.reports_seen(|_| false, count))
     }
 
     /// How many owners this end has had, this one included: always 1 if it is not kept in a file.

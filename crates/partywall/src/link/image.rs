@@ -169,9 +169,9 @@ impl Books {
         &self.reports
     }
 
-    /// The application was told of the first `count` reports, and of `dropped` for which there was no room.
-    pub fn forget_reports(&mut self, count: usize, dropped: u64) {
-        self.reports.drain(..count.min(self.reports.len()));
+    /// The application was told of the reports that `is_seen` knows, and of `dropped` for which there was no room.
+    pub fn forget_reports(&mut self, mut is_seen: impl FnMut(&Report) -> bool, dropped: u64) {
+        self.reports.retain(|report| !is_seen(report));
         self.reports_dropped = self.reports_dropped.saturating_sub(dropped);
     }
 

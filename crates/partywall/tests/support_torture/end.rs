@@ -165,7 +165,7 @@ impl End {
             self.journal.note(What::Reported, &[flags, report.epoch, report.from, report.to]);
         }
         if !reports.is_empty() {
-            let seen = self.link.acknowledge_reports(reports.len());
+            let seen = self.link.acknowledge_reports(&reports);
             self.check(seen);
         }
     }

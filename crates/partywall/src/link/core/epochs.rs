@@ -112,10 +112,11 @@ impl Core {
         self.books.reports_dropped
     }
 
-    /// The application has taken notice of the first so many, and of so many that were dropped.
-    pub(crate) fn reports_seen(&mut self, count: usize, dropped: u64) {
-        if count > 0 || dropped > 0 {
-            self.books.forget_reports(count, dropped);
+    /// The application has taken notice of those that `is_seen` knows, and of so many that were dropped.
+    pub(crate) fn reports_seen(&mut self, is_seen: impl FnMut(&Report) -> bool, dropped: u64) {
+        let before = (self.books.reports().len(), self.books.reports_dropped);
+        self.books.forget_reports(is_seen, dropped);
+        if before != (self.books.reports().len(), self.books.reports_dropped) {
             self.commit();
         }
     }

@@ -194,8 +194,18 @@ fn of_too_many_reports_of_which_none_are_alike_the_oldest_is_counted() {
     (1..=18).for_each(|stream| books.report(gap(stream, 64, 128)));
     assert_eq!((books.reports().len(), books.reports_dropped), (16, 2));
     assert_eq!(books.reports()[0], gap(3, 64, 128));
-    books.forget_reports(16, 2);
+    books.forget_reports(|_| true, 2);
     assert_eq!((books.reports().len(), books.reports_dropped), (0, 0));
+}
+
+#[test]
+fn what_became_part_of_another_after_it_was_seen_stays() {
+    let mut books = Books::new();
+    (1..=16).for_each(|stream| books.report(gap(stream, 64, 128)));
+    let seen = books.reports().to_vec();
+    books.report(gap(5, 128, 192));
+    books.forget_reports(|report| seen.contains(report), 0);
+    assert_eq!(books.reports(), [gap(5, 64, 192)]);
 }
 
 #[test]

@@ -93,12 +93,13 @@ impl Link {
         self.blocking().reports()
     }
 
-    /// The first `count` reports were taken notice of, and need not be kept.
+    /// These were taken notice of, as [`reports`](Self::reports) gave them, and need not be kept. One that has become part of a larger
+    /// one meanwhile, because there was no more room, stays with that one.
     ///
     /// # Errors
     /// See [`LinkStopped`].
-    pub fn acknowledge_reports(&self, count: usize) -> Result<(), LinkStopped> {
-        self.blocking().acknowledge_reports(count)
+    pub fn acknowledge_reports(&self, reports: &[LinkReport]) -> Result<(), LinkStopped> {
+        self.blocking().acknowledge_reports(reports)
     }
 
     /// How many more reports there were, for which there was no room.
