@@ -82,6 +82,8 @@ pub enum Processes {
     One,
     /// One each.
     Two,
+    /// One each, both on the CPU of the second (`ping` only): waking the other costs no more than the system's work.
+    TwoOnOneCpu,
 }
 
 /// One thing to measure.
@@ -135,6 +137,11 @@ impl Cell {
     /// The same, waiting as `wait` says.
     pub const fn waiting(self, wait: WaitName) -> Self {
         Self { wait: Some(wait), ..self }
+    }
+
+    /// The same, with both ends on one CPU.
+    pub const fn on_one_cpu(self) -> Self {
+        Self { processes: Processes::TwoOnOneCpu, ..self }
     }
 
     /// The same, with `rate` messages per second.
@@ -199,7 +206,7 @@ impl Processes {
     pub const fn count(self) -> usize {
         match self {
             Self::One => 1,
-            Self::Two => 2,
+            Self::Two | Self::TwoOnOneCpu => 2,
         }
     }
 }
@@ -223,6 +230,9 @@ impl fmt::Display for Cell {
             write!(f, " {}", wait.name())?;
         }
         write!(f, " {}", super::arguments::size_name(self.size))?;
+        if self.processes == Processes::TwoOnOneCpu {
+            write!(f, " on one CPU")?;
+        }
         if self.scenario == Scenario::Parallel {
             write!(f, " ×{}", self.streams)?;
         }

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use partywall_sys::cpu::set_affinity;
 
 use super::arguments::Pin;
-use super::cell::Cell;
+use super::cell::{Cell, Processes};
 use super::control::Child;
 use super::lane::Setup;
 use super::measure::{Round, pool};
@@ -75,11 +75,24 @@ pub fn run(plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
             let cell = step.cell;
             let setup =
                 Setup { directory: directory.path.clone(), wait: cell.wait, size: cell.size };
-            outcome.rounds.push(pair.measure(cell, &setup, step.duration)?);
+            let measure = || pair.measure(cell, &setup, step.duration);
+            outcome.rounds.extend(placed(cell, pin, measure)?);
         }
     }
     progress.finish();
     Ok(outcomes)
+}
+
+/// Measures where the cell wants both ends to be; `None` if that is one CPU, and this run chooses none.
+fn placed(cell: Cell, pin: Pin, measure: impl FnOnce() -> Result<Round>) -> Result<Option<Round>> {
+    if cell.processes != Processes::TwoOnOneCpu {
+        return measure().map(Some);
+    }
+    let Pin::To(parent, child) = pin else { return Ok(None) };
+    set_affinity(child).with_context(|| pin_advice(child))?;
+    let measured = measure();
+    set_affinity(parent).with_context(|| pin_advice(parent))?;
+    measured.map(Some)
 }
 
 /// Whether one more round, as long as those before, fits the time; the first always does.

@@ -68,7 +68,7 @@ impl Work for Measure<'_> {
             grown_bytes: now.memory_bytes.saturating_sub(before.memory_bytes),
             ..now
         });
-        if cell.processes == Processes::Two {
+        if cell.processes.count() > 1 {
             pair.child.close()?;
         }
         let mut latency = histogram()?;
@@ -125,7 +125,7 @@ impl<T: Transport> Ends<T> {
     /// Opens all streams.
     fn meet(cell: Cell, setup: &Setup, runtime: Runtime, pair: &mut Pair) -> Result<Self> {
         let (client, mut lanes, answering) = match cell.processes {
-            Processes::Two => {
+            Processes::Two | Processes::TwoOnOneCpu => {
                 let address = pair.child.open(cell, setup)?;
                 let (client, lanes) = runtime.block_on(open_all::<T>(cell, setup, &address))?;
                 (client, lanes, None)
