@@ -19,7 +19,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::foe::{BOTH, hello};
 use support::home::Home;
 use support::{Place, Watchdog, millis, within};
@@ -355,7 +355,9 @@ fn both_errors(listening: Config, connecting: &Config) -> (HandshakeError, Strin
     let address = place.address("stage");
     let error = std::thread::scope(|scope| {
         let client = scope.spawn(|| partywall::connect_with(&address, connecting).unwrap_err());
+        let end = within(Duration::from_secs(60));
         while !client.is_finished() || told.lock().unwrap().is_empty() {
+            assert!(Instant::now() < end, "nobody is told");
             assert!(listener.accept_deadline(within(millis(10))).is_err());
         }
         client.join().unwrap()

@@ -3,19 +3,19 @@
 
 mod support_ends;
 
-use partywall::link::{LinkConfig, LinkStopped, LinkWaitError};
+use partywall::link::{LinkConfig, LinkReplyError, LinkStopped, LinkWaitError};
 use std::thread;
 use std::time::{Duration, Instant};
 use support_ends::{Ground, Pair, Via, message, number, soon};
 
 /// More than the system takes for a peer that does not read, in the connection of a link that is not shared.
-const MESSAGES: u64 = 16_000;
+const MESSAGES: u64 = 12_000;
 const LEN: usize = 1000;
-
 /// Room for all of them.
+const RING: u64 = 16 << 20;
+
 fn config() -> LinkConfig {
-    let ring = 32 << 20;
-    LinkConfig::default().ring_bytes(ring).peer_max(ring, 8 << 20)
+    LinkConfig::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0)
 }
 
 #[test]
@@ -70,4 +70,56 @@ fn nothing_of_a_closed_link_is_waited_for() {
     let closed = sender.wait_sent(soon());
     assert!(matches!(closed, Err(LinkWaitError::Stopped(LinkStopped::Closed))), "{closed:?}");
     drop(server);
+}
+
+/// What others send meanwhile is for them to wait for.
+#[test]
+fn only_what_was_sent_before_is_waited_for() {
+    let ground = Ground::new(Via::Unix, false);
+    let Pair { server: _server, served, link } = ground.pair(&config());
+    let link = &link;
+    thread::scope(|scope| {
+        scope.spawn(|| link.wait_attached(soon()).unwrap());
+        served.wait_attached(soon()).unwrap();
+        (0..MESSAGES).for_each(|n| link.send(&message(n, LEN)).unwrap());
+        let waits = scope.spawn(|| link.wait_sent(soon()));
+        // The connection is never without something to send.
+        let mut next = MESSAGES;
+        for expected in 0.. {
+            let received = served.recv_deadline(soon()).unwrap();
+            assert_eq!(number(&received), expected);
+            received.commit().unwrap();
+            if waits.is_finished() {
+                break;
+            }
+            assert!(expected < 20 * MESSAGES, "it waits for what came later");
+            while next < expected + MESSAGES && link.try_send(&message(next, LEN)).is_ok() {
+                next += 1;
+            }
+        }
+        waits.join().unwrap().unwrap();
+    });
+}
+
+/// Who waits for room for a reply is told that another has consumed what it would answer.
+#[test]
+fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
+    let ground = Ground::new(Via::Wall, false);
+    let Pair { server: _server, served, link } = ground.pair(&config().ring_bytes(4096));
+    thread::scope(|scope| {
+        scope.spawn(|| link.wait_attached(soon()).unwrap());
+        served.wait_attached(soon()).unwrap();
+    });
+    link.send(b"question").unwrap();
+    link.send(b"another").unwrap();
+    let (first, second) =
+        (served.recv_deadline(soon()).unwrap(), served.recv_deadline(soon()).unwrap());
+    while served.try_send(&[7; 500]).is_ok() {}
+    thread::scope(|scope| {
+        let replies = scope.spawn(|| first.reply_deadline(&[8; 500], soon()));
+        // Long enough for it to sleep, most of the time.
+        thread::sleep(Duration::from_millis(50));
+        second.commit().unwrap();
+        assert!(matches!(replies.join().unwrap(), Err(LinkReplyError::Commit(_))));
+    });
 }

@@ -156,7 +156,8 @@ fn a_leader_that_sleeps_for_another_link_tells_the_group() {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+            let end = soon();
+            while !is_over.load(Ordering::Relaxed) && Instant::now() < end {
                 idle.recv_deadline(Instant::now() + Duration::from_millis(200)).unwrap_err();
             }
         });

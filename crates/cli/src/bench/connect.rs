@@ -60,7 +60,9 @@ pub fn accept<D: Door>(cell: Cell, door: &mut D, control: &Control) -> Result<()
     control.serve(|request| match request {
         Request::Run { amount } => {
             for sequence in 0..amount {
-                echo_one(cell, &mut door.accept()?, sequence)?;
+                let mut lane = door.accept()?;
+                echo_one(cell, &mut lane, sequence)?;
+                lane.settle()?;
             }
             Ok(Done::default())
         }
@@ -69,6 +71,7 @@ pub fn accept<D: Door>(cell: Cell, door: &mut D, control: &Control) -> Result<()
             for sequence in 0..sessions as u64 {
                 let mut lane = door.accept()?;
                 echo_one(cell, &mut lane, sequence)?;
+                lane.settle()?;
                 held.push(lane);
             }
             let cost = Footprint::now()?.since(before, sessions);

@@ -33,6 +33,7 @@ pub fn measure<L: Lane>(
     let batch = pair.run(amount, || watch_sleeper(cell, incoming, duration))?;
     let (activity, sleeper) = batch.value;
     outgoing.send(cell.size, |m| cell.touch.fill(m, 0))?;
+    outgoing.settle()?;
     pair.run(0, || join(sleeper))?;
     let cost = SessionCost {
         wakeups: Some(activity.sleeps),
@@ -61,6 +62,7 @@ pub fn hold<D: Door>(cell: Cell, door: &mut D, control: &Control) -> Result<()> 
         let Some(lane) = incoming.take() else {
             // The second batch: neither side watches any more, so the other's sleeper may wake.
             outgoing.send(cell.size, |m| cell.touch.fill(m, 0))?;
+            outgoing.settle()?;
             return Ok(Done::default());
         };
         let (activity, thread) = watch_sleeper(cell, lane, Duration::from_millis(amount))?;

@@ -8,6 +8,8 @@
 
 use std::io::IoSlice;
 
+use partywall_reconcile::Position;
+
 use super::Core;
 use super::conn::{Conn, End};
 use crate::link::protocol::frame::Frame;
@@ -43,6 +45,11 @@ impl Core {
         let goes_on = !conn.is_leaving || conn.is_within_record();
         conn.control_sent < conn.control.len()
             || (goes_on && self.cursor(conn).is_some_and(|at| at.next() < self.retained.tail()))
+    }
+
+    /// Whether what was sent up to `tail` is with the system, or where the neighbour reads it itself.
+    pub(crate) fn has_sent(&self, conn: &Conn, tail: Position) -> bool {
+        conn.is_shared || self.cursor(conn).is_some_and(|at| at.next() >= tail)
     }
 
     /// The next record to go. The receiver may have consumed on when it took the decision to resume somewhere (SPEC 12.2),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use partywall_sys::Family;
 
 use super::dialer::Phase;
+use super::sending::Waits;
 use super::{Endpoint, Locked, State};
 use crate::link::core::End;
 use crate::link::fault::{LinkStopped, LinkWaitError};
@@ -20,10 +21,18 @@ use crate::transport::has_passed;
 impl Endpoint {
     /// Closes in good order. The error says that not all of it went out; closed it is in any case.
     pub(in crate::link) fn close(&self, deadline: Option<Instant>) -> Result<(), LinkWaitError> {
-        let gone = self.wait_until_sent(deadline);
+        let gone = self.wait_for(deadline, Waits::ForRoom, |state| {
+            self.push(state);
+            self.hear(state);
+            if state.core.is_none() {
+                return Some(Err(LinkStopped::Closed));
+            }
+            // Without a connection there may still come one.
+            let is_out = state.active().is_some() && !state.has_outgoing();
+            (is_out || state.is_empty() || state.stopped().is_some()).then_some(Ok(()))
+        });
         let gone = gone.and_then(|gone| {
             let is_there = self.leave_and_wait(deadline)?;
-            let gone = gone.map(|gone| gone.or_else(has_nothing_to_send));
             Ok(gone.filter(|_| is_there))
         });
         self.abandon();
@@ -112,17 +121,9 @@ impl Endpoint {
 }
 
 impl State {
-    pub(super) fn has_outgoing(&self) -> bool {
+    fn has_outgoing(&self) -> bool {
         let (Some(core), Some(index)) = (&self.core, self.active()) else { return false };
         core.has_outgoing(&self.wires[index].conn)
-    }
-}
-
-/// Closed in good order is a link, too, that keeps what it has and sends no more.
-fn has_nothing_to_send(stopped: LinkStopped) -> Result<(), LinkStopped> {
-    match stopped {
-        LinkStopped::Fenced | LinkStopped::Quarantined => Ok(()),
-        other => Err(other),
     }
 }
 

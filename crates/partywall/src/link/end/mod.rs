@@ -95,6 +95,8 @@ pub(super) struct State {
     is_fresh: bool,
     /// On the hub's list of those that owe an acknowledgement.
     is_owing: bool,
+    /// Threads that wait for room for a reply, which a commit by another ends.
+    replying: u32,
     /// The application has it.
     is_out: bool,
     /// The server is about to hand it to the application.
@@ -159,6 +161,7 @@ impl Endpoint {
             is_listed: false,
             is_fresh: false,
             is_owing: false,
+            replying: 0,
             is_out: false,
             is_offered: false,
             is_new: false,

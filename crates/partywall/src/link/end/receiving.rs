@@ -98,6 +98,7 @@ impl Endpoint {
         let mut state = self.lock()?;
         state.core()?.commit_to(token)?;
         self.owe(&mut state);
+        tell_replying(&state);
         Ok(())
     }
 
@@ -122,6 +123,7 @@ impl Endpoint {
                     state.stats.bytes_sent += len;
                     self.push(state);
                     self.owe(state);
+                    tell_replying(state);
                     Some(Ok(()))
                 }
                 Err(ReplyFault::Commit(error)) => {
@@ -136,15 +138,18 @@ impl Endpoint {
                 }
             }
         };
-        let now = attempt(&mut self.lock().map_err(LinkSendError::from)?);
-        if let Some(done) = now {
+        let mut state = self.lock().map_err(LinkSendError::from)?;
+        if let Some(done) = attempt(&mut state) {
             return done;
         }
+        state.replying += 1;
+        drop(state);
         let waited = self.wait_for(deadline, Waits::ForRoom, |state| {
             // Room comes with what the neighbour says.
             self.hear(state);
             attempt(state)
         });
+        self.spot.lock().replying -= 1;
         waited.map_err(LinkSendError::from)?.unwrap_or(Err(LinkSendError::TimedOut.into()))
     }
 
@@ -173,6 +178,13 @@ impl Endpoint {
             self.want_room(&mut state);
         }
         Ok(bytes)
+    }
+}
+
+/// Whoever waits for room for a reply may have nothing to reply to any more.
+fn tell_replying(state: &Locked<'_>) {
+    if state.replying > 0 {
+        state.changed();
     }
 }
 

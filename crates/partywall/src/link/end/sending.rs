@@ -112,33 +112,26 @@ impl Endpoint {
         self.waited(found)
     }
 
-    /// Waits until all that was sent is out of this process.
+    /// Waits until all that was sent before is out of this process.
     pub(in crate::link) fn wait_sent(
         &self,
         deadline: Option<Instant>,
     ) -> Result<(), LinkWaitError> {
-        let found = self.wait_until_sent(deadline)?;
-        self.waited(found)
-    }
-
-    /// As [`wait_sent`](Self::wait_sent); `None` at the deadline.
-    pub(super) fn wait_until_sent(
-        &self,
-        deadline: Option<Instant>,
-    ) -> Result<Option<Result<(), LinkStopped>>, LinkStopped> {
-        self.wait_for(deadline, Waits::ForRoom, |state| {
+        let (epoch, tail) = self.with_core(|core| (core.epoch(), core.tail()))?;
+        let found = self.wait_for(deadline, Waits::ForRoom, |state| {
             self.push(state);
             self.hear(state);
-            if state.core.is_none() {
-                return Some(Err(LinkStopped::Closed));
-            }
-            // Without a connection there may still come one.
-            let is_out = state.active().is_some() && !state.has_outgoing();
-            if is_out || state.is_empty() {
+            let wire = state.active();
+            let State { core, wires, .. } = &mut **state;
+            let Some(core) = core else { return Some(Err(LinkStopped::Closed)) };
+            // As for `flush`; without a connection there may still come one.
+            let is_out = wire.is_some_and(|index| core.has_sent(&wires[index].conn, tail));
+            if is_out || core.acked() >= tail || core.epoch() != epoch {
                 return Some(Ok(()));
             }
             state.stopped().map(Err)
-        })
+        })?;
+        self.waited(found)
     }
 
     /// Waits until records flow.

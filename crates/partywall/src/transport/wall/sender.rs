@@ -438,6 +438,8 @@ impl WallSender {
 
     /// Forgets what was appended but not published.
     pub(super) fn roll_back(&mut self) {
+        // A ring for what never was says nothing of the next.
+        let _ = self.early.take();
         self.producer.abort();
         self.growth.untold();
         for id in std::mem::take(&mut self.batch_blocks) {

@@ -52,9 +52,9 @@ impl WallSender {
     /// Makes the open batch visible and wakes the receiver if it sleeps.
     #[inline]
     pub(crate) fn publish(&mut self) -> Result<(), Unsent> {
-        if let Err(unsent) = self.ring_early() {
+        if self.records_waker.is_gone() {
             self.roll_back();
-            return Err(unsent);
+            return Err(self.left());
         }
         let was_rung = self.early.take();
         self.producer.publish();
