@@ -3,10 +3,12 @@
 
 mod support_ends;
 
-use partywall::link::{LinkConfig, LinkReplyError, LinkStopped, LinkWaitError};
+use partywall::link::{
+    LinkConfig, LinkGroup, LinkRecvError, LinkReplyError, LinkStopped, LinkWaitError,
+};
 use std::thread;
 use std::time::{Duration, Instant};
-use support_ends::{Ground, Pair, Via, message, number, soon};
+use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 /// More than the system takes for a peer that does not read, in the connection of a link that is not shared.
 const MESSAGES: u64 = 12_000;
@@ -76,28 +78,42 @@ fn nothing_of_a_closed_link_is_waited_for() {
 #[test]
 fn only_what_was_sent_before_is_waited_for() {
     let ground = Ground::new(Via::Unix, false);
-    let Pair { server: _server, served, link } = ground.pair(&config());
-    let link = &link;
+    let group = LinkGroup::new().unwrap();
+    let server = ground.server(config());
+    let client = ground.client(config().group(&group));
+    let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+    let served = server.open("alice", "orders").unwrap();
+    let (link, mut next) = (&link, MESSAGES);
     thread::scope(|scope| {
         scope.spawn(|| link.wait_attached(soon()).unwrap());
         served.wait_attached(soon()).unwrap();
-        (0..MESSAGES).for_each(|n| link.send(&message(n, LEN)).unwrap());
+    });
+    (0..MESSAGES).for_each(|n| link.send(&message(n, LEN)).unwrap());
+    let turns = group.turns();
+    thread::scope(|scope| {
         let waits = scope.spawn(|| link.wait_sent(soon()));
-        // The connection is never without something to send.
-        let mut next = MESSAGES;
-        for expected in 0.. {
-            let received = served.recv_deadline(soon()).unwrap();
-            assert_eq!(number(&received), expected);
-            received.commit().unwrap();
-            if waits.is_finished() {
-                break;
+        until("it waits", || group.turns() > turns);
+        while link.try_send(&message(next, LEN)).is_ok() {
+            next += 1;
+        }
+        assert!(next > MESSAGES + 2000, "there is no room for more than {next}");
+        let mut received = 0;
+        let mut receive = |deadline| match served.recv_deadline(deadline) {
+            Ok(message) => {
+                assert_eq!(number(&message), received);
+                received += 1;
+                true
             }
-            assert!(expected < 20 * MESSAGES, "it waits for what came later");
-            while next < expected + MESSAGES && link.try_send(&message(next, LEN)).is_ok() {
-                next += 1;
-            }
+            Err(LinkRecvError::TimedOut) => false,
+            Err(fault) => panic!("{fault}"),
+        };
+        while !waits.is_finished() {
+            receive(Instant::now() + Duration::from_millis(100));
         }
         waits.join().unwrap().unwrap();
+        while receive(Instant::now() + Duration::from_millis(100)) {}
+        // What the system took beyond that, at most.
+        assert!((MESSAGES..next - 500).contains(&received), "{received} of {next}");
     });
 }
 
@@ -116,10 +132,12 @@ fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
         (served.recv_deadline(soon()).unwrap(), served.recv_deadline(soon()).unwrap());
     while served.try_send(&[7; 500]).is_ok() {}
     thread::scope(|scope| {
-        let replies = scope.spawn(|| first.reply_deadline(&[8; 500], soon()));
+        let late = soon() + Duration::from_secs(60);
+        let replies = scope.spawn(move || first.reply_deadline(&[8; 500], late));
         // Long enough for it to sleep, most of the time.
         thread::sleep(Duration::from_millis(50));
         second.commit().unwrap();
+        until("the reply ends", || replies.is_finished());
         assert!(matches!(replies.join().unwrap(), Err(LinkReplyError::Commit(_))));
     });
 }
