@@ -6,13 +6,13 @@ mod support_foe;
 
 use partywall::blocking::{Listener, Session};
 use partywall::{SessionError, StreamRecvError, StreamSendError};
-use partywall_shmipc::Shmipc;
 use partywall_shmipc::inside::Element;
 use partywall_shmipc::wire::encode;
+use partywall_shmipc::{MemMapType, Shmipc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support_foe::{Foe, soon, until};
+use support_foe::{Foe, Memory, Wire, soon, until};
 
 /// A foe, and our side of its session.
 fn pair() -> (Foe, Session) {
@@ -218,4 +218,52 @@ fn one_who_waits_to_send_learns_of_the_end_while_nothing_is_read() {
             "{ended:?}"
         );
     });
+}
+
+/// A stream of ours over TCP, whose other end is a foe.
+fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
+    let listener = partywall_sys::Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
+    let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
+    let prefix = directory.join("wall").to_str().unwrap().to_owned();
+    let dialect =
+        support_foe::small().mem_map_type(MemMapType::DevShmFile).share_memory_path_prefix(prefix);
+    let config = partywall::Config::default().speak(Arc::new(Shmipc::new(dialect).unwrap()));
+    let session = partywall::blocking::connect_with(&*address, &config).unwrap();
+    let mut accepted = None;
+    until("we connect", || {
+        accepted = listener.accept().unwrap();
+        accepted.is_some()
+    });
+    let wire = Wire { socket: accepted.unwrap() };
+    let (header, _) = wire.receive(8).unwrap();
+    let length = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
+    wire.receive(length as usize - 8).unwrap();
+    let file = |what: &str| {
+        let mut entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        let path = entries.find(|path| path.to_str().unwrap().contains(what)).unwrap();
+        std::fs::File::options().read(true).write(true).open(path).unwrap().into()
+    };
+    let memory = Memory::server(file("buffer"), file("queue"));
+    (session, Foe { wire, memory })
+}
+
+/// What TCP has taken may still be in its sender's buffers, while the end is in the ring already.
+#[test]
+fn over_tcp_an_end_in_the_ring_waits_for_the_rest_of_a_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let (session, mut foe) = over_tcp(directory.path());
+    let mut ours = session.open(&[]).unwrap();
+    ours.send_deadline(b"hello", soon()).unwrap();
+    let stream = foe.hear().0;
+    let answer = [&encode::fallback_header(2, stream, 1000)[..], &[7; 1000]].concat();
+    let (first, rest) = answer.split_at(500);
+    assert!(foe.wire.send(first));
+    foe.memory.producer.put(Element { stream, offset: 0, status: 1 }).unwrap();
+    let _ = foe.memory.producer.mark_working();
+    assert!(foe.wire.send(rest.get(..100).unwrap()));
+    let early = ours.recv_deadline(Instant::now() + Duration::from_millis(100));
+    assert!(matches!(early, Err(StreamRecvError::Session(SessionError::TimedOut))), "{early:?}");
+    assert!(foe.wire.send(&rest[100..]));
+    assert_eq!(ours.recv_deadline(soon()).unwrap(), [7; 1000]);
+    assert!(matches!(ours.recv_deadline(soon()), Err(StreamRecvError::Finished)));
 }

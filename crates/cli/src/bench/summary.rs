@@ -40,7 +40,7 @@ pub fn table(outcomes: &[Outcome]) -> Table {
 pub const LEGEND: &str = "\
 spin, adaptive (the default), park: Partywall, by how it waits. floor: bare shared memory with one flag.
 ÷ floor and ÷ socket: time of adaptive over time of the floor or the Unix socket; below 1 is faster. (Streams:
-time per message over the floor's round trip.)
+time per message over the floor's round trip.) Each is the median of what the rounds gave, not the ratio of two medians.
 CPU: time of both processes per operation. Medians over the rounds; every payload byte written and verified.";
 
 fn rows() -> Vec<Row> {

@@ -188,13 +188,13 @@ fn advice(fault: &FileFault) -> &'static str {
     }
 }
 
-/// A moment, as seconds since 1970 and as how long ago.
+/// A moment, as how long ago, and as seconds since 1970.
 struct Ago(SystemTime);
 
 impl fmt::Display for Ago {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let ago = self.0.elapsed().unwrap_or(Duration::ZERO);
-        write!(f, "{} s after 1970, {} s ago", seconds.as_secs(), ago.as_secs())
+        write!(f, "{} s ago (Unix time {})", ago.as_secs(), seconds.as_secs())
     }
 }

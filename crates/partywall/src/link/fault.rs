@@ -117,9 +117,10 @@ pub enum LinkCommitError {
     /// A later message was committed, and this one with it.
     #[error("the message is consumed already: a later one was committed")]
     Consumed,
-    /// It may be received again: its epoch is over, or the link has begun anew to hand out messages.
+    /// Its epoch is over, and it is in the [reports](super::Link::reports); or the link hands out again what was not committed, as after
+    /// [`rewind`](super::Link::rewind), and it comes again.
     #[error(
-        "the message is not one that this link waits to have committed: it may be received again"
+        "the message does not wait to be committed any more: its epoch is over, and it is in the reports, or it will be received again"
     )]
     Stale,
     /// The link is of no further use here.

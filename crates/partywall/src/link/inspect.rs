@@ -140,7 +140,7 @@ pub struct LinkReport {
     pub is_open: bool,
     /// In which epoch.
     pub epoch: u64,
-    /// The first position.
+    /// The first position: that of a [message](super::LinkMessage::position), or where one would have been.
     pub from: u64,
     /// The position behind the last.
     pub to: u64,

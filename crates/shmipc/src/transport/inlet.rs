@@ -4,7 +4,7 @@
 use super::Limits;
 use crate::frame::{Frame, Parser};
 use partywall::dialect::DialectError;
-use partywall_sys::Socket;
+use partywall_sys::{Family, Socket};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -68,6 +68,12 @@ impl Inlet {
                 }
             }
         }
+    }
+
+    /// Whether more is surely under way though all was read that has come: what TCP has taken of a message may still be in the buffers
+    /// of its sender. A Unix socket has none: what was written is there.
+    pub(super) fn is_behind(&self) -> bool {
+        self.socket.family() == Family::Tcp && self.parser.is_within_message()
     }
 
     pub(super) fn close(&self) {

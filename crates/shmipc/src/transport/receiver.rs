@@ -4,7 +4,7 @@
 //! ```text
 //!   ring ── element ─▶ message, stream opened          closed: believed once the socket was read dry
 //!     └─ empty ─▶ socket, if there is a reason to look ── frame ─▶ ring again ─▶ act
-//!                                                       ├─ dry ──▶ what is closed; nothing
+//!                                                       ├─ dry ──▶ what is closed, unless TCP is within a message; nothing
 //!                                                       └─ end ──▶ ring again, what is closed, the end
 //! ```
 //!
@@ -101,7 +101,7 @@ impl Receiver {
             self.believe();
             return Ok(Some(self.events.pop_front().unwrap_or_else(|| self.ended(end))));
         }
-        if !self.must_read && self.closing.is_empty() {
+        if !self.must_read && !self.may_believe() {
             return Ok(Some(Event::Nothing));
         }
         match self.inlet.next()? {
@@ -123,10 +123,17 @@ impl Receiver {
             }
             Inflow::Dry => {
                 self.must_read = false;
-                self.believe();
+                if self.may_believe() {
+                    self.believe();
+                }
                 Ok(Some(self.events.pop_front().unwrap_or(Event::Nothing)))
             }
         }
+    }
+
+    /// Whether there are ends of streams that become true once the socket is dry.
+    fn may_believe(&self) -> bool {
+        !self.closing.is_empty() && !self.inlet.is_behind()
     }
 
     /// The ends of streams that came through the ring are true: nothing of them is left on the socket.
@@ -270,7 +277,7 @@ impl LineReceiver for Receiver {
             return Ok(!self.heap.holds());
         }
         let has_more = !self.events.is_empty() || self.frame.is_some() || self.must_read;
-        if has_more || !self.closing.is_empty() {
+        if has_more || self.may_believe() {
             return Ok(true);
         }
         if quiet {

@@ -109,7 +109,9 @@ impl fmt::Display for End {
             Self::Refused { by_us: false, refusal } => write!(f, "the peer refused: {refusal}"),
             Self::Refused { by_us: true, refusal } => write!(f, "the peer was refused: {refusal}"),
             Self::EpochAdopted => f.write_str("an epoch began"),
-            Self::Moved => f.write_str("a side had moved on while the two agreed"),
+            Self::Moved => f.write_str(
+                "an epoch began, or more was consumed, while the two agreed: they agree anew",
+            ),
             Self::NotFresh => {
                 f.write_str("the peer did not answer what was asked on this connection")
             }
