@@ -23,6 +23,8 @@ const THREADS: u64 = 4;
 const HEAD: usize = 16;
 /// The receiver holds so much at most, of the sender's 64 MiB.
 const HELD_BYTES_MAX: usize = 24 << 20;
+/// It lets go of one of them whenever nothing came for so long.
+const HOLD_TIME: Duration = Duration::from_millis(20);
 
 /// Length of message `number`, which both sides know.
 fn length(seed: u64, number: u64) -> usize {
@@ -278,7 +280,8 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
         if chance.below(512) == 0 {
             receiver.set_wait(chance.wait());
         }
-        let patience = Instant::now() + Duration::from_secs(1);
+        let is_holding = !reader.held.is_empty();
+        let patience = Instant::now() + if is_holding { HOLD_TIME } else { Duration::from_secs(1) };
         let outcome = match chance.below(4) {
             0 => match receiver.recv_ref_deadline(patience) {
                 Ok(message) => {
@@ -308,8 +311,9 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
                 }
                 last = Instant::now();
             }
-            // What is held may be what the sender waits for.
-            Err(RecvError::TimedOut) if !reader.held.is_empty() => reader.drop_one(&mut chance),
+            // What is held may be what the sender waits for: sixty small ones can leave no place of 8 MiB
+            // in one piece.
+            Err(RecvError::TimedOut) if is_holding => reader.drop_one(&mut chance),
             Err(RecvError::TimedOut) => assert!(last.elapsed() < PATIENCE, "nothing comes"),
             Err(RecvError::Closed(Closed::Finished)) => return,
             Err(other) => panic!("after {} messages: {other}", reader.next),
