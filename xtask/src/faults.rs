@@ -2,20 +2,24 @@
 //! Takes one rule out of the code at a time and requires that a test notices.
 //!
 //! ```text
-//! crates/ring/src/…:   #[cfg(not(partywall_fault = "no_zero_next_slot"))]
-//!                      self.mem.clear_word0(end);
+//! crates/ring/src/…:   if !seeded_fault("no_zero_next_slot") {
+//!                          self.mem.clear_word0(end);
+//!                      }
 //! REGISTRY:            "no_zero_next_slot" · tests/forged_words.rs
-//! faults:              build with the fault, run each test of the row, expect `test … ... FAILED`
+//! faults:              with the fault chosen, run each test of the row, expect `test … ... FAILED`
 //! ```
 //!
 //! To add a fault: guard the line as above, add one row to [`REGISTRY`]. `tidy` reports a guard without a row
 //! and a row without a guard. A test that hangs instead of failing is an error too: tests have deadlines.
-//! Of a loom model any failure counts: a model that finds a deadlock can end the process with it.
+//! Of a loom model any failure counts: a model that finds a deadlock can end the process with it. Without a fault the
+//! same tests, of the same build, have to pass.
 //!
-//! The fault reaches the compiler through a workspace wrapper, not through `RUSTFLAGS`: cargo then takes the
-//! dependencies that the `test` stage has built, and keeps our own crates with a fault beside those without, under
-//! other names. `RUSTFLAGS='--cfg partywall_fault="NAME"'` does the same by hand, and builds everything anew.
+//! Guards exist only where `--cfg partywall_faults` is given, and there `PARTYWALL_FAULT` chooses among them: one build
+//! serves for all. The `cfg` reaches the compiler through a workspace wrapper, not through `RUSTFLAGS`: cargo then takes
+//! the dependencies that the `test` stage has built, and keeps our own crates with guards beside those without, under
+//! other names. `RUSTFLAGS='--cfg partywall_faults'` does the same by hand, and builds everything anew.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -26,7 +30,7 @@ use crate::torture;
 
 /// One rule that can be taken out of the code.
 pub struct Fault {
-    /// The value of `cfg(partywall_fault = "…")`.
+    /// What the guard asks for: `seeded_fault("…")`.
     pub name: &'static str,
     /// The tests that must fail, each of them.
     pub caught_by: &'static [CaughtBy],
@@ -169,24 +173,47 @@ pub fn tortured() -> Result<(), String> {
 }
 
 fn run(is_chosen: fn(&CaughtBy) -> bool) -> Result<(), String> {
+    let wrapper = wrapper()?;
+    let (mut built, mut sound) = (BTreeSet::new(), BTreeSet::new());
     for fault in REGISTRY {
-        let wrapper = wrapper(fault.name)?;
         for by in fault.caught_by.iter().filter(|by| is_chosen(by) && by.is_here()) {
-            let step = step(by).variable("RUSTC_WORKSPACE_WRAPPER", &wrapper);
+            let build = build(by).variable("RUSTC_WORKSPACE_WRAPPER", &wrapper);
+            if built.insert(build.to_string()) {
+                build.clone().args("--quiet --no-run").run()?;
+            }
+            let step = chosen(build, by);
+            if sound.insert(step.to_string()) {
+                pass_without(by, &step)?;
+            }
+            let step = step.variable("PARTYWALL_FAULT", fault.name);
             check(by, &step).map_err(|error| {
                 format!("fault `{}`: {error}\n  repeat it with:\n    {step}", fault.name)
             })?;
-            println!("fault {:<20} noticed by {}", fault.name, by.name());
+            println!("fault {:<28} noticed by {}", fault.name, by.name());
         }
     }
     Ok(())
 }
 
-fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
-    let built = step.clone().args("--no-run").capture()?;
-    if !built.status.success() {
-        return Err(format!("does not compile:\n{}", String::from_utf8_lossy(&built.stderr)));
+/// The same tests pass while no fault is chosen: else their failure would say nothing.
+fn pass_without(by: &CaughtBy, step: &Step) -> Result<(), String> {
+    let step = match by {
+        // Two minutes for each, and the `test` stage has its own run of it.
+        CaughtBy::Torture => return Ok(()),
+        // A few orders: the stages `loom` and `shuttle` look at them all.
+        CaughtBy::Model(_) => step.clone().variable("LOOM_MAX_PREEMPTIONS", "1"),
+        CaughtBy::Shuttle(_) => step.clone().variable("PARTYWALL_SHUTTLE_TIMES", "0.05"),
+        CaughtBy::File(_) | CaughtBy::Unit(_) => step.clone(),
+    };
+    let ran = step.clone().within_seconds(RUN_SECONDS_MAX).capture()?;
+    if ran.status.success() {
+        return Ok(());
     }
+    let output = String::from_utf8_lossy(&ran.stdout);
+    Err(format!("fails without any fault:\n{output}\n  repeat it with:\n    {step}"))
+}
+
+fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
     let ran = step.clone().within_seconds(RUN_SECONDS_MAX).capture()?;
     judge(by, ran.status.code(), &String::from_utf8_lossy(&ran.stdout))
 }
@@ -217,39 +244,41 @@ fn judge(caught_by: &CaughtBy, status: Option<i32>, output: &str) -> Result<(), 
     Err(format!("the run failed, but not in the registered test:\n{output}"))
 }
 
-/// The test command without the fault.
+/// Builds the tests of this kind, with guards.
 ///
-/// Each fault is a build of its own, and a run of a moment: quick to build is quicker.
-fn step(by: &CaughtBy) -> Step {
+/// It is a build for a run of moments: quick to build is quicker.
+fn build(by: &CaughtBy) -> Step {
     let once = || test_step().variable("CARGO_INCREMENTAL", "0");
     match by {
         CaughtBy::File(name) => once().args("--test").arg(name),
         // The packages whose tests would need the library once more, without its unit tests, are left out.
-        CaughtBy::Unit(name) => once()
+        CaughtBy::Unit(_) => once()
             .args("--exclude partywall-shmipc --config profile.test.package.partywall.opt-level=0")
-            .args("--lib")
-            .arg(name),
+            .args("--lib"),
         CaughtBy::Model(name) => loom_step().args("--test").arg(name),
-        CaughtBy::Torture => torture::step()
-            .args("--config profile.test.package.partywall.opt-level=0")
-            .variable("CARGO_INCREMENTAL", "0")
+        CaughtBy::Torture => torture::build(),
+        CaughtBy::Shuttle(_) => shuttle_step().variable("CARGO_PROFILE_TEST_OPT_LEVEL", "0"),
+    }
+}
+
+/// What runs, of what was built, those tests that must fail.
+fn chosen(build: Step, by: &CaughtBy) -> Step {
+    match by {
+        CaughtBy::File(_) | CaughtBy::Model(_) => build,
+        CaughtBy::Unit(name) | CaughtBy::Shuttle(name) => build.arg(name),
+        CaughtBy::Torture => torture::of_kills(build)
             .variable("PARTYWALL_TORTURE_FORGET", "1")
             .variable("PARTYWALL_TORTURE_MINUTES", "2"),
-        CaughtBy::Shuttle(name) => {
-            shuttle_step().variable("CARGO_PROFILE_TEST_OPT_LEVEL", "0").arg(name)
-        }
     }
 }
 
 /// Writes the script through which cargo calls the compiler for workspace members, and returns its path.
-///
-/// Cargo keeps what different wrappers build apart by their paths, so each fault has its own.
-fn wrapper(name: &str) -> Result<String, String> {
+fn wrapper() -> Result<String, String> {
     let directory = PathBuf::from("target/faults");
     let cannot = |error: std::io::Error| format!("cannot write {}: {error}", directory.display());
     fs::create_dir_all(&directory).map_err(cannot)?;
-    let path = directory.canonicalize().map_err(cannot)?.join(name);
-    let script = format!("#!/bin/sh\nexec \"$@\" --cfg 'partywall_fault=\"{name}\"'\n");
+    let path = directory.canonicalize().map_err(cannot)?.join("with-guards");
+    let script = "#!/bin/sh\nexec \"$@\" --cfg partywall_faults\n";
     if fs::read_to_string(&path).is_ok_and(|old| old == script) {
         return Ok(path.display().to_string());
     }

@@ -56,8 +56,18 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
 }
 
 /// The test, without what its length depends on.
-pub fn step() -> Step {
-    test_step().args("--test link_torture no_kill")
+fn step() -> Step {
+    of_kills(build())
+}
+
+/// Builds it.
+pub fn build() -> Step {
+    test_step().args("--test link_torture")
+}
+
+/// Of what was built, the test whose ends are killed.
+pub fn of_kills(build: Step) -> Step {
+    build.arg("no_kill")
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -30,6 +30,7 @@ pub mod link;
 pub mod reason;
 pub mod record;
 pub mod ring;
+mod seeded;
 pub mod segment;
 pub mod stream;
 
@@ -37,4 +38,6 @@ pub use check::Violation;
 pub use reason::{NoWall, Refusal};
 pub use record::{BlobBody, Kind, RecordHeader};
 pub use ring::{Position, RingSize, SLOT_BYTES};
+#[doc(hidden)]
+pub use seeded::seeded_fault;
 pub use segment::{Geometry, HalfHeader};

@@ -30,6 +30,7 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr::NonNull;
+use partywall_layout::seeded_fault;
 
 /// Memory that this process alone writes, for as long as the value lives.
 ///
@@ -143,7 +144,7 @@ impl OwnMem {
     #[inline]
     pub fn publish(&mut self, offset: usize, value: u64) {
         // ORDER: Release pairs with the acquire fence in `PeerMem::load`.
-        let is_faulty = cfg!(partywall_fault = "relaxed_publish");
+        let is_faulty = seeded_fault("relaxed_publish");
         let order = if is_faulty { Ordering::Relaxed } else { Ordering::Release };
         self.word(offset).store(value.to_le(), order);
     }
@@ -309,7 +310,7 @@ impl PeerMem {
         // ORDER: with the Relaxed load in `peek`, this fence pairs with the Release store of
         // `OwnMem::publish` in the other process. A fence and not an Acquire load, because the
         // language promises no more than Relaxed for atomics on read-only pages.
-        if !cfg!(partywall_fault = "no_acquire_fence") {
+        if !seeded_fault("no_acquire_fence") {
             fence(Ordering::Acquire);
         }
         value

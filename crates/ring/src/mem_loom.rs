@@ -6,6 +6,7 @@
 //! models look for. Slices do not exist in this twin; the ring copies.
 
 use crate::sync::{AtomicU64, Ordering, fence};
+use partywall_layout::seeded_fault;
 use std::sync::Arc;
 
 /// A part of the memory that one model thread writes.
@@ -79,7 +80,7 @@ impl OwnMem {
     /// Stores a word that orders all before it.
     pub fn publish(&mut self, offset: usize, value: u64) {
         // ORDER: as in mem.rs.
-        let is_faulty = cfg!(partywall_fault = "relaxed_publish");
+        let is_faulty = seeded_fault("relaxed_publish");
         let order = if is_faulty { Ordering::Relaxed } else { Ordering::Release };
         self.word(offset).store(value, order);
     }
@@ -132,7 +133,7 @@ impl PeerMem {
     pub fn load(&self, offset: usize) -> u64 {
         let value = self.peek(offset);
         // ORDER: as in mem.rs.
-        if !cfg!(partywall_fault = "no_acquire_fence") {
+        if !seeded_fault("no_acquire_fence") {
             fence(Ordering::Acquire);
         }
         value

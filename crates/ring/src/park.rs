@@ -20,6 +20,7 @@
 
 use crate::mem::{OwnMem, PeerMem};
 use crate::sync::{AtomicU64, Ordering, fence};
+use partywall_layout::seeded_fault;
 use partywall_layout::segment::{GONE, QUIET};
 
 /// The last epoch before the first comes again: with or without the flag it is not [`GONE`].
@@ -51,7 +52,7 @@ impl Sleeper {
         self.word.store(0, self.epoch | flag);
         // ORDER: A2. Pairs with the fence in `Waker::look`: either it sees the word above, or our
         // caller's next look sees what was published.
-        if !cfg!(partywall_fault = "no_sleeper_fence") {
+        if !seeded_fault("no_sleeper_fence") {
             fence(Ordering::SeqCst);
         }
     }
@@ -114,7 +115,7 @@ impl Waker {
     pub fn look(&self) -> Wake {
         // ORDER: B2. Pairs with the fence in `Sleeper::arm`: either the word below tells of the
         // sleeper, or the sleeper's look after its fence sees what our caller published.
-        if !cfg!(partywall_fault = "no_waker_fence") {
+        if !seeded_fault("no_waker_fence") {
             fence(Ordering::SeqCst);
         }
         let word = self.neighbour.peek(self.offset);

@@ -30,6 +30,7 @@ use crate::mem::{OwnMem, PeerMem};
 use partywall_layout::RecordHeader;
 use partywall_layout::record::{self, HEADER_BYTES, Kind};
 use partywall_layout::ring::{Position, RingSize, SLOT_BYTES, footprint};
+use partywall_layout::seeded_fault;
 use partywall_layout::{Violation, segment};
 
 /// Why nothing was appended.
@@ -434,7 +435,7 @@ impl Producer {
         if is_first {
             self.first_word = word;
         }
-        if !is_first || cfg!(partywall_fault = "early_first_word") {
+        if !is_first || seeded_fault("early_first_word") {
             self.ring.store(offset, word);
         }
         self.ring.store(offset + 8, record::word1(len, stream));
@@ -444,8 +445,7 @@ impl Producer {
     /// (SPEC 4.5).
     #[inline]
     fn zero_slot(&mut self, slot: Position) {
-        #[cfg(not(partywall_fault = "no_zero_next_slot"))]
-        {
+        if !seeded_fault("no_zero_next_slot") {
             let offset = self.offset(slot);
             self.ring.store(offset, 0);
         }

@@ -23,6 +23,7 @@ use crate::recent::Recent;
 use alloc::vec::Vec;
 use partywall_layout::Violation;
 use partywall_layout::ring::SLOT_BYTES;
+use partywall_layout::seeded_fault;
 
 /// The unit of allocation: one cache line.
 const UNIT: usize = 64;
@@ -257,7 +258,7 @@ impl Slab {
             return Err(Violation::Block { id });
         }
         let chunk = core::mem::replace(&mut slot.chunk, NONE);
-        if !cfg!(partywall_fault = "same_generation") {
+        if !seeded_fault("same_generation") {
             slot.generation = slot.generation.wrapping_add(1);
         }
         self.idle.push(ticket);

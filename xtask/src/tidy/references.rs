@@ -27,7 +27,7 @@ pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
     let mut guarded = BTreeSet::new();
     for file in tree.files.iter().filter(|file| is_code(&file.path)) {
         for (index, line) in file.text.lines().enumerate() {
-            let guards = line.split("partywall_fault = \"").skip(1);
+            let guards = line.split("seeded_fault(\"").skip(1);
             for name in guards.filter_map(|rest| rest.split('"').next()) {
                 guarded.insert(name);
                 if !REGISTRY.iter().any(|fault| fault.name == name) {
@@ -43,7 +43,7 @@ pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
         let row = format!("name: \"{}\"", fault.name);
         let index = registry.text.lines().position(|line| line.contains(&row)).unwrap_or(0);
         let advice = format!(
-            "no code is guarded by cfg(partywall_fault = \"{}\"): guard the rule, or remove the row",
+            "no code is guarded by seeded_fault(\"{}\"): guard the rule, or remove the row",
             fault.name
         );
         findings.push(Finding::at(REGISTRY_FILE, index, "fault", advice));
@@ -236,9 +236,9 @@ mod tests {
 
     #[test]
     fn faults_in_the_code_are_registered() {
-        let known = format!("#[cfg(not(partywall_fault = \"{}\"))]\n", REGISTRY[0].name);
+        let known = format!("if !seeded_fault(\"{}\") {{\n", REGISTRY[0].name);
         assert!(findings_of(check_faults, &[("crates/a.rs", &known)]).is_empty());
-        let unknown = "#[cfg(partywall_fault = \"no_such_rule\")]\n";
+        let unknown = "seen.then(|| seeded_fault(\"no_such_rule\"))\n";
         let findings = findings_of(check_faults, &[("crates/a.rs", unknown)]);
         assert!(findings[0].starts_with("crates/a.rs:1: fault"), "{findings:?}");
     }

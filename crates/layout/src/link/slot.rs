@@ -19,6 +19,7 @@
 //! - No single damaged byte, wherever in the pair, makes a reader take an image other than the newest.
 
 use super::checksum::crc32c;
+use crate::seeded_fault;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// What lies in a slot: the sequence first, the seal last.
@@ -81,7 +82,7 @@ impl Look {
     /// not that of the body. (A body with its own checksum and the wrong sequence in the seal is no unfinished one.)
     fn was_before(&self, in_force: u64) -> bool {
         let is_older = self.sealed_sequence == low(in_force - 1) && !self.is_body_sealed;
-        is_older || cfg!(partywall_fault = "link_rot_is_unfinished")
+        is_older || seeded_fault("link_rot_is_unfinished")
     }
 }
 

@@ -30,6 +30,7 @@
 //!   it leaves.
 //! - Nothing is decided by time.
 
+use partywall_layout::seeded_fault;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -119,7 +120,7 @@ pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<Status> {
         return Ok(Status::Gone);
     }
     Ok(match instance(record).fate() {
-        Fate::Dead if !cfg!(partywall_fault = "link_lock_is_life") => Status::Gone,
+        Fate::Dead if !seeded_fault("link_lock_is_life") => Status::Gone,
         Fate::Alive | Fate::Dead => Status::Alive,
         Fate::Unknown => Status::Unknown,
     })
@@ -153,7 +154,7 @@ pub(super) fn follow(file: File, seen: &OwnerRecord, path: &Path) -> Result<Atte
         return Ok(Attempt::Opening(file));
     }
     let is_unchanged = read(&file, path)? == Some(*seen);
-    if !is_unchanged && !cfg!(partywall_fault = "link_lock_is_enough") {
+    if !is_unchanged && !seeded_fault("link_lock_is_enough") {
         byte_lock::unlock(&file, incarnation).map_err(lock)?;
         return Ok(Attempt::Again(file));
     }

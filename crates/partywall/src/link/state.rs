@@ -18,6 +18,7 @@ use partywall_layout::link::{
     CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, DELIVERED, DELIVERED_STREAM, PAGE_SLOT_STRIDE,
 };
 use partywall_layout::link::{ConsumedRecord, Slot, StateImage};
+use partywall_layout::seeded_fault;
 use partywall_layout::segment::CONSUMED;
 use partywall_ring::OwnMem;
 use zerocopy::IntoBytes;
@@ -98,7 +99,7 @@ impl ConsumedSlots {
             self.line.publish(index(DELIVERED_STREAM), stream);
         }
         let is_again = position <= self.line.load(index(DELIVERED));
-        if !is_again || cfg!(partywall_fault = "link_attempts_fall") {
+        if !is_again || seeded_fault("link_attempts_fall") {
             self.line.publish(index(DELIVERED), position);
         }
     }
@@ -119,8 +120,9 @@ fn write(memory: &mut OwnMem, offset: u64, slot: &[u8]) {
     let start = index(offset);
     let (body, seal) = slot.split_at(slot.len() - SEAL_BYTES);
     memory.order_stores();
-    #[cfg(partywall_fault = "link_seal_first")]
-    memory.publish(start + body.len(), word_of(seal));
+    if seeded_fault("link_seal_first") {
+        memory.publish(start + body.len(), word_of(seal));
+    }
     for (number, word) in body.chunks_exact(8).enumerate() {
         memory.store(start + number * 8, word_of(word));
     }

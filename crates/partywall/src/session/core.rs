@@ -24,6 +24,7 @@ use crate::peer::Peer;
 use crate::transport::dialect::WINDOW;
 use crate::transport::{RecvWire, STREAM_INLINE_MAX, Transport, Unsent};
 use partywall_layout::Kind;
+use partywall_layout::seeded_fault;
 use partywall_layout::stream::{REFUSED, number};
 use partywall_sys::ForkGuard;
 use std::collections::VecDeque;
@@ -290,8 +291,7 @@ impl Core {
                 let is_over = streams.is_over;
                 drop(streams);
                 self.leave_outbox(outbox);
-                #[cfg(not(partywall_fault = "no_look_after_open"))]
-                if is_over {
+                if is_over && !seeded_fault("no_look_after_open") {
                     // Whoever ended the session may have looked before. It is open all the same: the
                     // other side has its number, and may end it.
                     if let Err(error) = self.check() {
@@ -317,8 +317,7 @@ impl Core {
     /// Streams that we opened and the driver does not know yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamCore>> {
         // Whoever wrote OPEN has noted the stream by the time the outbox is free.
-        #[cfg(not(partywall_fault = "no_wait_for_open"))]
-        let _written = self.outbox();
+        let _written = (!seeded_fault("no_wait_for_open")).then(|| self.outbox());
         std::mem::take(&mut self.streams().fresh)
     }
 

@@ -19,6 +19,7 @@ use crate::error::Fault;
 use crate::handshake::Established;
 use crate::transport::{Found, RecvWire, Room, Unsent};
 use crate::wait::after;
+use partywall_layout::seeded_fault;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::Waker;
@@ -172,7 +173,7 @@ impl Driver {
         }
         // Whoever wants room may not have called yet: the next turn must look all the same. Else a front
         // that turns and arms would find room here, and nobody would ever be told of it.
-        self.is_called |= !cfg!(partywall_fault = "no_look_for_uncalled");
+        self.is_called |= !seeded_fault("no_look_for_uncalled");
         Ok(if outbox.arm()? { Sleep::No } else { Sleep::ForBoth })
     }
 
@@ -240,7 +241,7 @@ impl Driver {
         let mut outbox = self.core.outbox();
         outbox.leave_session();
         if matches!(outbox.drain(), Err(Unsent::Full)) {
-            if Instant::now() < leaves_by || cfg!(partywall_fault = "no_bound_on_leaving") {
+            if Instant::now() < leaves_by || seeded_fault("no_bound_on_leaving") {
                 return Turn::Idle;
             }
             outbox.give_up();

@@ -20,6 +20,7 @@ use super::sync::MutexGuard;
 use crate::config::BackPressure;
 use crate::message::Message;
 use crate::transport::{Memory, Progress, SendWire, Unsent};
+use partywall_layout::seeded_fault;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -237,12 +238,12 @@ impl SendHalf {
             check_sending(&stream.lock())?;
             return Poll::Ready(Err(end.into()));
         }
-        #[cfg(partywall_fault = "credit_before_lock")]
-        let early = stream.lock().take_credit();
+        let is_early = seeded_fault("credit_before_lock");
+        let early = if is_early { stream.lock().take_credit() } else { None };
         let mut outbox = core.outbox();
         // First, because it may be of this stream: newer credit, or its end.
         let flushed = outbox.flush();
-        let mut credit = None;
+        let mut credit = early;
         if let Some(cost) = cost {
             // CREDIT and END are written under this lock: an older value may not follow a newer one, and behind
             // END the number may be another stream's. From here on nothing else is owed.
@@ -257,11 +258,9 @@ impl SendHalf {
                 return unready;
             }
             if flushed.is_ok() {
-                credit = state.take_credit();
+                credit = early.or_else(|| state.take_credit());
             }
         }
-        #[cfg(partywall_fault = "credit_before_lock")]
-        let credit = early.or(credit);
         let mut attempted = flushed
             .and_then(|()| outbox.send(stream.number, credit, |wire| attempt(wire, outgoing)));
         if credit.is_some() && attempted.is_err() {
@@ -305,8 +304,9 @@ fn unsent(
         core.call_driver();
     }
     if must_wait {
-        #[cfg(not(partywall_fault = "no_look_while_waiting"))]
-        core.check()?;
+        if !seeded_fault("no_look_while_waiting") {
+            core.check()?;
+        }
         return Poll::Pending;
     }
     Poll::Ready(Err(match error {
@@ -325,8 +325,8 @@ fn charge(
     outgoing: &mut Outgoing,
     cost: u64,
 ) -> Option<Poll<Result<(), StreamSendError>>> {
-    #[cfg(not(partywall_fault = "no_check_behind_end"))]
-    if let Err(error) = check_sending(state) {
+    let is_open = if seeded_fault("no_check_behind_end") { Ok(()) } else { check_sending(state) };
+    if let Err(error) = is_open {
         return Some(Poll::Ready(Err(error)));
     }
     if outgoing.charged.is_none() {

@@ -13,6 +13,7 @@ use super::stream::{OwedRecord, StreamCore};
 use crate::error::{Closed, Fault};
 use crate::transport::{Glance, Room, SendWire, Unsent};
 use partywall_layout::Kind;
+use partywall_layout::seeded_fault;
 use partywall_layout::stream::{ANSWER, ASK, CreditBody, GoAwayBody, PingBody, ResetBody, SESSION};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -262,8 +263,7 @@ impl Outbox {
     ) -> Result<T, Unsent> {
         let seen = self.room.glance();
         let attempted = attempt(self);
-        #[cfg(partywall_fault = "late_glance")]
-        let seen = self.room.glance();
+        let seen = if seeded_fault("late_glance") { self.room.glance() } else { seen };
         // Others who wait already may want something else, which came since they looked.
         if matches!(attempted, Err(Unsent::Full)) && self.waiters.is_empty() {
             self.seen = seen;

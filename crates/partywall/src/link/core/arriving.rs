@@ -13,6 +13,7 @@ use bytes::{Buf, BytesMut};
 use partywall_layout::link::record::{self, Ack, Body, LinkRecord, PREFIX_BYTES, RecordFault};
 use partywall_layout::record::{HEADER_BYTES, Kind};
 use partywall_layout::ring::{self, RingSize};
+use partywall_layout::seeded_fault;
 use partywall_reconcile::{Arrival, Position, Proof, StreamId};
 
 use super::Core;
@@ -218,8 +219,7 @@ impl Core {
         let mut bytes = input.split_to(record + slab);
         let arrived = self.inbox.arrive(Position(at.0), header.footprint());
         let arrived = arrived.map_err(|_| violation(Violation::OutOfOrder(at.0)))?;
-        let is_known =
-            arrived == Arrival::Known && !cfg!(partywall_fault = "link_known_taken_again");
+        let is_known = arrived == Arrival::Known && !seeded_fault("link_known_taken_again");
         if header.kind == Kind::Pad || is_known {
             return Ok(true);
         }

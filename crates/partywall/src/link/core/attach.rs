@@ -13,6 +13,7 @@
 //! The order within each function is that of `handshake.rs` in the model of `partywall_reconcile`, where each line that is
 //! left out makes it fail.
 
+use partywall_layout::seeded_fault;
 use std::os::fd::OwnedFd;
 
 use partywall_reconcile::attach::{Admission, Meeting, Nonce, admit};
@@ -67,8 +68,7 @@ impl Core {
         if self.life.is_fenced || self.books.quarantine.is_some() {
             return None;
         }
-        #[cfg(not(partywall_fault = "link_generation_kept"))]
-        {
+        if !seeded_fault("link_generation_kept") {
             self.life.generation = self.life.generation.next_above(self.life.generation)?;
         }
         let own = Nonce(chance());
@@ -120,7 +120,7 @@ impl Core {
         decision: Decision,
     ) -> Result<Heard, End> {
         let Stage::Asked(given) = conn.stage else { return Err(End::NotFresh) };
-        if !conn.nonce.is_echoed_by(echo) && !cfg!(partywall_fault = "link_echo_unchecked") {
+        if !conn.nonce.is_echoed_by(echo) && !seeded_fault("link_echo_unchecked") {
             return Err(End::NotFresh);
         }
         if let Meeting::Older(highest) = Peer::meet(self.books.peer.as_ref(), &answer.identity) {
@@ -363,11 +363,12 @@ impl Core {
         if is_new_stream {
             self.books.forget_delivered();
         }
-        #[cfg(not(partywall_fault = "link_attach_not_committed"))]
-        self.commit();
+        if !seeded_fault("link_attach_not_committed") {
+            self.commit();
+        }
         let goes_on =
             continuous && !is_new_stream && self.inbox.consumed() == applied.consumed.position;
-        if !goes_on && !cfg!(partywall_fault = "link_inbox_outlives_jump") {
+        if !goes_on && !seeded_fault("link_inbox_outlives_jump") {
             self.inbox.begin(applied.consumed);
         }
         self.life.fresh_from = self.retained.tail();
@@ -390,8 +391,7 @@ impl Core {
             return self.build_wall(conn.id(), neighbour, answer.window);
         }
         let from = mine.resume_at().unwrap_or_default().max(self.retained.base());
-        #[cfg(partywall_fault = "link_resume_at_tail")]
-        let from = self.retained.tail();
+        let from = if seeded_fault("link_resume_at_tail") { self.retained.tail() } else { from };
         // A boundary: the receiver's mark whose proof was looked up there, or the base.
         let Some(cursor) = self.retained.unsent(from) else { return };
         conn.begin(Some(cursor));

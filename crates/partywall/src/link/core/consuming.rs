@@ -7,6 +7,7 @@
 //! ```
 
 use bytes::Bytes;
+use partywall_layout::seeded_fault;
 use partywall_reconcile::{Mark, Position, StreamId, ack};
 
 use super::conn::Conn;
@@ -64,7 +65,7 @@ impl Core {
     /// Commits a message and all before it.
     pub(crate) fn commit_to(&mut self, token: Token) -> Result<(), CommitError> {
         let mark = self.mark_of(token)?;
-        if !cfg!(partywall_fault = "link_consumed_now_and_then") || mark.position.0 % 128 == 0 {
+        if !seeded_fault("link_consumed_now_and_then") || mark.position.0 % 128 == 0 {
             self.memory.consume(mark);
         }
         self.consumed(mark);
@@ -74,8 +75,9 @@ impl Core {
     /// Sends a reply and commits what it answers, by one store.
     pub(crate) fn reply(&mut self, token: Token, parts: &[&[u8]]) -> Result<Position, ReplyFault> {
         let mark = self.mark_of(token).map_err(ReplyFault::Commit)?;
-        #[cfg(partywall_fault = "link_reply_in_two_steps")]
-        self.memory.consume(mark);
+        if seeded_fault("link_reply_in_two_steps") {
+            self.memory.consume(mark);
+        }
         let end = self.send_with(parts, Some(mark)).map_err(ReplyFault::Send)?;
         self.consumed(mark);
         if self.wall.is_some() {
@@ -104,10 +106,10 @@ impl Core {
             return false;
         }
         let Some(window) = conn.window else { return false };
-        let drained = (idle || conn.is_ack_due) && !cfg!(partywall_fault = "link_ack_waits");
+        let drained = (idle || conn.is_ack_due) && !seeded_fault("link_ack_waits");
         // A large message takes one slot of the ring: what it takes of the slab counts as well.
-        let slab = self.inbox.slab_untold() > window.slab_bytes / 4
-            && !cfg!(partywall_fault = "link_ack_waits");
+        let slab =
+            self.inbox.slab_untold() > window.slab_bytes / 4 && !seeded_fault("link_ack_waits");
         ack::is_due(window.ring_bytes, self.life.told, self.inbox.consumed(), drained || slab)
     }
 

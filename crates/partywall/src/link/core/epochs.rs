@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Epochs, skips, quarantine: what the application is told, each once and in one commit with what it is about (SPEC 12.3, 12.4).
 
+use partywall_layout::seeded_fault;
 use partywall_reconcile::{
     Cause, Direction, Epoch, Impossible, Outgoing, Past, Proof, Report, Reports, Skip, Span,
     StreamId, epoch, skip,
@@ -41,10 +42,9 @@ impl Core {
         self.books.past = past;
         self.books.mark = None;
         self.books.forget_delivered();
-        #[cfg(not(partywall_fault = "link_epoch_unreported"))]
-        self.report(reports);
-        #[cfg(partywall_fault = "link_epoch_unreported")]
-        let _ = reports;
+        if !seeded_fault("link_epoch_unreported") {
+            self.report(reports);
+        }
         self.books.outgoing = Some(Outgoing::new(stream));
         self.books.base_proof = Proof::START;
         self.retained.end(stream);

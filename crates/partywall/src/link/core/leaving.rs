@@ -6,6 +6,7 @@
 //!   within one                its rest, alone; then the control frames
 //! ```
 
+use partywall_layout::seeded_fault;
 use std::io::IoSlice;
 
 use partywall_reconcile::Position;
@@ -25,10 +26,9 @@ impl Core {
         conn.is_ack_due = false;
         self.life.told = mark.position;
         self.inbox.slab_told();
-        #[cfg(not(partywall_fault = "link_ack_of_received"))]
-        conn.say(&Frame::Ack { stream: mark.stream, consumed: mark.position });
-        #[cfg(partywall_fault = "link_ack_of_received")]
-        conn.say(&Frame::Ack { stream: mark.stream, consumed: self.inbox.received() });
+        let is_faulty = seeded_fault("link_ack_of_received");
+        let consumed = if is_faulty { self.inbox.received() } else { mark.position };
+        conn.say(&Frame::Ack { stream: mark.stream, consumed });
     }
 
     /// Says good-bye: nothing of what is kept is lost. Once nothing is to be sent any more, the connection can be closed.

@@ -83,6 +83,7 @@ mod wall;
 mod walled;
 
 use partywall_layout::link::FileFault;
+use partywall_layout::seeded_fault;
 use partywall_reconcile::recovery::recover;
 use partywall_reconcile::{Outgoing, Position, Proof, ReceiverView, SenderView, StreamId};
 
@@ -136,8 +137,7 @@ impl Core {
         let mut books = Books::read(&found, retained.tail())?;
         books.catch_up(consumed.record());
         let prepared = books.mark.and_then(|mark| retained.prepared(mark.stream));
-        #[cfg(partywall_fault = "link_reply_commits_nothing")]
-        let prepared = prepared.filter(|_| false);
+        let prepared = prepared.filter(|_| !seeded_fault("link_reply_commits_nothing"));
         books.mark =
             recover(books.mark, prepared, |_| prepared.map(|prepared| prepared.mark.position));
         if let Some(outgoing) = &books.outgoing {

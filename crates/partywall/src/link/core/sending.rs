@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages of the application: into the ring, where they stay until the neighbour has consumed them.
 
+use partywall_layout::seeded_fault;
 use partywall_reconcile::{Mark, Position};
 
 use super::Core;
@@ -34,7 +35,7 @@ impl Core {
         mark: Option<Mark>,
     ) -> Result<Position, SendFault> {
         let end = self.append(parts, mark)?;
-        if !cfg!(partywall_fault = "link_unpublished_now_and_then") || end.0 % 4096 > 256 {
+        if !seeded_fault("link_unpublished_now_and_then") || end.0 % 4096 > 256 {
             self.publish();
         }
         Ok(end)
@@ -89,8 +90,9 @@ impl Core {
     fn trim(&mut self) -> bool {
         let Some(base) = self.retained.trim_to() else { return false };
         // What a record that goes has committed is in the state from here on: `books.mark` is up to date.
-        #[cfg(not(partywall_fault = "link_base_not_committed"))]
-        self.commit_base(base);
+        if !seeded_fault("link_base_not_committed") {
+            self.commit_base(base);
+        }
         self.retained.trimmed(base);
         true
     }

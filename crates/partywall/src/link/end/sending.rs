@@ -6,6 +6,7 @@
 //!     └ full ─▶ read acknowledgements ─▶ take ─ full ─▶ spin, wait ─▶ take …
 //! ```
 
+use partywall_layout::seeded_fault;
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
@@ -295,8 +296,9 @@ fn take(state: &mut State, load: Load<'_>) -> Result<(), SendFault> {
                     core.abort();
                     return Err(fault);
                 }
-                #[cfg(partywall_fault = "link_batch_one_by_one")]
-                core.publish();
+                if seeded_fault("link_batch_one_by_one") {
+                    core.publish();
+                }
             }
             core.publish();
             Ok(())

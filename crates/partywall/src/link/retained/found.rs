@@ -24,6 +24,7 @@ use super::{Retained, as_usize, at, inline_limit};
 use partywall_layout::link::RecordFault;
 use partywall_layout::link::record::{self, Body, LinkRecord};
 use partywall_layout::record::KIND_MASK;
+use partywall_layout::seeded_fault;
 use partywall_layout::{RingSize, SLOT_BYTES};
 use partywall_reconcile::{Position, Proof, StreamId};
 use partywall_ring::{OwnMem, Producer};
@@ -158,7 +159,7 @@ impl Walk<'_> {
             }
             // `put` has found it within the slab.
             let bytes = self.slab.slice(as_usize(offset), as_usize(length));
-            if record::blob_crc(bytes) != crc && !cfg!(partywall_fault = "link_blob_unchecked") {
+            if record::blob_crc(bytes) != crc && !seeded_fault("link_blob_unchecked") {
                 return Err(damage(Flaw::BlobBytes));
             }
         }
@@ -182,7 +183,7 @@ impl Walk<'_> {
         let position = at(Position(word(0) & !(KIND_MASK | 1)));
         let [.., t0, t1, t2, t3] = word(8).to_le_bytes();
         let tag = u32::from_le_bytes([t0, t1, t2, t3]);
-        let is_ours = tag == self.tag || cfg!(partywall_fault = "link_former_is_damage");
+        let is_ours = tag == self.tag || seeded_fault("link_former_is_damage");
         if is_ours || self.size.offset(position) != 0 {
             return false;
         }

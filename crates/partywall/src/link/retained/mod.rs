@@ -57,6 +57,7 @@ use partywall_layout::link::LinkPrefix;
 use partywall_layout::link::record::{self, Ack, BLOB_PAYLOAD_BYTES, LinkBlob, PREFIX_BYTES};
 use partywall_layout::record::{HEADER_BYTES, Kind};
 use partywall_layout::ring::{self, RingSize, footprint};
+use partywall_layout::seeded_fault;
 use partywall_reconcile::recovery::Prepared;
 use partywall_reconcile::watermarks::AckUnfit;
 use partywall_reconcile::{Mark, Position, Proof, StreamId};
@@ -342,7 +343,7 @@ impl Retained {
         let (base, tail) = (at(self.base()), at(self.tail()));
         let to_first = size.until_end(base) % size.bytes();
         let is_kept = base.plus(to_first) < tail;
-        if !is_kept && !cfg!(partywall_fault = "link_half_record_first") {
+        if !is_kept && !seeded_fault("link_half_record_first") {
             self.producer.clear_first();
         }
     }

@@ -19,7 +19,7 @@
 //!
 //! Each exploration has two schedulers: any runnable thread at each point, and PCT, where a thread runs until it
 //! waits but for a few changes. Both are seeded, the same each time: `SHUTTLE_RANDOM_SEED=…` explores others, and
-//! `PARTYWALL_SHUTTLE_TIMES=…` so many times as many. A failure prints what shuttle needs to repeat it.
+//! `PARTYWALL_SHUTTLE_TIMES=…` so many times as many (0.1: a tenth). A failure prints what shuttle needs to repeat it.
 
 mod acts;
 mod ends;
@@ -35,7 +35,8 @@ use shuttle::{Config, MaxSteps, Runner};
 /// Runs `body` in so many orders of each scheduler.
 fn explore(executions: usize, body: fn()) {
     let times = std::env::var("PARTYWALL_SHUTTLE_TIMES").ok().and_then(|times| times.parse().ok());
-    let executions = executions * times.unwrap_or(1);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand")]
+    let executions = (executions as f64 * times.unwrap_or(1.0)).ceil() as usize;
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
     config.max_steps = MaxSteps::FailAfter(STEPS_MAX);
