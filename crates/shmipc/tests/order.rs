@@ -247,6 +247,72 @@ fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
     (session, Foe { wire, memory })
 }
 
+/// A Unix socket has nothing in between; but a message may be written in two parts, and the end put meanwhile.
+#[test]
+fn an_end_in_the_ring_waits_for_the_rest_of_a_message_of_its_stream_and_of_no_other() {
+    for cut in [3, 10, 500] {
+        let (mut foe, session) = pair();
+        foe.say(2, b"hello");
+        foe.say(3, b"hello");
+        let mut streams: Vec<_> =
+            (0..2).map(|_| session.accept_deadline(soon()).unwrap()).collect();
+        let mut other = streams.pop().unwrap();
+        let mut ours = streams.pop().unwrap();
+        assert!(ours.recv_deadline(soon()).is_ok() && other.recv_deadline(soon()).is_ok());
+        let bytes = fallback(2, &[7; 1000]);
+        let (first, rest) = bytes.split_at(cut);
+        assert!(foe.wire.send(first));
+        for stream in [3, 2] {
+            foe.memory.producer.put(Element { stream, offset: 0, status: 1 }).unwrap();
+        }
+        // Told by the next byte: there is no place for a word within a message.
+        let _ = foe.memory.producer.mark_working();
+        let (next, rest) = rest.split_at(1);
+        assert!(foe.wire.send(next));
+        if cut == 500 {
+            // By then it is known of which stream it is.
+            assert!(matches!(other.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+        }
+        let early = ours.recv_deadline(Instant::now() + Duration::from_millis(50));
+        let is_waiting = matches!(early, Err(StreamRecvError::Session(SessionError::TimedOut)));
+        assert!(is_waiting, "{cut}: {early:?}");
+        assert!(foe.wire.send(rest));
+        assert_eq!(ours.recv_deadline(soon()).unwrap(), [7; 1000]);
+        assert!(matches!(ours.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+        assert!(matches!(other.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+    }
+}
+
+/// A stream of which a message was cut short did not end in good order, whatever the ring says.
+#[test]
+fn an_end_in_the_ring_is_not_believed_where_the_connection_was_cut_within_a_message() {
+    let directory = tempfile::tempdir().unwrap();
+    for is_tcp in [false, true] {
+        let (session, mut foe, mut ours, stream);
+        if is_tcp {
+            (session, foe) = over_tcp(directory.path());
+            ours = session.open(&[]).unwrap();
+            ours.send_deadline(b"hello", soon()).unwrap();
+            stream = foe.hear().0;
+        } else {
+            (foe, session) = pair();
+            foe.say(2, b"hello");
+            ours = session.accept_deadline(soon()).unwrap();
+            assert!(ours.recv_deadline(soon()).is_ok());
+            stream = 2;
+        }
+        let version = if is_tcp { 2 } else { 3 };
+        let message = [&encode::fallback_header(version, stream, 1000)[..], &[7; 1000]].concat();
+        assert!(foe.wire.send(&message[..500]));
+        foe.memory.producer.put(Element { stream, offset: 0, status: 1 }).unwrap();
+        let _ = foe.memory.producer.mark_working();
+        foe.wire.socket.shutdown_both().unwrap();
+        let end = ours.recv_deadline(soon());
+        let is_told = matches!(&end, Err(StreamRecvError::Session(why)) if !matches!(why, SessionError::TimedOut));
+        assert!(is_told, "over TCP: {is_tcp}: {end:?}");
+    }
+}
+
 /// What TCP has taken may still be in its sender's buffers, while the end is in the ring already.
 #[test]
 fn over_tcp_an_end_in_the_ring_waits_for_the_rest_of_a_message() {

@@ -70,10 +70,14 @@ impl Inlet {
         }
     }
 
-    /// Whether more is surely under way though all was read that has come: what TCP has taken of a message may still be in the buffers
-    /// of its sender. A Unix socket has none: what was written is there.
-    pub(super) fn is_behind(&self) -> bool {
-        self.socket.family() == Family::Tcp && self.parser.is_within_message()
+    /// Whether something of this stream may be under way though all was read that has come. What TCP has taken may still be in the
+    /// buffers of its sender, and is, within a message; or is lost, when the connection was cut. A Unix socket has none: what was
+    /// written is there, and only the rest of a message that was begun may be yet to be written.
+    pub(super) fn is_behind(&self, stream: u32) -> bool {
+        match self.socket.family() {
+            Family::Tcp => self.end == Some(End::Cut) || self.parser.is_within_message(),
+            Family::Unix => self.parser.is_within_message_of(stream),
+        }
     }
 
     pub(super) fn close(&self) {

@@ -4,8 +4,8 @@
 //! ```text
 //!   ring ── element ─▶ message, stream opened          closed: believed once the socket was read dry
 //!     └─ empty ─▶ socket, if there is a reason to look ── frame ─▶ ring again ─▶ act
-//!                                                       ├─ dry ──▶ what is closed, unless TCP is within a message; nothing
-//!                                                       └─ end ──▶ ring again, what is closed, the end
+//!                                                       ├─ dry ──▶ what is closed, unless more of it is under way; nothing
+//!                                                       └─ end ──▶ ring again, what is closed, unless some of it is lost; the end
 //! ```
 //!
 //! The socket is looked at after a sleep, to believe an end, and now and then by one who never sleeps. Nothing waits
@@ -133,16 +133,18 @@ impl Receiver {
 
     /// Whether there are ends of streams that become true once the socket is dry.
     fn may_believe(&self) -> bool {
-        !self.closing.is_empty() && !self.inlet.is_behind()
+        self.closing.iter().any(|name| !self.inlet.is_behind(*name))
     }
 
-    /// The ends of streams that came through the ring are true: nothing of them is left on the socket.
+    /// The ends of streams that came through the ring are true, where nothing of them is left on the socket.
     fn believe(&mut self) {
-        for name in self.closing.drain(..) {
-            if self.streams.lock().closed_there(name) {
-                self.events.push_back(Event::Closed(name));
+        self.closing.retain(|name| {
+            let is_behind = self.inlet.is_behind(*name);
+            if !is_behind && self.streams.lock().closed_there(*name) {
+                self.events.push_back(Event::Closed(*name));
             }
-        }
+            is_behind
+        });
     }
 
     /// The connection has ended, and everything before it was told. Nobody says whether that was in good order; but
