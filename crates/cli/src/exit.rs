@@ -33,8 +33,8 @@ Exit codes:
   1  wrong usage, or this machine failed (reading the input, memory, descriptors)
   3  could not listen, or could not connect
   4  the other side died, or left before it had taken everything
-  5  the other side broke the protocol, or the two files of a link contradict each other
-     (see partywall link inspect)
+  5  the other side broke the protocol; or the two files of a link contradict each other (see
+     partywall link inspect), or another process has taken a link over
   6  nobody reads the output any more, or it could not be written
   130, 143  ended by Ctrl-C (SIGINT) or by SIGTERM; the socket file is removed";
 

@@ -131,6 +131,7 @@ impl Cell {
     /// Whether this can be measured at all.
     pub fn is_possible(&self) -> bool {
         self.scenario.fits(self.transport)
+            && (self.scenario == Scenario::Ping || !self.is_on_one_cpu())
             && (self.scenario != Scenario::Duplex || duplex::fits(self.transport, self.size))
     }
 
@@ -142,6 +143,11 @@ impl Cell {
     /// The same, with both ends on one CPU.
     pub const fn on_one_cpu(self) -> Self {
         Self { processes: Processes::TwoOnOneCpu, ..self }
+    }
+
+    /// Whether both processes share one CPU.
+    pub fn is_on_one_cpu(&self) -> bool {
+        self.processes == Processes::TwoOnOneCpu
     }
 
     /// The same, with `rate` messages per second.
@@ -230,7 +236,7 @@ impl fmt::Display for Cell {
             write!(f, " {}", wait.name())?;
         }
         write!(f, " {}", super::arguments::size_name(self.size))?;
-        if self.processes == Processes::TwoOnOneCpu {
+        if self.is_on_one_cpu() {
             write!(f, " on one CPU")?;
         }
         if self.scenario == Scenario::Parallel {

@@ -144,7 +144,8 @@ fn line_name(cell: Cell) -> String {
     let name = cell.transport.name();
     let waits = cell.wait.map_or_else(String::new, |wait| format!(" {}", wait.name()));
     let unread = if cell.unread > 0 { ", one unread" } else { "" };
-    format!("{name}{waits}{unread}")
+    let placed = if cell.is_on_one_cpu() { ", one CPU" } else { "" };
+    format!("{name}{waits}{unread}{placed}")
 }
 
 fn median(outcome: &Outcome, metric: Metric) -> Option<f64> {

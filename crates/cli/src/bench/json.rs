@@ -3,7 +3,7 @@
 //!
 //! The keys up to `touched` are always there, in this order. A percentile is `null` where it would mislead: without
 //! samples, or p99 and beyond of `rate` from fewer than 1,000. Further keys follow only where a scenario has more
-//! to say: `rate` its rate and cores, `connect` and `idle` the cost of a session, `parallel` the time per operation
+//! to say: `one_cpu` where both processes share one, `rate` its rate and cores, `connect` and `idle` the cost of a session, `parallel` the time per operation
 //! over the rounds, its processes, its session's memory, and what the streams keep beside one that nobody reads.
 
 use serde::Serialize;
@@ -34,6 +34,8 @@ pub struct Line {
     ops_per_s: f64,
     bytes_per_s: f64,
     touched: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    one_cpu: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,6 +96,7 @@ impl Line {
             ops_per_s: rounded(1e9 * ratio(round.ops, round.elapsed_ns)),
             bytes_per_s: rounded(1e9 * ratio(round.bytes, round.elapsed_ns)),
             touched: is_touched(cell),
+            one_cpu: cell.is_on_one_cpu().then_some(true),
             rate: cell.rate,
             sender_cores: is_rate.then(|| cores(round.cpu_parent_ns, &round)),
             receiver_cores: is_rate.then(|| cores(round.cpu_child_ns, &round)),

@@ -120,7 +120,7 @@ svg { max-width: 100%; height: auto; }
 "#;
 
 const METHOD: &str = r"<h2>How it was measured</h2>
-<p>Two processes, one pinned to each of two CPUs unless the line above says otherwise. In each round every
+<p>Two processes, one pinned to each of two CPUs unless the line above, or the row, says otherwise. In each round every
 combination is measured once, on a connection of its own, so that all share the machine's moods; ratios are formed
 within a round, and the median over the rounds is quoted with the smallest and largest. Absolute times of this
 machine say little about another; ratios say more.</p>

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use partywall_sys::cpu::set_affinity;
 
 use super::arguments::Pin;
-use super::cell::{Cell, Processes};
+use super::cell::Cell;
 use super::control::Child;
 use super::lane::Setup;
 use super::measure::{Round, pool};
@@ -85,7 +85,7 @@ pub fn run(plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
 
 /// Measures where the cell wants both ends to be; `None` if that is one CPU, and this run chooses none.
 fn placed(cell: Cell, pin: Pin, measure: impl FnOnce() -> Result<Round>) -> Result<Option<Round>> {
-    if cell.processes != Processes::TwoOnOneCpu {
+    if !cell.is_on_one_cpu() {
         return measure().map(Some);
     }
     let Pin::To(parent, child) = pin else { return Ok(None) };

@@ -13,7 +13,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use partywall::link::{Link, LinkEvent, LinkGroup, LinkReport, LinkStatus, LinkStopped};
+use partywall::link::{Link, LinkEvent, LinkGroup, LinkStatus, LinkStopped};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
 use crate::exit::Exit;
@@ -125,7 +125,7 @@ impl Watch {
         }
         let reports = link.reports()?;
         for report in &reports {
-            eprintln!("partywall: {}", in_words(report));
+            eprintln!("partywall: {report}");
         }
         link.acknowledge_reports(&reports)?;
         match link.status() {
@@ -203,18 +203,6 @@ impl Watch {
         let refused = self.refused.as_ref().map(|(since, _)| *since + REFUSED_MAX);
         [self.group.next_timer(), silence, refused].into_iter().flatten().min()
     }
-}
-
-/// What was lost is told whatever --quiet says.
-fn in_words(report: &LinkReport) -> String {
-    let LinkReport { kind, epoch, from, to, .. } = report;
-    let direction = if report.is_receiving { "received" } else { "sent" };
-    let about = match (report.is_exact, report.is_open) {
-        (true, _) => "",
-        (false, false) => ", at most",
-        (false, true) => ", or further",
-    };
-    format!("{kind}: positions {from}..{to}{about} of what is {direction} in epoch {epoch}")
 }
 
 /// How a refusal begins that came from the peer: nobody being there is another matter.

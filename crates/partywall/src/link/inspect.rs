@@ -8,6 +8,7 @@
 //!
 //! One damaged file says nothing about the others. What is found is of no single moment if its owner is at work.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -144,6 +145,20 @@ pub struct LinkReport {
     pub from: u64,
     /// The position behind the last.
     pub to: u64,
+}
+
+/// In one line: what became of which positions, as far as is known.
+impl fmt::Display for LinkReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, epoch, from, to, .. } = self;
+        let direction = if self.is_receiving { "received" } else { "sent" };
+        let about = match (self.is_exact, self.is_open) {
+            (true, _) => "",
+            (false, false) => ", at most",
+            (false, true) => ", or further",
+        };
+        write!(f, "{kind}: positions {from}..{to}{about} of what is {direction} in epoch {epoch}")
+    }
 }
 
 /// How large a file and its parts are, in bytes.
