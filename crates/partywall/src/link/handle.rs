@@ -197,7 +197,7 @@ impl Link {
         self.end().flush(Some(deadline))
     }
 
-    /// Waits until all that was sent before is out of this process: with the system, or where the peer reads it itself. For a thread
+    /// Waits until all that was sent before is with the system, or where the peer reads it itself; or an epoch began. For a thread
     /// that goes on to something else and does not come back to any link of the group: what the network does not take at once, because
     /// the peer is slow or the connection is gone, waits until some thread does. Whether the peer has it is for [`flush`](Self::flush).
     ///

@@ -47,9 +47,15 @@ impl Core {
             || (goes_on && self.cursor(conn).is_some_and(|at| at.next() < self.retained.tail()))
     }
 
-    /// Whether what was sent up to `tail` is with the system, or where the neighbour reads it itself.
+    /// Whether what was sent up to `tail` is with the system, or where the neighbour reads it itself: and knows that it may.
     pub(crate) fn has_sent(&self, conn: &Conn, tail: Position) -> bool {
-        conn.is_shared || self.cursor(conn).is_some_and(|at| at.next() >= tail)
+        let is_read_there = conn.is_shared && conn.control_sent == conn.control.len();
+        is_read_there || self.cursor(conn).is_some_and(|at| at.next() >= tail)
+    }
+
+    /// Where what is to be sent next begins: another place, once anything was sent.
+    pub(crate) fn next_outgoing(&self, conn: &Conn) -> (usize, usize, Option<Unsent>) {
+        (conn.control.len(), conn.control_sent, self.cursor(conn))
     }
 
     /// The next record to go. The receiver may have consumed on when it took the decision to resume somewhere (SPEC 12.2),

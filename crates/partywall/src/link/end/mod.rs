@@ -28,6 +28,8 @@ mod receiving;
 mod sending;
 mod sharing;
 mod switching;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
 mod wire;
 
 use std::fmt;
@@ -97,6 +99,8 @@ pub(super) struct State {
     is_owing: bool,
     /// Threads that wait for room for a reply, which a commit by another ends.
     replying: u32,
+    /// Threads that wait until what was sent is with the system: each write tells them.
+    awaiting_writes: u32,
     /// The application has it.
     is_out: bool,
     /// The server is about to hand it to the application.
@@ -162,6 +166,7 @@ impl Endpoint {
             is_fresh: false,
             is_owing: false,
             replying: 0,
+            awaiting_writes: 0,
             is_out: false,
             is_offered: false,
             is_new: false,

@@ -307,21 +307,21 @@ impl Endpoint {
     }
 
     pub(super) fn write(&self, state: &mut Locked<'_>, index: usize) {
+        let is_awaited = state.awaiting_writes > 0;
         let State { core: Some(core), wires, .. } = &mut **state else { return };
         let wire = &mut wires[index];
-        let (is_shared, was_blocked) = (wire.conn.is_shared(), wire.is_write_blocked);
+        let (is_shared, before) = (wire.conn.is_shared(), core.next_outgoing(&wire.conn));
         let written = if is_shared && !core.has_outgoing(&wire.conn) {
             Ok(())
         } else {
             wire.flush(core, &self.group.hub)
         };
-        let is_free = was_blocked && !wire.is_write_blocked;
+        let has_written = is_awaited && core.next_outgoing(&wire.conn) != before;
         let Err(why) = written else {
             if is_shared {
                 self.ring(state, index);
             }
-            if is_free {
-                // Somebody may wait for that.
+            if has_written {
                 state.changed();
             }
             return;

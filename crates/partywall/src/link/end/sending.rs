@@ -113,12 +113,16 @@ impl Endpoint {
         self.waited(found)
     }
 
-    /// Waits until all that was sent before is out of this process.
+    /// Waits until all that was sent before is with the system, or where the peer reads it.
     pub(in crate::link) fn wait_sent(
         &self,
         deadline: Option<Instant>,
     ) -> Result<(), LinkWaitError> {
-        let (epoch, tail) = self.with_core(|core| (core.epoch(), core.tail()))?;
+        let mut state = self.lock()?;
+        let core = state.core()?;
+        let (epoch, tail) = (core.epoch(), core.tail());
+        state.awaiting_writes += 1;
+        drop(state);
         let found = self.wait_for(deadline, Waits::ForRoom, |state| {
             self.push(state);
             self.hear(state);
@@ -131,8 +135,9 @@ impl Endpoint {
                 return Some(Ok(()));
             }
             state.stopped().map(Err)
-        })?;
-        self.waited(found)
+        });
+        self.spot.lock().awaiting_writes -= 1;
+        self.waited(found?)
     }
 
     /// Waits until records flow.

@@ -112,7 +112,7 @@ impl Link {
     /// # Errors
     /// See [`LinkCommitError`](crate::link::LinkCommitError).
     pub fn commit_to(&self, token: LinkToken) -> Result<(), crate::link::LinkCommitError> {
-        self.handle.news.act(|| self.handle.link.commit_to(token))
+        self.handle.news.commit(|| self.handle.link.commit_to(token))
     }
 
     /// Has everything that was received and not committed received again.

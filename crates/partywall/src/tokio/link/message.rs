@@ -61,7 +61,7 @@ impl LinkMessage {
     /// See [`LinkCommitError`].
     pub fn commit(self) -> Result<(), LinkCommitError> {
         let Self { message, news } = self;
-        news.act(|| message.commit())
+        news.commit(|| message.commit())
     }
 
     /// Sends `answer` over the same link and consumes the message and all before it: after a crash both have happened, or
@@ -76,7 +76,7 @@ impl LinkMessage {
             Err(LinkReplyError::Send(LinkSendError::TimedOut)) => None,
             done => Some(done),
         };
-        self.news.until_done(reply).await.map_err(LinkSendError::from)?
+        self.news.until_replied(reply).await.map_err(LinkSendError::from)?
     }
 }
 

@@ -5,6 +5,7 @@
 //!   the group's task: the group lists the link ──▶ arrived ─┬─▶ messages   recv
 //!   an operation, when it is done ───────────────▶ acted ───┼─▶ changes    send, flush, wait_attached, close, reply
 //!                                                           └─▶ events     next_event
+//!   commit, reply ─────────────────────────────────────────────▶ commits   reply, that may have nothing to answer any more
 //! ```
 //!
 //! A link whose messages nobody takes is listed at each turn, and what an operation changes only it knows; so `changes` is told by
@@ -29,6 +30,7 @@ pub(super) struct News {
     pub(super) messages: Notify,
     pub(super) changes: Notify,
     pub(super) events: Notify,
+    commits: Notify,
     /// How it stood when that was last told; `None`: closed.
     told: Mutex<Option<Standing>>,
 }
@@ -36,8 +38,8 @@ pub(super) struct News {
 impl News {
     pub(super) fn new(watched: Watched, shared: Arc<Shared>) -> Self {
         let told = Mutex::new(watched.look().ok().map(|look| look.standing));
-        let [messages, changes, events] = [const { Notify::const_new() }; 3];
-        Self { watched, shared, messages, changes, events, told }
+        let [messages, changes, events, commits] = [const { Notify::const_new() }; 4];
+        Self { watched, shared, messages, changes, events, commits, told }
     }
 
     /// The group lists the link. Whether it has another connection.
@@ -96,6 +98,33 @@ impl News {
             }
             self.shared.goes_on()?;
             changed.await;
+        }
+    }
+
+    /// Consumes something that was received, and tells of it.
+    pub(super) fn commit<R>(&self, commit: impl FnOnce() -> R) -> R {
+        let done = self.act(commit);
+        self.commits.notify_waiters();
+        done
+    }
+
+    /// As [`until_done`](Self::until_done), and `act` is asked again after each commit, too.
+    pub(super) async fn until_replied<R>(
+        &self,
+        mut act: impl FnMut() -> Option<R>,
+    ) -> Result<R, LinkStopped> {
+        consume_budget().await;
+        loop {
+            let (changed, committed) = (self.changes.notified(), self.commits.notified());
+            if let Some(done) = self.act(&mut act) {
+                self.commits.notify_waiters();
+                return Ok(done);
+            }
+            self.shared.goes_on()?;
+            tokio::select! {
+                () = changed => {}
+                () = committed => {}
+            }
         }
     }
 
