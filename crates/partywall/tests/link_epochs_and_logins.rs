@@ -3,9 +3,10 @@
 
 mod support_ends;
 
+use partywall::Address;
 use partywall::link::{
-    Delivery, Link, LinkClient, LinkConfig, LinkEvent, LinkGroup, LinkOpenError, LinkPlace,
-    LinkServer, LinkTransport, LoginAnswer,
+    Delivery, Link, LinkBindError, LinkClient, LinkConfig, LinkEvent, LinkGroup, LinkOpenError,
+    LinkPlace, LinkServer, LinkTransport, LoginAnswer,
 };
 use std::time::Instant;
 use support_ends::{Ground, Pair, Via, message, number, soon};
@@ -134,14 +135,27 @@ fn a_client_of_another_server_is_told_so() {
 }
 
 #[test]
-fn nobody_attaches_over_tcp_to_a_server_that_asks_nobody() {
+fn a_server_that_asks_nobody_who_it_is_does_not_listen_over_tcp() {
     let group = LinkGroup::new().unwrap();
-    let server =
-        LinkServer::bind("tcp:127.0.0.1:0", LinkPlace::Volatile, "bob", config(&group)).unwrap();
-    let text = refusal(&server, config(&group), "bob");
-    assert!(text.contains("on_login"), "{text}");
-    let everywhere = LinkServer::bind("tcp:0.0.0.0:0", LinkPlace::Volatile, "bob", config(&group));
+    let bind =
+        |address: &str, config| LinkServer::bind(address, LinkPlace::Volatile, "bob", config);
+    let nobody_asked = bind("tcp:127.0.0.1:0", config(&group)).unwrap_err();
+    let near = Ground::new(Via::Unix, false);
+    let server = bind(&near.address(), config(&group)).unwrap();
+    for refused in [nobody_asked, server.listen_also("tcp:127.0.0.1:0").unwrap_err()] {
+        assert!(matches!(refused, LinkBindError::Anonymous { .. }), "{refused:?}");
+        let text = refused.to_string();
+        assert!(text.contains("on_login") && text.contains("allow_anonymous_tcp"), "{text}");
+    }
+    let asks = config(&group).on_login(|_| LoginAnswer::Accept(Vec::new()));
+    server_listens(bind("tcp:127.0.0.1:0", asks.clone()));
+    server_listens(bind("tcp:127.0.0.1:0", config(&group).allow_anonymous_tcp(true)));
+    let everywhere = bind("tcp:0.0.0.0:0", asks);
     assert!(everywhere.unwrap_err().to_string().contains("allow_remote"));
+}
+
+fn server_listens(bound: Result<LinkServer, LinkBindError>) {
+    assert!(matches!(bound.unwrap().local_address(), Address::Tcp { .. }));
 }
 
 #[test]

@@ -294,8 +294,8 @@ impl LinkConfig {
         self
     }
 
-    /// Lets clients attach over TCP to a server that has no [`on_login`](Self::on_login). Whoever reaches the port can
-    /// then say that it is any client, and take its messages. Default: they are refused.
+    /// Lets a server without [`on_login`](Self::on_login) listen over TCP. Whoever reaches the port can then say that it is any
+    /// client, and take its messages. Default: it [cannot](super::LinkBindError::Anonymous).
     #[must_use]
     pub const fn allow_anonymous_tcp(mut self, allow: bool) -> Self {
         self.allow_anonymous_tcp = allow;

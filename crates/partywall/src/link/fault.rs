@@ -244,6 +244,15 @@ pub enum LinkBindError {
         /// The address.
         address: String,
     },
+    /// Over TCP nobody can tell who a client is, and nobody said that this does not matter.
+    #[error(
+        "over TCP nobody can tell who comes to {address}: say LinkConfig::on_login to judge what clients send, or \
+         LinkConfig::allow_anonymous_tcp(true)"
+    )]
+    Anonymous {
+        /// The address.
+        address: String,
+    },
     /// The system does not allow it.
     #[error(transparent)]
     System(#[from] partywall_sys::BindError),

@@ -36,7 +36,6 @@ use super::key::LinkKey;
 use super::login::{LoginAnswer, LoginRequest};
 use super::place::Place;
 use super::protocol::frame::{Attach, Refusal};
-use super::status::LinkTransport;
 use crate::address::{Address, AddressError};
 
 /// Serves links at an address.
@@ -301,11 +300,7 @@ impl Shared {
 
     fn login(&self, request: &LoginRequest) -> Result<Vec<u8>, Refusal> {
         let Some(on_login) = &self.config.on_login else {
-            if request.transport == LinkTransport::Tcp && !self.config.allow_anonymous_tcp {
-                let text = "nobody here can tell who attaches over TCP: the server needs LinkConfig::on_login, \
-                            or allow_anonymous_tcp(true)";
-                return Err(Refusal::Rejected(text.to_owned()));
-            }
+            // Over TCP that is allowed: else nobody listens there (`listen`).
             return Ok(Vec::new());
         };
         match (on_login.0)(request) {
@@ -377,6 +372,9 @@ fn listen(address: &Address, config: &LinkConfig) -> Result<Listener, LinkBindEr
         }
         Address::Abstract(name) => Listener::listen_unix_abstract(name, config.backlog)?,
         Address::Tcp { .. } => {
+            if config.on_login.is_none() && !config.allow_anonymous_tcp {
+                return Err(LinkBindError::Anonymous { address: address.to_string() });
+            }
             let resolved = address.resolve()?;
             if !resolved.ip().is_loopback() && !config.allow_remote {
                 return Err(LinkBindError::NotLoopback { address: address.to_string() });
