@@ -214,8 +214,18 @@ fn pass_without(by: &CaughtBy, step: &Step) -> Result<(), String> {
 }
 
 fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
-    let ran = step.clone().within_seconds(RUN_SECONDS_MAX).capture()?;
-    judge(by, ran.status.code(), &String::from_utf8_lossy(&ran.stdout))
+    // A test that kills at random instants may miss the one that matters.
+    let runs = if matches!(by, CaughtBy::File(_)) { FILE_RUNS_MAX } else { 1 };
+    let mut verdict = Ok(());
+    for _ in 0..runs {
+        let ran = step.clone().within_seconds(RUN_SECONDS_MAX).capture()?;
+        let is_passed = ran.status.success();
+        verdict = judge(by, ran.status.code(), &String::from_utf8_lossy(&ran.stdout));
+        if !is_passed {
+            break;
+        }
+    }
+    verdict
 }
 
 /// Decides whether the outcome of a test run shows that the fault was noticed.
@@ -287,6 +297,8 @@ fn wrapper() -> Result<String, String> {
     Ok(path.display().to_string())
 }
 
+/// So often a test may run until it notices: one run in some fifty, of 150 kills each, misses a window of nanoseconds.
+const FILE_RUNS_MAX: u32 = 3;
 /// For one run of the registered test; building it is not counted.
 const RUN_SECONDS_MAX: u32 = 180;
 
