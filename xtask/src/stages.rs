@@ -223,8 +223,9 @@ fn conformance() -> Result<Done, String> {
     let manifest = "--manifest-path conformance/rust/Cargo.toml";
     passed(&[Step::cargo("fmt --all --check").args(manifest)])?;
     let step = Step::cargo("test --workspace --target-dir target/conformance").args(manifest);
+    let step = step.args("--lib --bins --tests");
     println!("$ {step}");
-    beside::run(&step.args("--lib --bins --tests"), MODELS_AT_ONCE)?;
+    beside::run(&step, MODELS_AT_ONCE)?;
     Ok(Done::Passed)
 }
 

@@ -94,12 +94,14 @@ pub fn has_go() -> bool {
 
 fn build_go() -> Result<()> {
     let program = target()?.join(GO_PROGRAM);
+    // Other tests may build it, or run it, at the same time: it comes whole.
+    let fresh = program.with_extension(std::process::id().to_string());
     let source = workspace().join("../go");
     let mut command = Command::new("go");
-    command.args(["build", "-buildvcs=false", "-o"]).arg(&program).arg(".").current_dir(source);
+    command.args(["build", "-buildvcs=false", "-o"]).arg(&fresh).arg(".").current_dir(source);
     let status = command.status().context("starting go build")?;
     ensure!(status.success(), "building the Go peer: {status}");
-    Ok(())
+    std::fs::rename(&fresh, &program).context("putting the Go peer in its place")
 }
 
 /// Builds all programs of this workspace; as a whole, because then what they share is built only once.

@@ -17,7 +17,7 @@ fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
             let ground = Ground::new(via, false);
             let Ends { server: _server, client: _client, served, link } =
                 ends(&ground, &config().ring_bytes(4096));
-            for round in 0..2 {
+            for round in 0..3 {
                 link.send(b"question").await.unwrap();
                 link.send(b"another").await.unwrap();
                 link.send(b"a third").await.unwrap();
@@ -28,16 +28,21 @@ fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
                 let reply = tokio::spawn(async move { first.reply(&[8; 500]).await });
                 // Long enough for it to wait: on one thread surely, on several mostly.
                 turns(50).await;
-                if round == 0 {
-                    second.commit().unwrap();
-                    third.commit().unwrap();
-                } else {
-                    served.commit_to(third.token()).unwrap();
+                match round {
+                    0 => {
+                        second.commit().unwrap();
+                        third.commit().unwrap();
+                    }
+                    1 => served.commit_to(third.token()).unwrap(),
+                    _ => served.rewind().unwrap(),
                 }
                 let ended = within(reply).await.unwrap();
-                let is_consumed =
-                    matches!(ended, Err(LinkReplyError::Commit(LinkCommitError::Consumed)));
-                assert!(is_consumed, "{via:?}: {ended:?}");
+                let is_told = match &ended {
+                    Err(LinkReplyError::Commit(LinkCommitError::Consumed)) => round < 2,
+                    Err(LinkReplyError::Commit(LinkCommitError::Stale)) => round == 2,
+                    _ => false,
+                };
+                assert!(is_told, "{via:?}, {round}: {ended:?}");
             }
         }
     });

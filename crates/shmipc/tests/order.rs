@@ -247,9 +247,10 @@ fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
     (session, Foe { wire, memory })
 }
 
-/// A Unix socket has nothing in between; but a message may be written in two parts, and the end put meanwhile.
+/// A Unix socket has nothing in between; but a message may be written in two parts, and the end put meanwhile. Behind it there may be
+/// others at the sender.
 #[test]
-fn an_end_in_the_ring_waits_for_the_rest_of_a_message_of_its_stream_and_of_no_other() {
+fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
     for cut in [3, 10, 500] {
         let (mut foe, session) = pair();
         foe.say(2, b"hello");
@@ -269,10 +270,6 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_of_its_stream_and_of_no_ot
         let _ = foe.memory.producer.mark_working();
         let (next, rest) = rest.split_at(1);
         assert!(foe.wire.send(next));
-        if cut == 500 {
-            // By then it is known of which stream it is.
-            assert!(matches!(other.recv_deadline(soon()), Err(StreamRecvError::Finished)));
-        }
         let early = ours.recv_deadline(Instant::now() + Duration::from_millis(50));
         let is_waiting = matches!(early, Err(StreamRecvError::Session(SessionError::TimedOut)));
         assert!(is_waiting, "{cut}: {early:?}");
@@ -280,6 +277,39 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_of_its_stream_and_of_no_ot
         assert_eq!(ours.recv_deadline(soon()).unwrap(), [7; 1000]);
         assert!(matches!(ours.recv_deadline(soon()), Err(StreamRecvError::Finished)));
         assert!(matches!(other.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+    }
+}
+
+/// A word and data come by one read, at the moment when an end in the ring is the only reason to read.
+#[test]
+fn what_one_read_has_brought_is_not_left_lying() {
+    let (mut foe, session) = pair();
+    for stream in 2..2000 {
+        foe.say(stream, b"hello");
+        let mut ours = session.accept_deadline(soon()).unwrap();
+        std::thread::scope(|scope| {
+            let receives = scope.spawn(|| {
+                let mut received = 0;
+                loop {
+                    match ours.recv_deadline(soon()) {
+                        Ok(_) => received += 1,
+                        Err(end) => return (received, end),
+                    }
+                }
+            });
+            for _ in 0..stream % 7 {
+                foe.say(stream, b"awake");
+            }
+            let both = [&encode::polling(3)[..], &fallback(stream, b"last")].concat();
+            assert!(foe.wire.send(&both));
+            foe.memory.producer.put(Element { stream, offset: 0, status: 1 }).unwrap();
+            if foe.memory.producer.mark_working() {
+                assert!(foe.wire.send(&encode::polling(3)));
+            }
+            let (received, end) = receives.join().unwrap();
+            assert!(matches!(end, StreamRecvError::Finished), "{stream}: {end:?}");
+            assert_eq!(received, 1 + stream % 7 + 1, "{stream}");
+        });
     }
 }
 

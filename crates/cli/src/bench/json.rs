@@ -3,8 +3,9 @@
 //!
 //! The keys up to `touched` are always there, in this order. A percentile is `null` where it would mislead: without
 //! samples, or p99 and beyond of `rate` from fewer than 1,000. Further keys follow only where a scenario has more
-//! to say: `one_cpu` where both processes share one, `rate` its rate and cores, `connect` and `idle` the cost of a session, `parallel` the time per operation
-//! over the rounds, its processes, its session's memory, and what the streams keep beside one that nobody reads.
+//! to say: `one_cpu` where both processes share one, `rate` its rate and cores, `connect` and `idle` the cost of a
+//! session, `parallel` the time per operation over the rounds, its processes, its session's memory, and what the
+//! streams keep beside one that nobody reads.
 
 use serde::Serialize;
 

@@ -149,18 +149,6 @@ impl Parser {
         self.body.is_some() || self.start < self.end
     }
 
-    /// Whether a message has begun and not ended that is of this stream, or may be: so little of it has come.
-    #[must_use]
-    pub fn is_within_message_of(&self, stream: u32) -> bool {
-        if let Some(body) = &self.body {
-            return body.stream == stream;
-        }
-        let unread = self.unread();
-        let begun = unread.get(HEADER_BYTES..).and_then(|rest| rest.first_chunk::<4>());
-        let is_of_it = begun.is_none_or(|name| u32::from_be_bytes(*name) == stream);
-        !unread.is_empty() && is_of_it
-    }
-
     fn find(&mut self) -> Result<Option<Frame>, FrameError> {
         if self.body.is_some() {
             return Ok(self.finished_body());

@@ -70,14 +70,12 @@ impl Inlet {
         }
     }
 
-    /// Whether something of this stream may be under way though all was read that has come. What TCP has taken may still be in the
-    /// buffers of its sender, and is, within a message; or is lost, when the connection was cut. A Unix socket has none: what was
-    /// written is there, and only the rest of a message that was begun may be yet to be written.
-    pub(super) fn is_behind(&self, stream: u32) -> bool {
-        match self.socket.family() {
-            Family::Tcp => self.end == Some(End::Cut) || self.parser.is_within_message(),
-            Family::Unix => self.parser.is_within_message_of(stream),
-        }
+    /// Whether more is surely under way, or lost, though all was read that has come. Within a message that is so, and what waits behind
+    /// it at its sender may be of any stream. What TCP has taken may be in the buffers of its sender, and is lost with them when the
+    /// connection is cut; of a Unix socket what was written is there.
+    pub(super) fn is_behind(&self) -> bool {
+        let is_lost = self.socket.family() == Family::Tcp && self.end == Some(End::Cut);
+        is_lost || self.parser.is_within_message()
     }
 
     pub(super) fn close(&self) {

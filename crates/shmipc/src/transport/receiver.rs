@@ -24,7 +24,7 @@ use crate::region::{Damage, Region};
 use crate::stats::Count;
 use partywall::dialect::{DialectError, Event, LineReceiver};
 use partywall::{Closed, Message, ReceiverStats};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(super) struct Receiver {
     /// Came by the socket; waits until the ring is empty.
     frame: Option<Frame>,
     /// Streams whose end came through the ring; their last data may still be in the socket.
-    closing: Vec<u32>,
+    closing: BTreeSet<u32>,
     /// So many elements are taken before the socket is looked at, or what came by it is acted on.
     turn: u32,
     /// There is a reason to look at the socket.
@@ -78,7 +78,7 @@ impl Receiver {
             control,
             events: VecDeque::new(),
             frame: None,
-            closing: Vec::new(),
+            closing: BTreeSet::new(),
             turn: TURN,
             must_read: true,
             is_resting: false,
@@ -98,13 +98,18 @@ impl Receiver {
             return Err(truncated());
         }
         if let Some(end) = self.end {
-            self.believe();
+            if self.may_believe() {
+                self.believe();
+            }
             return Ok(Some(self.events.pop_front().unwrap_or_else(|| self.ended(end))));
         }
         if !self.must_read && !self.may_believe() {
             return Ok(Some(Event::Nothing));
         }
-        match self.inlet.next()? {
+        let inflow = self.inlet.next()?;
+        // One read may have brought several frames: there is a reason to look on until it is dry.
+        self.must_read = !matches!(inflow, Inflow::Dry);
+        match inflow {
             Inflow::Frame(Frame::Polling) => {
                 self.tally.add(Count::PollingReceived, 1);
                 self.control.polled();
@@ -122,7 +127,6 @@ impl Receiver {
                 Ok(None)
             }
             Inflow::Dry => {
-                self.must_read = false;
                 if self.may_believe() {
                     self.believe();
                 }
@@ -133,18 +137,29 @@ impl Receiver {
 
     /// Whether there are ends of streams that become true once the socket is dry.
     fn may_believe(&self) -> bool {
-        self.closing.iter().any(|name| !self.inlet.is_behind(*name))
+        !self.closing.is_empty() && !self.inlet.is_behind()
     }
 
-    /// The ends of streams that came through the ring are true, where nothing of them is left on the socket.
+    /// The ends of streams that came through the ring are true: nothing of them is left on the socket.
     fn believe(&mut self) {
-        self.closing.retain(|name| {
-            let is_behind = self.inlet.is_behind(*name);
-            if !is_behind && self.streams.lock().closed_there(*name) {
-                self.events.push_back(Event::Closed(*name));
+        for name in std::mem::take(&mut self.closing) {
+            if self.streams.lock().closed_there(name) {
+                self.events.push_back(Event::Closed(name));
             }
-            is_behind
-        });
+        }
+    }
+
+    /// The end of a stream came through the ring.
+    fn note_closing(&mut self, stream: u32) {
+        let streams = self.streams.lock();
+        // One that is not open, or is said to close twice, is nothing to remember.
+        if streams.falls_back(stream).is_some() {
+            self.closing.insert(stream);
+        }
+        // Nor is one that we have closed meanwhile: else one who keeps ends from being believed makes them pile up.
+        if self.closing.len() > 2 * streams.count() + CLOSING_MIN {
+            self.closing.retain(|name| streams.falls_back(*name).is_some());
+        }
     }
 
     /// The connection has ended, and everything before it was told. Nobody says whether that was in good order; but
@@ -158,11 +173,7 @@ impl Receiver {
         let Element { stream, offset, status } = element;
         match status & STATUS_BITS {
             CLOSE => {
-                // One that is not open, or is said to close twice, is nothing to remember.
-                let is_open = self.streams.lock().falls_back(stream).is_some();
-                if is_open && !self.closing.contains(&stream) {
-                    self.closing.push(stream);
-                }
+                self.note_closing(stream);
                 Ok(Event::Heard)
             }
             status => {
@@ -346,5 +357,7 @@ fn damaged(damage: Damage) -> DialectError {
 const STATUS_BITS: u32 = 0xff;
 /// After so many elements the socket is looked at, if there is a reason to: a ring that is never empty holds up nothing.
 const TURN: u32 = 256;
+/// So many ends may wait beside twice as many as there are streams, before those of streams that are gone are let go of.
+const CLOSING_MIN: usize = 64;
 /// One who never sleeps reads the socket as often as this.
 const LOOKS_PER_READ: u32 = 64;

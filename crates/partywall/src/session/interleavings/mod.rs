@@ -36,7 +36,7 @@ use shuttle::{Config, MaxSteps, Runner};
 fn explore(executions: usize, body: fn()) {
     let times = std::env::var("PARTYWALL_SHUTTLE_TIMES").ok().and_then(|times| times.parse().ok());
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand")]
-    let executions = (executions as f64 * times.unwrap_or(1.0)).ceil() as usize;
+    let executions = (executions as f64 * times.unwrap_or(1.0)).ceil().max(1.0) as usize;
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
     config.max_steps = MaxSteps::FailAfter(STEPS_MAX);

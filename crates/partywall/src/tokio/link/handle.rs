@@ -112,7 +112,7 @@ impl Link {
     /// # Errors
     /// See [`LinkCommitError`](crate::link::LinkCommitError).
     pub fn commit_to(&self, token: LinkToken) -> Result<(), crate::link::LinkCommitError> {
-        self.handle.news.commit(|| self.handle.link.commit_to(token))
+        self.handle.news.act_on_received(|| self.handle.link.commit_to(token))
     }
 
     /// Has everything that was received and not committed received again.
@@ -120,7 +120,7 @@ impl Link {
     /// # Errors
     /// See [`LinkStopped`].
     pub fn rewind(&self) -> Result<(), LinkStopped> {
-        self.handle.news.act(|| self.handle.link.rewind())
+        self.handle.news.act_on_received(|| self.handle.link.rewind())
     }
 
     /// Goes over to another address of the same server while messages flow: see

@@ -61,7 +61,7 @@ impl LinkMessage {
     /// See [`LinkCommitError`].
     pub fn commit(self) -> Result<(), LinkCommitError> {
         let Self { message, news } = self;
-        news.commit(|| message.commit())
+        news.act_on_received(|| message.commit())
     }
 
     /// Sends `answer` over the same link and consumes the message and all before it: after a crash both have happened, or

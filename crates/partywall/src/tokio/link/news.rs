@@ -5,7 +5,7 @@
 //!   the group's task: the group lists the link ──▶ arrived ─┬─▶ messages   recv
 //!   an operation, when it is done ───────────────▶ acted ───┼─▶ changes    send, flush, wait_attached, close, reply
 //!                                                           └─▶ events     next_event
-//!   commit, reply ─────────────────────────────────────────────▶ commits   reply, that may have nothing to answer any more
+//!   commit, reply, rewind ─────────────────────────────────────▶ commits   reply, that may have nothing to answer any more
 //! ```
 //!
 //! A link whose messages nobody takes is listed at each turn, and what an operation changes only it knows; so `changes` is told by
@@ -101,9 +101,9 @@ impl News {
         }
     }
 
-    /// Consumes something that was received, and tells of it.
-    pub(super) fn commit<R>(&self, commit: impl FnOnce() -> R) -> R {
-        let done = self.act(commit);
+    /// Consumes something that was received, or has it received again, and tells of it.
+    pub(super) fn act_on_received<R>(&self, act: impl FnOnce() -> R) -> R {
+        let done = self.act(act);
         self.commits.notify_waiters();
         done
     }
