@@ -119,6 +119,13 @@ fn passed(steps: &[Step]) -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
+/// Builds what `step` would run, and runs so many of the executables at once.
+fn side_by_side(step: &Step, at_once: usize) -> Result<Done, String> {
+    println!("$ {step}");
+    beside::run(step, at_once)?;
+    Ok(Done::Passed)
+}
+
 fn fmt() -> Result<Done, String> {
     passed(&[Step::cargo("fmt --all --check")])
 }
@@ -141,10 +148,7 @@ fn clippy() -> Result<Done, String> {
 
 /// Every target but doctests, which the `doc` stage runs. The test profile is optimised a little, and keeps assertions.
 fn test() -> Result<Done, String> {
-    let step = test_step().args("--lib --bins --tests --examples");
-    println!("$ {step}");
-    beside::run(&step, TESTS_AT_ONCE)?;
-    Ok(Done::Passed)
+    side_by_side(&test_step().args("--lib --bins --tests --examples"), TESTS_AT_ONCE)
 }
 
 /// Tests of all packages with all features: other choices would build the dependencies with other features, once more.
@@ -176,10 +180,7 @@ fn loom() -> Result<Done, String> {
             "there is no crates/ring/tests/loom_*.rs: the memory orders are unproved".into()
         );
     }
-    let step = loom_step().args("--test").arg("loom_*");
-    println!("$ {step}");
-    beside::run(&step, MODELS_AT_ONCE)?;
-    Ok(Done::Passed)
+    side_by_side(&loom_step().args("--test").arg("loom_*"), BUSY_AT_ONCE)
 }
 
 /// The command that builds the ring on loom's atomics, in a target directory of its own.
@@ -223,10 +224,7 @@ fn conformance() -> Result<Done, String> {
     let manifest = "--manifest-path conformance/rust/Cargo.toml";
     passed(&[Step::cargo("fmt --all --check").args(manifest)])?;
     let step = Step::cargo("test --workspace --target-dir target/conformance").args(manifest);
-    let step = step.args("--lib --bins --tests");
-    println!("$ {step}");
-    beside::run(&step, MODELS_AT_ONCE)?;
-    Ok(Done::Passed)
+    side_by_side(&step.args("--lib --bins --tests"), BUSY_AT_ONCE)
 }
 
 /// Checks that the fuzz targets still compile; what they found earlier is replayed by `cargo test`.
@@ -297,7 +295,7 @@ fn skipped(reason: &str) -> Result<Done, String> {
 /// So many test executables run at once: they wait most of their time.
 const TESTS_AT_ONCE: usize = 3;
 /// Of those that are busy most of theirs.
-const MODELS_AT_ONCE: usize = 2;
+const BUSY_AT_ONCE: usize = 2;
 
 /// On two cores, everything included.
 const TOTAL_MAX: Duration = Duration::from_secs(20 * 60);

@@ -310,13 +310,14 @@ impl Endpoint {
         let is_awaited = state.awaiting_writes > 0;
         let State { core: Some(core), wires, .. } = &mut **state else { return };
         let wire = &mut wires[index];
-        let (is_shared, before) = (wire.conn.is_shared(), core.next_outgoing(&wire.conn));
+        let is_shared = wire.conn.is_shared();
+        let before = is_awaited.then(|| core.next_outgoing(&wire.conn));
         let written = if is_shared && !core.has_outgoing(&wire.conn) {
             Ok(())
         } else {
             wire.flush(core, &self.group.hub)
         };
-        let has_written = is_awaited && core.next_outgoing(&wire.conn) != before;
+        let has_written = before.is_some_and(|before| core.next_outgoing(&wire.conn) != before);
         let Err(why) = written else {
             if is_shared {
                 self.ring(state, index);

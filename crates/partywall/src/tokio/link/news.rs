@@ -108,21 +108,19 @@ impl News {
         done
     }
 
-    /// As [`until_done`](Self::until_done), and `act` is asked again after each commit, too.
+    /// As [`until_done`](Self::until_done), and `act`, a reply, is asked again after each commit, too.
     pub(super) async fn until_replied<R>(
         &self,
         mut act: impl FnMut() -> Option<R>,
     ) -> Result<R, LinkStopped> {
-        consume_budget().await;
         loop {
-            let (changed, committed) = (self.changes.notified(), self.commits.notified());
-            if let Some(done) = self.act(&mut act) {
-                self.commits.notify_waiters();
-                return Ok(done);
-            }
-            self.shared.goes_on()?;
+            let committed = self.commits.notified();
             tokio::select! {
-                () = changed => {}
+                biased;
+                done = self.until_done(&mut act) => {
+                    self.commits.notify_waiters();
+                    return done;
+                }
                 () = committed => {}
             }
         }
