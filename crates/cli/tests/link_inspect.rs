@@ -77,9 +77,9 @@ fn everything_that_a_state_can_have_is_shown() {
         "consumed 8192",
         "previous     epoch 2, settled: acknowledged 128, end 640; consumed 1024",
         "quarantined  receiving: other record",
-        "to report    undelivered sending, epoch 2: 128..640, at most",
-        "to report    lost receiving, epoch 3: 128..256, or further",
-        "to report    quarantined receiving, epoch 3: 64..64, or further",
+        "to report    undelivered: positions 128..640, at most, of what is sent in epoch 2",
+        "to report    lost: positions 128..256, or further, of what is received in epoch 3",
+        "to report    quarantined: positions 64..64, or further, of what is received in epoch 3",
         "not kept     4 reports more",
         "sizes        file 65536, ring 4096, release ring 64, slab 40960 bytes",
     ] {

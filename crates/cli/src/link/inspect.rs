@@ -131,17 +131,7 @@ fn link(text: &mut String, found: &Found, facts: &LinkFacts) -> std::fmt::Result
         writeln!(text, "  quarantined  {direction}: {}", quarantine.why)?;
     }
     for report in &facts.reports {
-        let direction = if report.is_receiving { "receiving" } else { "sending" };
-        let about = match (report.is_exact, report.is_open) {
-            (true, _) => "",
-            (false, false) => ", at most",
-            (false, true) => ", or further",
-        };
-        writeln!(
-            text,
-            "  to report    {} {direction}, epoch {}: {}..{}{about}",
-            report.kind, report.epoch, report.from, report.to
-        )?;
+        writeln!(text, "  to report    {report}")?;
     }
     if facts.reports_dropped != 0 {
         writeln!(text, "  not kept     {} reports more", facts.reports_dropped)?;

@@ -154,8 +154,8 @@ impl fmt::Display for LinkReport {
         let direction = if self.is_receiving { "received" } else { "sent" };
         let about = match (self.is_exact, self.is_open) {
             (true, _) => "",
-            (false, false) => ", at most",
-            (false, true) => ", or further",
+            (false, false) => ", at most,",
+            (false, true) => ", or further,",
         };
         write!(f, "{kind}: positions {from}..{to}{about} of what is {direction} in epoch {epoch}")
     }

@@ -6,6 +6,7 @@
 //!              └ none left ─▶ fallback data on the socket                                         outlet.rs
 //!   LineReceiver ◀─ chain ◀─ element ◀─ ring                                                      receiver.rs
 //!                ◀─ fallback data, ends of streams ◀─ socket                                      inlet.rs
+//!                ◀─ ends that wait for what is left on the socket                             closing.rs
 //! ```
 //!
 //! Both ends belong to one session. They share the socket, the region, and which streams there are (`streams.rs`);
@@ -18,6 +19,7 @@
 //! and the end of such a stream goes by the socket as well. Of the other side's we take the ring's elements first,
 //! and believe the end of a stream in the ring only when the socket has been read to its end after it.
 
+mod closing;
 mod control;
 mod heap;
 mod inlet;

@@ -11,6 +11,7 @@
 //! The socket is looked at after a sleep, to believe an end, and now and then by one who never sleeps. Nothing waits
 //! for a ring that is never empty: what has to come before a frame is counted when the frame is read.
 
+use super::closing::Closing;
 use super::control::Control;
 use super::heap::Heap;
 use super::inlet::{End, Inflow, Inlet};
@@ -24,7 +25,7 @@ use crate::region::{Damage, Region};
 use crate::stats::Count;
 use partywall::dialect::{DialectError, Event, LineReceiver};
 use partywall::{Closed, Message, ReceiverStats};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -44,7 +45,7 @@ pub(super) struct Receiver {
     /// Came by the socket; waits until the ring is empty.
     frame: Option<Frame>,
     /// Streams whose end came through the ring; their last data may still be in the socket.
-    closing: BTreeSet<u32>,
+    closing: Closing,
     /// So many elements are taken before the socket is looked at, or what came by it is acted on.
     turn: u32,
     /// There is a reason to look at the socket.
@@ -78,7 +79,7 @@ impl Receiver {
             control,
             events: VecDeque::new(),
             frame: None,
-            closing: BTreeSet::new(),
+            closing: Closing::default(),
             turn: TURN,
             must_read: true,
             is_resting: false,
@@ -142,23 +143,10 @@ impl Receiver {
 
     /// The ends of streams that came through the ring are true: nothing of them is left on the socket.
     fn believe(&mut self) {
-        for name in std::mem::take(&mut self.closing) {
+        for name in self.closing.take() {
             if self.streams.lock().closed_there(name) {
                 self.events.push_back(Event::Closed(name));
             }
-        }
-    }
-
-    /// The end of a stream came through the ring.
-    fn note_closing(&mut self, stream: u32) {
-        let streams = self.streams.lock();
-        // One that is not open, or is said to close twice, is nothing to remember.
-        if streams.falls_back(stream).is_some() {
-            self.closing.insert(stream);
-        }
-        // Nor is one that we have closed meanwhile: else one who keeps ends from being believed makes them pile up.
-        if self.closing.len() > 2 * streams.count() + CLOSING_MIN {
-            self.closing.retain(|name| streams.falls_back(*name).is_some());
         }
     }
 
@@ -173,7 +161,9 @@ impl Receiver {
         let Element { stream, offset, status } = element;
         match status & STATUS_BITS {
             CLOSE => {
-                self.note_closing(stream);
+                let streams = self.streams.lock();
+                let is_open = |stream| streams.falls_back(stream).is_some();
+                self.closing.note(stream, streams.count(), is_open);
                 Ok(Event::Heard)
             }
             status => {
@@ -357,7 +347,5 @@ fn damaged(damage: Damage) -> DialectError {
 const STATUS_BITS: u32 = 0xff;
 /// After so many elements the socket is looked at, if there is a reason to: a ring that is never empty holds up nothing.
 const TURN: u32 = 256;
-/// So many ends may wait beside twice as many as there are streams, before those of streams that are gone are let go of.
-const CLOSING_MIN: usize = 64;
 /// One who never sleeps reads the socket as often as this.
 const LOOKS_PER_READ: u32 = 64;
