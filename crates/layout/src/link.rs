@@ -14,12 +14,14 @@
 //! ```
 //!
 //! What two ends say to each other beside their records is in `frame.rs` (SPEC 15).
-//! What lies in the ring, and goes over sockets too, are records that prove themselves: `record.rs` (SPEC 14).
+//! What lies in the ring, and goes over sockets too, are records that prove themselves: `record.rs`, and `bare.rs` for those
+//! without a prefix (SPEC 14).
 //!
 //! What changes lies in pairs of slots (`slot.rs`), so that a process killed between any two stores leaves the
 //! image before. What a file can say that is not true is a [`FileFault`]. Nothing here reads a file, knows who
 //! lives, or repairs anything.
 
+pub mod bare;
 mod checksum;
 pub mod consumed;
 mod fault;
@@ -32,6 +34,7 @@ pub mod skip;
 pub mod slot;
 pub mod state;
 
+pub use bare::BareRecord;
 pub use consumed::ConsumedRecord;
 pub use fault::FileFault;
 pub use header::{LinkGeometry, LinkHeader, file_name_hash};

@@ -60,6 +60,8 @@ pub enum Kind {
     Ping = 14,
     /// The answerer's last record of a stream (sessions).
     End = 15,
+    /// A whole message of a link, without a prefix (links; elsewhere it does not exist).
+    Bare = 16,
     /// Nothing: fills the ring up to its end.
     Pad = 31,
 }
@@ -84,6 +86,7 @@ impl Kind {
             13 => Self::GoAway,
             14 => Self::Ping,
             15 => Self::End,
+            16 => Self::Bare,
             31 => Self::Pad,
             _ => return None,
         })
@@ -155,35 +158,66 @@ impl RecordHeader {
         if first == 0 {
             return Ok(None);
         }
-        let header = Self::check_words(position, first, second)?;
-        let taken = footprint(u64::from(header.len));
+        Self::check_words(position, first, second)?.check_place(size).map(Some)
+    }
+
+    /// As [`check`](Self::check), in the ring of a link: there kind 16 exists, too.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    #[inline]
+    pub fn check_of_link(
+        position: Position,
+        size: RingSize,
+        first: u64,
+        second: u64,
+    ) -> Result<Option<Self>, Violation> {
+        if first == 0 {
+            return Ok(None);
+        }
+        Self::of_words(position, first, second, true)?.check_place(size).map(Some)
+    }
+
+    /// Whether a record of this length may lie here, in a ring of this size.
+    #[inline]
+    fn check_place(self, size: RingSize) -> Result<Self, Violation> {
+        let Self { position, kind, len, .. } = self;
+        let taken = footprint(u64::from(len));
         let until_end = size.until_end(position);
-        if header.kind == Kind::Pad {
+        if kind == Kind::Pad {
             if size.offset(position) == 0 || taken != until_end {
-                return Err(Violation::Pad { position: position.0, len: header.len });
+                return Err(Violation::Pad { position: position.0, len });
             }
         } else if taken > size.record_max() || taken > until_end {
-            return Err(Violation::RecordLength {
-                position: position.0,
-                len: header.len,
-                max: size.payload_max().min(until_end - HEADER_BYTES),
-            });
+            let max = size.payload_max().min(until_end - HEADER_BYTES);
+            return Err(Violation::RecordLength { position: position.0, len, max });
         }
-        Ok(Some(header))
+        Ok(self)
     }
 
     /// Reads a header without knowledge of a ring: what socket transports need.
     ///
     /// # Errors
     /// [`Violation::Word`] for a word of another position or an uncommitted one,
-    /// [`Violation::Kind`] for a kind that does not exist.
+    /// [`Violation::Kind`] for a kind that does not exist, or in links only.
     #[inline]
     pub fn check_words(position: Position, first: u64, second: u64) -> Result<Self, Violation> {
+        Self::of_words(position, first, second, false)
+    }
+
+    #[inline]
+    fn of_words(
+        position: Position,
+        first: u64,
+        second: u64,
+        is_link: bool,
+    ) -> Result<Self, Violation> {
         if first & !KIND_MASK != position.0 | 1 {
             return Err(Violation::Word { position: position.0, found: first });
         }
         let number = ((first & KIND_MASK) >> 1) as u8;
-        let Some(kind) = Kind::from_number(number) else {
+        let kind = Kind::from_number(number).filter(|kind| is_link || *kind != Kind::Bare);
+        let Some(kind) = kind else {
             return Err(Violation::Kind { position: position.0, kind: number });
         };
         #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
@@ -284,9 +318,22 @@ mod tests {
         for number in 0..32 {
             let Some(kind) = Kind::from_number(number) else { continue };
             let word = word0(Position(640), kind);
-            let header = RecordHeader::check_words(Position(640), word, word1(5, 7)).unwrap();
+            let header = RecordHeader::of_words(Position(640), word, word1(5, 7), true).unwrap();
             assert_eq!((header.kind, header.len, header.stream), (kind, 5, 7));
+            let elsewhere = RecordHeader::check_words(Position(640), word, word1(5, 7));
+            assert_eq!(elsewhere.is_ok(), kind != Kind::Bare, "only links have it");
         }
+    }
+
+    #[test]
+    fn a_kind_of_links_is_unknown_elsewhere_whatever_its_length() {
+        let word = word0(Position(64), Kind::Bare);
+        for len in [0, 48, 1009, u32::MAX] {
+            let found = RecordHeader::check(Position(64), ring(), word, word1(len, 0));
+            assert_eq!(found, Err(Violation::Kind { position: 64, kind: 16 }));
+        }
+        let of_link = |len| RecordHeader::check_of_link(Position(64), ring(), word, word1(len, 0));
+        assert!(of_link(1008).is_ok() && of_link(1009).is_err());
     }
 
     #[test]

@@ -16,7 +16,7 @@
 #[allow(dead_code, reason = "the other tests use the rest")]
 mod support_retained;
 
-use partywall::link::retained::Retained;
+use partywall::link::retained::{Refused, Retained};
 use partywall_reconcile::Position;
 use std::collections::VecDeque;
 use support_retained::{Image, Memory, State, all_bytes, all_messages, message};
@@ -96,6 +96,8 @@ struct Seen {
     pads: usize,
     laps: usize,
     blobs: usize,
+    /// As far as they may be.
+    bare: usize,
     epochs: usize,
     epochs_over_a_record: usize,
     kills: usize,
@@ -153,7 +155,13 @@ impl World {
         let len = lens[self.random.below(lens.len())];
         self.numbers += 1;
         let bytes = message(self.numbers, len);
-        if let Ok(end) = self.retained().append(&[&bytes], None) {
+        let is_bare = self.random.below(2) == 0;
+        let appended = match is_bare {
+            true => self.retained().append_bare(&[&bytes], None),
+            false => self.retained().append(&[&bytes], None),
+        };
+        if let Ok(end) = appended {
+            self.has_seen.bare += usize::from(is_bare);
             self.has_seen.blobs += usize::from(len > 150);
             self.batch.push((end, bytes));
         }
@@ -284,7 +292,7 @@ fn killed_between_any_two_stores() {
         world.step();
     }
     let seen = &world.has_seen;
-    assert!(seen.pads > 5 && seen.laps > 3 && seen.blobs > 200, "{seen:?}");
+    assert!(seen.pads > 5 && seen.laps > 3 && seen.blobs > 200 && seen.bare > 200, "{seen:?}");
     assert!(seen.epochs > 20 && seen.epochs_over_a_record > 5, "{seen:?}");
     assert!(seen.kills > 100_000 && seen.zeros_ahead > 100, "{seen:?}");
 }
@@ -297,9 +305,11 @@ fn a_former_stream_never_comes_alive() {
     let (first, next) = (State::new(1), State::new(2));
     let mut retained = Retained::empty(ring, image.size(), slab, first.stream);
     for number in 0..4 {
-        retained.append(&[&message(number, 10)], None).unwrap();
+        // The first of them has a prefix: by its tag it is known.
+        retained.append_bare(&[&message(number, 10)], None).unwrap();
         retained.publish();
     }
+    let before = memory.image();
     retained.end(next.stream);
     World::expect(&memory.image(), first, &(0..4).map(|n| message(n, 10)).collect::<Vec<_>>());
     World::expect(&memory.image(), next, &[]);
@@ -309,6 +319,10 @@ fn a_former_stream_never_comes_alive() {
     World::expect(&memory.image(), next, &[]);
     retained.publish();
     World::expect(&memory.image(), next, &[message(9, 10)]);
+    // Right behind it a BARE one of the former, as if nothing had been zeroed: damage, and never a message.
+    let mut image = memory.image();
+    image.ring[64..128].copy_from_slice(&before.ring[64..128]);
+    assert!(image.found(next).is_err());
 }
 
 /// A reservation that was dropped has written into a record that was given up, where the next stream begins.
@@ -344,6 +358,15 @@ fn streams_that_cannot_be_told_apart_do_not_follow_each_other() {
     retained.end(State::new(7 << 32).stream);
 }
 
+/// Every other record is BARE, where it may be.
+fn appended(retained: &mut Retained, number: usize, len: usize) -> Result<Position, Refused> {
+    let message = message(number, len);
+    match number % 2 {
+        0 => retained.append(&[&message], None),
+        _ => retained.append_bare(&[&message], None),
+    }
+}
+
 /// A stream with everything: PAD, BLOBs around the end of the slab, a base that is not the start.
 fn full(base_at_start: bool) -> (Image, State, usize) {
     let image = Image::zeroed(1024, 1024);
@@ -358,7 +381,7 @@ fn full(base_at_start: bool) -> (Image, State, usize) {
         count = 0;
     }
     for (number, len) in lens.into_iter().enumerate() {
-        while retained.append(&[&message(number, len)], None).is_err() {
+        while appended(&mut retained, number, len).is_err() {
             retained.acknowledged(Position(retained.acked().0 + 64)).unwrap();
             if let Some(base) = retained.trim_to() {
                 retained.trimmed(base);

@@ -265,7 +265,7 @@ impl Producer {
     }
 
     /// The published record that begins at `at`, which may still be read: its header, and all of its bytes, header
-    /// and payload. `None` if there is none.
+    /// and payload. `None` if there is none. Only links keep records.
     #[cfg(not(loom))]
     #[must_use]
     pub fn kept(&self, at: Position) -> Option<(RecordHeader, &[u8])> {
@@ -274,7 +274,7 @@ impl Producer {
         }
         let offset = self.offset(at);
         let (first, second) = (self.ring.load(offset), self.ring.load(offset + 8));
-        let header = RecordHeader::check(at, self.size, first, second).ok()??;
+        let header = RecordHeader::check_of_link(at, self.size, first, second).ok()??;
         #[expect(clippy::cast_possible_truncation, reason = "it lies within the ring")]
         let bytes = HEADER_BYTES as usize + header.len as usize;
         Some((header, self.ring.slice(offset, bytes)))

@@ -7,6 +7,8 @@
 //!       └─ header, SPEC 4.2 ──┘└─ payload: LinkPrefix ─────────────────────────┘ BLOB: LinkBlob
 //!       └───────────────────┘  ╎  └───────────────────────────────────────────────────────────┘
 //!               the crc is of these bytes, one after the other
+//!
+//!       | word0  | len  | crc  | BARE: the message; `bare.rs`
 //! ```
 //!
 //! The same bytes lie in a sender's ring, in its file, and on a socket. What a record *means* to a stream, whose it
@@ -15,8 +17,9 @@
 //!
 //! # Invariants
 //!
-//! - No single changed byte of a DATA or BLOB record, unused bytes aside, is read as a record.
+//! - No single changed byte of a DATA, BLOB or BARE record, unused bytes aside, is read as a record.
 
+use super::bare::BareRecord;
 use super::checksum::{crc32c, crc32c_of};
 use crate::check::Violation;
 use crate::record::{HEADER_BYTES, Kind, RecordHeader, word0, word1};
@@ -182,7 +185,7 @@ pub struct LinkRecord<'a> {
     pub header: RecordHeader,
     /// The proof at the position where it ends; 0 of a PAD, which proves nothing.
     pub proof: u32,
-    /// What it acknowledges.
+    /// What it acknowledges; nothing if it is BARE.
     pub ack: Ack,
     /// What it carries.
     pub body: Body<'a>,
@@ -191,7 +194,7 @@ pub struct LinkRecord<'a> {
 /// What a record of a link carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// DATA: the message.
+    /// DATA, BARE: the message.
     Message(&'a [u8]),
     /// BLOB: where the message's bytes lie in the sender's slab. On a socket they follow the record.
     Blob {
@@ -219,13 +222,15 @@ impl<'a> LinkRecord<'a> {
         first: u64,
         second: u64,
     ) -> Result<Option<RecordHeader>, RecordFault> {
-        let checked = RecordHeader::check(position, size, first, second);
+        let checked = RecordHeader::check_of_link(position, size, first, second);
         let Some(header) = checked.map_err(RecordFault::Header)? else { return Ok(None) };
         let len = u64::from(header.len);
         let (is_long_enough, stream) = match header.kind {
             Kind::Data => (len >= PREFIX_BYTES, tag),
             Kind::Blob => (len == BLOB_PAYLOAD_BYTES, tag),
             Kind::Pad => (len == size.until_end(position) - HEADER_BYTES, 0),
+            // Its crc stands where others have the tag, and covers it.
+            Kind::Bare if may_be_bare(position, size) => (true, header.stream),
             kind => return Err(RecordFault::Kind { kind: kind as u8 }),
         };
         if header.stream != stream {
@@ -261,6 +266,9 @@ impl<'a> LinkRecord<'a> {
         }
         let payload = bytes.get(HEADER..).and_then(|rest| rest.get(..header.len as usize));
         let payload = payload.ok_or(RecordFault::Cut)?;
+        if header.kind == Kind::Bare {
+            return Self::check_bare(header, tag, payload).map(Some);
+        }
         let (prefix, body) = LinkPrefix::read_from_prefix(payload).map_err(|_| RecordFault::Cut)?;
         let crc = seal((first, second), &prefix, &[body]);
         if crc != prefix.crc.get() {
@@ -270,6 +278,15 @@ impl<'a> LinkRecord<'a> {
         check_ack(ack)?;
         let body = check_body(header.kind, prefix.blob_crc.get(), body)?;
         Ok(Some(Self { header, proof: crc, ack, body }))
+    }
+
+    fn check_bare(header: RecordHeader, tag: u32, message: &'a [u8]) -> Result<Self, RecordFault> {
+        let (found, expected) =
+            (header.stream, BareRecord::new(header.position, tag, &[message]).crc());
+        if found != expected {
+            return Err(RecordFault::Crc { found, expected });
+        }
+        Ok(Self { header, proof: found, ack: Ack::default(), body: Body::Message(message) })
     }
 
     /// How many bytes of the record go over a socket, those of a BLOB not counted.
@@ -286,6 +303,22 @@ pub const fn wire_bytes(header: &RecordHeader) -> u64 {
         Kind::Pad => HEADER_BYTES,
         _ => HEADER_BYTES + header.len as u64,
     }
+}
+
+/// How many bytes of a record of this kind lie before its message; in a BLOB, before what says where that lies.
+#[must_use]
+pub const fn body_offset(kind: Kind) -> u64 {
+    match kind {
+        Kind::Bare => HEADER_BYTES,
+        _ => HEADER_BYTES + PREFIX_BYTES,
+    }
+}
+
+/// Whether a record at this position may be BARE. Where the ring begins it may not: what another stream left there has to be
+/// known by its tag (SPEC 14.4).
+#[must_use]
+pub const fn may_be_bare(position: Position, size: RingSize) -> bool {
+    size.offset(position) != 0
 }
 
 fn check_ack(ack: Ack) -> Result<(), RecordFault> {
@@ -316,7 +349,7 @@ const HEADER: usize = HEADER_BYTES as usize;
 pub enum RecordFault {
     /// The header is none, by the rules of every ring.
     Header(Violation),
-    /// A kind that links do not have.
+    /// A kind that links do not have, or not there.
     Kind {
         /// Its number.
         kind: u8,
@@ -369,7 +402,7 @@ impl fmt::Display for RecordFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Header(violation) => write!(f, "{violation}"),
-            Self::Kind { kind } => write!(f, "links have no records of kind {kind}"),
+            Self::Kind { kind } => write!(f, "links have no record of kind {kind} there"),
             Self::Tag { found, expected } => {
                 write!(f, "a record of another stream: tag {found:#x} instead of {expected:#x}")
             }

@@ -5,7 +5,7 @@
 
 use super::{Image, RING_BYTES, pattern};
 use partywall_layout::link::record::{Ack, Body, blob_crc, tag};
-use partywall_layout::link::{LinkBlob, LinkPrefix, LinkRecord, RecordFault};
+use partywall_layout::link::{BareRecord, LinkBlob, LinkPrefix, LinkRecord, RecordFault};
 use partywall_layout::record::{Kind, WireHeader, word0};
 use partywall_layout::{Position, RingSize};
 use zerocopy::IntoBytes;
@@ -28,6 +28,8 @@ pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
     images.extend(payloads());
+    images.extend(bare());
+    images.extend(bad_bare());
     images
 }
 
@@ -183,6 +185,58 @@ fn payloads() -> Vec<Image> {
             "DATA with the checksum of a BLOB",
             Maker { blob_crc: 1, ..data() }.bytes(),
         ),
+    ]
+}
+
+/// A record without a prefix; whose crc covers this tag.
+fn bare_of(from: u64, tag: u32, message: &[u8]) -> Vec<u8> {
+    let at = Position(from);
+    let crc = BareRecord::new(at, tag, &[message]).crc();
+    let len = u32::try_from(message.len()).unwrap();
+    let mut bytes = header(word0(at, Kind::Bare), len, crc);
+    bytes.extend(message);
+    bytes
+}
+
+fn bare() -> Vec<Image> {
+    let image = |name, from, about, message: &[u8]| {
+        let bytes = bare_of(from, tag(STREAM), message);
+        let expected = read(&bytes, from).unwrap();
+        image(name, from, expected, about, bytes)
+    };
+    vec![
+        image("bare", 64, "BARE, with as much as fits its slot", &pattern(48)),
+        image("bare-empty", 128, "BARE, a message of no bytes", b""),
+        image("bare-less", 192, "BARE, a byte less than fits a slot", &pattern(47)),
+        image("bare-more", 320, "BARE, a byte more than fits a slot", &pattern(49)),
+        image("bare-end", 8128, "BARE, in the last slot of the ring", &pattern(48)),
+        image("bare-long", 3072, "BARE, a quarter of the ring and its end", &pattern(1008)),
+    ]
+}
+
+fn bad_bare() -> Vec<Image> {
+    let own = |from, message: &[u8]| bare_of(from, tag(STREAM), message);
+    let flipped = |name, about, index: usize| {
+        let mut bytes = own(64, &pattern(48));
+        bytes[index] ^= 0x10;
+        bad(name, 6, 64, about, bytes)
+    };
+    let mut shorter = own(64, &pattern(48));
+    shorter.splice(8..12, 47_u32.to_le_bytes());
+    let mut cut = own(64, &pattern(48));
+    cut.pop();
+    let mut tagged = own(64, &pattern(48));
+    tagged.splice(12..16, tag(STREAM).to_le_bytes());
+    vec![
+        bad("bare-quarter", 1, 64, "a BARE longer than a quarter of the ring", own(64, &[0; 1009])),
+        bad("bare-first", 2, 0, "a BARE where the stream begins", own(0, &pattern(48))),
+        bad("bare-ring", 2, 4096, "a BARE where the ring begins", own(4096, &pattern(48))),
+        bad("bare-cut", 5, 64, "a BARE whose last byte is missing", cut),
+        bad("bare-tag", 6, 64, "a BARE of another stream", bare_of(64, tag(77), &pattern(48))),
+        bad("bare-tagged", 6, 64, "a BARE with the tag for its crc", tagged),
+        flipped("bare-crc", "a BARE with another checksum", 12),
+        flipped("bare-message", "a BARE with another byte in its message", 40),
+        bad("bare-shorter", 6, 64, "a BARE that says a byte less", shorter),
     ]
 }
 

@@ -207,7 +207,7 @@ impl Link {
         self.end().wait_sent(Some(deadline))
     }
 
-    /// Bytes of the stream that were sent and are not yet known to be consumed: messages, with 40 to 103 bytes for each.
+    /// Bytes of the stream that were sent and are not yet known to be consumed: messages, with 16 to 103 bytes for each.
     ///
     /// # Errors
     /// See [`LinkStopped`].

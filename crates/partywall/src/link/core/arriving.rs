@@ -4,13 +4,14 @@
 //! ```text
 //!   word0 bit 0 clear   control frame    header, body
 //!   word0 bit 0 set     record           header, payload (prefix, message)            [ bytes of the slab, if a BLOB ]
+//!                       BARE             header, message
 //!                       PAD              header
 //! ```
 //!
 //! Nothing is taken before it is whole; nothing is believed before it is checked.
 
 use bytes::{Buf, BytesMut};
-use partywall_layout::link::record::{self, Ack, Body, LinkRecord, PREFIX_BYTES, RecordFault};
+use partywall_layout::link::record::{self, Ack, Body, LinkRecord, RecordFault};
 use partywall_layout::record::{HEADER_BYTES, Kind};
 use partywall_layout::ring::{self, RingSize};
 use partywall_layout::seeded_fault;
@@ -223,7 +224,8 @@ impl Core {
         if header.kind == Kind::Pad || is_known {
             return Ok(true);
         }
-        bytes.advance(if slab > 0 { record } else { HEADER + as_usize(PREFIX_BYTES) });
+        let before = as_usize(record::body_offset(header.kind));
+        bytes.advance(if slab > 0 { record } else { before });
         let message = Arrived {
             start: Position(at.0),
             end: Position(at.0 + header.footprint()),

@@ -11,7 +11,7 @@ use partywall_layout::seeded_fault;
 use partywall_reconcile::{Mark, Position, StreamId, ack};
 
 use super::conn::Conn;
-use super::sending::SendFault;
+use super::sending::{Saying, SendFault};
 use super::{Core, Provenance};
 
 /// A message, and what it takes to commit it.
@@ -78,7 +78,12 @@ impl Core {
         if seeded_fault("link_reply_in_two_steps") {
             self.memory.consume(mark);
         }
-        let end = self.send_with(parts, Some(mark)).map_err(ReplyFault::Send)?;
+        // Never BARE: this very record commits the mark.
+        let saying = match seeded_fault("link_bare_of_reply") {
+            true => Saying::Elsewhere(Some(mark)),
+            false => Saying::Here(Some(mark)),
+        };
+        let end = self.send_with(parts, saying).map_err(ReplyFault::Send)?;
         self.consumed(mark);
         if self.wall.is_some() {
             // The neighbour may wait for room and not read the reply.

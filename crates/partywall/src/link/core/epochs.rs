@@ -25,6 +25,8 @@ impl Core {
         if epoch <= self.books.epoch {
             return Err(EpochError { present: self.books.epoch.0 });
         }
+        // Over shared memory nobody tells; it lies there.
+        self.hear_consumed();
         let settlement = epoch::leave(self.live(), self.books.past);
         self.enter(epoch, settlement.past, settlement.reports);
         Ok(())
@@ -32,6 +34,7 @@ impl Core {
 
     /// The neighbour is in a higher one.
     pub(super) fn adopt(&mut self, epoch: Epoch, theirs: Option<Past>) {
+        self.hear_consumed();
         let settlement = epoch::adopt(self.live(), self.books.past, theirs);
         self.enter(epoch, settlement.past, settlement.reports);
     }

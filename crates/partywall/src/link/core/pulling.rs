@@ -74,6 +74,7 @@ impl Core {
             let kept = self.inbox.keep(message, &wall.window);
             kept.map_err(|_| violation(Violation::Overfull))?;
             self.hear_record(pulled.at.0, pulled.ack)?;
+            self.life.is_in_step = true;
             return Ok(true);
         }
         Ok(false)

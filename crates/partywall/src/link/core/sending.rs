@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages of the application: into the ring, where they stay until the neighbour has consumed them.
+//!
+//! ```text
+//!   over a socket           DATA     says how far was consumed
+//!   over shared memory      BARE     the mark lies in the consumed record since before, and the neighbour reads it there
+//!   a reply, anywhere       DATA     commits what it answers (SPEC 12.5)
+//! ```
 
 use partywall_layout::seeded_fault;
 use partywall_reconcile::{Mark, Position};
 
 use super::Core;
+use super::pulling::present;
 use crate::link::retained::Refused;
 
 /// A message was not taken; nothing changed.
@@ -23,18 +30,28 @@ pub(crate) enum SendFault {
     Stopped,
 }
 
+/// Where it is said how far this side has consumed, as of a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Saying {
+    /// In its record.
+    Here(Option<Mark>),
+    /// In the consumed record, which the neighbour reads: the message's needs not.
+    Elsewhere(Option<Mark>),
+}
+
 impl Core {
     /// Takes a message; it says how far was consumed, too.
     pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
-        self.send_with(parts, self.books.mark)
+        let saying = self.saying();
+        self.send_with(parts, saying)
     }
 
     pub(super) fn send_with(
         &mut self,
         parts: &[&[u8]],
-        mark: Option<Mark>,
+        saying: Saying,
     ) -> Result<Position, SendFault> {
-        let end = self.append(parts, mark)?;
+        let end = self.append(parts, saying)?;
         if !seeded_fault("link_unpublished_now_and_then") || end.0 % 4096 > 256 {
             self.publish();
         }
@@ -43,7 +60,8 @@ impl Core {
 
     /// Takes a message into the open batch, which nobody sees before `publish`.
     pub(crate) fn append_to_batch(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
-        self.append(parts, self.books.mark)
+        let saying = self.saying();
+        self.append(parts, saying)
     }
 
     /// The open batch is sent, all at once.
@@ -56,8 +74,12 @@ impl Core {
     }
 
     /// The neighbour was told of what is published: a moment to prepare for the next.
+    ///
+    /// Only if the two are in step: if a message came from there since. In a flood the neighbour is far behind, and it would cost.
     pub(crate) fn prepare_ahead(&mut self) {
-        self.retained.prepare_ahead();
+        if std::mem::take(&mut self.life.is_in_step) {
+            self.retained.prepare_ahead();
+        }
     }
 
     /// The open batch never was.
@@ -66,16 +88,32 @@ impl Core {
         self.retained.abort();
     }
 
-    fn append(&mut self, parts: &[&[u8]], mark: Option<Mark>) -> Result<Position, SendFault> {
+    /// What a message has to say that commits nothing.
+    ///
+    /// While the neighbour reads this memory, the mark lies in its consumed record, whatever moved it: each commit stores it
+    /// there first, each reply before it returns, and a skip or a recovery did before the wall was there (SPEC 16.5).
+    fn saying(&mut self) -> Saying {
+        let mark = self.books.mark;
+        let is_read = present(&mut self.wall, self.life.active).is_some();
+        if is_read { Saying::Elsewhere(mark) } else { Saying::Here(mark) }
+    }
+
+    fn append(&mut self, parts: &[&[u8]], saying: Saying) -> Result<Position, SendFault> {
         if self.life.is_fenced || self.books.quarantine.is_some() {
             return Err(SendFault::Stopped);
         }
         loop {
-            match self.retained.append(parts, mark) {
+            let appended = match saying {
+                Saying::Here(mark) => self.retained.append(parts, mark),
+                Saying::Elsewhere(mark) => self.retained.append_bare(parts, mark),
+            };
+            match appended {
                 Ok(end) => {
-                    // It says so itself, on the present connection.
-                    let told = self.life.active.and(mark).map(|mark| mark.position);
-                    self.life.to_be_told = told.or(self.life.to_be_told);
+                    if let Saying::Here(mark) = saying {
+                        // It says so itself, on the present connection.
+                        let told = self.life.active.and(mark).map(|mark| mark.position);
+                        self.life.to_be_told = told.or(self.life.to_be_told);
+                    }
                     return Ok(end);
                 }
                 Err(Refused::TooLarge { max, .. }) => return Err(SendFault::TooLarge { max }),

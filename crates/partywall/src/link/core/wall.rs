@@ -16,7 +16,7 @@
 //! - Whatever lies there, what comes out is a record that its sender wrote, nothing, or the end of the connection.
 
 use bytes::{Buf, Bytes, BytesMut};
-use partywall_layout::link::record::{self, Ack, Body, LinkRecord, PREFIX_BYTES};
+use partywall_layout::link::record::{self, Ack, Body, LinkRecord};
 use partywall_layout::link::{SENDING_STREAM, consumed};
 use partywall_layout::record::Kind;
 use partywall_layout::ring;
@@ -193,7 +193,7 @@ impl Wall {
         let (message, in_slab) = match record.body {
             Body::Pad => return Ok(Pulled { at, footprint, ack, message: None }),
             Body::Message(_) => {
-                bytes.advance(HEADER + as_usize(PREFIX_BYTES));
+                bytes.advance(as_usize(record::body_offset(header.kind)));
                 (bytes, false)
             }
             Body::Blob { offset, length, crc } => (self.blob(at, offset, length, crc)?, true),

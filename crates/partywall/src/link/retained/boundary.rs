@@ -12,7 +12,7 @@
 //!
 //! # Invariants
 //!
-//! - `base ≤ marks, rising ≤ open`, and at each of them a DATA or BLOB record ends, never a PAD.
+//! - `base ≤ marks, rising ≤ open`, and at each of them a DATA, BLOB or BARE record ends, never a PAD.
 
 use partywall_layout::RingSize;
 use partywall_reconcile::{Position, Proof};

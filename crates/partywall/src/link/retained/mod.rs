@@ -7,7 +7,8 @@
 //!   free     │ consumed     │ kept for the receiver      │ being  │ free
 //!            └ trim_to ─────▶                              written  └ the slot at the tail begins with 0
 //!
-//!  mod.rs       append, publish, acknowledge, trim; a stream begins and ends
+//!  mod.rs       publish, acknowledge, trim; a stream begins and ends
+//!  appending.rs messages become records
 //!  found.rs     the stream that a memory holds, each record judged
 //!  unsent.rs    what of it goes over a socket next
 //!  boundary.rs  where records end: up to where the base may rise
@@ -36,27 +37,30 @@
 //! either 0, or a *whole* record of the former stream: it was published, and a record always begins at that offset. Its
 //! tag is not that of `next`, which [`end`](Retained::end) insists on. So for a stream with base 0 a first slot with a
 //! whole record of another tag is the end, and anything else that is no record is damage. Without 1 there could
-//! be a half of a record there, which nobody could tell from a damaged one. Behind the first slot nothing of the
-//! former stream can come alive: each publish zeroes the next slot before.
+//! be a half of a record there, which nobody could tell from a damaged one. A record that has no tag to be read, a BARE one,
+//! never lies there. Behind the first slot nothing of the former stream can come alive: each publish zeroes the next slot before.
 //!
 //! # Invariants
 //!
-//! - `base ≤ acked ≤ tail`; base and tail are where DATA or BLOB records end, or the start.
+//! - `base ≤ acked ≤ tail`; base and tail are where DATA, BLOB or BARE records end, or the start.
 //! - What is below the tail and not below the base never changes, in the ring or in the slab.
 
+mod appending;
 mod blobs;
 mod boundary;
 mod found;
 mod unsent;
 
+pub use appending::Reservation;
 use blobs::Blobs;
 use boundary::Boundaries;
 pub use boundary::Boundary;
 pub use found::{Damage, Flaw};
+use partywall_layout::RecordHeader;
 use partywall_layout::link::LinkPrefix;
-use partywall_layout::link::record::{self, Ack, BLOB_PAYLOAD_BYTES, LinkBlob, PREFIX_BYTES};
+use partywall_layout::link::record::{self, PREFIX_BYTES};
 use partywall_layout::record::{HEADER_BYTES, Kind};
-use partywall_layout::ring::{self, RingSize, footprint};
+use partywall_layout::ring::{self, RingSize};
 use partywall_layout::seeded_fault;
 use partywall_reconcile::recovery::Prepared;
 use partywall_reconcile::watermarks::AckUnfit;
@@ -64,7 +68,7 @@ use partywall_reconcile::{Mark, Position, Proof, StreamId};
 use partywall_ring::{OwnMem, Producer};
 use std::fmt;
 pub use unsent::{Stuck, Unsent};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 /// The messages of one direction that the other side may still need, and those it has not yet been sent.
 #[derive(Debug)]
@@ -178,60 +182,10 @@ impl Retained {
         self.inline_max.max(as_usize(self.blobs.length_max()))
     }
 
-    /// Whether a message of `len` bytes could be appended now.
+    /// Whether a message of `len` bytes could be appended now, with a prefix.
     #[must_use]
     pub fn has_room(&mut self, len: usize) -> bool {
-        self.place(len).is_ok()
-    }
-
-    /// Appends a message, given in parts, to the open batch; where its record ends. `ack` is how far this side has
-    /// consumed the other direction as of this message.
-    ///
-    /// # Errors
-    ///
-    /// [`Refused`]; nothing changed.
-    pub fn append(&mut self, parts: &[&[u8]], ack: Option<Mark>) -> Result<Position, Refused> {
-        let len = parts.iter().map(|part| part.len()).sum();
-        if len <= SHORT_MAX && len <= self.inline_max {
-            return self.append_short(parts, len, ack);
-        }
-        let mut reservation = self.reserve(len)?;
-        join(parts, reservation.bytes());
-        Ok(reservation.commit(ack))
-    }
-
-    /// A short message is put together elsewhere and written at once: whoever waits for it looks at this line all the time, and would
-    /// take it away between two stores.
-    fn append_short(
-        &mut self,
-        parts: &[&[u8]],
-        len: usize,
-        ack: Option<Mark>,
-    ) -> Result<Position, Refused> {
-        let Place::Ring { payload } = self.place(len)? else { return Err(Refused::Full) };
-        let begin = self.producer.next_position(payload);
-        let mut gathered = [0; SHORT_MAX + as_usize(PREFIX_BYTES)];
-        let (prefix, body) = gathered[..payload].split_at_mut(as_usize(PREFIX_BYTES));
-        join(parts, body);
-        let ack = ack.map_or(Ack::default(), ack_of);
-        let sealed = LinkPrefix::sealed(begin, Kind::Data, self.tag, ack, 0, &[body]);
-        prefix.copy_from_slice(sealed.as_bytes());
-        let appended = self.producer.append(Kind::Data, self.tag, &gathered[..payload]);
-        assert!(appended.is_ok(), "there was room when it was reserved");
-        let position = Position(begin.0 + footprint(payload as u64));
-        self.boundaries.append(Boundary { position, proof: Proof(sealed.crc.get()) }, false);
-        Ok(position)
-    }
-
-    /// Room for a message of `len` bytes, to be written in place and then committed to the open batch. If it is
-    /// dropped instead, nothing changes.
-    ///
-    /// # Errors
-    ///
-    /// [`Refused`]; nothing changed.
-    pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, Refused> {
-        let place = self.place(len)?;
-        Ok(Reservation { retained: self, len, place })
+        self.place(len, false).is_ok()
     }
 
     /// Makes the messages of the open batch exist, all at once.
@@ -241,11 +195,9 @@ impl Retained {
     }
 
     /// Prepares the room that the next messages will take, once the neighbour was told of the last. It saves the time of who waits
-    /// for them, and costs some: nothing is done for a neighbour that is far behind.
+    /// for them, and costs some: it is not for a neighbour that is far behind.
     pub fn prepare_ahead(&mut self) {
-        if self.tail().since(self.acked) <= IN_STEP_BYTES {
-            self.producer.prepare_ahead();
-        }
+        self.producer.prepare_ahead();
     }
 
     /// Forgets the open batch.
@@ -299,14 +251,14 @@ impl Retained {
         let (mut next, mut proof) = (known.position, None);
         while next < position {
             let (header, bytes) = self.producer.kept(at(next))?;
-            proof = prefix_of(header.kind, bytes).map(|prefix| Proof(prefix.crc.get()));
+            proof = proof_of(&header, bytes);
             next = Position(next.0 + header.footprint());
         }
         proof.filter(|_| next == position)
     }
 
     /// What the last record committed that says how far `stream`, of the other direction, was consumed: for
-    /// [`recover`](partywall_reconcile::recovery::recover).
+    /// [`recover`](partywall_reconcile::recovery::recover). BARE records say nothing, and commit nothing.
     #[must_use]
     pub fn prepared(&self, stream: StreamId) -> Option<Prepared> {
         let tag = record::tag(stream.0.get());
@@ -375,106 +327,19 @@ impl Retained {
     pub const fn slab_bytes(&self) -> u64 {
         self.slab.len() as u64
     }
+}
 
-    fn place(&mut self, len: usize) -> Result<Place, Refused> {
-        let is_inline = len <= self.inline_max;
-        if !is_inline && len as u64 > self.blobs.length_max() {
-            return Err(Refused::TooLarge { len, max: self.message_max() });
-        }
-        let payload =
-            as_usize(if is_inline { PREFIX_BYTES + len as u64 } else { BLOB_PAYLOAD_BYTES });
-        let batch = self.producer.open_bytes() + footprint(payload as u64);
-        if batch > self.producer.size().batch_max() {
-            return Err(Refused::BatchFull);
-        }
-        if !self.producer.has_room(payload).unwrap_or(false) {
-            return Err(Refused::Full);
-        }
-        if is_inline {
-            return Ok(Place::Ring { payload });
-        }
-        let offset = self.blobs.place(len as u64).ok_or(Refused::Full)?;
-        Ok(Place::Slab { offset })
+/// What a record that was judged proves at its end; `None` of a PAD.
+fn proof_of(header: &RecordHeader, record: &[u8]) -> Option<Proof> {
+    match header.kind {
+        Kind::Bare => Some(Proof(header.stream)),
+        kind => prefix_of(kind, record).map(|prefix| Proof(prefix.crc.get())),
     }
 }
 
-/// Room for a message.
-#[derive(Debug)]
-pub struct Reservation<'a> {
-    retained: &'a mut Retained,
-    len: usize,
-    place: Place,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    Ring { payload: usize },
-    Slab { offset: u64 },
-}
-
-impl Reservation<'_> {
-    /// Where the message is to be written; holds anything before.
-    #[must_use]
-    pub fn bytes(&mut self) -> &mut [u8] {
-        match self.place {
-            Place::Slab { offset } => self.retained.slab.slice_mut(as_usize(offset), self.len),
-            Place::Ring { payload } => match self.retained.producer.payload_ahead(payload) {
-                Ok(payload) => &mut payload[as_usize(PREFIX_BYTES)..],
-                Err(_) => &mut [], // not reached: there was room when it was reserved
-            },
-        }
-    }
-
-    /// Appends the message to the open batch; where its record ends.
-    pub fn commit(self, ack: Option<Mark>) -> Position {
-        let Self { retained, len, place } = self;
-        let ack = ack.map_or(Ack::default(), ack_of);
-        let (kind, payload, crc, blob) = match place {
-            Place::Ring { payload } => (Kind::Data, payload, 0, None),
-            Place::Slab { offset } => {
-                let crc = record::blob_crc(retained.slab.slice(as_usize(offset), len));
-                let blob = LinkBlob { offset: offset.into(), length: (len as u64).into() };
-                (Kind::Blob, as_usize(BLOB_PAYLOAD_BYTES), crc, Some((offset, blob)))
-            }
-        };
-        let (begin, tag) = (retained.producer.next_position(payload), retained.tag);
-        let mut proof = Proof::START;
-        let appended = retained.producer.append_with(kind, tag, payload, |payload| {
-            let (prefix, body) = payload.split_at_mut(as_usize(PREFIX_BYTES));
-            if let Some((_, blob)) = blob {
-                body.copy_from_slice(blob.as_bytes());
-            }
-            let sealed = LinkPrefix::sealed(begin, kind, tag, ack, crc, &[body]);
-            prefix.copy_from_slice(sealed.as_bytes());
-            proof = Proof(sealed.crc.get());
-        });
-        assert!(appended.is_ok(), "there was room when it was reserved");
-        let position = Position(begin.0 + footprint(payload as u64));
-        if let Some((offset, _)) = blob {
-            let is_put = retained.blobs.put(position, offset, len as u64);
-            assert!(is_put, "there was room when it was reserved");
-        }
-        retained.boundaries.append(Boundary { position, proof }, blob.is_some());
-        position
-    }
-}
-
-/// Copies the parts one behind the other; the room is as long as all of them.
-fn join(parts: &[&[u8]], mut room: &mut [u8]) {
-    for part in parts {
-        let (here, behind) = room.split_at_mut(part.len());
-        here.copy_from_slice(part);
-        room = behind;
-    }
-}
-
-fn ack_of(mark: Mark) -> Ack {
-    Ack { position: mark.position.0, proof: mark.proof.0, tag: record::tag(mark.stream.0.get()) }
-}
-
-/// The prefix of a record that was judged; `None` of a PAD.
+/// The prefix of a record that was judged; `None` of a PAD, and of a BARE one.
 fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
-    if kind == Kind::Pad {
+    if matches!(kind, Kind::Pad | Kind::Bare) {
         return None;
     }
     let payload = record.get(as_usize(HEADER_BYTES)..)?;
@@ -485,11 +350,6 @@ fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
 fn inline_limit(size: RingSize) -> usize {
     as_usize(size.payload_max().saturating_sub(PREFIX_BYTES))
 }
-
-/// A neighbour that has consumed all but so much waits for the next message, or soon will.
-const IN_STEP_BYTES: u64 = 1024;
-/// Messages up to so many bytes are put together elsewhere.
-const SHORT_MAX: usize = 104;
 
 const fn at(position: Position) -> ring::Position {
     ring::Position(position.0)

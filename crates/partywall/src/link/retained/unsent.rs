@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   ring     │header│prefix, message│unused│header│prefix, blob│unused│PAD header│ · · ·
-//!   socket   │header│prefix, message│header│prefix, blob│ bytes from the slab │PAD header│
+//!   socket   │header│prefix, message│header│prefix, blob│ bytes from the slab │PAD header│      a BARE record has no prefix
 //!                      ▲
 //!   Unsent { next ─────┘ this record, sent: so many of its bytes }
 //! ```

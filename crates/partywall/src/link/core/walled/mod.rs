@@ -8,6 +8,7 @@
 //!
 //! What happens in random orders, with deaths, is in `simulation`; here is what one order shows.
 
+mod bare;
 mod hostile;
 mod messages;
 mod sleeping;

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages become records of the open batch (SPEC 14.2).
+//!
+//! ```text
+//!   append         DATA, or BLOB with the bytes in the slab       says how far the other direction was consumed
+//!   append_bare    BARE, where it may be; else as `append`        says nothing
+//!
+//!   short          put together elsewhere, sealed, written at once
+//!   long           written where it is to lie, sealed there
+//! ```
+//!
+//! Whether a message needs to say how far was consumed, its caller knows.
+//!
+//! # Invariants
+//!
+//! - A BARE record never begins where the ring does: a first slot is judged by the tag in it (see [`super`]).
+
+use super::{Boundary, Refused, Retained, as_usize};
+use partywall_layout::link::BareRecord;
+use partywall_layout::link::LinkPrefix;
+use partywall_layout::link::record::{self, Ack, BLOB_PAYLOAD_BYTES, LinkBlob, PREFIX_BYTES};
+use partywall_layout::record::Kind;
+use partywall_layout::ring::{self, footprint};
+use partywall_layout::seeded_fault;
+use partywall_reconcile::{Mark, Position, Proof};
+use zerocopy::IntoBytes;
+
+impl Retained {
+    /// Appends a message, given in parts, to the open batch; where its record ends. `ack` is how far this side has
+    /// consumed the other direction as of this message.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]; nothing changed.
+    pub fn append(&mut self, parts: &[&[u8]], ack: Option<Mark>) -> Result<Position, Refused> {
+        self.append_as(parts, ack, false)
+    }
+
+    /// As [`append`](Self::append), but without `ack` where that saves its room: for who says it in another place, before.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]; nothing changed.
+    pub fn append_bare(&mut self, parts: &[&[u8]], ack: Option<Mark>) -> Result<Position, Refused> {
+        self.append_as(parts, ack, true)
+    }
+
+    fn append_as(
+        &mut self,
+        parts: &[&[u8]],
+        ack: Option<Mark>,
+        is_said: bool,
+    ) -> Result<Position, Refused> {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let place = self.place(len, is_said)?;
+        // Whoever waits for a short message looks at its line all the time, and would take it away between two stores.
+        match place {
+            Place::Bare if len <= SHORT_MAX => Ok(self.append_short_bare(parts, len)),
+            Place::Ring if len <= SHORT_MAX => Ok(self.append_short(parts, len, ack)),
+            _ => {
+                let mut reservation = Reservation { retained: self, len, place };
+                join(parts, reservation.bytes());
+                Ok(reservation.commit(ack))
+            }
+        }
+    }
+
+    fn append_short(&mut self, parts: &[&[u8]], len: usize, ack: Option<Mark>) -> Position {
+        let payload = as_usize(PREFIX_BYTES) + len;
+        let begin = self.producer.next_position(payload);
+        let mut gathered = [0; SHORT_MAX + as_usize(PREFIX_BYTES)];
+        let (prefix, body) = gathered[..payload].split_at_mut(as_usize(PREFIX_BYTES));
+        join(parts, body);
+        let ack = ack.map_or(Ack::default(), ack_of);
+        let sealed = LinkPrefix::sealed(begin, Kind::Data, self.tag, ack, 0, &[body]);
+        prefix.copy_from_slice(sealed.as_bytes());
+        let appended = self.producer.append(Kind::Data, self.tag, &gathered[..payload]);
+        assert!(appended.is_ok(), "there was room when it was reserved");
+        self.appended(begin, payload, sealed.crc.get(), false)
+    }
+
+    fn append_short_bare(&mut self, parts: &[&[u8]], len: usize) -> Position {
+        let begin = self.producer.next_position(len);
+        let record = BareRecord::new(begin, self.tag, parts);
+        let appended = self.producer.append(Kind::Bare, record.crc(), record.message());
+        assert!(appended.is_ok(), "there was room when it was reserved");
+        self.appended(begin, len, record.crc(), false)
+    }
+
+    /// The record is in the open batch; where it ends.
+    fn appended(
+        &mut self,
+        begin: ring::Position,
+        payload: usize,
+        crc: u32,
+        is_blob: bool,
+    ) -> Position {
+        let position = Position(begin.0 + footprint(payload as u64));
+        self.boundaries.append(Boundary { position, proof: Proof(crc) }, is_blob);
+        position
+    }
+
+    /// Room for a message of `len` bytes, to be written in place and then committed to the open batch. If it is
+    /// dropped instead, nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]; nothing changed.
+    pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, Refused> {
+        let place = self.place(len, false)?;
+        Ok(Reservation { retained: self, len, place })
+    }
+
+    /// Where a message goes now. `is_said`: how far was consumed is said elsewhere.
+    pub(super) fn place(&mut self, len: usize, is_said: bool) -> Result<Place, Refused> {
+        let is_inline = len <= self.inline_max;
+        if !is_inline && len as u64 > self.blobs.length_max() {
+            return Err(Refused::TooLarge { len, max: self.message_max() });
+        }
+        let place = match (is_inline, is_said) {
+            (false, _) => Place::Slab { offset: 0 },
+            (true, true) if self.may_be_bare(len) => Place::Bare,
+            (true, _) => Place::Ring,
+        };
+        let payload = place.payload(len);
+        let batch = self.producer.open_bytes() + footprint(payload as u64);
+        if batch > self.producer.size().batch_max() {
+            return Err(Refused::BatchFull);
+        }
+        if !self.producer.has_room(payload).unwrap_or(false) {
+            return Err(Refused::Full);
+        }
+        if is_inline {
+            return Ok(place);
+        }
+        let offset = self.blobs.place(len as u64).ok_or(Refused::Full)?;
+        Ok(Place::Slab { offset })
+    }
+
+    /// Whether a record of `len` bytes, which may lie behind a PAD, may be BARE. If not, one with a prefix lies there too: it
+    /// is longer.
+    fn may_be_bare(&self, len: usize) -> bool {
+        let begin = self.producer.next_position(len);
+        record::may_be_bare(begin, self.producer.size()) || seeded_fault("link_bare_first")
+    }
+}
+
+/// Room for a message.
+#[derive(Debug)]
+pub struct Reservation<'a> {
+    retained: &'a mut Retained,
+    len: usize,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// With a prefix.
+    Ring,
+    /// Without.
+    Bare,
+    Slab {
+        offset: u64,
+    },
+}
+
+impl Place {
+    /// How long the payload of the record is for a message of `len` bytes.
+    const fn payload(self, len: usize) -> usize {
+        match self {
+            Self::Ring => as_usize(PREFIX_BYTES) + len,
+            Self::Bare => len,
+            Self::Slab { .. } => as_usize(BLOB_PAYLOAD_BYTES),
+        }
+    }
+}
+
+impl Reservation<'_> {
+    /// Where the message is to be written; holds anything before.
+    #[must_use]
+    pub fn bytes(&mut self) -> &mut [u8] {
+        let payload = self.place.payload(self.len);
+        if let Place::Slab { offset } = self.place {
+            return self.retained.slab.slice_mut(as_usize(offset), self.len);
+        }
+        match self.retained.producer.payload_ahead(payload) {
+            Ok(bytes) => &mut bytes[payload - self.len..],
+            Err(_) => &mut [], // not reached: there was room when it was reserved
+        }
+    }
+
+    /// Appends the message to the open batch; where its record ends.
+    pub fn commit(mut self, ack: Option<Mark>) -> Position {
+        if matches!(self.place, Place::Bare) {
+            return self.commit_bare();
+        }
+        let Self { retained, len, place } = self;
+        let ack = ack.map_or(Ack::default(), ack_of);
+        let (kind, crc, blob) = match place {
+            Place::Slab { offset } => {
+                let crc = record::blob_crc(retained.slab.slice(as_usize(offset), len));
+                let blob = LinkBlob { offset: offset.into(), length: (len as u64).into() };
+                (Kind::Blob, crc, Some((offset, blob)))
+            }
+            _ => (Kind::Data, 0, None),
+        };
+        let (payload, tag) = (place.payload(len), retained.tag);
+        let begin = retained.producer.next_position(payload);
+        let mut proof = 0;
+        let appended = retained.producer.append_with(kind, tag, payload, |payload| {
+            let (prefix, body) = payload.split_at_mut(as_usize(PREFIX_BYTES));
+            if let Some((_, blob)) = blob {
+                body.copy_from_slice(blob.as_bytes());
+            }
+            let sealed = LinkPrefix::sealed(begin, kind, tag, ack, crc, &[body]);
+            prefix.copy_from_slice(sealed.as_bytes());
+            proof = sealed.crc.get();
+        });
+        assert!(appended.is_ok(), "there was room when it was reserved");
+        let position = retained.appended(begin, payload, proof, blob.is_some());
+        if let Some((offset, _)) = blob {
+            let is_put = retained.blobs.put(position, offset, len as u64);
+            assert!(is_put, "there was room when it was reserved");
+        }
+        position
+    }
+
+    /// The message lies where it is to be: the header needs its crc.
+    fn commit_bare(&mut self) -> Position {
+        let begin = self.retained.producer.next_position(self.len);
+        let crc = BareRecord::new(begin, self.retained.tag, &[self.bytes()]).crc();
+        let appended = self.retained.producer.append_with(Kind::Bare, crc, self.len, |_| {});
+        assert!(appended.is_ok(), "there was room when it was reserved");
+        self.retained.appended(begin, self.len, crc, false)
+    }
+}
+
+/// Copies the parts one behind the other; the room is as long as all of them.
+fn join(parts: &[&[u8]], mut room: &mut [u8]) {
+    for part in parts {
+        let (here, behind) = room.split_at_mut(part.len());
+        here.copy_from_slice(part);
+        room = behind;
+    }
+}
+
+fn ack_of(mark: Mark) -> Ack {
+    Ack { position: mark.position.0, proof: mark.proof.0, tag: record::tag(mark.stream.0.get()) }
+}
+
+/// Messages up to so many bytes are put together elsewhere.
+const SHORT_MAX: usize = 104;
+
+const _: () = assert!(SHORT_MAX <= BareRecord::SHORT_MAX);
