@@ -99,7 +99,7 @@ pub const REGISTRY: &[Fault] = &[
     // The bytes of a BLOB are not judged when a stream is found.
     fault("link_blob_unchecked", &[CaughtBy::File("link_stream_survives_kills")]),
     // A record without a prefix lies where the ring begins: the neighbour refuses it, and so does the next owner.
-    fault("link_bare_first", &[CaughtBy::File("link_stream_is_kept"), SIMULATION]),
+    fault("link_bare_first", &[CaughtBy::File("link_bare_records"), SIMULATION]),
     // A reply's record has no prefix, and so commits nothing: an owner that is killed behind it answers twice.
     fault("link_bare_of_reply", &[CaughtBy::Unit("link::core::walled::bare")]),
     // An answer that was for another connection is taken: late bytes decide how a stream goes on.

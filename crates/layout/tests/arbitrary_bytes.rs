@@ -150,8 +150,16 @@ fn arbitrary_record_headers_do_not_panic_and_accepted_ones_stay_in_the_ring() {
                 let end = size.offset(position) + header.footprint();
                 assert!(end <= size.bytes(), "{header:?} in {size:?}");
                 assert!(header.kind == Kind::Pad || header.footprint() <= size.record_max());
+                let of_link = RecordHeader::check_of_link(position, size, first, second);
+                assert_eq!(of_link, Ok(Some(header)), "links have all that others have");
             }
             Ok(None) => assert_eq!(first, 0),
+            Err(Violation::Kind { kind: 16, .. }) => {
+                match RecordHeader::check_of_link(position, size, first, second) {
+                    Ok(header) => assert_eq!(header.map(|header| header.kind), Some(Kind::Bare)),
+                    Err(violation) => assert_eq!(violation.code(), 5, "{violation}"),
+                }
+            }
             Err(Violation::Word { .. }) => assert_ne!(first & !0x3e, position.0 | 1),
             Err(violation) => assert!(matches!(violation.code(), 3 | 5 | 6), "{violation}"),
         }

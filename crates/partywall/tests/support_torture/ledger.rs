@@ -366,8 +366,10 @@ impl Ledger {
     /// Bytes of the ring that a message takes, at least.
     pub fn footprint(&self, number: usize, ring_bytes: u64) -> u64 {
         let len = self.messages[number].len;
-        let inline = (HEADER_BYTES + len).next_multiple_of(64);
-        if inline > ring_bytes / 4 { 64 } else { inline }
+        if (PREFIXED_BYTES + len).next_multiple_of(64) > ring_bytes / 4 {
+            return 64;
+        }
+        (BARE_BYTES + len).next_multiple_of(64)
     }
 }
 
@@ -375,7 +377,9 @@ fn index(word: u64) -> usize {
     usize::try_from(word).unwrap()
 }
 
-/// Of a record, and its prefix.
-const HEADER_BYTES: u64 = 40;
+/// Header and prefix of a record: the longest that fits the ring has both.
+const PREFIXED_BYTES: u64 = 40;
+/// A record that was written while memory was shared has a header alone.
+const BARE_BYTES: u64 = 16;
 /// A link counts so many attempts at least.
 const ATTEMPTS_COUNTED: u64 = 16;
