@@ -101,7 +101,7 @@ pub const REGISTRY: &[Fault] = &[
     // A record without a prefix lies where the ring begins: the neighbour refuses it, and so does the next owner.
     fault("link_bare_first", &[CaughtBy::File("link_bare_records"), SIMULATION]),
     // A reply's record has no prefix, and so commits nothing: an owner that is killed behind it answers twice.
-    fault("link_bare_of_reply", &[CaughtBy::Unit("link::core::walled::bare")]),
+    fault("link_bare_of_reply", &[CaughtBy::Unit("link::core::walled::bare"), SWEEP]),
     // An answer that was for another connection is taken: late bytes decide how a stream goes on.
     fault("link_echo_unchecked", &[SIMULATION]),
     // A commit is not stored: the next owner is handed what was consumed.
