@@ -79,6 +79,13 @@ pub const REGISTRY: &[Fault] = &[
     // A full fence of parking is missing: a sleeper and its neighbour overlook each other.
     fault("no_sleeper_fence", &[CaughtBy::Model("loom_parking")]),
     fault("no_waker_fence", &[CaughtBy::Model("loom_parking")]),
+    // A favoured thread looks whether it is favoured still before it is seen to be inside: two are inside.
+    fault("no_light_barrier", &[CaughtBy::Model("loom_bias")]),
+    // Whoever takes the favour away does not make the favoured thread's flag seen, or does not wait until it is down.
+    fault("no_heavy_barrier", &[CaughtBy::Model("loom_bias")]),
+    fault("no_wait_for_vacancy", &[CaughtBy::Model("loom_bias")]),
+    // All favoured threads have one flag: one that comes late says of another that it is outside.
+    fault("one_slot_for_all", &[CaughtBy::Model("loom_bias")]),
     // A driver that finds room for one who has not called it yet looks for ever, and never tells.
     fault(
         "no_look_for_uncalled",

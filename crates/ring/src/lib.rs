@@ -23,6 +23,7 @@
 
 extern crate alloc;
 
+pub mod bias;
 mod bins;
 pub mod consumer;
 #[cfg(not(loom))]
@@ -38,6 +39,7 @@ pub mod release;
 pub mod slab;
 mod sync;
 
+pub use bias::Bias;
 pub use consumer::Consumer;
 pub use mem::{OwnMem, PeerMem};
 #[cfg(not(loom))]

@@ -12,6 +12,7 @@
 //!              connect.rs   listener.rs   socket_path.rs
 //!  neighbours  peer.rs  credentials, pidfd, namespaces    fork.rs  are we a forked child?
 //!              instance.rs  a process in numbers, and whether it is dead for certain
+//!  threads     biased.rs  a lock for a value that one thread has mostly
 //!  the host    clock.rs   cpu.rs   cgroup.rs   limits.rs   probe.rs   process.rs   procfs.rs   signal.rs
 //! ```
 //!
@@ -33,6 +34,8 @@
 
 #[allow(unsafe_code)] // reads what recvmsg stored and takes ownership of the descriptors in it
 mod ancillary;
+#[allow(unsafe_code)] // a lock's own: references to the value
+pub mod biased;
 #[allow(unsafe_code)] // fcntl for locks of descriptions, which rustix does not have
 pub mod byte_lock;
 #[allow(unsafe_code)] // maps one page and refers to it for the life of the process
@@ -69,6 +72,7 @@ pub mod socket;
 mod socket_path;
 pub mod timer;
 
+pub use biased::{Biased, BiasedGuard};
 pub use connect::{Begun, begin_tcp, begin_unix_abstract, begin_unix_path};
 pub use connect::{ConnectError, connect_tcp, connect_unix_abstract, connect_unix_path};
 pub use epoll::{EpollSet, Ready};

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! layout ◀── ring ◀──┐
-//!    ▲               ├── partywall ◀──┬── cli
-//!    └───────────────┤       ▲        │
+//!    ▲        ▲      ├── partywall ◀──┬── cli
+//!    └────────┼──────┤       ▲        │
 //!            sys ◀───┴───────┴─ shmipc ◀┘
 //! reconcile ◀─────── partywall               on its own: what links agree on
 //! ```
@@ -175,7 +175,8 @@ const TABLE: &[Row] = &[
     Row {
         directory: "crates/sys",
         // libc: to handle SIGBUS (docs/decisions/0016-sigbus.md); everything else goes through rustix.
-        normal: &["libc", "rustix", "thiserror"],
+        // partywall-ring: who may enter a lock without asking is proved there (docs/decisions/0022-biased-lock.md).
+        normal: &["partywall-ring", "libc", "rustix", "thiserror"],
         loom_only: &[],
         dev: &["tempfile", "proptest"],
     },

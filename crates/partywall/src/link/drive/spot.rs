@@ -3,8 +3,10 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar};
 use std::time::Instant;
+
+use partywall_sys::{Biased, BiasedGuard};
 
 use super::hub::{Before, Hub, Role, Wake};
 use crate::transport::has_passed;
@@ -12,7 +14,7 @@ use crate::transport::has_passed;
 /// See the module.
 pub(in crate::link) struct Spot<T> {
     hub: Arc<Hub>,
-    inner: Mutex<Inner<T>>,
+    inner: Biased<Inner<T>>,
     changed: Condvar,
 }
 
@@ -26,18 +28,22 @@ struct Inner<T> {
 /// The value, locked.
 pub(in crate::link) struct SpotGuard<'a, T> {
     spot: &'a Spot<T>,
-    inner: MutexGuard<'a, Inner<T>>,
+    inner: BiasedGuard<'a, Inner<T>>,
 }
 
 impl<T: Send + 'static> Spot<T> {
     pub(in crate::link) fn new(hub: Arc<Hub>, value: T) -> Arc<Self> {
         let inner = Inner { value, followers: 0, is_leader_asleep: false };
-        Arc::new(Self { hub, inner: Mutex::new(inner), changed: Condvar::new() })
+        Arc::new(Self { hub, inner: Biased::new(inner), changed: Condvar::new() })
     }
 
+    #[inline]
     pub(in crate::link) fn lock(&self) -> SpotGuard<'_, T> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        SpotGuard { spot: self, inner }
+        SpotGuard { spot: self, inner: self.inner.lock() }
+    }
+
+    fn lock_to_wait(&self) -> SpotGuard<'_, T> {
+        SpotGuard { spot: self, inner: self.inner.lock_to_wait() }
     }
 
     /// Waits until `look` gives something, and drives the group meanwhile if nobody else does. `None` at the deadline.
@@ -52,7 +58,7 @@ impl<T: Send + 'static> Spot<T> {
         let _passed_on = HandOver(&self.hub);
         let mut lead = None;
         loop {
-            let mut guard = self.lock();
+            let mut guard = self.lock_to_wait();
             if let Some(found) = look(&mut guard) {
                 return Ok(Some(found));
             }
@@ -81,14 +87,8 @@ impl<T: Send + 'static> Spot<T> {
     fn follow(&self, guard: SpotGuard<'_, T>, deadline: Option<Instant>) {
         let mut inner = guard.inner;
         inner.followers += 1;
-        let mut inner = match deadline {
-            None => self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner),
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let woken = self.changed.wait_timeout(inner, left);
-                woken.unwrap_or_else(PoisonError::into_inner).0
-            }
-        };
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let mut inner = inner.wait(&self.changed, left);
         inner.followers -= 1;
     }
 }
