@@ -69,6 +69,7 @@ pub enum Kind {
 impl Kind {
     /// The kind with this number, if there is one.
     #[must_use]
+    #[inline]
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Data,

@@ -66,6 +66,7 @@ mod half;
 mod handshake;
 #[cfg(feature = "hyper")]
 pub mod hyper;
+mod lag;
 pub mod link;
 mod listen;
 pub mod lossy;

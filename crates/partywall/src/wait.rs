@@ -63,7 +63,7 @@ pub(crate) struct Budget {
 /// Looks between two questions for the time, while spinning.
 const LOOKS_PER_CLOCK: u32 = 32;
 /// A spinning thread checks its deadline and whether the neighbour lives this often.
-const SPIN_CHECK_EVERY: Duration = Duration::from_millis(2);
+pub(crate) const SPIN_CHECK_EVERY: Duration = Duration::from_millis(2);
 /// A budget below this is none.
 const BUDGET_MIN: Duration = Duration::from_micros(1);
 /// After this many waits at the most, spinning is tried again.
@@ -144,7 +144,7 @@ impl Budget {
 
 /// Looks until `ready` or until `budget` is over.
 #[inline]
-fn look_for(budget: Duration, mut ready: impl FnMut() -> bool) -> bool {
+pub(crate) fn look_for(budget: Duration, mut ready: impl FnMut() -> bool) -> bool {
     // The first looks go without asking for the time: what comes at once costs no more than that.
     for _ in 0..LOOKS_PER_CLOCK {
         if ready() {

@@ -24,12 +24,14 @@ pub struct Outgoing {
 impl Outgoing {
     /// A new stream: empty, at position 0.
     #[must_use]
+    #[inline]
     pub const fn new(stream: StreamId) -> Self {
         Self { stream, base: Position::START, acked: Position::START, tail: Position::START }
     }
 
     /// A stream as it was found in a file; `None` unless base ≤ acked ≤ tail.
     #[must_use]
+    #[inline]
     pub const fn found(
         stream: StreamId,
         base: Position,
@@ -44,24 +46,28 @@ impl Outgoing {
 
     /// The stream.
     #[must_use]
+    #[inline]
     pub const fn stream(&self) -> StreamId {
         self.stream
     }
 
     /// The first position that is kept.
     #[must_use]
+    #[inline]
     pub const fn base(&self) -> Position {
         self.base
     }
 
     /// Up to where the receiver has consumed, as far as is known here.
     #[must_use]
+    #[inline]
     pub const fn acked(&self) -> Position {
         self.acked
     }
 
     /// Where the next record goes.
     #[must_use]
+    #[inline]
     pub const fn tail(&self) -> Position {
         self.tail
     }
@@ -144,18 +150,21 @@ pub enum Arrival {
 impl Incoming {
     /// A receiver that has consumed up to a position and holds nothing beyond it.
     #[must_use]
+    #[inline]
     pub const fn at(consumed: Position) -> Self {
         Self { consumed, received: consumed }
     }
 
     /// Everything below was consumed.
     #[must_use]
+    #[inline]
     pub const fn consumed(&self) -> Position {
         self.consumed
     }
 
     /// Everything below has arrived.
     #[must_use]
+    #[inline]
     pub const fn received(&self) -> Position {
         self.received
     }
@@ -164,6 +173,7 @@ impl Incoming {
     ///
     /// # Errors
     /// [`OutOfOrder`], a violation: it leaves something out, overlaps with what is known, or has no end.
+    #[inline]
     pub fn arrive(&mut self, position: Position, footprint: u64) -> Result<Arrival, OutOfOrder> {
         let end = position.plus(footprint).ok_or(OutOfOrder)?;
         if end == position || position > self.received {
@@ -180,6 +190,7 @@ impl Incoming {
     ///
     /// # Errors
     /// [`NotReceived`] if that goes back, or beyond what has arrived; nothing was changed.
+    #[inline]
     pub fn consume(&mut self, position: Position) -> Result<(), NotReceived> {
         if position < self.consumed || position > self.received {
             return Err(NotReceived);

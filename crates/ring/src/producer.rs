@@ -285,6 +285,7 @@ impl Producer {
     ///
     /// # Errors
     /// A [`Violation`] if the neighbour's `consumed` is impossible.
+    #[inline]
     pub fn has_room(&mut self, len: usize) -> Result<bool, Violation> {
         let needed = self.needed(len as u64) + SLOT_BYTES;
         Ok(self.fits(needed) || self.look(needed)?)

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! send      the message is built, then copied into the file's ring; from there the kernel, or the other end, takes it
-//! receive   recv ─► read ─► commit
+//! receive   recv_ref ─► read ─► commit
 //! ```
 //!
 //! The files lie on a memory file system if this machine has a writable one: what is measured is the link and not a disk.
@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use partywall::TransportPolicy;
-use partywall::link::{Link, LinkClient, LinkConfig, LinkPlace, LinkServer};
+use partywall::link::{
+    Link, LinkClient, LinkConfig, LinkPlace, LinkReceiver, LinkSender, LinkServer,
+};
 
 use super::lane::{Door, Lane, Setup, Transport};
 use super::system::monotonic_ns;
@@ -74,7 +76,8 @@ pub struct LinkDoor {
 
 /// One end of a link.
 pub struct LinkLane {
-    link: Link,
+    sender: LinkSender,
+    receiver: LinkReceiver,
     buffer: Vec<u8>,
     _directory: Directory,
 }
@@ -118,7 +121,8 @@ impl Door for LinkDoor {
 
 impl LinkLane {
     fn new(link: Link, directory: Directory) -> Self {
-        Self { link, buffer: Vec::new(), _directory: directory }
+        let (sender, receiver) = link.split();
+        Self { sender, receiver, buffer: Vec::new(), _directory: directory }
     }
 }
 
@@ -126,11 +130,11 @@ impl Lane for LinkLane {
     fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
         self.buffer.resize(size, 0);
         fill(&mut self.buffer);
-        self.link.send(&self.buffer).context("sending a message")
+        self.sender.send(&self.buffer).context("sending a message")
     }
 
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let message = self.link.recv().context("receiving a message")?;
+        let message = self.receiver.recv_ref().context("receiving a message")?;
         ensure!(message.len() == size, "received {} bytes instead of {size}", message.len());
         let value = read(&message);
         message.commit().context("committing a message")?;
@@ -138,7 +142,7 @@ impl Lane for LinkLane {
     }
 
     fn settle(&mut self) -> Result<()> {
-        self.link.wait_sent(Instant::now() + ACCEPT_TIMEOUT).context("waiting until all is sent")
+        self.sender.wait_sent(Instant::now() + ACCEPT_TIMEOUT).context("waiting until all is sent")
     }
 }
 

@@ -15,9 +15,45 @@
 //!
 //! - Records that differ in nothing but their tags differ in their crc: a crc of 32 bits tells every change within 32 bits.
 
-use super::checksum::crc32c_of;
+use super::checksum::{crc32c, crc32c_of};
+use super::record::may_be_bare;
 use crate::record::{HEADER_BYTES, Kind, word0, word1};
-use crate::ring::Position;
+use crate::ring::{Position, RingSize, footprint};
+
+/// The header of the record at `position` as it is sealed: with the tag where the crc will stand.
+#[inline]
+#[must_use]
+pub fn sealed_header(position: Position, tag: u32, len: u32) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..HEADER / 2].copy_from_slice(&word0(position, Kind::Bare).to_le_bytes());
+    header[HEADER / 2..].copy_from_slice(&word1(len, tag).to_le_bytes());
+    header
+}
+
+/// The length and the crc of the record at `position`, if its header is one of a BARE record that may lie there and has no more than
+/// `len_max` bytes. `None` says nothing about any other: [`LinkRecord::check_header`](super::LinkRecord::check_header) does.
+#[inline]
+#[must_use]
+pub fn short_header(
+    position: Position,
+    size: RingSize,
+    (first, second): (u64, u64),
+    len_max: u32,
+) -> Option<(u32, u32)> {
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+    let (len, crc) = (second as u32, (second >> 32) as u32);
+    let taken = footprint(u64::from(len));
+    let is_bare = first == word0(position, Kind::Bare) && may_be_bare(position, size);
+    let fits = taken <= size.record_max() && taken <= size.until_end(position);
+    (is_bare && len <= len_max && fits).then_some((len, crc))
+}
+
+/// The crc of a record of which a [`sealed_header`] and the message lie one behind the other.
+#[inline]
+#[must_use]
+pub fn crc_of(sealed: &[u8]) -> u32 {
+    crc32c(sealed)
+}
 
 /// What is sealed of a BARE record. A short message is copied, so that it is there for who writes it, in one piece.
 #[derive(Debug)]
@@ -43,10 +79,8 @@ impl BareRecord {
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
         assert!(len < u32::MAX, "a record is at most a quarter of a ring");
         let mut gathered = Gathered([0; GATHERED_BYTES]);
-        let (first, second) = (word0(position, Kind::Bare), word1(len, tag));
         let (header, mut free) = gathered.0.split_at_mut(HEADER);
-        header[..HEADER / 2].copy_from_slice(&first.to_le_bytes());
-        header[HEADER / 2..].copy_from_slice(&second.to_le_bytes());
+        header.copy_from_slice(&sealed_header(position, tag, len));
         // In one go, and aligned: a call costs more than the bytes of a short message.
         let (mut parts, mut len) = (parts, 0);
         while let [part, others @ ..] = parts {

@@ -4,11 +4,13 @@
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 /// Of these bytes.
+#[inline]
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
 }
 
 /// Of `first` and then of each part of `rest`, as if they lay one behind the other.
+#[inline]
 pub(super) fn crc32c_of(first: &[u8], rest: &[&[u8]]) -> u32 {
     if rest.is_empty() {
         return crc32c(first);

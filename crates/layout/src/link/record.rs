@@ -17,7 +17,8 @@
 //!
 //! # Invariants
 //!
-//! - No single changed byte of a DATA, BLOB or BARE record, unused bytes aside, is read as a record.
+//! - No single changed byte of a DATA, BLOB or BARE record, unused bytes aside, is read as a record; of the byte with the kind, but for
+//!   a chance of 1 in 2³² that the tag of the one is the crc of the other.
 
 use super::bare::BareRecord;
 use super::checksum::{crc32c, crc32c_of};
@@ -86,6 +87,7 @@ const _: () = {
 
 /// What the header's `stream` field says in the records of a stream: never 0.
 #[must_use]
+#[inline]
 pub const fn tag(stream: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
     let folded = stream as u32 ^ (stream >> 32) as u32;
@@ -215,6 +217,7 @@ impl<'a> LinkRecord<'a> {
     /// # Errors
     ///
     /// [`RecordFault`]: every rule but those of the payload.
+    #[inline]
     pub fn check_header(
         position: Position,
         tag: u32,
@@ -291,6 +294,7 @@ impl<'a> LinkRecord<'a> {
 
     /// How many bytes of the record go over a socket, those of a BLOB not counted.
     #[must_use]
+    #[inline]
     pub const fn wire_bytes(&self) -> u64 {
         wire_bytes(&self.header)
     }
@@ -298,6 +302,7 @@ impl<'a> LinkRecord<'a> {
 
 /// How many bytes of a record with this header go over a socket: a PAD is its header.
 #[must_use]
+#[inline]
 pub const fn wire_bytes(header: &RecordHeader) -> u64 {
     match header.kind {
         Kind::Pad => HEADER_BYTES,
@@ -307,6 +312,7 @@ pub const fn wire_bytes(header: &RecordHeader) -> u64 {
 
 /// How many bytes of a record of this kind lie before its message; in a BLOB, before what says where that lies.
 #[must_use]
+#[inline]
 pub const fn body_offset(kind: Kind) -> u64 {
     match kind {
         Kind::Bare => HEADER_BYTES,
@@ -317,6 +323,7 @@ pub const fn body_offset(kind: Kind) -> u64 {
 /// Whether a record at this position may be BARE. Where the ring begins it may not: what another stream left there has to be
 /// known by its tag (SPEC 14.4).
 #[must_use]
+#[inline]
 pub const fn may_be_bare(position: Position, size: RingSize) -> bool {
     size.offset(position) != 0
 }

@@ -29,6 +29,7 @@ pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
 
     /// With its seal, as it is to be stored: the body, then the seal as the last store.
     #[must_use]
+    #[inline]
     fn sealed(self) -> Self {
         let mut out = self;
         let bytes = out.as_mut_bytes();
@@ -41,6 +42,7 @@ pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
 
 /// Which of two slots holds the image with this sequence: 0 or 1.
 #[must_use]
+#[inline]
 pub const fn index_of(sequence: u64) -> usize {
     if sequence % 2 == 1 { 0 } else { 1 }
 }
@@ -88,6 +90,7 @@ impl Look {
 
 /// The seal of a body.
 #[must_use]
+#[inline]
 pub fn seal(body: &[u8]) -> u64 {
     let sequence = body.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     u64::from(crc32c(body)) << 32 | u64::from(low(sequence))

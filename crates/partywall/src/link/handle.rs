@@ -23,7 +23,7 @@ use super::fault::{
 use super::group::LinkId;
 use super::inspect::LinkReport;
 use super::key::LinkKey;
-use super::message::{LinkMessage, LinkToken};
+use super::message::{Lent, LinkMessage, LinkMessageRef, LinkToken};
 use super::status::{LinkStats, LinkStatus};
 
 /// One end of a pair of streams that outlive connections, and their processes if they are kept in files.
@@ -51,6 +51,7 @@ pub struct LinkSender {
 #[derive(Debug)]
 pub struct LinkReceiver {
     handle: Arc<Handle>,
+    lent: Lent,
 }
 
 #[derive(Debug)]
@@ -76,7 +77,7 @@ impl Link {
     }
 
     /// For who looks at the link without having it.
-    #[cfg(feature = "tokio")]
+    #[cfg(any(test, feature = "tokio"))]
     pub(super) fn shared_end(&self) -> Arc<Endpoint> {
         Arc::clone(&self.handle.end)
     }
@@ -84,7 +85,7 @@ impl Link {
     /// The two directions, for threads that do one of the two.
     #[must_use]
     pub fn split(self) -> (LinkSender, LinkReceiver) {
-        (LinkSender { handle: Arc::clone(&self.handle) }, LinkReceiver { handle: self.handle })
+        (LinkSender { handle: Arc::clone(&self.handle) }, LinkReceiver::new(self.handle))
     }
 
     /// The three names.
@@ -177,7 +178,7 @@ impl Link {
     /// # Errors
     /// See [`LinkCommitError`].
     pub fn commit_to(&self, token: LinkToken) -> Result<(), LinkCommitError> {
-        self.end().commit_to(token.0)
+        self.end().commit_to(&token.0)
     }
 
     /// Has everything that was received and not committed received again.
@@ -328,12 +329,12 @@ impl Link {
 
 impl Handle {
     fn recv(&self, deadline: Option<Instant>) -> Result<LinkMessage, LinkRecvError> {
-        let received = self.end.recv(deadline)?;
+        let received = self.end.recv(deadline, |payload, facts| (payload.to_bytes(), facts))?;
         Ok(LinkMessage::new(received, Arc::clone(&self.end)))
     }
 
     fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
-        let received = self.end.try_recv()?;
+        let received = self.end.try_recv(|payload, facts| (payload.to_bytes(), facts))?;
         Ok(LinkMessage::new(received, Arc::clone(&self.end)))
     }
 }
@@ -408,6 +409,67 @@ impl LinkSender {
 }
 
 impl LinkReceiver {
+    const fn new(handle: Arc<Handle>) -> Self {
+        Self { handle, lent: Lent::new() }
+    }
+
+    /// The next message, to be read before the next is received; waits for one.
+    ///
+    /// ```
+    /// # use partywall::link::{LinkReceiver, LinkRecvError};
+    /// # fn sum_of(mut receiver: LinkReceiver) -> Result<u64, Box<dyn std::error::Error>> {
+    /// let mut sum = 0;
+    /// loop {
+    ///     let message = receiver.recv_ref()?;
+    ///     match <[u8; 8]>::try_from(&message[..]) {
+    ///         Ok(bytes) => sum += u64::from_le_bytes(bytes),
+    ///         Err(_) => return Ok(sum), // not committed: it will come again
+    ///     }
+    ///     message.commit()?;
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`LinkRecvError`].
+    #[inline]
+    pub fn recv_ref(&mut self) -> Result<LinkMessageRef<'_>, LinkRecvError> {
+        self.recv_ref_until(None)
+    }
+
+    /// As [`recv_ref`](Self::recv_ref), but only until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_ref_deadline(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<LinkMessageRef<'_>, LinkRecvError> {
+        self.recv_ref_until(Some(deadline))
+    }
+
+    /// The next message if there is one now, to be read before the next is received.
+    ///
+    /// # Errors
+    /// See [`LinkTryRecvError`].
+    pub fn try_recv_ref(&mut self) -> Result<LinkMessageRef<'_>, LinkTryRecvError> {
+        let Self { handle, lent } = self;
+        lent.end();
+        handle.end.try_recv(|payload, facts| lent.take(&payload, facts))?;
+        Ok(LinkMessageRef::new(lent, &handle.end))
+    }
+
+    #[inline]
+    fn recv_ref_until(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<LinkMessageRef<'_>, LinkRecvError> {
+        let Self { handle, lent } = self;
+        lent.end();
+        handle.end.recv(deadline, |payload, facts| lent.take(&payload, facts))?;
+        Ok(LinkMessageRef::new(lent, &handle.end))
+    }
+
     /// See [`Link::recv`].
     ///
     /// # Errors
@@ -437,7 +499,7 @@ impl LinkReceiver {
     /// # Errors
     /// As there.
     pub fn commit_to(&mut self, token: LinkToken) -> Result<(), LinkCommitError> {
-        self.handle.end.commit_to(token.0)
+        self.handle.end.commit_to(&token.0)
     }
 
     /// See [`Link::rewind`].

@@ -101,7 +101,7 @@ pub use inspect::{
 };
 pub use key::{KeyError, LinkKey};
 pub use login::{LoginAnswer, LoginRequest};
-pub use message::{LinkMessage, LinkToken};
+pub use message::{LinkMessage, LinkMessageRef, LinkToken};
 pub use partywall_layout::link::FileFault;
 pub use positions::LinkPosition;
 pub use repair::{Adopted, RepairError, Reset, adopt, reset};

@@ -46,6 +46,7 @@ impl StateSlots {
     /// # Panics
     ///
     /// If the state contradicts itself: no later owner would take it.
+    #[inline]
     pub fn commit(&mut self, state: &StateImage) {
         let sequence = self.in_force.sequence.get() + 1;
         let state = StateImage { sequence: U64::new(sequence), ..*state }.sealed();
@@ -75,6 +76,7 @@ impl ConsumedSlots {
 
     /// Puts in force that `stream` is consumed up to `position`, and only then tells the neighbour, which may
     /// forget what lies before.
+    #[inline]
     pub fn commit(&mut self, stream: u64, position: u64, proof: u32) {
         let sequence = self.in_force.sequence.get() + 1;
         let record = ConsumedRecord::new(sequence, stream, position, proof);
@@ -92,6 +94,7 @@ impl ConsumedSlots {
 
     /// Notes how far messages of `stream` are handed to the application; those that are handed out again were so already.
     /// Only counts of attempts depend on it.
+    #[inline]
     pub fn note_delivered(&mut self, stream: u64, position: u64) {
         if self.line.load(index(DELIVERED_STREAM)) != stream {
             // Never an old position with the new stream.
@@ -110,12 +113,14 @@ impl ConsumedSlots {
     }
 
     /// Sets the word that the living neighbour reads, which nobody believes after a restart.
+    #[inline]
     pub fn tell(&mut self, position: u64) {
         self.line.publish(index(CONSUMED), position);
     }
 }
 
 /// Stores a slot: the words of its body, then its seal.
+#[inline]
 fn write(memory: &mut OwnMem, offset: u64, slot: &[u8]) {
     let start = index(offset);
     let (body, seal) = slot.split_at(slot.len() - SEAL_BYTES);
@@ -129,6 +134,7 @@ fn write(memory: &mut OwnMem, offset: u64, slot: &[u8]) {
     memory.publish(start + body.len(), word_of(seal));
 }
 
+#[inline]
 fn word_of(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(bytes);

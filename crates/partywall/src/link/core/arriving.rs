@@ -20,7 +20,7 @@ use partywall_reconcile::{Arrival, Position, Proof, StreamId};
 use super::Core;
 use super::attach::Heard;
 use super::conn::{Conn, End};
-use super::inbox::Arrived;
+use super::inbox::{Arrived, Stored};
 use crate::link::protocol::codec::{self, FrameFault};
 use crate::link::protocol::frame::Frame;
 
@@ -230,7 +230,7 @@ impl Core {
             start: Position(at.0),
             end: Position(at.0 + header.footprint()),
             proof: Proof(proof),
-            bytes: bytes.freeze(),
+            bytes: Stored::Own(bytes.freeze()),
             in_slab: slab > 0,
         };
         self.inbox.keep(message, &window).map_err(|_| violation(Violation::Overfull))?;
@@ -240,6 +240,7 @@ impl Core {
     }
 
     /// What a record says of the other direction.
+    #[inline]
     pub(super) fn hear_record(&mut self, at: u64, ack: Ack) -> Result<(), End> {
         let stream = self.retained.stream();
         let speaks_of_it = ack.tag == record::tag(stream.0.get());
@@ -249,6 +250,7 @@ impl Core {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn hear_ack(&mut self, stream: StreamId, position: Position) -> Result<(), End> {
         if stream != self.retained.stream() {
             // From before an epoch or a loss.

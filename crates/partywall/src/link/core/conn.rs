@@ -162,11 +162,13 @@ impl Conn {
     }
 
     /// Whether no record goes over the socket; final once it is active.
+    #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
     }
 
     /// Which one.
+    #[inline]
     pub(crate) fn id(&self) -> ConnId {
         self.id
     }
@@ -177,6 +179,7 @@ impl Conn {
     }
 
     /// Whether records flow.
+    #[inline]
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.stage, Stage::Active)
     }

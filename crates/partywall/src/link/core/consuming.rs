@@ -2,22 +2,23 @@
 //! Messages for the application, and that it has consumed them.
 //!
 //! ```text
-//!   next ──▶ Delivery { bytes, token } ──▶ commit(token)          one commit: consumed up to here
+//!   offer ──▶ bytes, token, attempt ─────▶ commit(token)          one commit: consumed up to here
 //!                                      └─▶ reply(token, bytes)    one store: consumed, and sent (SPEC 12.5)
 //! ```
 
-use bytes::Bytes;
 use partywall_layout::seeded_fault;
 use partywall_reconcile::{Mark, Position, StreamId, ack};
 
 use super::conn::Conn;
+use super::inbox::{Next, Payload};
 use super::sending::{Saying, SendFault};
 use super::{Core, Provenance};
 
 /// A message, and what it takes to commit it.
+#[cfg(all(test, not(shuttle)))]
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
-    pub(crate) bytes: Bytes,
+    pub(crate) bytes: bytes::Bytes,
     pub(crate) token: Token,
     /// 1 the first time, one more for each owner before that had it and did not commit.
     pub(crate) attempt: u32,
@@ -26,8 +27,8 @@ pub(crate) struct Delivery {
 /// Names the end of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
-    pub(crate) stream: StreamId,
     pub(crate) start: Position,
+    pub(crate) stream: StreamId,
     pub(crate) end: Position,
 }
 
@@ -47,14 +48,25 @@ pub enum CommitError {
 
 impl Core {
     /// The next message, if there is one.
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn next(&mut self) -> Option<Delivery> {
+        self.offer(|payload, token, attempt| Delivery { bytes: payload.to_bytes(), token, attempt })
+    }
+
+    /// Hands out the next message, if there is one: what `take` makes of its bytes, what it takes to commit it, and whether it was handed
+    /// out before: 1 the first time, one more for each owner before that had it and did not commit.
+    #[inline(always)]
+    pub(crate) fn offer<B>(
+        &mut self,
+        take: impl FnOnce(Payload<'_>, Token, u32) -> B,
+    ) -> Option<B> {
         let stream = self.inbox.stream()?;
-        let message = self.inbox.next()?;
-        let (bytes, start, end) = (message.bytes.clone(), message.start, message.end);
+        let Next { start, end, payload } = self.inbox.next()?;
         let attempt = 1 + self.books.delivered().iter().filter(|handed| **handed > start).count();
-        self.note_delivered(end);
         let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
-        Some(Delivery { bytes, token: Token { stream, start, end }, attempt })
+        let taken = take(payload, Token { start, stream, end }, attempt);
+        self.memory.note_delivered(stream, end);
+        Some(taken)
     }
 
     /// What was handed out and not committed is handed out again.
@@ -63,18 +75,31 @@ impl Core {
     }
 
     /// Commits a message and all before it.
-    pub(crate) fn commit_to(&mut self, token: Token) -> Result<(), CommitError> {
+    #[inline(always)]
+    pub(crate) fn commit_to(&mut self, token: &Token) -> Result<(), CommitError> {
         let mark = self.mark_of(token)?;
+        self.commit_mark(mark);
+        Ok(())
+    }
+
+    /// Commits what was handed out last, and all before it.
+    pub(crate) fn commit_handed_out(&mut self) {
+        if let Some(mark) = self.inbox.last_handed_out() {
+            self.commit_mark(mark);
+        }
+    }
+
+    #[inline(always)]
+    fn commit_mark(&mut self, mark: Mark) {
         if !seeded_fault("link_consumed_now_and_then") || mark.position.0 % 128 == 0 {
             self.memory.consume(mark);
         }
         self.consumed(mark);
-        Ok(())
     }
 
     /// Sends a reply and commits what it answers, by one store.
     pub(crate) fn reply(&mut self, token: Token, parts: &[&[u8]]) -> Result<Position, ReplyFault> {
-        let mark = self.mark_of(token).map_err(ReplyFault::Commit)?;
+        let mark = self.mark_of(&token).map_err(ReplyFault::Commit)?;
         if seeded_fault("link_reply_in_two_steps") {
             self.memory.consume(mark);
         }
@@ -92,13 +117,15 @@ impl Core {
         Ok(end)
     }
 
-    fn mark_of(&self, token: Token) -> Result<Mark, CommitError> {
+    #[inline(always)]
+    fn mark_of(&self, token: &Token) -> Result<Mark, CommitError> {
         if self.inbox.stream() == Some(token.stream) && token.end <= self.inbox.consumed() {
             return Err(CommitError::Consumed);
         }
         self.inbox.mark_at(token.stream, token.end).ok_or(CommitError::Stale)
     }
 
+    #[inline(always)]
     fn consumed(&mut self, mark: Mark) {
         self.books.mark = Some(mark);
         self.inbox.consume(mark);
@@ -118,19 +145,13 @@ impl Core {
         ack::is_due(window.ring_bytes, self.life.told, self.inbox.consumed(), drained || slab)
     }
 
-    /// Notes how far messages were handed out, for a later owner's count of attempts.
-    fn note_delivered(&mut self, end: Position) {
-        if let Some(stream) = self.inbox.stream() {
-            self.memory.note_delivered(stream, end);
-        }
-    }
-
     /// Where both sides are, or will be.
     pub(crate) fn epoch(&self) -> u64 {
         self.books.epoch.0
     }
 
     /// Whether records flow.
+    #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.life.active.is_some()
     }

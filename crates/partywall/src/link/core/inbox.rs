@@ -9,23 +9,61 @@
 //!
 //! It holds no more than the neighbour may have under way: what its ring and slab hold.
 
-use std::collections::VecDeque;
-
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use partywall_reconcile::watermarks::OutOfOrder;
 use partywall_reconcile::{Arrival, Incoming, Mark, Position, Proof, StreamId};
 
+use super::log::{Entry, Log};
+use super::queue::{Blank, Queue};
 use crate::link::protocol::frame::Window;
 
 /// One message.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) start: Position,
     pub(super) end: Position,
     pub(super) proof: Proof,
-    pub(super) bytes: Bytes,
+    pub(super) bytes: Stored,
     /// Whether the bytes lay in the neighbour's slab.
     pub(super) in_slab: bool,
+}
+
+/// Where its bytes are.
+#[derive(Debug)]
+pub(super) enum Stored {
+    /// In the log of the inbox.
+    Logged(Entry),
+    /// In memory of their own.
+    Own(Bytes),
+}
+
+/// A message as it is kept. Flat: it is put together in place.
+#[derive(Debug)]
+struct Kept {
+    start: Position,
+    end: Position,
+    proof: Proof,
+    in_slab: bool,
+    /// If its bytes are not its own.
+    entry: Entry,
+    own: Option<Bytes>,
+}
+
+/// The bytes of a message, to be taken along.
+#[derive(Debug)]
+pub(crate) enum Payload<'a> {
+    /// They have to be copied.
+    Short(&'a [u8]),
+    /// They can be shared.
+    Own(&'a Bytes),
+}
+
+/// A message for the application.
+#[derive(Debug)]
+pub(super) struct Next<'a> {
+    pub(super) start: Position,
+    pub(super) end: Position,
+    pub(super) payload: Payload<'a>,
 }
 
 /// See the module.
@@ -33,7 +71,8 @@ pub(super) struct Arrived {
 pub(super) struct Inbox {
     stream: Option<StreamId>,
     incoming: Incoming,
-    messages: VecDeque<Arrived>,
+    messages: Queue<Kept>,
+    log: Log,
     /// How many of them the application has had.
     handed_out: usize,
     slab_bytes: u64,
@@ -51,7 +90,8 @@ impl Inbox {
         Self {
             stream: mark.map(|mark| mark.stream),
             incoming: Incoming::at(at),
-            messages: VecDeque::new(),
+            messages: Queue::new(),
+            log: Log::default(),
             handed_out: 0,
             slab_bytes: 0,
             slab_untold: 0,
@@ -72,14 +112,17 @@ impl Inbox {
         &self.incoming
     }
 
+    #[inline]
     pub(super) fn stream(&self) -> Option<StreamId> {
         self.stream
     }
 
+    #[inline]
     pub(super) fn consumed(&self) -> Position {
         self.incoming.consumed()
     }
 
+    #[inline]
     pub(super) fn received(&self) -> Position {
         self.incoming.received()
     }
@@ -94,12 +137,19 @@ impl Inbox {
         self.slab_untold = 0;
     }
 
+    /// Where short messages are copied to.
+    pub(super) const fn log(&mut self) -> &mut Log {
+        &mut self.log
+    }
+
     /// Whether the application has had all there is.
+    #[inline]
     pub(super) fn is_drained(&self) -> bool {
         self.handed_out == self.messages.len()
     }
 
     /// Takes the place of a record. `Known`: what it carries was here before.
+    #[inline]
     pub(super) fn arrive(&mut self, at: Position, footprint: u64) -> Result<Arrival, OutOfOrder> {
         self.incoming.arrive(at, footprint)
     }
@@ -109,19 +159,51 @@ impl Inbox {
         if message.in_slab {
             self.slab_bytes = self.slab_bytes.saturating_add(message.bytes.len() as u64);
         }
-        let unread = self.received().since(self.consumed());
-        if unread > window.ring_bytes || self.slab_bytes > window.slab_bytes {
-            return Err(Overfull);
-        }
-        self.messages.push_back(message);
+        self.check(window)?;
+        let Arrived { start, end, proof, bytes, in_slab } = message;
+        let (entry, own) = match bytes {
+            Stored::Logged(entry) => (entry, None),
+            Stored::Own(bytes) => (Entry::NONE, Some(bytes)),
+        };
+        let place = self.messages.push_back();
+        *place = Kept { start, end, proof, in_slab, entry, own };
         Ok(())
     }
 
+    /// The same, of a message that is in the log.
+    #[inline(always)]
+    pub(super) fn keep_logged(
+        &mut self,
+        start: Position,
+        end: Position,
+        proof: Proof,
+        entry: Entry,
+        window: &Window,
+    ) -> Result<(), Overfull> {
+        self.check(window)?;
+        // Blank, and so neither of a slab nor with bytes of its own.
+        let place = self.messages.push_back();
+        (place.start, place.end, place.proof, place.entry) = (start, end, proof, entry);
+        Ok(())
+    }
+
+    #[inline]
+    fn check(&self, window: &Window) -> Result<(), Overfull> {
+        let unread = self.received().since(self.consumed());
+        let is_within = unread <= window.ring_bytes && self.slab_bytes <= window.slab_bytes;
+        if is_within { Ok(()) } else { Err(Overfull) }
+    }
+
     /// The next message that the application has not had.
-    pub(super) fn next(&mut self) -> Option<&Arrived> {
-        let message = self.messages.get(self.handed_out)?;
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Next<'_>> {
+        let Kept { start, end, entry, own, .. } = self.messages.get(self.handed_out)?;
         self.handed_out += 1;
-        Some(message)
+        let payload = match own {
+            None => Payload::Short(self.log.get(*entry)),
+            Some(bytes) => Payload::Own(bytes),
+        };
+        Some(Next { start: *start, end: *end, payload })
     }
 
     /// Hands out the last `count` messages again.
@@ -130,21 +212,31 @@ impl Inbox {
     }
 
     /// The mark behind the message that ends at `end`, if the application has had it and it is not consumed.
+    #[inline(always)]
     pub(super) fn mark_at(&self, stream: StreamId, end: Position) -> Option<Mark> {
         if self.stream != Some(stream) {
             return None;
         }
-        let handed = self.messages.range(..self.handed_out);
         // Usually the first, or the last.
         let index = match self.messages.front() {
             Some(first) if first.end == end => (self.handed_out > 0).then_some(0)?,
-            _ => handed.clone().rposition(|message| message.end == end)?,
+            _ => {
+                let handed = self.messages.first(self.handed_out);
+                handed.iter().rposition(|message| message.end == end)?
+            }
         };
         let message = self.messages.get(index)?;
         Some(Mark { stream, position: message.end, proof: message.proof })
     }
 
+    /// The mark behind the message that was handed out last.
+    pub(super) fn last_handed_out(&self) -> Option<Mark> {
+        let last = self.messages.get(self.handed_out.checked_sub(1)?)?;
+        Some(Mark { stream: self.stream?, position: last.end, proof: last.proof })
+    }
+
     /// Consumes up to a mark that [`mark_at`](Self::mark_at) gave.
+    #[inline(always)]
     pub(super) fn consume(&mut self, mark: Mark) {
         if self.incoming.consume(mark.position).is_err() {
             return;
@@ -154,12 +246,73 @@ impl Inbox {
                 break;
             }
             if first.in_slab {
-                let bytes = first.bytes.len() as u64;
+                let bytes = first.own.as_ref().map_or(0, |bytes| bytes.len() as u64);
                 self.slab_bytes = self.slab_bytes.saturating_sub(bytes);
                 self.slab_untold = self.slab_untold.saturating_add(bytes);
             }
+            if first.own.is_none() {
+                self.log.give_up(first.entry);
+            }
             self.messages.pop_front();
             self.handed_out = self.handed_out.saturating_sub(1);
+        }
+        if self.messages.is_empty() {
+            self.log.clear();
+        }
+    }
+}
+
+impl Blank for Kept {
+    fn blank() -> Self {
+        let (start, proof, entry) = (Position::START, Proof::START, Entry::NONE);
+        Self { start, end: start, proof, in_slab: false, entry, own: None }
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        self.in_slab = false;
+        if self.own.is_some() {
+            self.own = None;
+        }
+    }
+}
+
+impl Stored {
+    /// What lies there behind the first `count` bytes.
+    #[inline]
+    pub(super) fn behind(self, count: usize) -> Self {
+        match self {
+            Self::Logged(entry) => Self::Logged(entry.behind(count)),
+            Self::Own(mut bytes) => {
+                bytes.advance(count.min(bytes.len()));
+                Self::Own(bytes)
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Logged(entry) => entry.len(),
+            Self::Own(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl Payload<'_> {
+    /// Bytes that stay, whatever becomes of the link.
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        match self {
+            Self::Short(bytes) => Bytes::copy_from_slice(bytes),
+            Self::Own(bytes) => Bytes::clone(bytes),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Short(bytes) => bytes.len(),
+            Self::Own(bytes) => bytes.len(),
         }
     }
 }

@@ -41,6 +41,7 @@ impl Core {
     }
 
     /// Whether there is anything to send.
+    #[inline]
     pub(crate) fn has_outgoing(&self, conn: &Conn) -> bool {
         let goes_on = !conn.is_leaving || conn.is_within_record();
         conn.control_sent < conn.control.len()

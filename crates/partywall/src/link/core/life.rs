@@ -27,8 +27,6 @@ pub(super) struct Life {
     pub(super) acks_from: Option<Position>,
     /// From here on our own records say what the present connection consumes.
     pub(super) fresh_from: Position,
-    /// A message was pulled since room was last prepared: the neighbour and this side take turns.
-    pub(super) is_in_step: bool,
     /// A skip that was decided here and is not yet known to be applied.
     pub(super) decided: Option<Skip>,
     /// Replaced by a later owner: this one attaches no more.

@@ -245,6 +245,7 @@ impl Memory {
     }
 
     /// Notes how far messages of `stream` are handed out.
+    #[inline]
     pub(super) fn note_delivered(&mut self, stream: StreamId, position: Position) {
         self.consumed.note_delivered(stream.0.get(), position.0);
     }
@@ -255,6 +256,7 @@ impl Memory {
     }
 
     /// Puts in force how far was consumed.
+    #[inline]
     pub(super) fn consume(&mut self, mark: Mark) {
         self.consumed.commit(mark.stream.0.get(), mark.position.0, mark.proof.0);
     }

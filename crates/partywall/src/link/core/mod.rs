@@ -66,13 +66,16 @@ mod arriving;
 mod attach;
 mod conn;
 mod consuming;
+mod copying;
 mod epochs;
 mod inbox;
 mod leaving;
 mod life;
+mod log;
 mod memory;
 mod positions;
 mod pulling;
+mod queue;
 mod sending;
 #[cfg(all(test, not(shuttle)))] // with files
 mod simulation;
@@ -98,8 +101,9 @@ use super::retained::{Boundary, Damage as RingDamage, Retained};
 pub(crate) use self::arriving::{Received, Violation};
 pub(crate) use self::attach::Answer;
 pub(crate) use self::conn::{Conn, End};
-pub(crate) use self::consuming::{CommitError, Delivery, ReplyFault, Token};
+pub(crate) use self::consuming::{CommitError, ReplyFault, Token};
 pub use self::epochs::EpochError;
+pub(crate) use self::inbox::Payload;
 pub(crate) use self::memory::{Parts, Provenance};
 pub(crate) use self::sending::SendFault;
 

@@ -11,11 +11,15 @@
 //! - Nothing is read before CONFIRM or BEGIN was: until then the neighbour may decide anew.
 //! - The inbox holds what was asked for and not consumed; more only when the connection ends, and then what its window allows.
 
+use partywall_layout::link::record;
+use partywall_layout::ring::footprint;
 use partywall_reconcile::Position;
 
 use super::Core;
-use super::arriving::{Violation, violation};
+use super::arriving::{HEADER, Violation, violation};
 use super::conn::{Conn, ConnId, End};
+use super::copying::{Pulled, end_of, judge_bare};
+use super::inbox::Inbox;
 use super::wall::Wall;
 use crate::link::protocol::frame::Window;
 use crate::link::shown::Neighbour;
@@ -25,11 +29,21 @@ impl Core {
     ///
     /// # Errors
     /// The connection is over, as in [`receive`](Self::receive).
+    #[inline(always)]
     pub(crate) fn pull(&mut self, conn: &mut Conn) -> Result<bool, End> {
         self.pull_one(conn.id()).map_err(|end| self.over(conn, end))
     }
 
+    /// More is likely to lie there than was taken: a moment to prepare for it.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        if let Some((wall, at)) = self.next_pulled() {
+            wall.prefetch(at);
+        }
+    }
+
     /// Looks how far the neighbour has consumed; `true` if that is news, and there may be room.
+    #[inline]
     pub(crate) fn hear_consumed(&mut self) -> bool {
         let (stream, acked) = (self.retained.stream(), self.retained.acked());
         let Some(wall) = present(&mut self.wall, self.life.active) else { return false };
@@ -57,30 +71,57 @@ impl Core {
         while let Ok(true) = self.pull_one(conn) {}
     }
 
+    #[inline(always)]
     fn pull_one(&mut self, conn: ConnId) -> Result<bool, End> {
+        let end = self.inbox.log().end();
+        let pulled = self.pull_next(conn);
+        if pulled.is_err() {
+            // What was refused is not kept: a neighbour may try again and again.
+            self.inbox.log().cut(end);
+        }
+        pulled
+    }
+
+    #[inline(always)]
+    fn pull_next(&mut self, conn: ConnId) -> Result<bool, End> {
         let Some(stream) = self.inbox.stream() else { return Ok(false) };
         let wall = present(&mut self.wall, self.life.active).filter(|wall| wall.conn == conn);
         let (Some(wall), Some(_)) = (wall, self.life.acks_from) else { return Ok(false) };
         if let Some(fault) = wall.fault.take() {
             return Err(fault);
         }
+        let tag = record::tag(stream.0.get());
         // A PAD, then a record at the ring's beginning, where no PAD may be.
         for _ in 0..2 {
-            let found = wall.read(self.inbox.received(), stream)?;
-            let Some(pulled) = found else { return Ok(false) };
-            let arrived = self.inbox.arrive(pulled.at, pulled.footprint);
-            arrived.map_err(|_| violation(Violation::OutOfOrder(pulled.at.0)))?;
-            let Some(message) = pulled.message else { continue };
+            let at = self.inbox.received();
+            let Some(words) = wall.words(at)? else { return Ok(false) };
+            if let Some((len, crc)) = wall.short_bare(at, words) {
+                let entry = wall.copy_bare(at, tag, len, self.inbox.log());
+                let judged = judge_bare(crc, entry, self.inbox.log());
+                wall.is_still(at, stream)?;
+                let footprint = footprint(u64::from(len));
+                let (proof, end) = (judged?, end_of(at, footprint)?);
+                arrive(&mut self.inbox, at, footprint)?;
+                let entry = entry.behind(HEADER);
+                let kept = self.inbox.keep_logged(at, end, proof, entry, &wall.window);
+                kept.map_err(|_| violation(Violation::Overfull))?;
+                return Ok(true);
+            }
+            let copied = wall.copy(at, tag, words, self.inbox.log());
+            wall.is_still(at, stream)?;
+            let Pulled { ack, footprint, message } = copied?;
+            arrive(&mut self.inbox, at, footprint)?;
+            let Some(message) = message else { continue };
             let kept = self.inbox.keep(message, &wall.window);
             kept.map_err(|_| violation(Violation::Overfull))?;
-            self.hear_record(pulled.at.0, pulled.ack)?;
-            self.life.is_in_step = true;
+            self.hear_record(at.0, ack)?;
             return Ok(true);
         }
         Ok(false)
     }
 
     /// Where the next record will lie, if it may be read.
+    #[inline]
     pub(super) fn next_pulled(&self) -> Option<(&Wall, Position)> {
         self.life.acks_from?;
         let wall = self.wall.as_ref().filter(|wall| self.life.active == Some(wall.conn))?;
@@ -89,6 +130,15 @@ impl Core {
 }
 
 /// The wall, if its connection is the present one.
+#[inline]
 pub(super) fn present(wall: &mut Option<Wall>, active: Option<ConnId>) -> Option<&mut Wall> {
     wall.as_mut().filter(|wall| active == Some(wall.conn))
+}
+
+#[inline]
+fn arrive(inbox: &mut Inbox, at: Position, footprint: u64) -> Result<(), End> {
+    match inbox.arrive(at, footprint) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(violation(Violation::OutOfOrder(at.0))),
+    }
 }

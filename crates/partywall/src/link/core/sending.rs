@@ -41,11 +41,13 @@ pub(super) enum Saying {
 
 impl Core {
     /// Takes a message; it says how far was consumed, too.
+    #[inline(always)]
     pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
         let saying = self.saying();
         self.send_with(parts, saying)
     }
 
+    #[inline(always)]
     pub(super) fn send_with(
         &mut self,
         parts: &[&[u8]],
@@ -65,6 +67,7 @@ impl Core {
     }
 
     /// The open batch is sent, all at once.
+    #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.retained.publish();
         if let Some(told) = self.life.to_be_told.take() {
@@ -74,12 +77,9 @@ impl Core {
     }
 
     /// The neighbour was told of what is published: a moment to prepare for the next.
-    ///
-    /// Only if the two are in step: if a message came from there since. In a flood the neighbour is far behind, and it would cost.
+    #[inline]
     pub(crate) fn prepare_ahead(&mut self) {
-        if std::mem::take(&mut self.life.is_in_step) {
-            self.retained.prepare_ahead();
-        }
+        self.retained.prepare_ahead();
     }
 
     /// The open batch never was.
@@ -92,12 +92,14 @@ impl Core {
     ///
     /// While the neighbour reads this memory, the mark lies in its consumed record, whatever moved it: each commit stores it
     /// there first, each reply before it returns, and a skip or a recovery did before the wall was there (SPEC 16.5).
+    #[inline(always)]
     fn saying(&mut self) -> Saying {
         let mark = self.books.mark;
         let is_read = present(&mut self.wall, self.life.active).is_some();
         if is_read { Saying::Elsewhere(mark) } else { Saying::Here(mark) }
     }
 
+    #[inline(always)]
     fn append(&mut self, parts: &[&[u8]], saying: Saying) -> Result<Position, SendFault> {
         if self.life.is_fenced || self.books.quarantine.is_some() {
             return Err(SendFault::Stopped);
@@ -136,11 +138,13 @@ impl Core {
     }
 
     /// Up to where the neighbour has consumed, as far as is known.
+    #[inline]
     pub(crate) fn acked(&self) -> Position {
         self.retained.acked()
     }
 
     /// The end of what was sent.
+    #[inline]
     pub(crate) fn tail(&self) -> Position {
         self.retained.tail()
     }

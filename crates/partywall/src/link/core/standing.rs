@@ -21,6 +21,7 @@ impl Core {
     }
 
     /// Whether there is a message that the application has not had.
+    #[inline]
     pub(crate) fn has_next(&self) -> bool {
         !self.inbox.is_drained()
     }

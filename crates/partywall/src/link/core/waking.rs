@@ -32,6 +32,7 @@ impl Core {
     }
 
     /// Whether [`pull`](Self::pull) is to tell of a violation.
+    #[inline]
     pub(crate) fn has_fault(&self) -> bool {
         self.wall.as_ref().is_some_and(|wall| wall.fault.is_some())
     }
@@ -44,12 +45,14 @@ impl Core {
     }
 
     /// Whether [`pull`](Self::pull) will find something: a message, or an end. A look at one word, for who spins.
+    #[inline]
     pub(crate) fn is_pull_ready(&self) -> bool {
         self.next_pulled().is_some_and(|(wall, at)| wall.is_ready(at))
     }
 
     /// Whether the neighbour sleeps and is to be rung, for what was published or consumed here since this was last asked. If it is
     /// true, it MUST be rung: it is said once for each sleep.
+    #[inline]
     pub(crate) fn is_bell_due(&mut self) -> bool {
         let (tail, consumed) = (self.retained.tail(), self.inbox.consumed());
         let Some(wall) = present(&mut self.wall, self.life.active) else { return false };
@@ -58,12 +61,14 @@ impl Core {
     }
 
     /// Whether the neighbour was seen to wait for room, or for what is consumed. `false` proves nothing.
+    #[inline]
     pub(crate) fn is_room_awaited(&self) -> bool {
         self.next_pulled().is_some_and(|(wall, _)| wall.is_room_awaited())
     }
 
     /// Whether the neighbour is to hear how far was consumed, and so [`is_bell_due`](Self::is_bell_due) to be asked: as acknowledgements
     /// are due over a socket. `idle`: the application is about to wait.
+    #[inline]
     pub(crate) fn is_look_due(&self, idle: bool) -> bool {
         let Some((wall, _)) = self.next_pulled() else { return false };
         let slab = self.inbox.slab_untold() > wall.window.slab_bytes / 4;

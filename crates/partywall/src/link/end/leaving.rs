@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use partywall_sys::Family;
 
 use super::dialer::Phase;
-use super::sending::Waits;
+use super::waiting::Waits;
 use super::{Endpoint, Locked, State};
 use crate::link::core::End;
 use crate::link::fault::{LinkStopped, LinkWaitError};

@@ -10,7 +10,7 @@
 //!   progress.rs   what a ready socket, a timer, a new connection does      sending.rs    messages out, flush
 //!   wire.rs       one connection and its bytes                             receiving.rs  messages in, commits
 //!   dialer.rs     a client's next connection                               leaving.rs    closing
-//!   adopting.rs   a server's next connection
+//!   adopting.rs   a server's next connection                               waiting.rs    looking, and then sleeping
 //!   sharing.rs    memory instead of bytes, and bells                       switching.rs  another address, while messages flow
 //! ```
 //!
@@ -30,10 +30,11 @@ mod sharing;
 mod switching;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
+mod waiting;
 mod wire;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use partywall_sys::ForkGuard;
@@ -43,17 +44,18 @@ use self::sharing::Rest;
 use self::wire::Wire;
 use super::config::LinkConfig;
 use super::core::Core;
-use super::drive::{Before, Spot, SpotGuard};
+use super::drive::{Spot, SpotGuard};
 use super::fault::LinkStopped;
 use super::group::{GroupInner, LinkId};
 use super::key::LinkKey;
 use super::protocol::frame::Names;
 use super::status::{LinkStats, LinkStatus};
 use crate::address::Address;
-use crate::wait::{Spinner, Spun};
+use crate::lag::Lag;
+use crate::wait::Spinner;
 
 pub(super) use self::progress::admission;
-pub(super) use self::receiving::Received;
+pub(super) use self::receiving::Facts;
 pub(super) use self::sending::Load;
 pub(super) use self::sharing::is_of_our_user;
 pub(super) use self::wire::read_some;
@@ -69,7 +71,6 @@ pub(super) struct Endpoint {
     /// Of its timers in the hub.
     timer_token: u64,
     spot: Arc<Spot<State>>,
-    spinner: Mutex<Spinner>,
     /// A server, that is to be told when a client has attached.
     home: Option<Weak<dyn Home>>,
 }
@@ -91,6 +92,9 @@ pub(super) struct State {
     stats: LinkStats,
     timer: Option<Instant>,
     rest: Rest,
+    lag: Lag,
+    /// `None`: some thread spins with it.
+    spinner: Option<Spinner>,
     /// On the group's list of news.
     is_listed: bool,
     /// Something but messages changed since the application was told of it.
@@ -162,6 +166,8 @@ impl Endpoint {
             stats: LinkStats::default(),
             timer: None,
             rest: Rest::default(),
+            lag: Lag::default(),
+            spinner: Some(Spinner::new(config.spin_budget)),
             is_listed: false,
             is_fresh: false,
             is_owing: false,
@@ -179,7 +185,6 @@ impl Endpoint {
             guard: ForkGuard::current(),
             timer_token: group.hub.enter(me.clone()),
             spot: Spot::new(Arc::clone(&group.hub), state),
-            spinner: Mutex::new(Spinner::new(config.spin_budget)),
             group,
             config,
             home,
@@ -199,6 +204,7 @@ impl Endpoint {
     }
 
     /// The state, if this process may touch it.
+    #[inline]
     fn lock(&self) -> Result<Locked<'_>, LinkStopped> {
         if self.guard.is_child() {
             return Err(LinkStopped::Forked);
@@ -284,40 +290,27 @@ impl Endpoint {
         self.group.hub.told();
         state.changed();
     }
-
-    /// Spins as the configuration says until `look` is true.
-    fn spin(
-        &self,
-        deadline: Option<Instant>,
-        mut look: impl FnMut() -> bool,
-    ) -> Result<(), LinkStopped> {
-        let Ok(mut spinner) = self.spinner.try_lock() else { return Ok(()) };
-        loop {
-            match spinner.spin(self.config.wait, &mut look) {
-                Spun::Ready | Spun::Exhausted => return Ok(()),
-                Spun::Pause if crate::transport::has_passed(deadline) => return Ok(()),
-                // Others of the group, timers.
-                Spun::Pause => self.group.hub.try_turn(Before::Looking)?,
-            }
-        }
-    }
 }
 
 impl State {
+    #[inline]
     fn core(&mut self) -> Result<&mut Core, LinkStopped> {
         self.core.as_mut().ok_or(LinkStopped::Closed)
     }
 
+    #[inline]
     fn active(&self) -> Option<usize> {
         self.wires.iter().position(|wire| wire.conn.is_active())
     }
 
     /// Whether no records flow.
+    #[inline]
     fn is_detached(&self) -> bool {
         !self.core.as_ref().is_some_and(Core::is_active)
     }
 
     /// Why it takes or gives nothing more, if so.
+    #[inline]
     fn stopped(&self) -> Option<LinkStopped> {
         let Some(core) = &self.core else { return Some(LinkStopped::Closed) };
         if core.is_fenced() {

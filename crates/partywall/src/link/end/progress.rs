@@ -94,14 +94,20 @@ impl Source for Endpoint {
 }
 
 impl Endpoint {
-    /// Writes to the present connection what the kernel takes.
+    /// Tells the neighbour of what is new: rings it, or writes to the present connection what the kernel takes.
+    #[inline]
     pub(super) fn push(&self, state: &mut Locked<'_>) {
-        if let Some(index) = state.active() {
-            self.write(state, index);
+        let Some(index) = state.active() else { return };
+        let State { core: Some(core), wires, .. } = &mut **state else { return };
+        let conn = &wires[index].conn;
+        if conn.is_shared() && !core.has_outgoing(conn) {
+            return self.ring(state, index);
         }
+        self.write(state, index);
     }
 
     /// Tells the neighbour how far was consumed, if that is due. `is_idle`: somebody is about to wait.
+    #[inline]
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         let Some(index) = state.active() else { return };
         let State { core: Some(core), wires, stats, .. } = &mut **state else { return };
@@ -122,6 +128,7 @@ impl Endpoint {
 
     /// There may be something to acknowledge: now if somebody waits already, else when somebody does. Until then a
     /// message may carry it.
+    #[inline]
     pub(super) fn owe(&self, state: &mut Locked<'_>) {
         self.acknowledge(state, false);
         if state.is_detached() {

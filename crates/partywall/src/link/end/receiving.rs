@@ -9,10 +9,11 @@
 
 use std::time::Instant;
 
-use super::sending::{Load, Waits};
+use super::sending::Load;
+use super::waiting::Waits;
 use super::{Endpoint, Locked};
 use crate::link::config::Delivery;
-use crate::link::core::{Delivery as Next, ReplyFault, Token};
+use crate::link::core::{Payload, ReplyFault, Token};
 use crate::link::drive::Before;
 use crate::link::event::LinkEvent;
 use crate::link::fault::{
@@ -20,15 +21,23 @@ use crate::link::fault::{
     Refused,
 };
 
-/// A message, and whether it is consumed already.
-pub(in crate::link) struct Received {
-    pub(in crate::link) next: Next,
+/// What is to be known of a message beside its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::link) struct Facts {
+    pub(in crate::link) token: Token,
+    /// 1 the first time.
+    pub(in crate::link) attempt: u32,
+    /// It is consumed already.
     pub(in crate::link) is_committed: bool,
 }
 
 impl Endpoint {
-    pub(in crate::link) fn try_recv(&self) -> Result<Received, LinkTryRecvError> {
-        if let Some(found) = self.next_now()? {
+    /// The next message if there is one now: what `take` makes of it.
+    pub(in crate::link) fn try_recv<B>(
+        &self,
+        take: impl FnMut(Payload<'_>, Facts) -> B,
+    ) -> Result<B, LinkTryRecvError> {
+        if let Some(found) = self.next_now(take)? {
             return Ok(found);
         }
         let mut state = self.lock()?;
@@ -36,7 +45,7 @@ impl Endpoint {
         self.rest(&mut state);
         let stopped = state.stopped();
         // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
-        let must_turn = state.is_detached() || self.is_time_to_look(&mut state);
+        let must_turn = state.is_detached() || self.is_time_to_look(&mut state, false);
         drop(state);
         if let Some(stopped) = stopped {
             return Err(stopped.into());
@@ -47,15 +56,17 @@ impl Endpoint {
         Err(LinkTryRecvError::Empty)
     }
 
-    pub(in crate::link) fn recv(
+    /// The same, and waits for one until `deadline`.
+    pub(in crate::link) fn recv<B>(
         &self,
         deadline: Option<Instant>,
-    ) -> Result<Received, LinkRecvError> {
-        if let Some(found) = self.next_now()? {
+        mut take: impl FnMut(Payload<'_>, Facts) -> B,
+    ) -> Result<B, LinkRecvError> {
+        if let Some(found) = self.next_now(&mut take)? {
             return Ok(found);
         }
         let found = self.wait_for(deadline, Waits::ForRecords, |state| {
-            if let Some(found) = self.next(state) {
+            if let Some(found) = self.next(state, &mut take) {
                 return Some(Ok(found));
             }
             state.stopped().map(Err)
@@ -64,10 +75,14 @@ impl Endpoint {
     }
 
     /// The next message, if there is one now.
-    fn next_now(&self) -> Result<Option<Received>, LinkStopped> {
+    #[inline(always)]
+    fn next_now<B>(
+        &self,
+        take: impl FnMut(Payload<'_>, Facts) -> B,
+    ) -> Result<Option<B>, LinkStopped> {
         let mut state = self.lock()?;
-        let found = self.next(&mut state);
-        let must_turn = found.is_some() && self.is_time_to_look(&mut state);
+        let found = self.next(&mut state, take);
+        let must_turn = found.is_some() && self.is_time_to_look(&mut state, true);
         drop(state);
         if must_turn {
             // The message is not to be lost; whoever waits meets the same fault.
@@ -77,24 +92,37 @@ impl Endpoint {
     }
 
     /// The next message that is here, in the neighbour's memory, or in the socket.
-    fn next(&self, state: &mut Locked<'_>) -> Option<Received> {
+    #[inline(always)]
+    fn next<B>(
+        &self,
+        state: &mut Locked<'_>,
+        mut take: impl FnMut(Payload<'_>, Facts) -> B,
+    ) -> Option<B> {
         if !state.core.as_ref()?.has_next() {
             self.take_in(state);
         }
-        let next = state.core.as_mut()?.next()?;
-        self.rest(state);
-        state.stats.messages_received += 1;
-        state.stats.bytes_received += next.bytes.len() as u64;
         let is_committed = self.config.delivery == Delivery::AtMostOnce;
+        let mut len = 0;
+        let taken = state.core.as_mut()?.offer(|payload, token, attempt| {
+            len = payload.len() as u64;
+            take(payload, Facts { token, attempt, is_committed })
+        })?;
+        self.rest(state);
+        state.lag.received();
+        if state.lag.is_behind() {
+            state.core.as_ref()?.prefetch();
+        }
+        state.stats.messages_received += 1;
+        state.stats.bytes_received += len;
         if is_committed {
-            // It was just handed out, and so can be committed.
-            let _ = state.core.as_mut()?.commit_to(next.token);
+            state.core.as_mut()?.commit_handed_out();
             self.owe(state);
         }
-        Some(Received { next, is_committed })
+        Some(taken)
     }
 
-    pub(in crate::link) fn commit_to(&self, token: Token) -> Result<(), LinkCommitError> {
+    #[inline]
+    pub(in crate::link) fn commit_to(&self, token: &Token) -> Result<(), LinkCommitError> {
         let mut state = self.lock()?;
         state.core()?.commit_to(token)?;
         self.owe(&mut state);
@@ -182,6 +210,7 @@ impl Endpoint {
 }
 
 /// Whoever waits for room for a reply may have nothing to reply to any more.
+#[inline]
 fn tell_replying(state: &Locked<'_>) {
     if state.replying > 0 {
         state.changed();

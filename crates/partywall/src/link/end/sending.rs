@@ -7,16 +7,15 @@
 //! ```
 
 use partywall_layout::seeded_fault;
-use std::hint::spin_loop;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use partywall_reconcile::Position;
 
+use super::waiting::Waits;
 use super::{Endpoint, Locked, State};
 use crate::link::core::{Core, End, SendFault};
 use crate::link::drive::Before;
 use crate::link::fault::{LinkSendError, LinkStopped, LinkTrySendError, LinkWaitError, Refused};
-use crate::wait::Wait;
 
 /// What is to be sent, as one.
 #[derive(Clone, Copy)]
@@ -27,16 +26,8 @@ pub(in crate::link) enum Load<'a> {
     Batch(&'a [usize], &'a [u8]),
 }
 
-/// What a thread waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waits {
-    /// Messages, or a change of how the link stands.
-    ForRecords,
-    /// Room, or acknowledgements.
-    ForRoom,
-}
-
 impl Load<'_> {
+    #[inline]
     fn len(&self) -> u64 {
         match self {
             Self::Message(parts) => parts.iter().map(|part| part.len() as u64).sum(),
@@ -44,6 +35,7 @@ impl Load<'_> {
         }
     }
 
+    #[inline]
     const fn messages(&self) -> u64 {
         match self {
             Self::Message(_) => 1,
@@ -54,6 +46,7 @@ impl Load<'_> {
 
 impl Endpoint {
     /// Sends if there is room now.
+    #[inline]
     pub(in crate::link) fn try_send(&self, load: Load<'_>) -> Result<(), LinkTrySendError> {
         let mut state = self.lock().map_err(LinkSendError::from)?;
         let sent = self.send_now(&mut state, load);
@@ -61,7 +54,7 @@ impl Endpoint {
             self.want_room(&mut state);
         }
         // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
-        let must_turn = state.is_detached() || self.is_time_to_look(&mut state);
+        let must_turn = state.is_detached() || self.is_time_to_look(&mut state, sent.is_ok());
         drop(state);
         if must_turn {
             let turned = self.group.hub.try_turn(Before::Looking);
@@ -154,69 +147,7 @@ impl Endpoint {
         self.waited(found)
     }
 
-    /// Waits, after the little that can be done without, until `look` gives something; `None` at the deadline.
-    pub(super) fn wait_for<R>(
-        &self,
-        deadline: Option<Instant>,
-        waits: Waits,
-        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
-    ) -> Result<Option<R>, LinkStopped> {
-        {
-            let mut state = self.lock()?;
-            self.acknowledge(&mut state, true);
-        }
-        let mut found = None;
-        let is_unhurried = waits == Waits::ForRoom && self.config.wait == Wait::Spin;
-        let since = is_unhurried.then(Instant::now);
-        self.spin(deadline, || {
-            if let Some(since) = since {
-                // Each look takes a line away from whoever notes there what was consumed.
-                let waited = since.elapsed();
-                pause(since + waited + waited.min(PAUSE_MAX));
-            }
-            let mut state = self.spot.lock();
-            found = look(&mut state);
-            found.is_some()
-        })?;
-        if found.is_some() {
-            return Ok(found);
-        }
-        Ok(self.spot.wait_for(deadline, |state| self.look_or_doze(state, waits, &mut look))?)
-    }
-
-    /// Looks; in vain, and the thread may sleep: whatever comes will wake it.
-    pub(super) fn look_or_doze<R>(
-        &self,
-        state: &mut Locked<'_>,
-        waits: Waits,
-        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
-    ) -> Option<R> {
-        loop {
-            if let Some(found) = look(state) {
-                // Perhaps after it was found awake, and others sleep.
-                self.rest(state);
-                return Some(found);
-            }
-            state.want(waits);
-            // A record that came since the look is no reason to sleep.
-            let must_look =
-                |state: &State| waits == Waits::ForRecords && state.is_awake_for_records();
-            if self.doze(state) && !must_look(state) {
-                return None;
-            }
-        }
-    }
-
-    pub(super) fn waited(
-        &self,
-        found: Option<Result<(), LinkStopped>>,
-    ) -> Result<(), LinkWaitError> {
-        match found {
-            Some(found) => Ok(found?),
-            None => Err(LinkWaitError::TimedOut { last: self.spot.lock().last_attempt.clone() }),
-        }
-    }
-
+    #[inline(always)]
     fn send_now(&self, state: &mut Locked<'_>, load: Load<'_>) -> Result<(), Refused> {
         let acked = state.core.as_ref().map(Core::acked);
         let mut taken = take(state, load);
@@ -243,6 +174,7 @@ impl Endpoint {
     }
 
     /// Tells, if more was found to be consumed than before: as room was looked for, perhaps.
+    #[inline(always)]
     pub(super) fn tell_if_heard(&self, state: &mut Locked<'_>, acked: Option<Position>) {
         if state.core.as_ref().map(Core::acked) != acked {
             self.tell(state);
@@ -267,27 +199,13 @@ impl Endpoint {
 }
 
 impl State {
-    fn want(&mut self, waits: Waits) {
-        if waits == Waits::ForRoom {
-            self.rest.wants_room();
-        }
-    }
-
     /// Whether nothing is kept, so that there will never be more room than now.
     pub(super) fn is_empty(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
     }
 }
 
-/// Between two looks for room goes as much time as was waited before, and no more than this.
-const PAUSE_MAX: Duration = Duration::from_micros(2);
-
-fn pause(until: Instant) {
-    while Instant::now() < until {
-        spin_loop();
-    }
-}
-
+#[inline(always)]
 fn take(state: &mut State, load: Load<'_>) -> Result<(), SendFault> {
     let Some(core) = &mut state.core else { return Err(SendFault::Stopped) };
     match load {

@@ -47,6 +47,10 @@ pub(super) struct Rest {
     is_late: bool,
     /// When it was last looked whether the socket says anything, by the coarse clock.
     looked: std::time::Duration,
+    /// So often was it asked for the time since that changed.
+    asked: u32,
+    /// So many calls go without asking.
+    unasked: u32,
 }
 
 impl Endpoint {
@@ -115,6 +119,7 @@ impl Endpoint {
     }
 
     /// Takes the next record, or reads the socket.
+    #[inline(always)]
     pub(super) fn take_in(&self, state: &mut Locked<'_>) {
         let Some(index) = state.active() else { return };
         if state.wires[index].conn.is_shared() {
@@ -140,6 +145,7 @@ impl Endpoint {
         }
     }
 
+    #[inline(always)]
     fn pull(&self, state: &mut Locked<'_>, index: usize) {
         let State { core: Some(core), wires, .. } = &mut **state else { return };
         let acked = Some(core.acked());
@@ -152,6 +158,7 @@ impl Endpoint {
     }
 
     /// Rings the neighbour, if it sleeps and something is new for it.
+    #[inline]
     pub(super) fn ring(&self, state: &mut Locked<'_>, index: usize) {
         let State { core: Some(core), wires, .. } = &mut **state else { return };
         if core.is_bell_due() {
@@ -164,6 +171,7 @@ impl Endpoint {
 
     /// The neighbour may wait for what was consumed: it is rung when somebody here waits, if not before; now if somebody waits already,
     /// and this thread may not come back for long.
+    #[inline]
     pub(super) fn owe_a_look(&self, state: &mut Locked<'_>) {
         let Some(core) = &state.core else { return };
         if !core.is_look_due(true) {
@@ -192,6 +200,7 @@ impl Endpoint {
     }
 
     /// The link is to be rung if something comes, before anybody sleeps.
+    #[inline]
     pub(super) fn rest(&self, state: &mut Locked<'_>) {
         let rest = &state.rest;
         let is_declared = rest.for_records && (rest.for_room || !rest.wants_room);
@@ -250,13 +259,24 @@ impl Endpoint {
         self.rest(state);
     }
 
-    /// Whether it is time for a thread that finds all it wants in memory to look whether the socket says anything.
-    pub(super) fn is_time_to_look(&self, state: &mut Locked<'_>) -> bool {
+    /// Whether it is time for a thread that finds all it wants in memory to look whether the socket says anything. `is_busy`: it will
+    /// be back soon.
+    #[inline]
+    pub(super) fn is_time_to_look(&self, state: &mut Locked<'_>, is_busy: bool) -> bool {
         if !state.is_shared() {
             return false;
         }
+        let rest = &mut state.rest;
+        if is_busy && rest.unasked > 0 {
+            rest.unasked -= 1;
+            return false;
+        }
         let now = clock::coarse();
-        std::mem::replace(&mut state.rest.looked, now) != now
+        let is_time = std::mem::replace(&mut rest.looked, now) != now;
+        // Only one that came often within a tick will come again soon.
+        rest.asked = if is_time { 0 } else { rest.asked.saturating_add(1) };
+        rest.unasked = if rest.asked >= ASKED_MIN { UNASKED_MAX } else { 0 };
+        is_time
     }
 
     /// The own bell is not needed any more. The neighbour has it, too: it would stay watched when this process closes it.
@@ -281,10 +301,16 @@ impl State {
     }
 
     /// Whether records of the present connection are read from memory.
+    #[inline]
     pub(super) fn is_shared(&self) -> bool {
         self.active().is_some_and(|index| self.wires[index].conn.is_shared())
     }
 }
+
+/// To ask for the time takes a tenth of what sending a short message does.
+const UNASKED_MAX: u32 = 7;
+/// Whoever asks so often within a tick of the clock has no need to each time.
+const ASKED_MIN: u32 = 16;
 
 /// Whether the process at the other end of a Unix socket has the same effective user.
 pub(in crate::link) fn is_of_our_user(socket: &Socket) -> bool {

@@ -16,10 +16,10 @@
 //! - A BARE record never begins where the ring does: a first slot is judged by the tag in it (see [`super`]).
 
 use super::{Boundary, Refused, Retained, as_usize};
-use partywall_layout::link::BareRecord;
 use partywall_layout::link::LinkPrefix;
+use partywall_layout::link::bare::{self, BareRecord};
 use partywall_layout::link::record::{self, Ack, BLOB_PAYLOAD_BYTES, LinkBlob, PREFIX_BYTES};
-use partywall_layout::record::Kind;
+use partywall_layout::record::{HEADER_BYTES, Kind};
 use partywall_layout::ring::{self, footprint};
 use partywall_layout::seeded_fault;
 use partywall_reconcile::{Mark, Position, Proof};
@@ -32,6 +32,7 @@ impl Retained {
     /// # Errors
     ///
     /// [`Refused`]; nothing changed.
+    #[inline]
     pub fn append(&mut self, parts: &[&[u8]], ack: Option<Mark>) -> Result<Position, Refused> {
         self.append_as(parts, ack, false)
     }
@@ -41,10 +42,12 @@ impl Retained {
     /// # Errors
     ///
     /// [`Refused`]; nothing changed.
+    #[inline(always)]
     pub fn append_bare(&mut self, parts: &[&[u8]], ack: Option<Mark>) -> Result<Position, Refused> {
         self.append_as(parts, ack, true)
     }
 
+    #[inline(always)]
     fn append_as(
         &mut self,
         parts: &[&[u8]],
@@ -79,15 +82,23 @@ impl Retained {
         self.appended(begin, payload, sealed.crc.get(), false)
     }
 
+    #[inline(always)]
     fn append_short_bare(&mut self, parts: &[&[u8]], len: usize) -> Position {
         let begin = self.producer.next_position(len);
-        let record = BareRecord::new(begin, self.tag, parts);
-        let appended = self.producer.append(Kind::Bare, record.crc(), record.message());
+        let gathered = &mut self.gathered.0[..HEADER + len];
+        let (header, message) = gathered.split_at_mut(HEADER);
+        #[expect(clippy::cast_possible_truncation, reason = "a short message")]
+        header.copy_from_slice(&bare::sealed_header(begin, self.tag, len as u32));
+        join(parts, message);
+        let crc = bare::crc_of(gathered);
+        let message = &gathered[HEADER..];
+        let appended = self.producer.append(Kind::Bare, crc, message);
         assert!(appended.is_ok(), "there was room when it was reserved");
-        self.appended(begin, len, record.crc(), false)
+        self.appended(begin, len, crc, false)
     }
 
     /// The record is in the open batch; where it ends.
+    #[inline(always)]
     fn appended(
         &mut self,
         begin: ring::Position,
@@ -112,6 +123,7 @@ impl Retained {
     }
 
     /// Where a message goes now. `is_said`: how far was consumed is said elsewhere.
+    #[inline(always)]
     pub(super) fn place(&mut self, len: usize, is_said: bool) -> Result<Place, Refused> {
         let is_inline = len <= self.inline_max;
         if !is_inline && len as u64 > self.blobs.length_max() {
@@ -139,6 +151,7 @@ impl Retained {
 
     /// Whether a record of `len` bytes, which may lie behind a PAD, may be BARE. If not, one with a prefix lies there too: it
     /// is longer.
+    #[inline(always)]
     fn may_be_bare(&self, len: usize) -> bool {
         let begin = self.producer.next_position(len);
         record::may_be_bare(begin, self.producer.size()) || seeded_fault("link_bare_first")
@@ -166,6 +179,7 @@ pub(super) enum Place {
 
 impl Place {
     /// How long the payload of the record is for a message of `len` bytes.
+    #[inline]
     const fn payload(self, len: usize) -> usize {
         match self {
             Self::Ring => as_usize(PREFIX_BYTES) + len,
@@ -252,3 +266,20 @@ fn ack_of(mark: Mark) -> Ack {
 const SHORT_MAX: usize = 104;
 
 const _: () = assert!(SHORT_MAX <= BareRecord::SHORT_MAX);
+
+/// Size of a record's header, as a size in memory.
+const HEADER: usize = as_usize(HEADER_BYTES);
+
+/// A record that is put together. It is kept, because making its bytes zero each time takes longer than writing them.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Gathered([u8; GATHERED_BYTES]);
+
+impl Default for Gathered {
+    fn default() -> Self {
+        Self([0; GATHERED_BYTES])
+    }
+}
+
+const GATHERED_BYTES: usize = HEADER + PREFIX + SHORT_MAX;
+const PREFIX: usize = as_usize(PREFIX_BYTES);

@@ -48,15 +48,18 @@ impl Boundaries {
         Self { base, tail: base, open: base, marks: VecDeque::new(), apart }
     }
 
+    #[inline]
     pub(super) const fn base(&self) -> Boundary {
         self.base
     }
 
+    #[inline]
     pub(super) const fn tail(&self) -> Boundary {
         self.tail
     }
 
     /// A record was appended that ends at `end`.
+    #[inline]
     pub(super) fn append(&mut self, end: Boundary, is_blob: bool) {
         self.open = end;
         let last = self.marks.back().unwrap_or(&self.base).position;
@@ -65,6 +68,7 @@ impl Boundaries {
         }
     }
 
+    #[inline]
     pub(super) const fn publish(&mut self) {
         self.tail = self.open;
     }

@@ -18,6 +18,7 @@
 //!   and 192 the first word has one byte that is not 0, and if just that one rots to 0 the record reads as
 //!   one that was being written. A neighbour that has received it finds out (SPEC 12.3: the receiver is ahead).
 
+use super::appending::Gathered;
 use super::blobs::Blobs;
 use super::boundary::{Boundaries, Boundary};
 use super::{Retained, as_usize, at, inline_limit};
@@ -115,7 +116,8 @@ impl Retained {
         let Walk { boundaries, blobs, next: tail, .. } = walk;
         let producer = Producer::resume(ring, size, at(base.position), at(tail));
         let (acked, inline_max) = (base.position, inline_limit(size));
-        Ok(Self { stream, tag, producer, slab, blobs, boundaries, acked, inline_max })
+        let gathered = Gathered::default();
+        Ok(Self { stream, tag, producer, slab, blobs, boundaries, acked, inline_max, gathered })
     }
 }
 

@@ -51,6 +51,7 @@ mod boundary;
 mod found;
 mod unsent;
 
+use appending::Gathered;
 pub use appending::Reservation;
 use blobs::Blobs;
 use boundary::Boundaries;
@@ -81,6 +82,8 @@ pub struct Retained {
     boundaries: Boundaries,
     acked: Position,
     inline_max: usize,
+    /// Where short messages are put together.
+    gathered: Gathered,
 }
 
 /// Why a message was not appended. Nothing changed.
@@ -130,6 +133,7 @@ impl Retained {
             boundaries: Boundaries::new(Boundary::START, size),
             acked: Position::START,
             inline_max: inline_limit(size),
+            gathered: Gathered::default(),
         }
     }
 
@@ -142,24 +146,28 @@ impl Retained {
 
     /// The stream.
     #[must_use]
+    #[inline]
     pub const fn stream(&self) -> StreamId {
         self.stream
     }
 
     /// The first position that is kept.
     #[must_use]
+    #[inline]
     pub const fn base(&self) -> Position {
         self.boundaries.base().position
     }
 
     /// Up to where the receiver has consumed, as far as is known here.
     #[must_use]
+    #[inline]
     pub const fn acked(&self) -> Position {
         self.acked
     }
 
     /// Where the last record ends that was published.
     #[must_use]
+    #[inline]
     pub const fn tail(&self) -> Position {
         self.boundaries.tail().position
     }
@@ -189,13 +197,14 @@ impl Retained {
     }
 
     /// Makes the messages of the open batch exist, all at once.
+    #[inline]
     pub fn publish(&mut self) {
         self.producer.publish();
         self.boundaries.publish();
     }
 
-    /// Prepares the room that the next messages will take, once the neighbour was told of the last. It saves the time of who waits
-    /// for them, and costs some: it is not for a neighbour that is far behind.
+    /// Prepares the room that the next messages will take, once the neighbour was told of the last.
+    #[inline]
     pub fn prepare_ahead(&mut self) {
         self.producer.prepare_ahead();
     }

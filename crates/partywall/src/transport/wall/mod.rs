@@ -23,7 +23,6 @@ mod door;
 mod early;
 mod fragments;
 mod growth;
-mod lag;
 mod receiver;
 mod segments;
 mod sender;

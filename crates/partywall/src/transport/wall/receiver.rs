@@ -15,10 +15,10 @@
 use super::assembly::may_interrupt;
 use super::blob::Held;
 use super::counters::Counters;
-use super::lag::Lag;
 use super::segments::{SegmentError, Segments};
 use super::{Sleeping, Wall};
 use crate::error::{Closed, Fault};
+use crate::lag::Lag;
 use crate::message::Message;
 use crate::stats::ReceiverStats;
 use crate::transport::assembly::Assembly;
@@ -241,7 +241,7 @@ impl WallReceiver {
             // Also when there is always something, but never a message.
             return Ok(Waited::TimedOut);
         }
-        self.lag.before_wait(wait);
+        self.lag.before_wait(wait).pause();
         loop {
             let (consumer, lag) = (&self.consumer, &mut self.lag);
             match spinner.spin(wait, || lag.look(consumer.is_ready())) {

@@ -210,7 +210,7 @@ impl World {
             }
             return true;
         }
-        core.commit_to(delivery.token).unwrap();
+        core.commit_to(&delivery.token).unwrap();
         self.ledgers[1 - side].consumed(epoch, number);
         true
     }

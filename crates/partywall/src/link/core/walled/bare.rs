@@ -144,15 +144,3 @@ fn what_an_epoch_leaves_knows_what_the_neighbour_consumed_last() {
     let left = pair.sides[CLIENT].core.books.past.unwrap().sending.unwrap();
     assert_eq!((left.stream, left.acked, left.tail), (stream, tail, tail));
 }
-
-#[test]
-fn room_is_prepared_once_for_each_turn() {
-    let (mut pair, _kept) = Pair::of_files();
-    pair.attach(true);
-    assert!(!pair.sides[SERVER].core.life.is_in_step);
-    send(&mut pair, CLIENT);
-    assert!(pair.recv(SERVER).is_some());
-    assert!(pair.sides[SERVER].core.life.is_in_step);
-    pair.sides[SERVER].core.prepare_ahead();
-    assert!(!pair.sides[SERVER].core.life.is_in_step);
-}

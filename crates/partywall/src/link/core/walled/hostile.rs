@@ -52,7 +52,7 @@ fn changed_bytes_are_never_a_message() {
             let round = u64::from_le_bytes(delivery.bytes[..8].try_into().unwrap());
             let sent = message(usize::try_from(round).unwrap(), delivery.bytes.len() - 8);
             assert_eq!(delivery.bytes[8..], sent, "round {round}");
-            server.commit_to(delivery.token).unwrap();
+            server.commit_to(&delivery.token).unwrap();
             expected -= 1;
         }
     }
@@ -139,4 +139,27 @@ fn a_neighbour_that_truncates_its_file_does_not_kill_us() {
         // Its own process would die of it, too.
         kept[CLIENT].file().set_len(FILE_BYTES as u64).unwrap();
     }
+}
+
+#[test]
+fn what_is_refused_again_and_again_takes_no_memory() {
+    let (mut pair, kept) = Pair::of_files();
+    pair.attach(true);
+    // One that stays, so that the inbox is never empty; DATA and BARE behind it.
+    for number in 0..3 {
+        pair.sides[CLIENT].core.send(&[&message(number, 100)]).unwrap();
+    }
+    let server = &mut pair.sides[SERVER];
+    assert!(server.core.pull(server.conn.as_mut().unwrap()).unwrap());
+    let kept_bytes = server.core.inbox.log().end();
+    let next = server.core.inbox.received().0;
+    kept[CLIENT].file().write_all_at(b"other", 16384 + next + 60).unwrap();
+    for round in 0..50 {
+        let server = &mut pair.sides[SERVER];
+        let pulled = server.core.pull(server.conn.as_mut().unwrap());
+        assert!(matches!(pulled, Err(End::Violation(_))), "round {round}: {pulled:?}");
+        assert_eq!(server.core.inbox.log().end(), kept_bytes, "round {round}");
+        pair.attach(true);
+    }
+    assert_eq!(pair.sides[SERVER].core.next().unwrap().bytes, message(0, 100));
 }

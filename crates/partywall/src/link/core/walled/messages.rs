@@ -100,7 +100,7 @@ fn what_a_killed_neighbour_wrote_comes_before_the_end() {
     for message in &sent {
         let delivery = server.core.next().unwrap();
         assert_eq!(delivery.bytes, *message);
-        server.core.commit_to(delivery.token).unwrap();
+        server.core.commit_to(&delivery.token).unwrap();
     }
     assert!(server.core.next().is_none());
     let last = server.core.life.events.back();

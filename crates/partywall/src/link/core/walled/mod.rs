@@ -169,7 +169,7 @@ impl Pair {
             side.core.pull(side.conn.as_mut().unwrap()).unwrap();
         }
         let delivery = side.core.next()?;
-        side.core.commit_to(delivery.token).unwrap();
+        side.core.commit_to(&delivery.token).unwrap();
         Some(delivery.bytes)
     }
 }

@@ -18,7 +18,7 @@ use std::hint::spin_loop;
 
 /// What decides whether to pause.
 #[derive(Debug, Default)]
-pub(super) struct Lag {
+pub(crate) struct Lag {
     /// Pauses before the first look of a wait.
     pauses: u32,
     /// Records since the last wait.
@@ -30,6 +30,11 @@ pub(super) struct Lag {
     /// How many went by the last time.
     held_off: u32,
 }
+
+/// How long to pause.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "it is the caller who pauses, once it holds no lock"]
+pub(crate) struct Pause(u32);
 
 const PAUSES_FIRST: u32 = 8;
 const PAUSES_MAX: u32 = 128;
@@ -47,30 +52,30 @@ const HOLD_OFF_MAX: u32 = 1 << 16;
 impl Lag {
     /// A record was received.
     #[inline]
-    pub(super) const fn received(&mut self) {
+    pub(crate) const fn received(&mut self) {
         self.received = self.received.saturating_add(1);
     }
 
     /// Whether so much came without a wait that more is likely to lie ahead.
     #[inline]
-    pub(super) const fn is_behind(&self) -> bool {
+    pub(crate) const fn is_behind(&self) -> bool {
         self.received >= RECORDS_BEHIND
     }
 
     /// A look was made.
     #[inline]
-    pub(super) const fn look(&mut self, is_ready: bool) -> bool {
+    pub(crate) const fn look(&mut self, is_ready: bool) -> bool {
         self.looks = self.looks.saturating_add(1);
         is_ready
     }
 
-    /// A wait begins: pauses if that pays.
+    /// A wait begins: it is to pause so long before it looks.
     #[inline]
-    pub(super) fn before_wait(&mut self, wait: Wait) {
+    pub(crate) fn before_wait(&mut self, wait: Wait) -> Pause {
         let (received, looks) = (self.received, self.looks);
         (self.received, self.looks) = (0, 0);
         if !matches!(wait, Wait::Spin | Wait::Adaptive) {
-            return;
+            return Pause(0);
         }
         if self.pauses > 0 {
             if received < RECORDS_MIN {
@@ -87,7 +92,15 @@ impl Lag {
         } else if received > 0 && looks <= LOOKS_FAST {
             self.pauses = PAUSES_FIRST;
         }
-        for _ in 0..self.pauses {
+        Pause(self.pauses)
+    }
+}
+
+impl Pause {
+    /// Pauses.
+    #[inline]
+    pub(crate) fn pause(self) {
+        for _ in 0..self.0 {
             spin_loop();
         }
     }
@@ -101,7 +114,7 @@ mod tests {
     fn run(lag: &mut Lag, waits: u32, records: u32, looks: u32) -> u32 {
         let mut paused = 0;
         for _ in 0..waits {
-            lag.before_wait(Wait::Spin);
+            let _ = lag.before_wait(Wait::Spin);
             paused += u32::from(lag.pauses > 0);
             (0..looks).for_each(|_| {
                 lag.look(false);

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A thread that waits for its link: it looks, as the configuration says, and then sleeps until there is something to look for.
+//!
+//! ```text
+//!   acknowledge ─▶ keep behind, if that pays ─▶ look … look … look ─▶ look or doze ─▶ sleep, drive ─▶ look or doze …
+//!                                               one thread at a time        any number
+//! ```
+
+use std::hint::spin_loop;
+use std::time::{Duration, Instant};
+
+use super::{Endpoint, Locked, State};
+use crate::lag::Pause;
+use crate::link::drive::Before;
+use crate::link::fault::{LinkStopped, LinkWaitError};
+use crate::transport::has_passed;
+use crate::wait::{SPIN_CHECK_EVERY, Spinner, Wait, look_for};
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// Messages, or a change of how the link stands.
+    ForRecords,
+    /// Room, or acknowledgements.
+    ForRoom,
+}
+
+impl Endpoint {
+    /// Waits, after the little that can be done without, until `look` gives something; `None` at the deadline.
+    pub(super) fn wait_for<R>(
+        &self,
+        deadline: Option<Instant>,
+        waits: Waits,
+        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+    ) -> Result<Option<R>, LinkStopped> {
+        let mut state = self.lock()?;
+        self.acknowledge(&mut state, true);
+        let is_pulling = waits == Waits::ForRecords && state.is_shared();
+        let lag = is_pulling.then(|| state.lag.before_wait(self.config.wait));
+        let spinner = state.spinner.take();
+        drop(state);
+        if let Some(spinner) = spinner {
+            // With no lock: whoever writes is left alone meanwhile.
+            lag.into_iter().for_each(Pause::pause);
+            if let Some(found) = self.spin(deadline, waits, spinner, &mut look)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(self.spot.wait_for(deadline, |state| self.look_or_doze(state, waits, &mut look))?)
+    }
+
+    /// Looks again and again as the configuration says, until `look` gives something. It has the spinner, and gives it back.
+    fn spin<R>(
+        &self,
+        deadline: Option<Instant>,
+        waits: Waits,
+        mut spinner: Spinner,
+        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+    ) -> Result<Option<R>, LinkStopped> {
+        if self.config.wait == Wait::Spin {
+            return self.spin_on(deadline, waits, spinner, look);
+        }
+        let mut found = None;
+        spinner.spin(self.config.wait, || {
+            let mut state = self.spot.lock();
+            found = look(&mut state);
+            state.looked(waits, found.is_some())
+        });
+        self.spot.lock().spinner = Some(spinner);
+        Ok(found)
+    }
+
+    /// The same for who does not sleep. The spinner learns nothing; whoever has it is the one who spins.
+    fn spin_on<R>(
+        &self,
+        deadline: Option<Instant>,
+        waits: Waits,
+        spinner: Spinner,
+        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+    ) -> Result<Option<R>, LinkStopped> {
+        let since = (waits == Waits::ForRoom).then(Instant::now);
+        let (mut found, mut spinner) = (None, Some(spinner));
+        let mut look = || {
+            if let Some(since) = since {
+                // Each look takes a line away from whoever notes there what was consumed.
+                let waited = since.elapsed();
+                pause(since + waited + waited.min(PAUSE_MAX));
+            }
+            let mut state = self.spot.lock();
+            found = look(&mut state);
+            if found.is_some() {
+                // Now, not with a lock of its own.
+                state.spinner = spinner.take();
+            }
+            state.looked(waits, found.is_some())
+        };
+        let mut turned = Ok(());
+        while turned.is_ok() && !look_for(SPIN_CHECK_EVERY, &mut look) && !has_passed(deadline) {
+            // Others of the group, timers.
+            turned = self.group.hub.try_turn(Before::Looking);
+        }
+        if spinner.is_some() {
+            self.spot.lock().spinner = spinner;
+        }
+        turned?;
+        Ok(found)
+    }
+
+    /// Looks; in vain, and the thread may sleep: whatever comes will wake it.
+    pub(super) fn look_or_doze<R>(
+        &self,
+        state: &mut Locked<'_>,
+        waits: Waits,
+        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+    ) -> Option<R> {
+        loop {
+            if let Some(found) = look(state) {
+                // Perhaps after it was found awake, and others sleep.
+                self.rest(state);
+                return Some(found);
+            }
+            state.want(waits);
+            // A record that came since the look is no reason to sleep.
+            let must_look =
+                |state: &State| waits == Waits::ForRecords && state.is_awake_for_records();
+            if self.doze(state) && !must_look(state) {
+                return None;
+            }
+        }
+    }
+
+    pub(super) fn waited(
+        &self,
+        found: Option<Result<(), LinkStopped>>,
+    ) -> Result<(), LinkWaitError> {
+        match found {
+            Some(found) => Ok(found?),
+            None => Err(LinkWaitError::TimedOut { last: self.spot.lock().last_attempt.clone() }),
+        }
+    }
+}
+
+impl State {
+    /// A look was made, and gave something or not.
+    fn looked(&mut self, waits: Waits, is_found: bool) -> bool {
+        if waits == Waits::ForRecords { self.lag.look(is_found) } else { is_found }
+    }
+
+    fn want(&mut self, waits: Waits) {
+        if waits == Waits::ForRoom {
+            self.rest.wants_room();
+        }
+    }
+}
+
+/// Between two looks for room goes as much time as was waited before, and no more than this.
+const PAUSE_MAX: Duration = Duration::from_micros(2);
+
+fn pause(until: Instant) {
+    while Instant::now() < until {
+        spin_loop();
+    }
+}
