@@ -77,7 +77,7 @@ impl Link {
     }
 
     /// For who looks at the link without having it.
-    #[cfg(any(test, feature = "tokio"))]
+    #[cfg(any(all(test, not(shuttle)), feature = "tokio"))]
     pub(super) fn shared_end(&self) -> Arc<Endpoint> {
         Arc::clone(&self.handle.end)
     }
