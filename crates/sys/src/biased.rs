@@ -23,6 +23,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -50,6 +51,10 @@ pub struct Biased<T> {
 // SAFETY: a reference to the value is given to one thread at a time, as the module says, so the value only goes from thread to
 // thread; what one did there is seen by the next, through the mutex, or through the flag that it waits for.
 unsafe impl<T: Send> Sync for Biased<T> {}
+
+// As a mutex is: a panic inside leaves the value as it was then, and the lock usable.
+impl<T> UnwindSafe for Biased<T> {}
+impl<T> RefUnwindSafe for Biased<T> {}
 
 /// Who came, and how often in a row.
 #[derive(Debug)]
