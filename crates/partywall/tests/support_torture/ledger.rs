@@ -246,7 +246,14 @@ impl Ledger {
 
     /// A message too short to say its number: the first that it can be.
     fn search(&self, got: &Got) -> Judged<usize> {
-        for number in self.start(usize::MAX, got.owner)..self.messages.len() {
+        let start = self.start(usize::MAX, got.owner);
+        // What was sent before one of an earlier epoch is of that epoch at the latest, also if it is not known whether it was sent.
+        let is_of_before =
+            |message: &Message| message.was_confirmed && message.epochs.1 < got.epoch;
+        let of_before =
+            self.messages[start.min(self.messages.len())..].iter().rposition(is_of_before);
+        let start = of_before.map_or(start, |last| start + last + 1);
+        for number in start..self.messages.len() {
             let message = &self.messages[number];
             let may_come = matches!(message.standing, Standing::Doubtful | Standing::Sent)
                 && message.epochs.0 <= got.epoch
