@@ -34,7 +34,6 @@ pub mod skip;
 pub mod slot;
 pub mod state;
 
-pub use bare::BareRecord;
 pub use consumed::ConsumedRecord;
 pub use fault::FileFault;
 pub use header::{LinkGeometry, LinkHeader, file_name_hash};

@@ -156,10 +156,7 @@ impl RecordHeader {
         first: u64,
         second: u64,
     ) -> Result<Option<Self>, Violation> {
-        if first == 0 {
-            return Ok(None);
-        }
-        Self::check_words(position, first, second)?.check_place(size).map(Some)
+        Self::check_in(size, position, first, second, false)
     }
 
     /// As [`check`](Self::check), in the ring of a link: there kind 16 exists, too.
@@ -173,10 +170,21 @@ impl RecordHeader {
         first: u64,
         second: u64,
     ) -> Result<Option<Self>, Violation> {
+        Self::check_in(size, position, first, second, true)
+    }
+
+    #[inline]
+    fn check_in(
+        size: RingSize,
+        position: Position,
+        first: u64,
+        second: u64,
+        is_link: bool,
+    ) -> Result<Option<Self>, Violation> {
         if first == 0 {
             return Ok(None);
         }
-        Self::of_words(position, first, second, true)?.check_place(size).map(Some)
+        Self::of_words(position, first, second, is_link)?.check_place(size).map(Some)
     }
 
     /// Whether a record of this length may lie here, in a ring of this size.

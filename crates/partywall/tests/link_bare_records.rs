@@ -6,16 +6,8 @@
 #[allow(dead_code, reason = "the other tests use the rest")]
 mod support_retained;
 
-use partywall::link::retained::Retained;
 use partywall_reconcile::{Mark, Position, Proof, StreamId};
-use support_retained::{Image, Memory, State, all_messages, message};
-
-fn stream(ring: usize, slab: usize) -> (Retained, Memory, State) {
-    let image = Image::zeroed(ring, slab);
-    let (ring, slab, memory) = image.memory();
-    let state = State::new(5);
-    (Retained::empty(ring, image.size(), slab, state.stream), memory, state)
-}
+use support_retained::{all_messages, message, stream};
 
 /// Messages of every length, over the end of the ring and on: where each begins and whether it is BARE.
 #[test]

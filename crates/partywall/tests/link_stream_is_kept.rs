@@ -14,7 +14,7 @@ use partywall_reconcile::watermarks::AckUnfit;
 use partywall_reconcile::{Mark, Position, Proof, StreamId};
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use support_retained::{Image, Memory, Receiver, State, all_messages, message, next_bytes};
+use support_retained::{Image, Memory, Receiver, State, all_messages, message, next_bytes, stream};
 
 /// What somebody may do. A message is appended with a prefix, or `bare`.
 #[derive(Clone, Debug)]
@@ -263,13 +263,6 @@ proptest! {
         world.take(&Step::AppendAndPublish(world.retained.message_max(), false));
         prop_assert_eq!(world.kept.len(), 1);
     }
-}
-
-fn stream(ring: usize, slab: usize) -> (Retained, Memory, State) {
-    let image = Image::zeroed(ring, slab);
-    let (ring, slab, memory) = image.memory();
-    let state = State::new(5);
-    (Retained::empty(ring, image.size(), slab, state.stream), memory, state)
 }
 
 #[test]

@@ -238,7 +238,7 @@ impl<T> Drop for BiasedGuard<'_, T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Biased<T> {
+impl<T> fmt::Debug for Biased<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Biased").finish_non_exhaustive()
     }

@@ -55,65 +55,19 @@ pub fn crc_of(sealed: &[u8]) -> u32 {
     crc32c(sealed)
 }
 
-/// What is sealed of a BARE record. A short message is copied, so that it is there for who writes it, in one piece.
-#[derive(Debug)]
-pub struct BareRecord {
-    gathered: Gathered,
-    /// Bytes of the message that are there.
-    len: usize,
-    crc: u32,
+/// The crc of the record at `position` of a stream with this tag, whose message these parts make: what the header has in the place of a tag,
+/// and the proof at the position where the record ends.
+///
+/// # Panics
+///
+/// If the message is longer than a header can say.
+#[must_use]
+pub fn crc(position: Position, tag: u32, parts: &[&[u8]]) -> u32 {
+    let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+    let len = u32::try_from(bytes).unwrap_or(u32::MAX);
+    assert!(len < u32::MAX, "a record is at most a quarter of a ring");
+    crc32c_of(&sealed_header(position, tag, len), parts)
 }
-
-impl BareRecord {
-    /// Messages up to so many bytes are copied.
-    pub const SHORT_MAX: usize = GATHERED_BYTES - HEADER;
-
-    /// The record at `position` of a stream with this tag, whose message these parts make.
-    ///
-    /// # Panics
-    ///
-    /// If the message is longer than a header can say.
-    #[must_use]
-    pub fn new(position: Position, tag: u32, parts: &[&[u8]]) -> Self {
-        let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
-        let len = u32::try_from(bytes).unwrap_or(u32::MAX);
-        assert!(len < u32::MAX, "a record is at most a quarter of a ring");
-        let mut gathered = Gathered([0; GATHERED_BYTES]);
-        let (header, mut free) = gathered.0.split_at_mut(HEADER);
-        header.copy_from_slice(&sealed_header(position, tag, len));
-        // In one go, and aligned: a call costs more than the bytes of a short message.
-        let (mut parts, mut len) = (parts, 0);
-        while let [part, others @ ..] = parts {
-            if part.len() > free.len() {
-                break;
-            }
-            let (here, rest) = free.split_at_mut(part.len());
-            here.copy_from_slice(part);
-            (free, parts, len) = (rest, others, len + part.len());
-        }
-        let crc = crc32c_of(&gathered.0[..HEADER + len], parts);
-        Self { gathered, len, crc }
-    }
-
-    /// What the header has in the place of a tag; the proof at the position where the record ends.
-    #[must_use]
-    pub const fn crc(&self) -> u32 {
-        self.crc
-    }
-
-    /// The message, if it has at most [`SHORT_MAX`](Self::SHORT_MAX) bytes; else its first parts at most.
-    #[must_use]
-    pub fn message(&self) -> &[u8] {
-        &self.gathered.0[HEADER..HEADER + self.len]
-    }
-}
-
-#[derive(Debug)]
-#[repr(align(8))]
-struct Gathered([u8; GATHERED_BYTES]);
-
-/// A header, and a message that fits the second line with it.
-const GATHERED_BYTES: usize = 128;
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const HEADER: usize = HEADER_BYTES as usize;
@@ -121,43 +75,73 @@ const HEADER: usize = HEADER_BYTES as usize;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::LinkRecord;
+    use crate::record::RecordHeader;
 
     #[test]
     fn parts_make_the_record_of_the_whole() {
         let bytes: [u8; 300] = core::array::from_fn(|n| u8::try_from(n * 7 % 251).unwrap());
-        for len in [0, 1, 48, 112, 113, 300] {
-            let whole = BareRecord::new(Position(64), 5, &[&bytes[..len]]);
+        for len in [0, 1, 48, 112, 144, 145, 300] {
+            let whole = crc(Position(64), 5, &[&bytes[..len]]);
             for cut in [0, len / 3, len] {
                 let (left, right) = bytes[..len].split_at(cut);
-                let record = BareRecord::new(Position(64), 5, &[left, &[], right]);
-                assert_eq!(record.crc(), whole.crc(), "{len} bytes, cut at {cut}");
-                if len <= BareRecord::SHORT_MAX {
-                    assert_eq!(record.message(), &bytes[..len]);
-                }
+                let parts = crc(Position(64), 5, &[left, &[], right]);
+                assert_eq!(parts, whole, "{len} bytes, cut at {cut}");
             }
+            let mut sealed = [0; 316];
+            let len_said = u32::try_from(len).unwrap();
+            sealed[..HEADER].copy_from_slice(&sealed_header(Position(64), 5, len_said));
+            sealed[HEADER..HEADER + len].copy_from_slice(&bytes[..len]);
+            assert_eq!(crc_of(&sealed[..HEADER + len]), whole, "{len} bytes in one piece");
         }
     }
 
     #[test]
     fn everything_is_covered() {
-        let crc = |position, tag, message| BareRecord::new(Position(position), tag, message).crc();
-        let this = crc(64, 5, &[b"hello"]);
-        assert_ne!(this, crc(128, 5, &[b"hello"]));
-        assert_ne!(this, crc(64, 6, &[b"hello"]));
-        assert_ne!(this, crc(64, 5, &[b"hellp"]));
-        assert_ne!(this, crc(64, 5, &[b"hello\0"]));
+        let crc = |position, tag, message| crc(Position(position), tag, &[message]);
+        let this = crc(64, 5, b"hello");
+        assert_ne!(this, crc(128, 5, b"hello"));
+        assert_ne!(this, crc(64, 6, b"hello"));
+        assert_ne!(this, crc(64, 5, b"hellp"));
+        assert_ne!(this, crc(64, 5, b"hello\0"));
     }
 
     #[test]
     fn no_other_tag_has_its_crc() {
-        let this = BareRecord::new(Position(64), 0, &[b"hello"]).crc();
+        let this = crc(Position(64), 0, &[b"hello"]);
         let mut other = 1_u32;
         for _ in 0..100_000 {
             // xorshift32: never 0
             other ^= other << 13;
             other ^= other >> 17;
             other ^= other << 5;
-            assert_ne!(BareRecord::new(Position(64), other, &[b"hello"]).crc(), this);
+            assert_ne!(crc(Position(64), other, &[b"hello"]), this);
         }
+    }
+
+    /// The short way in is no wider than the other: whatever a neighbour writes into a header, both say the same.
+    #[test]
+    fn a_short_header_is_what_the_judge_of_all_says() {
+        let size = RingSize::new(4096).unwrap();
+        let kinds = (0..32).map(|kind| kind << 1);
+        let (mut short, mut refused) = (0, 0);
+        for (position, low) in [0_u64, 64, 3968, 4032, 4096, 4160, 1 << 40, (1 << 40) + 64]
+            .iter()
+            .flat_map(|at| kinds.clone().flat_map(move |kind| [(*at, kind), (*at, kind | 1)]))
+        {
+            for len in [0, 1, 47, 48, 49, 112, 113, 1007, 1008, 1009, 1024, 4096, u32::MAX] {
+                for first in [position | low, (position + 64) | low, 0] {
+                    let (at, second) = (Position(position), word1(len, 7));
+                    let found = short_header(at, size, (first, second), 1000);
+                    let judged = LinkRecord::check_header(at, 9, size, first, second);
+                    let is_bare = |header: &RecordHeader| header.kind == Kind::Bare;
+                    let bare = judged.ok().flatten().filter(is_bare).filter(|it| it.len <= 1000);
+                    assert_eq!(found, bare.map(|it| (it.len, it.stream)), "{first:#x}, {len}");
+                    short += u32::from(found.is_some());
+                    refused += u32::from(found.is_none());
+                }
+            }
+        }
+        assert!(short > 20 && refused > 1000, "{short} short, {refused} refused");
     }
 }

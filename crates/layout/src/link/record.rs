@@ -20,7 +20,7 @@
 //! - No single changed byte of a DATA, BLOB or BARE record, unused bytes aside, is read as a record; of the byte with the kind, but for
 //!   a chance of 1 in 2³² that the tag of the one is the crc of the other.
 
-use super::bare::BareRecord;
+use super::bare;
 use super::checksum::{crc32c, crc32c_of};
 use crate::check::Violation;
 use crate::record::{HEADER_BYTES, Kind, RecordHeader, word0, word1};
@@ -151,30 +151,14 @@ impl LinkPrefix {
 
 /// The crc32c of a header and of the payload behind the field that it is kept in.
 fn seal((first, second): (u64, u64), prefix: &LinkPrefix, body: &[&[u8]]) -> u32 {
-    // In one go, and aligned: a call costs more than the bytes of a short message.
-    let mut gathered = Gathered([0; GATHERED_BYTES]);
-    let (fixed, mut free) = gathered.0.split_at_mut(FIXED);
+    let mut fixed = [0; FIXED];
     fixed[..HEADER / 2].copy_from_slice(&first.to_le_bytes());
     fixed[HEADER / 2..HEADER].copy_from_slice(&second.to_le_bytes());
     fixed[HEADER..].copy_from_slice(&prefix.as_bytes()[CRC_BYTES..]);
-    let (mut parts, mut len) = (body, FIXED);
-    while let [part, others @ ..] = parts {
-        if part.len() > free.len() {
-            break;
-        }
-        let (here, rest) = core::mem::take(&mut free).split_at_mut(part.len());
-        here.copy_from_slice(part);
-        (free, parts, len) = (rest, others, len + part.len());
-    }
-    crc32c_of(&gathered.0[..len], parts)
+    crc32c_of(&fixed, body)
 }
 
-/// What is gathered before its crc is taken.
-#[repr(align(8))]
-struct Gathered([u8; GATHERED_BYTES]);
-
-/// What is sealed of every record, and room for a short message.
-const GATHERED_BYTES: usize = 160;
+/// What is sealed of every record, whatever it carries.
 const FIXED: usize = HEADER + size_of::<LinkPrefix>() - CRC_BYTES;
 
 /// The crc covers the payload from here on.
@@ -284,8 +268,7 @@ impl<'a> LinkRecord<'a> {
     }
 
     fn check_bare(header: RecordHeader, tag: u32, message: &'a [u8]) -> Result<Self, RecordFault> {
-        let (found, expected) =
-            (header.stream, BareRecord::new(header.position, tag, &[message]).crc());
+        let (found, expected) = (header.stream, bare::crc(header.position, tag, &[message]));
         if found != expected {
             return Err(RecordFault::Crc { found, expected });
         }

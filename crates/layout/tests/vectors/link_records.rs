@@ -5,7 +5,7 @@
 
 use super::{Image, RING_BYTES, pattern};
 use partywall_layout::link::record::{Ack, Body, blob_crc, tag};
-use partywall_layout::link::{BareRecord, LinkBlob, LinkPrefix, LinkRecord, RecordFault};
+use partywall_layout::link::{LinkBlob, LinkPrefix, LinkRecord, RecordFault, bare};
 use partywall_layout::record::{Kind, WireHeader, word0};
 use partywall_layout::{Position, RingSize};
 use zerocopy::IntoBytes;
@@ -191,7 +191,7 @@ fn payloads() -> Vec<Image> {
 /// A record without a prefix; whose crc covers this tag.
 fn bare_of(from: u64, tag: u32, message: &[u8]) -> Vec<u8> {
     let at = Position(from);
-    let crc = BareRecord::new(at, tag, &[message]).crc();
+    let crc = bare::crc(at, tag, &[message]);
     let len = u32::try_from(message.len()).unwrap();
     let mut bytes = header(word0(at, Kind::Bare), len, crc);
     bytes.extend(message);

@@ -23,7 +23,8 @@ use super::fault::{
 use super::group::LinkId;
 use super::inspect::LinkReport;
 use super::key::LinkKey;
-use super::message::{Lent, LinkMessage, LinkMessageRef, LinkToken};
+use super::lent::{Lent, LinkMessageRef};
+use super::message::{LinkMessage, LinkToken};
 use super::status::{LinkStats, LinkStatus};
 
 /// One end of a pair of streams that outlive connections, and their processes if they are kept in files.

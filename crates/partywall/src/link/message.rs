@@ -9,7 +9,6 @@
 //! ```
 
 use std::fmt;
-use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +16,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use partywall_reconcile::{Position, StreamId};
 
-use super::core::{Payload, Token};
+use super::core::Token;
 use super::end::{Endpoint, Facts};
 use super::fault::{LinkCommitError, LinkReplyError};
 
@@ -28,84 +27,20 @@ pub struct LinkMessage {
     link: Arc<Endpoint>,
 }
 
-/// A message that was received with [`recv_ref`](super::LinkReceiver::recv_ref): it can be read until the next is.
-///
-/// A short one costs neither an allocation nor a count, which makes it the form for who receives many and is done with each before the
-/// next. Everything else is as with a [`LinkMessage`].
-pub struct LinkMessageRef<'a> {
-    lent: &'a Lent,
-    link: &'a Endpoint,
-}
-
-/// The message that was received last, for as long as it is borrowed.
-#[derive(Debug)]
-pub(super) struct Lent {
-    /// A short one, copied.
-    copied: Vec<u8>,
-    /// A long one, which `copied` is not.
-    shared: Option<Bytes>,
-    /// It stays here, and is not handed on: a processor waits when it copies in one what was just stored in several.
-    facts: Facts,
-}
-
-impl Lent {
-    /// Nothing yet.
-    pub(super) const fn new() -> Self {
-        Self { copied: Vec::new(), shared: None, facts: Facts::NONE }
-    }
-
-    /// The last one is not lent any more: a long one is not to be kept while the next is waited for.
-    #[inline]
-    pub(super) fn end(&mut self) {
-        if self.shared.is_some() {
-            self.shared = None;
-        }
-    }
-
-    /// Takes along what can be shared; anything else is copied.
-    #[inline]
-    pub(super) fn take(&mut self, payload: &Payload<'_>, facts: Facts) {
-        self.facts = facts;
-        match payload {
-            Payload::Own(bytes) => self.shared = Some(Bytes::clone(bytes)),
-            Payload::Short(bytes) => {
-                self.copied.clear();
-                self.copied.extend_from_slice(bytes);
-            }
-        }
-    }
-
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        self.shared.as_deref().unwrap_or(&self.copied)
-    }
-}
-
 impl Facts {
-    /// Of no message.
-    const NONE: Self = Self {
-        token: Token {
-            start: Position::START,
-            stream: StreamId(NonZeroU64::MIN),
-            end: Position::START,
-        },
-        attempt: 0,
-        is_committed: false,
-    };
-
-    fn is_poison(&self, link: &Endpoint) -> bool {
+    pub(super) fn is_poison(&self, link: &Endpoint) -> bool {
         self.attempt > link.config().attempts_max
     }
 
     #[inline]
-    fn commit(&self, link: &Endpoint) -> Result<(), LinkCommitError> {
+    pub(super) fn commit(&self, link: &Endpoint) -> Result<(), LinkCommitError> {
         if self.is_committed {
             return Ok(());
         }
         link.commit_to(&self.token)
     }
 
-    fn reply(
+    pub(super) fn reply(
         &self,
         link: &Endpoint,
         answer: &[u8],
@@ -187,100 +122,6 @@ impl LinkMessage {
     #[cfg(feature = "tokio")]
     pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), LinkReplyError> {
         self.facts.reply(&self.link, answer, Some(Instant::now()))
-    }
-}
-
-impl<'a> LinkMessageRef<'a> {
-    #[inline]
-    pub(super) const fn new(lent: &'a Lent, link: &'a Endpoint) -> Self {
-        Self { lent, link }
-    }
-
-    /// See [`LinkMessage::position`].
-    #[must_use]
-    pub const fn position(&self) -> u64 {
-        self.lent.facts.token.start.0
-    }
-
-    /// See [`LinkMessage::attempt`].
-    #[must_use]
-    pub const fn attempt(&self) -> u32 {
-        self.lent.facts.attempt
-    }
-
-    /// See [`LinkMessage::is_poison`].
-    #[must_use]
-    pub fn is_poison(&self) -> bool {
-        self.lent.facts.is_poison(self.link)
-    }
-
-    /// See [`LinkMessage::token`].
-    #[must_use]
-    pub const fn token(&self) -> LinkToken {
-        LinkToken(self.lent.facts.token)
-    }
-
-    /// Its bytes, to be kept; a short message is copied.
-    #[must_use]
-    pub fn to_bytes(&self) -> Bytes {
-        let copied = || Bytes::copy_from_slice(&self.lent.copied);
-        self.lent.shared.as_ref().map_or_else(copied, Bytes::clone)
-    }
-
-    /// See [`LinkMessage::commit`].
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn commit(self) -> Result<(), LinkCommitError> {
-        self.lent.facts.commit(self.link)
-    }
-
-    /// See [`LinkMessage::reply`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn reply(self, answer: &[u8]) -> Result<(), LinkReplyError> {
-        self.lent.facts.reply(self.link, answer, None)
-    }
-
-    /// See [`LinkMessage::reply_deadline`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), LinkReplyError> {
-        self.lent.facts.reply(self.link, answer, Some(deadline))
-    }
-}
-
-impl Deref for LinkMessageRef<'_> {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        self.lent.bytes()
-    }
-}
-
-impl AsRef<[u8]> for LinkMessageRef<'_> {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-
-impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for LinkMessageRef<'_> {
-    fn eq(&self, other: &T) -> bool {
-        &self[..] == other.as_ref()
-    }
-}
-
-impl fmt::Debug for LinkMessageRef<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkMessageRef")
-            .field("position", &self.position())
-            .field("len", &self.len())
-            .field("attempt", &self.attempt())
-            .finish_non_exhaustive()
     }
 }
 

@@ -22,7 +22,7 @@
 //!   LinkServer  LinkClient      server.rs client.rs; greeting.rs login.rs: who may attach; place.rs: files or memory
 //!        │          │
 //!        ▼          ▼
-//!   Link ─ LinkSender, LinkReceiver, LinkMessage, LinkBatch      handle.rs message.rs batch.rs
+//!   Link ─ LinkSender, LinkReceiver, LinkMessage, LinkBatch      handle.rs message.rs lent.rs batch.rs
 //!        │                                                 LinkGroup      group.rs: links driven together
 //!        ▼                                                     │
 //!   end/   one end: its core, connections, waiting threads ◀── drive/   who waits drives: epoll set, timers, one leader
@@ -59,6 +59,7 @@ mod handle;
 pub mod image;
 mod inspect;
 mod key;
+mod lent;
 mod login;
 mod message;
 mod owner;
@@ -100,8 +101,9 @@ pub use inspect::{
     inspect, inspect_link,
 };
 pub use key::{KeyError, LinkKey};
+pub use lent::LinkMessageRef;
 pub use login::{LoginAnswer, LoginRequest};
-pub use message::{LinkMessage, LinkMessageRef, LinkToken};
+pub use message::{LinkMessage, LinkToken};
 pub use partywall_layout::link::FileFault;
 pub use positions::LinkPosition;
 pub use repair::{Adopted, RepairError, Reset, adopt, reset};

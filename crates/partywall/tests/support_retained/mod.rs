@@ -78,6 +78,14 @@ impl Memory {
     }
 }
 
+/// An empty stream, with its memory and the state that names it.
+pub fn stream(ring: usize, slab: usize) -> (Retained, Memory, State) {
+    let image = Image::zeroed(ring, slab);
+    let (ring, slab, memory) = image.memory();
+    let state = State::new(5);
+    (Retained::empty(ring, image.size(), slab, state.stream), memory, state)
+}
+
 /// The next bytes to be sent, at most so many, through a few slices.
 pub fn next_bytes(retained: &Retained, from: &Unsent, bytes_max: usize) -> Vec<u8> {
     let mut slices = [IoSlice::new(&[]); 3];

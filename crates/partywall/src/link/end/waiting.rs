@@ -37,7 +37,8 @@ impl Endpoint {
         self.acknowledge(&mut state, true);
         let is_pulling = waits == Waits::ForRecords && state.is_shared();
         let lag = is_pulling.then(|| state.lag.before_wait(self.config.wait));
-        let spinner = state.spinner.take();
+        let may_spin = matches!(self.config.wait, Wait::Spin | Wait::Adaptive);
+        let spinner = if may_spin { state.spinner.take() } else { None };
         drop(state);
         if let Some(spinner) = spinner {
             // With no lock: whoever writes is left alone meanwhile.

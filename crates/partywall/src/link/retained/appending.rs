@@ -17,7 +17,7 @@
 
 use super::{Boundary, Refused, Retained, as_usize};
 use partywall_layout::link::LinkPrefix;
-use partywall_layout::link::bare::{self, BareRecord};
+use partywall_layout::link::bare;
 use partywall_layout::link::record::{self, Ack, BLOB_PAYLOAD_BYTES, LinkBlob, PREFIX_BYTES};
 use partywall_layout::record::{HEADER_BYTES, Kind};
 use partywall_layout::ring::{self, footprint};
@@ -69,15 +69,15 @@ impl Retained {
     }
 
     fn append_short(&mut self, parts: &[&[u8]], len: usize, ack: Option<Mark>) -> Position {
-        let payload = as_usize(PREFIX_BYTES) + len;
+        let payload = PREFIX + len;
         let begin = self.producer.next_position(payload);
-        let mut gathered = [0; SHORT_MAX + as_usize(PREFIX_BYTES)];
-        let (prefix, body) = gathered[..payload].split_at_mut(as_usize(PREFIX_BYTES));
+        let gathered = &mut self.gathered.0[..payload];
+        let (prefix, body) = gathered.split_at_mut(PREFIX);
         join(parts, body);
         let ack = ack.map_or(Ack::default(), ack_of);
         let sealed = LinkPrefix::sealed(begin, Kind::Data, self.tag, ack, 0, &[body]);
         prefix.copy_from_slice(sealed.as_bytes());
-        let appended = self.producer.append(Kind::Data, self.tag, &gathered[..payload]);
+        let appended = self.producer.append(Kind::Data, self.tag, gathered);
         assert!(appended.is_ok(), "there was room when it was reserved");
         self.appended(begin, payload, sealed.crc.get(), false)
     }
@@ -222,7 +222,7 @@ impl Reservation<'_> {
         let begin = retained.producer.next_position(payload);
         let mut proof = 0;
         let appended = retained.producer.append_with(kind, tag, payload, |payload| {
-            let (prefix, body) = payload.split_at_mut(as_usize(PREFIX_BYTES));
+            let (prefix, body) = payload.split_at_mut(PREFIX);
             if let Some((_, blob)) = blob {
                 body.copy_from_slice(blob.as_bytes());
             }
@@ -242,7 +242,8 @@ impl Reservation<'_> {
     /// The message lies where it is to be: the header needs its crc.
     fn commit_bare(&mut self) -> Position {
         let begin = self.retained.producer.next_position(self.len);
-        let crc = BareRecord::new(begin, self.retained.tag, &[self.bytes()]).crc();
+        let (tag, bytes) = (self.retained.tag, self.bytes());
+        let crc = bare::crc(begin, tag, &[bytes]);
         let appended = self.retained.producer.append_with(Kind::Bare, crc, self.len, |_| {});
         assert!(appended.is_ok(), "there was room when it was reserved");
         self.retained.appended(begin, self.len, crc, false)
@@ -262,15 +263,8 @@ fn ack_of(mark: Mark) -> Ack {
     Ack { position: mark.position.0, proof: mark.proof.0, tag: record::tag(mark.stream.0.get()) }
 }
 
-/// Messages up to so many bytes are put together elsewhere.
-const SHORT_MAX: usize = 104;
-
-const _: () = assert!(SHORT_MAX <= BareRecord::SHORT_MAX);
-
-/// Size of a record's header, as a size in memory.
-const HEADER: usize = as_usize(HEADER_BYTES);
-
-/// A record that is put together. It is kept, because making its bytes zero each time takes longer than writing them.
+/// The payload of a record that is put together, or header and payload. It is kept, because making its bytes zero each time takes longer
+/// than writing them.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Gathered([u8; GATHERED_BYTES]);
@@ -281,5 +275,10 @@ impl Default for Gathered {
     }
 }
 
-const GATHERED_BYTES: usize = HEADER + PREFIX + SHORT_MAX;
+/// Messages up to so many bytes are put together elsewhere.
+const SHORT_MAX: usize = 104;
+const GATHERED_BYTES: usize = PREFIX + SHORT_MAX;
 const PREFIX: usize = as_usize(PREFIX_BYTES);
+const HEADER: usize = as_usize(HEADER_BYTES);
+
+const _: () = assert!(HEADER <= PREFIX, "one or the other stands before the message");
