@@ -108,6 +108,14 @@ impl Bias {
         None
     }
 
+    /// Whether another thread waits for the one that is inside. One that is may leave, and come back when the other has gone.
+    #[inline]
+    #[must_use]
+    pub fn is_wanted(&self, _inside: &Inside) -> bool {
+        // ORDER: Relaxed: a hint, see V1. Nobody else is favoured before this one has left.
+        self.favoured.load(Ordering::Relaxed) == 0
+    }
+
     /// Leaves.
     #[inline]
     pub fn leave(&self, inside: Inside) {

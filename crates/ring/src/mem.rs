@@ -303,7 +303,7 @@ impl PeerMem {
     ///
     /// # Panics
     /// If there is no word at `offset`: callers check what a neighbour says before they use it.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn load(&self, offset: usize) -> u64 {
         let value = self.peek(offset);
@@ -320,7 +320,7 @@ impl PeerMem {
     ///
     /// # Panics
     /// If there is no word at `offset`.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn peek(&self, offset: usize) -> u64 {
         assert!(offset < self.len && self.len - offset >= 8, "no such word");
@@ -374,6 +374,7 @@ impl PeerMem {
     ///
     /// # Panics
     /// If the bytes are not all there.
+    #[inline]
     pub fn copy_onto(&self, offset: usize, len: usize, onto: &mut Vec<u8>) {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
         onto.reserve(len);

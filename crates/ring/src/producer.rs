@@ -186,7 +186,9 @@ impl Producer {
     /// limits from [`size`](Self::size).
     #[inline]
     pub fn append(&mut self, kind: Kind, stream: u32, payload: &[u8]) -> Result<(), AppendError> {
-        self.append_parts(kind, stream, &[payload])
+        let at = self.begin(kind, stream, payload.len())?;
+        self.ring.write(at, payload);
+        Ok(())
     }
 
     /// Appends a record whose payload is `parts` one after the other; otherwise as
@@ -240,6 +242,19 @@ impl Producer {
     pub const fn next_position(&self, len: usize) -> Position {
         let taken = footprint(len as u64);
         self.tail.plus(self.needed(len as u64) - taken - SLOT_BYTES)
+    }
+
+    /// Where a record of `len` payload bytes begins if it is appended now, and whether there is [room](Self::has_room) for it: the
+    /// two at once.
+    ///
+    /// # Errors
+    /// As [`has_room`](Self::has_room).
+    #[inline]
+    pub fn place(&mut self, len: usize) -> Result<(Position, bool), Violation> {
+        let needed = self.needed(len as u64);
+        let begin = self.tail.plus(needed - footprint(len as u64) - SLOT_BYTES);
+        let room = needed + SLOT_BYTES;
+        Ok((begin, self.fits(room) || self.look(room)?))
     }
 
     /// Where the payload of the next record will lie if it has `len` bytes, to be written before the record is appended

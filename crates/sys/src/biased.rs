@@ -175,6 +175,16 @@ impl Habits {
 }
 
 impl<'a, T> BiasedGuard<'a, T> {
+    /// Whether another thread may be waiting for the value: known of a thread that is favoured, and assumed of any other.
+    #[inline]
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        match &self.way {
+            Way::Favoured(Some(inside)) => self.lock.bias.is_wanted(inside),
+            _ => true,
+        }
+    }
+
     /// Unlocks the value, waits until `changed` is notified, or for so long, and locks it again. It may return for no reason.
     ///
     /// # Panics

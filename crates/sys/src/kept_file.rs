@@ -287,6 +287,7 @@ impl FileView {
     }
 
     /// Whether the file was truncated under a guarded view, and this process has noticed: there are zeros in its place.
+    #[inline]
     pub fn is_damaged(&self) -> bool {
         self.guard.as_ref().is_some_and(Guarded::is_damaged)
     }

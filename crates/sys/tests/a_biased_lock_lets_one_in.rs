@@ -83,6 +83,28 @@ fn one_who_has_it_for_long_is_awaited() {
     assert_eq!(lock.lock().one, 1002);
 }
 
+/// Whoever looks for something within the lock, again and again, need not leave it for that.
+#[test]
+fn a_favoured_thread_is_told_that_another_waits() {
+    let lock = Biased::new(Twins::default());
+    for _ in 0..20 {
+        (0..70_000).for_each(|_| lock.lock().add());
+        let until = Instant::now() + Duration::from_secs(30);
+        let inside = lock.lock();
+        let is_favoured = !inside.is_wanted();
+        assert_eq!(is_favoured, has_membarrier(), "nobody else is here");
+        thread::scope(|scope| {
+            scope.spawn(|| lock.lock().add());
+            while !inside.is_wanted() {
+                assert!(Instant::now() < until, "another waits, and nobody says so");
+                std::hint::spin_loop();
+            }
+            drop(inside);
+        });
+    }
+    assert_eq!(lock.lock().one, 20 * 70_001);
+}
+
 #[test]
 fn who_waits_is_woken_by_a_favoured_thread() {
     let lock = Arc::new((Biased::new(0_u64), Condvar::new()));
@@ -118,8 +140,7 @@ fn a_thread_that_is_gone_favours_nobody_who_comes_later() {
 
 #[test]
 fn a_favoured_thread_that_locks_twice_is_told() {
-    let query = rustix::thread::membarrier_query();
-    if !query.contains_command(rustix::thread::MembarrierCommand::PrivateExpedited) {
+    if !has_membarrier() {
         // Nobody is ever favoured, and it would wait for ever.
         return;
     }
@@ -157,4 +178,9 @@ fn a_panic_inside_leaves_the_lock_usable() {
     });
     assert!(panicked.join().is_err());
     assert_eq!(*lock.lock(), 2000);
+}
+
+fn has_membarrier() -> bool {
+    let query = rustix::thread::membarrier_query();
+    query.contains_command(rustix::thread::MembarrierCommand::PrivateExpedited)
 }

@@ -5,7 +5,7 @@
 //! slot is written first, the word second: what the neighbour was told is what a restart finds.
 
 use super::fault::FileFault;
-use super::slot::{Slot, in_force};
+use super::slot::{SEAL_BYTES, Slot, in_force, seal};
 use super::state::StateImage;
 use super::{CONSUMED_SLOT, CONSUMED_SLOT_STRIDE};
 use crate::segment::{ASLEEP_RECORDS, LINE_BYTES};
@@ -38,6 +38,8 @@ pub struct ConsumedRecord {
     pub seal: U64,
 }
 
+const WORDS: usize = size_of::<ConsumedRecord>() / 8;
+
 const _: () = {
     assert!(size_of::<ConsumedRecord>() == 48);
     assert!(core::mem::offset_of!(ConsumedRecord, stream) == 8);
@@ -55,10 +57,18 @@ impl ConsumedRecord {
     #[must_use]
     #[inline]
     pub fn new(sequence: u64, stream: u64, consumed: u64, proof: u32) -> Self {
-        // Word by word, as the checksum reads it at once: a processor waits when it reads in one what was stored in two.
-        let words = [sequence, stream, consumed, u64::from(proof), 0, 0].map(U64::new);
-        let record: Self = zerocopy::transmute!(words);
-        record.sealed()
+        zerocopy::transmute!(Self::words(sequence, stream, consumed, proof))
+    }
+
+    /// The words of that record, of which the last is the seal: for who stores it word by word. A processor waits when it reads in one
+    /// what was just stored in two, so this is never put together.
+    #[must_use]
+    #[inline]
+    pub fn words(sequence: u64, stream: u64, consumed: u64, proof: u32) -> [U64; WORDS] {
+        let mut words = [sequence, stream, consumed, u64::from(proof), 0, 0].map(U64::new);
+        let (body, _) = words.as_bytes().split_at(size_of::<Self>() - SEAL_BYTES);
+        words[WORDS - 1] = U64::new(seal(body));
+        words
     }
 
     /// How far was consumed, and the proof: what the state says, or what was consumed of its stream since.

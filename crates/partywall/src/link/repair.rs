@@ -211,7 +211,7 @@ impl Taken {
         };
         let tail = retained.as_ref().map_or(Position::START, Retained::tail);
         let mut books = Books::read(&state, tail).map_err(|fault| damaged(fault.to_string()))?;
-        books.catch_up(file.consumed.record());
+        books.catch_up(file.consumed.found());
         let prepared = books.mark.zip(retained.as_ref());
         let prepared = prepared.and_then(|(mark, retained)| retained.prepared(mark.stream));
         books.mark =

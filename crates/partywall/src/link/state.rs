@@ -21,8 +21,8 @@ use partywall_layout::link::{ConsumedRecord, Slot, StateImage};
 use partywall_layout::seeded_fault;
 use partywall_layout::segment::CONSUMED;
 use partywall_ring::OwnMem;
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// The state page of our own file.
 #[derive(Debug)]
@@ -52,7 +52,10 @@ impl StateSlots {
         let state = StateImage { sequence: U64::new(sequence), ..*state }.sealed();
         let is_possible = state.check();
         assert!(is_possible.is_ok(), "{is_possible:?}");
-        write(&mut self.page, index_of(sequence) as u64 * PAGE_SLOT_STRIDE, state.as_bytes());
+        let offset = index_of(sequence) as u64 * PAGE_SLOT_STRIDE;
+        let words = <[U64]>::ref_from_bytes(state.as_bytes());
+        assert!(words.is_ok(), "a state is made of words");
+        words.into_iter().for_each(|words| write(&mut self.page, offset, words));
         *self.in_force = state;
     }
 }
@@ -61,28 +64,30 @@ impl StateSlots {
 #[derive(Debug)]
 pub struct ConsumedSlots {
     line: OwnMem,
-    in_force: ConsumedRecord,
+    /// As it was when this owner came.
+    found: ConsumedRecord,
+    /// Of the record in force.
+    sequence: u64,
 }
 
 impl ConsumedSlots {
     pub(super) fn new(line: OwnMem, in_force: ConsumedRecord) -> Self {
-        Self { line, in_force }
+        Self { line, sequence: in_force.sequence.get(), found: in_force }
     }
 
-    /// The record in force.
-    pub fn record(&self) -> &ConsumedRecord {
-        &self.in_force
+    /// The record that was in force when this owner came.
+    pub fn found(&self) -> &ConsumedRecord {
+        &self.found
     }
 
     /// Puts in force that `stream` is consumed up to `position`, and only then tells the neighbour, which may
     /// forget what lies before.
     #[inline]
     pub fn commit(&mut self, stream: u64, position: u64, proof: u32) {
-        let sequence = self.in_force.sequence.get() + 1;
-        let record = ConsumedRecord::new(sequence, stream, position, proof);
-        let offset = CONSUMED_SLOT + index_of(sequence) as u64 * CONSUMED_SLOT_STRIDE;
-        write(&mut self.line, offset, record.as_bytes());
-        self.in_force = record;
+        self.sequence += 1;
+        let words = ConsumedRecord::words(self.sequence, stream, position, proof);
+        let offset = CONSUMED_SLOT + index_of(self.sequence) as u64 * CONSUMED_SLOT_STRIDE;
+        write(&mut self.line, offset, &words);
         self.tell(position);
     }
 
@@ -121,24 +126,18 @@ impl ConsumedSlots {
 
 /// Stores a slot: the words of its body, then its seal.
 #[inline]
-fn write(memory: &mut OwnMem, offset: u64, slot: &[u8]) {
+fn write(memory: &mut OwnMem, offset: u64, slot: &[U64]) {
+    let Some((seal, body)) = slot.split_last() else { return };
     let start = index(offset);
-    let (body, seal) = slot.split_at(slot.len() - SEAL_BYTES);
+    let end = start + body.len() * SEAL_BYTES;
     memory.order_stores();
     if seeded_fault("link_seal_first") {
-        memory.publish(start + body.len(), word_of(seal));
+        memory.publish(end, seal.get());
     }
-    for (number, word) in body.chunks_exact(8).enumerate() {
-        memory.store(start + number * 8, word_of(word));
+    for (number, word) in body.iter().enumerate() {
+        memory.store(start + number * SEAL_BYTES, word.get());
     }
-    memory.publish(start + body.len(), word_of(seal));
-}
-
-#[inline]
-fn word_of(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(bytes);
-    u64::from_le_bytes(word)
+    memory.publish(end, seal.get());
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "within a page")]

@@ -139,7 +139,7 @@ impl Core {
         };
         let mut retained = retained.with_inline_max(inline_max);
         let mut books = Books::read(&found, retained.tail())?;
-        books.catch_up(consumed.record());
+        books.catch_up(consumed.found());
         let prepared = books.mark.and_then(|mark| retained.prepared(mark.stream));
         let prepared = prepared.filter(|_| !seeded_fault("link_reply_commits_nothing"));
         books.mark =
