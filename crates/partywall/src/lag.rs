@@ -69,6 +69,12 @@ impl Lag {
         is_ready
     }
 
+    /// So many looks were made, in vain.
+    #[inline]
+    pub(crate) const fn looked(&mut self, looks: u32) {
+        self.looks = self.looks.saturating_add(looks);
+    }
+
     /// A wait begins: it is to pause so long before it looks.
     #[inline]
     pub(crate) fn before_wait(&mut self, wait: Wait) -> Pause {

@@ -2,7 +2,7 @@
 //! Links (class Crash): each end keeps what it sends in a file, and commits what it has received.
 //!
 //! ```text
-//! send      the message is built, then copied into the file's ring; from there the kernel, or the other end, takes it
+//! send      send_with(size): filled where it is kept; from there the kernel, or the other end, takes it
 //! receive   recv_ref ─► read ─► commit
 //! ```
 //!
@@ -78,7 +78,6 @@ pub struct LinkDoor {
 pub struct LinkLane {
     sender: LinkSender,
     receiver: LinkReceiver,
-    buffer: Vec<u8>,
     _directory: Directory,
 }
 
@@ -122,15 +121,13 @@ impl Door for LinkDoor {
 impl LinkLane {
     fn new(link: Link, directory: Directory) -> Self {
         let (sender, receiver) = link.split();
-        Self { sender, receiver, buffer: Vec::new(), _directory: directory }
+        Self { sender, receiver, _directory: directory }
     }
 }
 
 impl Lane for LinkLane {
     fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
-        self.buffer.resize(size, 0);
-        fill(&mut self.buffer);
-        self.sender.send(&self.buffer).context("sending a message")
+        self.sender.send_with(size, fill).context("sending a message")
     }
 
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R> {

@@ -128,6 +128,7 @@ pub(super) struct Neighbour {
 
 impl Neighbour {
     /// Whether zeros lie in the place of what was truncated. What was copied before this was asked may be of these.
+    #[inline]
     pub(super) fn is_damaged(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.0.is_damaged())
     }

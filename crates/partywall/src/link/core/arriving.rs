@@ -106,7 +106,7 @@ impl Core {
         self.over(conn, end);
     }
 
-    pub(super) fn over(&mut self, conn: &mut Conn, end: End) -> End {
+    pub(crate) fn over(&mut self, conn: &mut Conn, end: End) -> End {
         if matches!(end, End::Left | End::Broken(_)) {
             // Whatever lies whole in its memory was sent, and what is marked there was consumed.
             self.drain(conn.id());

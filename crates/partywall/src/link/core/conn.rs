@@ -167,6 +167,12 @@ impl Conn {
         self.is_shared
     }
 
+    /// Whether control frames are not yet out.
+    #[inline]
+    pub(crate) fn has_control(&self) -> bool {
+        self.control_sent < self.control.len()
+    }
+
     /// Which one.
     #[inline]
     pub(crate) fn id(&self) -> ConnId {

@@ -13,6 +13,7 @@ use super::conn::Conn;
 use super::inbox::{Next, Payload};
 use super::sending::{Saying, SendFault};
 use super::{Core, Provenance};
+use crate::link::retained::{join, len_of};
 
 /// A message, and what it takes to commit it.
 #[cfg(all(test, not(shuttle)))]
@@ -105,10 +106,12 @@ impl Core {
         }
         // Never BARE: this very record commits the mark.
         let saying = match seeded_fault("link_bare_of_reply") {
-            true => Saying::Elsewhere(Some(mark)),
+            true => Saying::Elsewhere,
             false => Saying::Here(Some(mark)),
         };
-        let end = self.send_with(parts, saying).map_err(ReplyFault::Send)?;
+        let end = self
+            .send_saying(len_of(parts), |room| join(parts, room), saying)
+            .map_err(ReplyFault::Send)?;
         self.consumed(mark);
         if self.wall.is_some() {
             // The neighbour may wait for room and not read the reply.

@@ -38,14 +38,14 @@ pub(super) struct Pulled {
 
 impl Wall {
     /// The length and the crc of a BARE record that is to be copied into the log, if these are the words of one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn short_bare(&self, at: Position, words: (u64, u64)) -> Option<(u32, u32)> {
         let (position, size) = (ring::Position(at.0), self.neighbour.ring_size);
         bare::short_header(position, size, words, LOGGED_MAX)
     }
 
     /// The message of a BARE record, with the [`sealed_header`](bare::sealed_header) before it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn copy_bare(&self, at: Position, tag: u32, len: u32, log: &mut Log) -> Entry {
         log.append(|room| {
             room.extend_from_slice(&bare::sealed_header(ring::Position(at.0), tag, len));
@@ -126,14 +126,10 @@ impl Wall {
     }
 }
 
-/// Judges what [`Wall::copy_bare`] copied.
-#[inline]
-pub(super) fn judge_bare(found: u32, entry: Entry, log: &Log) -> Result<Proof, End> {
-    let expected = bare::crc_of(log.get(entry));
-    if found == expected {
-        return Ok(Proof(found));
-    }
-    Err(violation(RecordFault::Crc { found, expected }))
+/// What [`Wall::copy_bare`] copied is not what was sealed.
+#[cold]
+pub(super) fn damaged(found: u32, expected: u32) -> End {
+    violation(RecordFault::Crc { found, expected })
 }
 
 /// Where the record behind begins.

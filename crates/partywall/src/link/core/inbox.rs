@@ -250,7 +250,8 @@ impl Inbox {
                 self.slab_bytes = self.slab_bytes.saturating_sub(bytes);
                 self.slab_untold = self.slab_untold.saturating_add(bytes);
             }
-            if first.own.is_none() {
+            let is_last = self.messages.len() == 1;
+            if first.own.is_none() && !is_last {
                 self.log.give_up(first.entry);
             }
             self.messages.pop_front();

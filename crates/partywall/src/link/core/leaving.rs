@@ -44,13 +44,13 @@ impl Core {
     #[inline]
     pub(crate) fn has_outgoing(&self, conn: &Conn) -> bool {
         let goes_on = !conn.is_leaving || conn.is_within_record();
-        conn.control_sent < conn.control.len()
+        conn.has_control()
             || (goes_on && self.cursor(conn).is_some_and(|at| at.next() < self.retained.tail()))
     }
 
     /// Whether what was sent up to `tail` is with the system, or where the neighbour reads it itself: and knows that it may.
     pub(crate) fn has_sent(&self, conn: &Conn, tail: Position) -> bool {
-        let is_read_there = conn.is_shared && conn.control_sent == conn.control.len();
+        let is_read_there = conn.is_shared && !conn.has_control();
         is_read_there || self.cursor(conn).is_some_and(|at| at.next() >= tail)
     }
 

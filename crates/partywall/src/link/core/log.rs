@@ -44,7 +44,7 @@ impl Entry {
 
 impl Log {
     /// Adds what `write` appends; it appends and does nothing else.
-    #[inline]
+    #[inline(always)]
     pub(super) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Entry {
         let start = self.bytes.len();
         write(&mut self.bytes);

@@ -11,25 +11,34 @@
 //! - Nothing is read before CONFIRM or BEGIN was: until then the neighbour may decide anew.
 //! - The inbox holds what was asked for and not consumed; more only when the connection ends, and then what its window allows.
 
-use partywall_layout::link::record;
+use partywall_layout::link::{bare, record};
 use partywall_layout::ring::footprint;
-use partywall_reconcile::Position;
+use partywall_reconcile::{Position, Proof, StreamId};
 
 use super::Core;
 use super::arriving::{HEADER, Violation, violation};
-use super::conn::{Conn, ConnId, End};
-use super::copying::{Pulled, end_of, judge_bare};
+#[cfg(all(test, not(shuttle)))]
+use super::conn::Conn;
+use super::conn::{ConnId, End};
+use super::copying::{Pulled, damaged, end_of};
 use super::inbox::Inbox;
 use super::wall::Wall;
 use crate::link::protocol::frame::Window;
 use crate::link::shown::Neighbour;
 
 impl Core {
-    /// Takes the next message out of the neighbour's memory; `false` if there is none, or the connection is over a socket.
+    /// Takes the next message out of the neighbour's memory, of the present connection; `false` if there is none, or the connection is
+    /// over a socket.
     ///
     /// # Errors
-    /// The connection is over, as in [`receive`](Self::receive).
+    /// The connection is to end: it is for the caller to say so, with [`over`](Self::over).
     #[inline(always)]
+    pub(crate) fn pull_present(&mut self) -> Result<bool, End> {
+        self.life.active.map_or(Ok(false), |conn| self.pull_one(conn))
+    }
+
+    /// The same of this connection, which is over if that fails, as in [`receive`](Self::receive).
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn pull(&mut self, conn: &mut Conn) -> Result<bool, End> {
         self.pull_one(conn.id()).map_err(|end| self.over(conn, end))
     }
@@ -87,37 +96,51 @@ impl Core {
         let Some(stream) = self.inbox.stream() else { return Ok(false) };
         let wall = present(&mut self.wall, self.life.active).filter(|wall| wall.conn == conn);
         let (Some(wall), Some(_)) = (wall, self.life.acks_from) else { return Ok(false) };
-        if let Some(fault) = wall.fault.take() {
-            return Err(fault);
+        if wall.fault.is_some() {
+            return wall.fault.take().map_or(Ok(false), Err);
         }
         let tag = record::tag(stream.0.get());
         // A PAD, then a record at the ring's beginning, where no PAD may be.
         for _ in 0..2 {
+            let Some(wall) = &self.wall else { return Ok(false) };
             let at = self.inbox.received();
-            let Some(words) = wall.words(at)? else { return Ok(false) };
+            let Some(words) = wall.words(at) else { return wall.is_whole().map(|()| false) };
             if let Some((len, crc)) = wall.short_bare(at, words) {
                 let entry = wall.copy_bare(at, tag, len, self.inbox.log());
-                let judged = judge_bare(crc, entry, self.inbox.log());
+                let expected = bare::crc_of(self.inbox.log().get(entry));
                 wall.is_still(at, stream)?;
+                if crc != expected {
+                    return Err(damaged(crc, expected));
+                }
                 let footprint = footprint(u64::from(len));
-                let (proof, end) = (judged?, end_of(at, footprint)?);
+                let (proof, end) = (Proof(crc), end_of(at, footprint)?);
                 arrive(&mut self.inbox, at, footprint)?;
                 let entry = entry.behind(HEADER);
                 let kept = self.inbox.keep_logged(at, end, proof, entry, &wall.window);
                 kept.map_err(|_| violation(Violation::Overfull))?;
                 return Ok(true);
             }
-            let copied = wall.copy(at, tag, words, self.inbox.log());
-            wall.is_still(at, stream)?;
-            let Pulled { ack, footprint, message } = copied?;
-            arrive(&mut self.inbox, at, footprint)?;
-            let Some(message) = message else { continue };
-            let kept = self.inbox.keep(message, &wall.window);
-            kept.map_err(|_| violation(Violation::Overfull))?;
-            self.hear_record(at.0, ack)?;
-            return Ok(true);
+            if self.pull_other(stream, tag, words)? {
+                return Ok(true);
+            }
         }
         Ok(false)
+    }
+
+    /// Takes a record that begins with these words and is no short BARE one; `false`: it was a PAD.
+    #[inline(never)]
+    fn pull_other(&mut self, stream: StreamId, tag: u32, words: (u64, u64)) -> Result<bool, End> {
+        let Some(wall) = present(&mut self.wall, self.life.active) else { return Ok(false) };
+        let at = self.inbox.received();
+        let copied = wall.copy(at, tag, words, self.inbox.log());
+        wall.is_still(at, stream)?;
+        let Pulled { ack, footprint, message } = copied?;
+        arrive(&mut self.inbox, at, footprint)?;
+        let Some(message) = message else { return Ok(false) };
+        let kept = self.inbox.keep(message, &wall.window);
+        kept.map_err(|_| violation(Violation::Overfull))?;
+        self.hear_record(at.0, ack)?;
+        Ok(true)
     }
 
     /// Where the next record will lie, if it may be read.

@@ -44,13 +44,18 @@ impl<T: Blank> Queue<T> {
     }
 
     /// A place behind the last, blank, to be filled.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push_back(&mut self) -> &mut T {
         if self.end == self.items.len() {
-            self.items.push(T::blank());
+            self.grow();
         }
         self.end += 1;
         &mut self.items[self.end - 1]
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.items.push(T::blank());
     }
 
     #[inline]

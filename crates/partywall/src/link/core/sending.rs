@@ -11,8 +11,7 @@ use partywall_layout::seeded_fault;
 use partywall_reconcile::{Mark, Position};
 
 use super::Core;
-use super::pulling::present;
-use crate::link::retained::Refused;
+use crate::link::retained::{Refused, join, len_of};
 
 /// A message was not taken; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,24 +35,35 @@ pub(super) enum Saying {
     /// In its record.
     Here(Option<Mark>),
     /// In the consumed record, which the neighbour reads: the message's needs not.
-    Elsewhere(Option<Mark>),
+    Elsewhere,
 }
 
 impl Core {
     /// Takes a message; it says how far was consumed, too.
     #[inline(always)]
     pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
+        self.send_with(len_of(parts), |room| join(parts, room))
+    }
+
+    /// Takes a message of `len` bytes that `fill` writes, every one of them; if it is not taken, `fill` was not called.
+    #[inline(always)]
+    pub(crate) fn send_with(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Position, SendFault> {
         let saying = self.saying();
-        self.send_with(parts, saying)
+        self.send_saying(len, fill, saying)
     }
 
     #[inline(always)]
-    pub(super) fn send_with(
+    pub(super) fn send_saying(
         &mut self,
-        parts: &[&[u8]],
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
         saying: Saying,
     ) -> Result<Position, SendFault> {
-        let end = self.append(parts, saying)?;
+        let end = self.append(len, fill, saying)?;
         if !seeded_fault("link_unpublished_now_and_then") || end.0 % 4096 > 256 {
             self.publish();
         }
@@ -63,7 +73,7 @@ impl Core {
     /// Takes a message into the open batch, which nobody sees before `publish`.
     pub(crate) fn append_to_batch(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
         let saying = self.saying();
-        self.append(parts, saying)
+        self.append(len_of(parts), |room| join(parts, room), saying)
     }
 
     /// The open batch is sent, all at once.
@@ -93,27 +103,48 @@ impl Core {
     /// While the neighbour reads this memory, the mark lies in its consumed record, whatever moved it: each commit stores it
     /// there first, each reply before it returns, and a skip or a recovery did before the wall was there (SPEC 16.5).
     #[inline(always)]
-    fn saying(&mut self) -> Saying {
-        let mark = self.books.mark;
-        let is_read = present(&mut self.wall, self.life.active).is_some();
-        if is_read { Saying::Elsewhere(mark) } else { Saying::Here(mark) }
+    fn saying(&self) -> Saying {
+        if self.is_shared() { Saying::Elsewhere } else { Saying::Here(self.books.mark) }
     }
 
     #[inline(always)]
-    fn append(&mut self, parts: &[&[u8]], saying: Saying) -> Result<Position, SendFault> {
+    fn append(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        saying: Saying,
+    ) -> Result<Position, SendFault> {
         if self.life.is_fenced || self.books.quarantine.is_some() {
             return Err(SendFault::Stopped);
         }
+        if let Saying::Elsewhere = saying {
+            if let Ok(Some(begin)) = self.retained.place_short_bare(len) {
+                return Ok(self.retained.append_short_bare(begin, len, fill));
+            }
+        }
+        self.append_any(len, fill, saying)
+    }
+
+    /// The same, whatever it takes.
+    #[inline(never)]
+    fn append_any(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        saying: Saying,
+    ) -> Result<Position, SendFault> {
+        let (ack, is_said) = match saying {
+            Saying::Here(mark) => (mark, false),
+            Saying::Elsewhere => (self.books.mark, true),
+        };
         loop {
-            let appended = match saying {
-                Saying::Here(mark) => self.retained.append(parts, mark),
-                Saying::Elsewhere(mark) => self.retained.append_bare(parts, mark),
-            };
-            match appended {
-                Ok(end) => {
-                    if let Saying::Here(mark) = saying {
+            // Short and BARE is one of the places.
+            match self.retained.place(len, is_said) {
+                Ok(place) => {
+                    let end = self.retained.append_placed(place, len, fill, ack);
+                    if !is_said {
                         // It says so itself, on the present connection.
-                        let told = self.life.active.and(mark).map(|mark| mark.position);
+                        let told = self.life.active.and(ack).map(|mark| mark.position);
                         self.life.to_be_told = told.or(self.life.to_be_told);
                     }
                     return Ok(end);

@@ -31,7 +31,13 @@ impl Core {
         true
     }
 
-    /// Whether [`pull`](Self::pull) is to tell of a violation.
+    /// Whether records of the present connection are read from memory.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.wall.as_ref().is_some_and(|wall| self.life.active == Some(wall.conn))
+    }
+
+    /// Whether [`pull_present`](Self::pull_present) is to tell of a violation.
     #[inline]
     pub(crate) fn has_fault(&self) -> bool {
         self.wall.as_ref().is_some_and(|wall| wall.fault.is_some())
@@ -44,10 +50,22 @@ impl Core {
         }
     }
 
-    /// Whether [`pull`](Self::pull) will find something: a message, or an end. A look at one word, for who spins.
+    /// Whether [`pull_present`](Self::pull_present) will find something: a message, or an end. A look at one word, for who spins.
     #[inline]
     pub(crate) fn is_pull_ready(&self) -> bool {
         self.next_pulled().is_some_and(|(wall, at)| wall.is_ready(at))
+    }
+
+    /// Looks at that word as long as `goes_on` says; whether there is something.
+    #[inline]
+    pub(crate) fn watch(&self, mut goes_on: impl FnMut() -> bool) -> bool {
+        let Some((wall, at)) = self.next_pulled() else { return false };
+        while goes_on() {
+            if wall.is_ready(at) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Whether the neighbour sleeps and is to be rung, for what was published or consumed here since this was last asked. If it is

@@ -72,22 +72,17 @@ impl Wall {
     }
 
     /// Whether the neighbour was seen to sleep for room.
+    #[inline]
     pub(super) fn is_room_awaited(&self) -> bool {
         self.neighbour.control.peek(as_usize(ASLEEP_ROOM)) != 0
     }
 
-    /// The first two words of the record that begins at `at`, if it was published.
-    ///
-    /// # Errors
-    /// The connection is over.
-    #[inline]
-    pub(super) fn words(&self, at: Position) -> Result<Option<(u64, u64)>, End> {
+    /// The first two words of the record that begins at `at`, if it was published and the file is [whole](Self::is_whole).
+    #[inline(always)]
+    pub(super) fn words(&self, at: Position) -> Option<(u64, u64)> {
         let offset = self.offset(at);
         let first = self.neighbour.ring.load(offset);
-        if first == 0 {
-            return self.is_whole().map(|()| None);
-        }
-        Ok(Some((first, self.neighbour.ring.peek(offset + 8))))
+        (first != 0).then(|| (first, self.neighbour.ring.peek(offset + 8)))
     }
 
     /// Lets the processor fetch what lies a few records behind `at`. Only for who is behind: in step with the neighbour it would take away
@@ -101,14 +96,17 @@ impl Wall {
     ///
     /// # Errors
     /// The connection is over.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_still(&self, at: Position, stream: StreamId) -> Result<(), End> {
         // ORDER: the acquire fence in `load` keeps the copies before the look at the stream: a copy that holds a byte of
         // another stream is followed by a look that finds its name (SPEC 16.4).
         let _ = self.neighbour.ring.load(self.offset(at));
         let is_same = self.neighbour.control.peek(as_usize(SENDING_STREAM)) == stream.0.get();
+        if is_same && !self.neighbour.is_damaged() {
+            return Ok(());
+        }
         self.is_whole()?;
-        if is_same { Ok(()) } else { Err(End::Moved) }
+        Err(End::Moved)
     }
 
     /// Up to where the neighbour has consumed `stream`, if that may be news.
@@ -147,18 +145,24 @@ impl Wall {
         records == Wake::Ring || room == Wake::Ring
     }
 
+    /// Whether what was read of the neighbour's file was there.
+    ///
+    /// # Errors
+    /// The connection is over: it was truncated.
     #[inline]
-    fn is_whole(&self) -> Result<(), End> {
-        if self.neighbour.is_damaged() {
-            return Err(End::Broken("the peer's file was truncated".to_owned()));
-        }
-        Ok(())
+    pub(super) fn is_whole(&self) -> Result<(), End> {
+        if self.neighbour.is_damaged() { Err(truncated()) } else { Ok(()) }
     }
 
     #[inline]
     pub(super) fn offset(&self, at: Position) -> usize {
         as_usize(self.neighbour.ring_size.offset(ring::Position(at.0)))
     }
+}
+
+#[cold]
+fn truncated() -> End {
+    End::Broken("the peer's file was truncated".to_owned())
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "128")]

@@ -102,6 +102,12 @@ impl<T: Send + 'static> Wake for Spot<T> {
 }
 
 impl<T> SpotGuard<'_, T> {
+    /// Whether another thread may be waiting for the value.
+    #[inline]
+    pub(in crate::link) fn is_wanted(&self) -> bool {
+        self.inner.is_wanted()
+    }
+
     /// Something changed that somebody may wait for.
     pub(in crate::link) fn changed(&self) {
         if self.inner.followers > 0 {

@@ -86,7 +86,7 @@ pub(super) trait Home: Send + Sync {
 /// What changes.
 pub(super) struct State {
     /// `None`: closed.
-    core: Option<Core>,
+    core: Option<Box<Core>>,
     wires: Vec<Wire>,
     dialer: Option<Dialer>,
     stats: LinkStats,
@@ -160,7 +160,7 @@ impl Endpoint {
         home: Option<Weak<dyn Home>>,
     ) -> Arc<Self> {
         let state = State {
-            core: Some(core),
+            core: Some(Box::new(core)),
             wires: Vec::new(),
             dialer,
             stats: LinkStats::default(),
@@ -266,7 +266,7 @@ impl Endpoint {
     pub(super) fn has_news(&self, is_told: bool) -> bool {
         let mut state = self.spot.lock();
         let has_message = |core: &Core| core.has_next() || core.is_pull_ready();
-        let has_messages = state.core.as_ref().is_some_and(has_message);
+        let has_messages = state.core.as_deref().is_some_and(has_message);
         let has_news = has_messages || state.is_fresh;
         if is_told {
             state.is_fresh = false;
@@ -295,7 +295,7 @@ impl Endpoint {
 impl State {
     #[inline]
     fn core(&mut self) -> Result<&mut Core, LinkStopped> {
-        self.core.as_mut().ok_or(LinkStopped::Closed)
+        self.core.as_deref_mut().ok_or(LinkStopped::Closed)
     }
 
     #[inline]
@@ -306,7 +306,7 @@ impl State {
     /// Whether no records flow.
     #[inline]
     fn is_detached(&self) -> bool {
-        !self.core.as_ref().is_some_and(Core::is_active)
+        !self.core.as_deref().is_some_and(Core::is_active)
     }
 
     /// Why it takes or gives nothing more, if so.

@@ -98,10 +98,8 @@ impl Endpoint {
     #[inline]
     pub(super) fn push(&self, state: &mut Locked<'_>) {
         let Some(index) = state.active() else { return };
-        let State { core: Some(core), wires, .. } = &mut **state else { return };
-        let conn = &wires[index].conn;
-        if conn.is_shared() && !core.has_outgoing(conn) {
-            return self.ring(state, index);
+        if state.is_shared() && !state.wires[index].conn.has_control() {
+            return self.ring(state);
         }
         self.write(state, index);
     }
@@ -109,16 +107,16 @@ impl Endpoint {
     /// Tells the neighbour how far was consumed, if that is due. `is_idle`: somebody is about to wait.
     #[inline]
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
-        let Some(index) = state.active() else { return };
-        let State { core: Some(core), wires, stats, .. } = &mut **state else { return };
-        let wire = &mut wires[index];
-        if wire.conn.is_shared() {
+        if state.is_shared() {
             // It reads that itself; it may be asleep.
-            if core.is_look_due(is_idle) {
-                self.ring(state, index);
+            if state.core.as_ref().is_some_and(|core| core.is_look_due(is_idle)) {
+                self.ring(state);
             }
             return;
         }
+        let Some(index) = state.active() else { return };
+        let State { core: Some(core), wires, stats, .. } = &mut **state else { return };
+        let wire = &mut wires[index];
         if core.is_ack_due(&wire.conn, is_idle) {
             stats.acknowledgements += 1;
             core.acknowledge(&mut wire.conn, is_idle);
@@ -130,12 +128,12 @@ impl Endpoint {
     /// message may carry it.
     #[inline]
     pub(super) fn owe(&self, state: &mut Locked<'_>) {
+        if state.is_shared() {
+            return self.owe_a_look(state);
+        }
         self.acknowledge(state, false);
         if state.is_detached() {
             return;
-        }
-        if state.is_shared() {
-            return self.owe_a_look(state);
         }
         let is_listed = std::mem::replace(&mut state.is_owing, true);
         let me: Weak<dyn Source> = self.me.clone();
@@ -319,7 +317,7 @@ impl Endpoint {
         let wire = &mut wires[index];
         let is_shared = wire.conn.is_shared();
         let before = is_awaited.then(|| core.next_outgoing(&wire.conn));
-        let written = if is_shared && !core.has_outgoing(&wire.conn) {
+        let written = if is_shared && !wire.conn.has_control() {
             Ok(())
         } else {
             wire.flush(core, &self.group.hub)
@@ -327,7 +325,7 @@ impl Endpoint {
         let has_written = before.is_some_and(|before| core.next_outgoing(&wire.conn) != before);
         let Err(why) = written else {
             if is_shared {
-                self.ring(state, index);
+                self.ring(state);
             }
             if has_written {
                 state.changed();

@@ -62,9 +62,19 @@ impl Endpoint {
         deadline: Option<Instant>,
         mut take: impl FnMut(Payload<'_>, Facts) -> B,
     ) -> Result<B, LinkRecvError> {
-        if let Some(found) = self.next_now(&mut take)? {
-            return Ok(found);
+        match self.next_now(&mut take)? {
+            Some(found) => Ok(found),
+            None => self.recv_next(deadline, take),
         }
+    }
+
+    /// Waits for the next message.
+    #[inline(never)]
+    fn recv_next<B>(
+        &self,
+        deadline: Option<Instant>,
+        mut take: impl FnMut(Payload<'_>, Facts) -> B,
+    ) -> Result<B, LinkRecvError> {
         let found = self.wait_for(deadline, Waits::ForRecords, |state| {
             if let Some(found) = self.next(state, &mut take) {
                 return Some(Ok(found));
@@ -80,10 +90,12 @@ impl Endpoint {
         &self,
         take: impl FnMut(Payload<'_>, Facts) -> B,
     ) -> Result<Option<B>, LinkStopped> {
-        let mut state = self.lock()?;
-        let found = self.next(&mut state, take);
-        let must_turn = found.is_some() && self.is_time_to_look(&mut state, true);
-        drop(state);
+        let (found, must_turn) = {
+            let mut state = self.lock()?;
+            let found = self.next(&mut state, take);
+            let must_turn = found.is_some() && self.is_time_to_look(&mut state, true);
+            (found, must_turn)
+        };
         if must_turn {
             // The message is not to be lost; whoever waits meets the same fault.
             let _ = self.group.hub.try_turn(Before::Looking);

@@ -16,6 +16,7 @@ use super::{Endpoint, Locked, State};
 use crate::link::core::{Core, End, SendFault};
 use crate::link::drive::Before;
 use crate::link::fault::{LinkSendError, LinkStopped, LinkTrySendError, LinkWaitError, Refused};
+use crate::link::retained::len_of;
 
 /// What is to be sent, as one.
 #[derive(Clone, Copy)]
@@ -26,47 +27,44 @@ pub(in crate::link) enum Load<'a> {
     Batch(&'a [usize], &'a [u8]),
 }
 
+/// How much of it there is.
+#[derive(Clone, Copy)]
+struct Amount {
+    messages: u64,
+    bytes: u64,
+    is_batch: bool,
+}
+
 impl Load<'_> {
-    #[inline]
-    fn len(&self) -> u64 {
+    fn amount(&self) -> Amount {
         match self {
-            Self::Message(parts) => parts.iter().map(|part| part.len() as u64).sum(),
-            Self::Batch(_, bytes) => bytes.len() as u64,
+            Self::Message(parts) => Amount::message(len_of(parts)),
+            Self::Batch(lens, bytes) => {
+                let (messages, bytes) = (lens.len() as u64, bytes.len() as u64);
+                Amount { messages, bytes, is_batch: true }
+            }
         }
     }
 
-    #[inline]
-    const fn messages(&self) -> u64 {
-        match self {
-            Self::Message(_) => 1,
-            Self::Batch(lens, _) => lens.len() as u64,
+    fn take(&self, core: &mut Core) -> Result<(), SendFault> {
+        match *self {
+            Self::Message(parts) => core.send(parts).map(drop),
+            Self::Batch(lens, bytes) => take_batch(core, lens, bytes),
         }
+    }
+}
+
+impl Amount {
+    #[inline]
+    const fn message(len: usize) -> Self {
+        Self { messages: 1, bytes: len as u64, is_batch: false }
     }
 }
 
 impl Endpoint {
     /// Sends if there is room now.
-    #[inline]
     pub(in crate::link) fn try_send(&self, load: Load<'_>) -> Result<(), LinkTrySendError> {
-        let mut state = self.lock().map_err(LinkSendError::from)?;
-        let sent = self.send_now(&mut state, load);
-        if matches!(sent, Err(Refused::Full)) {
-            self.want_room(&mut state);
-        }
-        // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
-        let must_turn = state.is_detached() || self.is_time_to_look(&mut state, sent.is_ok());
-        drop(state);
-        if must_turn {
-            let turned = self.group.hub.try_turn(Before::Looking);
-            if sent.is_err() {
-                turned.map_err(|e| LinkSendError::from(LinkStopped::from(e)))?;
-            }
-        }
-        match sent {
-            Ok(()) => Ok(()),
-            Err(Refused::Full) => Err(LinkTrySendError::Full),
-            Err(Refused::Never(error)) => Err(error.into()),
-        }
+        self.try_send_by(load.amount(), &mut |core| load.take(core))
     }
 
     /// Sends, and waits for room until `deadline`.
@@ -75,17 +73,99 @@ impl Endpoint {
         load: Load<'_>,
         deadline: Option<Instant>,
     ) -> Result<(), LinkSendError> {
-        match self.try_send(load) {
-            Ok(()) => return Ok(()),
-            Err(LinkTrySendError::Never(error)) => return Err(error),
-            Err(LinkTrySendError::Full) => {}
+        self.send_by(load.amount(), deadline, |core| load.take(core))
+    }
+
+    /// Sends a message of `len` bytes that `fill` writes, if there is room now.
+    #[inline]
+    pub(in crate::link) fn try_send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), LinkTrySendError> {
+        let mut fill = Some(fill);
+        self.try_send_by(Amount::message(len), &mut |core| take_filled(core, len, &mut fill))
+    }
+
+    /// The same, and waits for room until `deadline`.
+    #[inline]
+    pub(in crate::link) fn send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        deadline: Option<Instant>,
+    ) -> Result<(), LinkSendError> {
+        let mut fill = Some(fill);
+        self.send_by(Amount::message(len), deadline, |core| take_filled(core, len, &mut fill))
+    }
+
+    #[inline(always)]
+    fn send_by(
+        &self,
+        amount: Amount,
+        deadline: Option<Instant>,
+        mut take: impl FnMut(&mut Core) -> Result<(), SendFault>,
+    ) -> Result<(), LinkSendError> {
+        match self.try_send_by(amount, &mut take) {
+            Ok(()) => Ok(()),
+            Err(LinkTrySendError::Never(error)) => Err(error),
+            Err(LinkTrySendError::Full) => self.wait_and_send(amount, deadline, take),
         }
-        self.wait_for(deadline, Waits::ForRoom, |state| match self.send_now(state, load) {
-            Err(Refused::Full) => None,
-            Ok(()) => Some(Ok(())),
-            Err(Refused::Never(error)) => Some(Err(error)),
+    }
+
+    #[inline(never)]
+    fn wait_and_send(
+        &self,
+        amount: Amount,
+        deadline: Option<Instant>,
+        mut take: impl FnMut(&mut Core) -> Result<(), SendFault>,
+    ) -> Result<(), LinkSendError> {
+        self.wait_for(deadline, Waits::ForRoom, |state| {
+            match self.send_now(state, amount, &mut take) {
+                Err(Refused::Full) => None,
+                Ok(()) => Some(Ok(())),
+                Err(Refused::Never(error)) => Some(Err(error)),
+            }
         })?
         .unwrap_or(Err(LinkSendError::TimedOut))
+    }
+
+    #[inline(always)]
+    fn try_send_by(
+        &self,
+        amount: Amount,
+        take: &mut impl FnMut(&mut Core) -> Result<(), SendFault>,
+    ) -> Result<(), LinkTrySendError> {
+        let must_turn = {
+            let mut state = self.lock().map_err(LinkSendError::from)?;
+            match self.send_now(&mut state, amount, take) {
+                // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
+                Ok(()) => state.is_detached() || self.is_time_to_look(&mut state, true),
+                Err(refused) => return self.refused(state, refused),
+            }
+        };
+        if must_turn {
+            // It is sent, whatever became of that.
+            let _ = self.group.hub.try_turn(Before::Looking);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refused(&self, mut state: Locked<'_>, refused: Refused) -> Result<(), LinkTrySendError> {
+        if matches!(refused, Refused::Full) {
+            self.want_room(&mut state);
+        }
+        let must_turn = state.is_detached() || self.is_time_to_look(&mut state, false);
+        drop(state);
+        if must_turn {
+            let turned = self.group.hub.try_turn(Before::Looking);
+            turned.map_err(|e| LinkSendError::from(LinkStopped::from(e)))?;
+        }
+        match refused {
+            Refused::Full => Err(LinkTrySendError::Full),
+            Refused::Never(error) => Err(error.into()),
+        }
     }
 
     /// Waits until all that was sent before is consumed.
@@ -148,26 +228,57 @@ impl Endpoint {
     }
 
     #[inline(always)]
-    fn send_now(&self, state: &mut Locked<'_>, load: Load<'_>) -> Result<(), Refused> {
-        let acked = state.core.as_ref().map(Core::acked);
-        let mut taken = take(state, load);
-        if matches!(taken, Err(SendFault::Full)) {
-            // There may be room that nobody has heard of.
+    fn send_now(
+        &self,
+        state: &mut Locked<'_>,
+        amount: Amount,
+        take: &mut impl FnMut(&mut Core) -> Result<(), SendFault>,
+    ) -> Result<(), Refused> {
+        let Some(core) = &mut state.core else {
+            return Err(Refused::new(SendFault::Stopped, amount.bytes, || LinkStopped::Closed));
+        };
+        let acked = Some(core.acked());
+        let taken = take(core);
+        if let Err(fault) = taken {
+            return self.send_again(state, amount, acked, fault, take);
+        }
+        self.tell_if_heard(state, acked);
+        self.sent(state, amount);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn sent(&self, state: &mut Locked<'_>, amount: Amount) {
+        state.stats.messages_sent += amount.messages;
+        state.stats.bytes_sent += amount.bytes;
+        self.push(state);
+    }
+
+    /// There may be room that nobody has heard of.
+    #[cold]
+    fn send_again(
+        &self,
+        state: &mut Locked<'_>,
+        amount: Amount,
+        acked: Option<Position>,
+        fault: SendFault,
+        take: &mut impl FnMut(&mut Core) -> Result<(), SendFault>,
+    ) -> Result<(), Refused> {
+        let mut taken = Err(fault);
+        if fault == SendFault::Full {
             self.hear(state);
-            taken = take(state, load);
+            taken = state.core.as_deref_mut().map_or(Err(SendFault::Stopped), take);
         }
         self.tell_if_heard(state, acked);
         match taken {
             Ok(()) => {
-                state.stats.messages_sent += load.messages();
-                state.stats.bytes_sent += load.len();
-                self.push(state);
+                self.sent(state, amount);
                 Ok(())
             }
-            Err(SendFault::Full) if matches!(load, Load::Batch(..)) && state.is_empty() => {
-                Err(Refused::Never(LinkSendError::BatchTooLarge { len: load.len() }))
+            Err(SendFault::Full) if amount.is_batch && state.is_empty() => {
+                Err(Refused::Never(LinkSendError::BatchTooLarge { len: amount.bytes }))
             }
-            Err(fault) => Err(Refused::new(fault, load.len(), || {
+            Err(fault) => Err(Refused::new(fault, amount.bytes, || {
                 state.stopped().unwrap_or(LinkStopped::Closed)
             })),
         }
@@ -176,7 +287,7 @@ impl Endpoint {
     /// Tells, if more was found to be consumed than before: as room was looked for, perhaps.
     #[inline(always)]
     pub(super) fn tell_if_heard(&self, state: &mut Locked<'_>, acked: Option<Position>) {
-        if state.core.as_ref().map(Core::acked) != acked {
+        if state.core.as_deref().map(Core::acked) != acked {
             self.tell(state);
         }
     }
@@ -205,26 +316,30 @@ impl State {
     }
 }
 
+/// `fill` is called once: it is not, as long as there is no room.
 #[inline(always)]
-fn take(state: &mut State, load: Load<'_>) -> Result<(), SendFault> {
-    let Some(core) = &mut state.core else { return Err(SendFault::Stopped) };
-    match load {
-        Load::Message(parts) => core.send(parts).map(drop),
-        Load::Batch(lens, mut bytes) => {
-            for len in lens {
-                // The lengths are of pieces of `bytes`.
-                let (message, rest) = bytes.split_at(*len);
-                bytes = rest;
-                if let Err(fault) = core.append_to_batch(&[message]) {
-                    core.abort();
-                    return Err(fault);
-                }
-                if seeded_fault("link_batch_one_by_one") {
-                    core.publish();
-                }
-            }
+fn take_filled<F: FnOnce(&mut [u8])>(
+    core: &mut Core,
+    len: usize,
+    fill: &mut Option<F>,
+) -> Result<(), SendFault> {
+    core.send_with(len, |room| fill.take().into_iter().for_each(|fill| fill(room))).map(drop)
+}
+
+#[inline(never)]
+fn take_batch(core: &mut Core, lens: &[usize], mut bytes: &[u8]) -> Result<(), SendFault> {
+    for len in lens {
+        // The lengths are of pieces of `bytes`.
+        let (message, rest) = bytes.split_at(*len);
+        bytes = rest;
+        if let Err(fault) = core.append_to_batch(&[message]) {
+            core.abort();
+            return Err(fault);
+        }
+        if seeded_fault("link_batch_one_by_one") {
             core.publish();
-            Ok(())
         }
     }
+    core.publish();
+    Ok(())
 }

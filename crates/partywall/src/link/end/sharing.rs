@@ -22,13 +22,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
+use partywall_reconcile::Position;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{Bell, Family, Socket, clock, peer};
 
 use super::wire::Bells;
 use super::{Endpoint, Locked, State};
 use crate::config::TransportPolicy;
-use crate::link::core::Core;
+use crate::link::core::{Core, End};
 use crate::link::drive::Source;
 use crate::link::shown::Shown;
 
@@ -111,7 +112,7 @@ impl Endpoint {
         });
         self.hear(state);
         // Who waits for room may have heard of this before, and not be told again: then it still waits.
-        let has_news = state.core.as_ref().map(Core::acked) != acked;
+        let has_news = state.core.as_deref().map(Core::acked) != acked;
         state.rest.wants_room &= !has_news;
         self.tell(state);
         self.rest(state);
@@ -121,10 +122,9 @@ impl Endpoint {
     /// Takes the next record, or reads the socket.
     #[inline(always)]
     pub(super) fn take_in(&self, state: &mut Locked<'_>) {
-        let Some(index) = state.active() else { return };
-        if state.wires[index].conn.is_shared() {
-            self.pull(state, index);
-        } else {
+        if state.is_shared() {
+            self.pull(state);
+        } else if let Some(index) = state.active() {
             self.read(state, index);
         }
     }
@@ -141,32 +141,39 @@ impl Endpoint {
             self.tell(state);
         }
         if has_fault {
-            self.pull(state, index);
+            self.pull(state);
         }
     }
 
     #[inline(always)]
-    fn pull(&self, state: &mut Locked<'_>, index: usize) {
-        let State { core: Some(core), wires, .. } = &mut **state else { return };
+    fn pull(&self, state: &mut Locked<'_>) {
+        let Some(core) = &mut state.core else { return };
         let acked = Some(core.acked());
-        let pulled = core.pull(&mut wires[index].conn);
+        let pulled = core.pull_present();
+        if let Err(end) = pulled {
+            return self.pulled_the_last(state, acked, end);
+        }
         // A record says how far was consumed, too.
         self.tell_if_heard(state, acked);
-        if let Err(end) = pulled {
-            self.end(state, index, end);
-        }
+    }
+
+    #[cold]
+    fn pulled_the_last(&self, state: &mut Locked<'_>, acked: Option<Position>, end: End) {
+        let Some(index) = state.active() else { return };
+        let State { core: Some(core), wires, .. } = &mut **state else { return };
+        let end = core.over(&mut wires[index].conn, end);
+        self.tell_if_heard(state, acked);
+        self.end(state, index, end);
     }
 
     /// Rings the neighbour, if it sleeps and something is new for it.
     #[inline]
-    pub(super) fn ring(&self, state: &mut Locked<'_>, index: usize) {
-        let State { core: Some(core), wires, .. } = &mut **state else { return };
+    pub(super) fn ring(&self, state: &mut Locked<'_>) {
+        let Some(core) = &mut state.core else { return };
         if core.is_bell_due() {
-            let bell = wires[index].bells.as_ref().and_then(|bells| bells.peers.as_ref());
-            // As above.
-            bell.into_iter().for_each(|bell| drop(bell.ring()));
+            ring_bell(state);
         }
-        core.prepare_ahead();
+        state.core.iter_mut().for_each(|core| core.prepare_ahead());
     }
 
     /// The neighbour may wait for what was consumed: it is rung when somebody here waits, if not before; now if somebody waits already,
@@ -177,9 +184,14 @@ impl Endpoint {
         if !core.is_look_due(true) {
             return;
         }
-        let is_last = !core.has_next() && !core.is_pull_ready();
-        if is_last && core.is_room_awaited() {
-            return self.acknowledge(state, true);
+        if core.is_look_due(false) {
+            return self.ring(state);
+        }
+        // The next record is looked for only if that matters: the neighbour is about to write there, and would have to
+        // fetch the line back.
+        let is_last = |core: &Core| !core.has_next() && !core.is_pull_ready();
+        if core.is_room_awaited() && is_last(core) {
+            return self.ring(state);
         }
         if state.is_owing && !state.rest.is_late {
             // Nobody sleeps before it is settled.
@@ -188,8 +200,8 @@ impl Endpoint {
         let me: Weak<dyn Source> = self.me.clone();
         let is_late = self.group.hub.owe((!state.is_owing).then_some(me));
         (state.is_owing, state.rest.is_late) = (true, is_late);
-        if is_late && is_last {
-            self.acknowledge(state, true);
+        if is_late && state.core.as_deref().is_some_and(is_last) {
+            self.ring(state);
         }
     }
 
@@ -303,7 +315,7 @@ impl State {
     /// Whether records of the present connection are read from memory.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
-        self.active().is_some_and(|index| self.wires[index].conn.is_shared())
+        self.core.as_deref().is_some_and(Core::is_shared)
     }
 }
 
@@ -311,6 +323,14 @@ impl State {
 const UNASKED_MAX: u32 = 7;
 /// Whoever asks so often within a tick of the clock has no need to each time.
 const ASKED_MIN: u32 = 16;
+
+#[cold]
+fn ring_bell(state: &State) {
+    let wire = state.active().map(|index| &state.wires[index]);
+    let bell = wire.and_then(|wire| wire.bells.as_ref()?.peers.as_ref());
+    // A sound eventfd does not fail; one that the peer spoilt is its own loss.
+    bell.into_iter().for_each(|bell| drop(bell.ring()));
+}
 
 /// Whether the process at the other end of a Unix socket has the same effective user.
 pub(in crate::link) fn is_of_our_user(socket: &Socket) -> bool {

@@ -2,8 +2,10 @@
 //! A thread that waits for its link: it looks, as the configuration says, and then sleeps until there is something to look for.
 //!
 //! ```text
-//!   acknowledge ─▶ keep behind, if that pays ─▶ look … look … look ─▶ look or doze ─▶ sleep, drive ─▶ look or doze …
-//!                                               one thread at a time        any number
+//!   acknowledge ─▶ keep behind, if that pays ─▶ look, watch … look, watch … ─▶ look or doze ─▶ sleep, drive ─▶ look or doze …
+//!                                               one thread at a time               any number
+//!
+//!   look     at everything, within the lock           watch    at the word where the next record begins, until another wants the lock
 //! ```
 
 use std::hint::spin_loop;
@@ -65,6 +67,9 @@ impl Endpoint {
         spinner.spin(self.config.wait, || {
             let mut state = self.spot.lock();
             found = look(&mut state);
+            if found.is_none() && watch(&mut state, waits, WATCHED_ADAPTIVE) {
+                found = look(&mut state);
+            }
             state.looked(waits, found.is_some())
         });
         self.spot.lock().spinner = Some(spinner);
@@ -89,6 +94,9 @@ impl Endpoint {
             }
             let mut state = self.spot.lock();
             found = look(&mut state);
+            if found.is_none() && watch(&mut state, waits, WATCHED_SPIN) {
+                found = look(&mut state);
+            }
             if found.is_some() {
                 // Now, not with a lock of its own.
                 state.spinner = spinner.take();
@@ -141,6 +149,25 @@ impl Endpoint {
     }
 }
 
+/// Looks for the next record, and for nothing else, so often and as long as nobody else wants the lock. Any other look takes many
+/// times as long.
+#[inline]
+fn watch(state: &mut Locked<'_>, waits: Waits, looks_max: u32) -> bool {
+    if waits != Waits::ForRecords {
+        return false;
+    }
+    let mut looks = 0;
+    let is_there = state.core.as_ref().is_some_and(|core| {
+        core.watch(|| {
+            looks += 1;
+            spin_loop();
+            looks < looks_max && !state.is_wanted()
+        })
+    });
+    state.lag.looked(looks);
+    is_there
+}
+
 impl State {
     /// A look was made, and gave something or not.
     fn looked(&mut self, waits: Waits, is_found: bool) -> bool {
@@ -154,6 +181,10 @@ impl State {
     }
 }
 
+/// So often is looked for a record before one looks at everything again, for who spins on and on.
+const WATCHED_SPIN: u32 = 32;
+/// The same for who has a budget, which is asked for after some looks at everything.
+const WATCHED_ADAPTIVE: u32 = 4;
 /// Between two looks for room goes as much time as was waited before, and no more than this.
 const PAUSE_MAX: Duration = Duration::from_micros(2);
 

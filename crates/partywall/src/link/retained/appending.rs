@@ -32,9 +32,10 @@ impl Retained {
     /// # Errors
     ///
     /// [`Refused`]; nothing changed.
-    #[inline]
     pub fn append(&mut self, parts: &[&[u8]], ack: Option<Mark>) -> Result<Position, Refused> {
-        self.append_as(parts, ack, false)
+        let len = len_of(parts);
+        let place = self.place(len, false)?;
+        Ok(self.append_placed(place, len, |room| join(parts, room), ack))
     }
 
     /// As [`append`](Self::append), but without `ack` where that saves its room: for who says it in another place, before.
@@ -42,59 +43,75 @@ impl Retained {
     /// # Errors
     ///
     /// [`Refused`]; nothing changed.
-    #[inline(always)]
     pub fn append_bare(&mut self, parts: &[&[u8]], ack: Option<Mark>) -> Result<Position, Refused> {
-        self.append_as(parts, ack, true)
+        let len = len_of(parts);
+        if let Some(begin) = self.place_short_bare(len)? {
+            return Ok(self.append_short_bare(begin, len, |room| join(parts, room)));
+        }
+        let place = self.place(len, true)?;
+        Ok(self.append_placed(place, len, |room| join(parts, room), ack))
     }
 
+    /// Appends a short message at a place that [`place_short_bare`](Self::place_short_bare) gave. `fill` writes it, every byte: this is the
+    /// way of nearly all messages where two processes are in step.
     #[inline(always)]
-    fn append_as(
+    pub fn append_short_bare(
         &mut self,
-        parts: &[&[u8]],
+        begin: ring::Position,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Position {
+        let gathered = &mut self.gathered.0[..HEADER + len];
+        let (header, message) = gathered.split_at_mut(HEADER);
+        #[expect(clippy::cast_possible_truncation, reason = "a short message")]
+        header.copy_from_slice(&bare::sealed_header(begin, self.tag, len as u32));
+        fill(message);
+        let crc = bare::crc_of(gathered);
+        let message = &gathered[HEADER..];
+        let appended = self.producer.append(Kind::Bare, crc, message);
+        assert!(appended.is_ok(), "there was room when it was reserved");
+        self.appended(begin, len, crc, false)
+    }
+
+    /// Appends a message at a place that [`place`](Self::place) gave; `fill` writes it, every byte.
+    pub fn append_placed(
+        &mut self,
+        place: Place,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
         ack: Option<Mark>,
-        is_said: bool,
-    ) -> Result<Position, Refused> {
-        let len = parts.iter().map(|part| part.len()).sum();
-        let place = self.place(len, is_said)?;
+    ) -> Position {
         // Whoever waits for a short message looks at its line all the time, and would take it away between two stores.
         match place {
-            Place::Bare if len <= SHORT_MAX => Ok(self.append_short_bare(parts, len)),
-            Place::Ring if len <= SHORT_MAX => Ok(self.append_short(parts, len, ack)),
+            Place::Ring if len <= SHORT_MAX => self.append_short(len, fill, ack),
+            Place::Bare if len <= SHORT_MAX => {
+                self.append_short_bare(self.producer.next_position(len), len, fill)
+            }
             _ => {
                 let mut reservation = Reservation { retained: self, len, place };
-                join(parts, reservation.bytes());
-                Ok(reservation.commit(ack))
+                fill(reservation.bytes());
+                reservation.commit(ack)
             }
         }
     }
 
-    fn append_short(&mut self, parts: &[&[u8]], len: usize, ack: Option<Mark>) -> Position {
+    fn append_short(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        ack: Option<Mark>,
+    ) -> Position {
         let payload = PREFIX + len;
         let begin = self.producer.next_position(payload);
         let gathered = &mut self.gathered.0[..payload];
         let (prefix, body) = gathered.split_at_mut(PREFIX);
-        join(parts, body);
+        fill(body);
         let ack = ack.map_or(Ack::default(), ack_of);
         let sealed = LinkPrefix::sealed(begin, Kind::Data, self.tag, ack, 0, &[body]);
         prefix.copy_from_slice(sealed.as_bytes());
         let appended = self.producer.append(Kind::Data, self.tag, gathered);
         assert!(appended.is_ok(), "there was room when it was reserved");
         self.appended(begin, payload, sealed.crc.get(), false)
-    }
-
-    #[inline(always)]
-    fn append_short_bare(&mut self, parts: &[&[u8]], len: usize) -> Position {
-        let begin = self.producer.next_position(len);
-        let gathered = &mut self.gathered.0[..HEADER + len];
-        let (header, message) = gathered.split_at_mut(HEADER);
-        #[expect(clippy::cast_possible_truncation, reason = "a short message")]
-        header.copy_from_slice(&bare::sealed_header(begin, self.tag, len as u32));
-        join(parts, message);
-        let crc = bare::crc_of(gathered);
-        let message = &gathered[HEADER..];
-        let appended = self.producer.append(Kind::Bare, crc, message);
-        assert!(appended.is_ok(), "there was room when it was reserved");
-        self.appended(begin, len, crc, false)
     }
 
     /// The record is in the open batch; where it ends.
@@ -122,16 +139,19 @@ impl Retained {
         Ok(Reservation { retained: self, len, place })
     }
 
-    /// Where a message goes now. `is_said`: how far was consumed is said elsewhere.
-    #[inline(always)]
-    pub(super) fn place(&mut self, len: usize, is_said: bool) -> Result<Place, Refused> {
+    /// Where a message goes now, until anything else is done here. `is_said`: how far was consumed is said elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]; nothing changed.
+    pub fn place(&mut self, len: usize, is_said: bool) -> Result<Place, Refused> {
         let is_inline = len <= self.inline_max;
         if !is_inline && len as u64 > self.blobs.length_max() {
             return Err(Refused::TooLarge { len, max: self.message_max() });
         }
         let place = match (is_inline, is_said) {
             (false, _) => Place::Slab { offset: 0 },
-            (true, true) if self.may_be_bare(len) => Place::Bare,
+            (true, true) if self.may_be_bare(self.producer.next_position(len)) => Place::Bare,
             (true, _) => Place::Ring,
         };
         let payload = place.payload(len);
@@ -149,11 +169,31 @@ impl Retained {
         Ok(Place::Slab { offset })
     }
 
-    /// Whether a record of `len` bytes, which may lie behind a PAD, may be BARE. If not, one with a prefix lies there too: it
+    /// Where a BARE record of a short message begins now, until anything else is done here. `None`: it is not short, or may not be BARE.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]; nothing changed.
+    #[inline(always)]
+    pub fn place_short_bare(&mut self, len: usize) -> Result<Option<ring::Position>, Refused> {
+        if len > SHORT_MAX || len > self.inline_max {
+            return Ok(None);
+        }
+        let (begin, has_room) = self.producer.place(len).map_err(|_| Refused::Full)?;
+        if !self.may_be_bare(begin) {
+            return Ok(None);
+        }
+        let batch = self.producer.open_bytes() + footprint(len as u64);
+        if batch > self.producer.size().batch_max() {
+            return Err(Refused::BatchFull);
+        }
+        if has_room { Ok(Some(begin)) } else { Err(Refused::Full) }
+    }
+
+    /// Whether a record that begins there, perhaps behind a PAD, may be BARE. If not, one with a prefix lies there too: it
     /// is longer.
     #[inline(always)]
-    fn may_be_bare(&self, len: usize) -> bool {
-        let begin = self.producer.next_position(len);
+    fn may_be_bare(&self, begin: ring::Position) -> bool {
         record::may_be_bare(begin, self.producer.size()) || seeded_fault("link_bare_first")
     }
 }
@@ -166,13 +206,16 @@ pub struct Reservation<'a> {
     place: Place,
 }
 
+/// Where a message goes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub enum Place {
     /// With a prefix.
     Ring,
     /// Without.
     Bare,
+    /// With a record that says where it lies.
     Slab {
+        /// There.
         offset: u64,
     },
 }
@@ -250,8 +293,15 @@ impl Reservation<'_> {
     }
 }
 
+/// How long the parts are together.
+#[inline(always)]
+pub fn len_of(parts: &[&[u8]]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
+}
+
 /// Copies the parts one behind the other; the room is as long as all of them.
-fn join(parts: &[&[u8]], mut room: &mut [u8]) {
+#[inline(always)]
+pub fn join(parts: &[&[u8]], mut room: &mut [u8]) {
     for part in parts {
         let (here, behind) = room.split_at_mut(part.len());
         here.copy_from_slice(part);

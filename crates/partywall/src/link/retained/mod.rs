@@ -52,7 +52,7 @@ mod found;
 mod unsent;
 
 use appending::Gathered;
-pub use appending::Reservation;
+pub use appending::{Reservation, join, len_of};
 use blobs::Blobs;
 use boundary::Boundaries;
 pub use boundary::Boundary;

@@ -42,6 +42,30 @@ impl LinkSender {
         self.handle.send(message).await
     }
 
+    /// See [`Link::send_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), LinkSendError> {
+        self.handle.send_with(len, fill).await
+    }
+
+    /// See [`Link::try_send_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), LinkTrySendError> {
+        self.handle.try_send_with(len, fill)
+    }
+
     /// See [`Link::try_send`].
     ///
     /// # Errors

@@ -71,6 +71,31 @@ impl Link {
         self.handle.try_send(message)
     }
 
+    /// Sends a message of `len` bytes that `fill` writes where it stays until it is consumed; waits for room first.
+    /// [`Link::send_with`](crate::link::Link::send_with) says more.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); `fill` was then not called.
+    pub async fn send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), LinkSendError> {
+        self.handle.send_with(len, fill).await
+    }
+
+    /// As [`send_with`](Self::send_with), if there is room now.
+    ///
+    /// # Errors
+    /// See [`LinkTrySendError`]; `fill` was then not called.
+    pub fn try_send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), LinkTrySendError> {
+        self.handle.try_send_with(len, fill)
+    }
+
     /// Begins a batch: messages that are sent at once.
     ///
     /// ```
@@ -202,16 +227,37 @@ impl Link {
 
 impl Handle {
     pub(super) async fn send(&self, message: &[u8]) -> Result<(), LinkSendError> {
-        let send = || match self.link.try_send(message) {
-            Ok(()) => Some(Ok(())),
-            Err(LinkTrySendError::Full) => None,
-            Err(LinkTrySendError::Never(error)) => Some(Err(error)),
-        };
-        self.news.until_done(send).await?
+        self.send_with(message.len(), |room| room.copy_from_slice(message)).await
     }
 
     pub(super) fn try_send(&self, message: &[u8]) -> Result<(), LinkTrySendError> {
         self.news.act(|| self.link.try_send(message))
+    }
+
+    pub(super) async fn send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), LinkSendError> {
+        let mut fill = Some(fill);
+        let send = || {
+            // It is called where there is room, and so once.
+            let fill = |room: &mut [u8]| fill.take().into_iter().for_each(|fill| fill(room));
+            match self.link.try_send_with(len, fill) {
+                Ok(()) => Some(Ok(())),
+                Err(LinkTrySendError::Full) => None,
+                Err(LinkTrySendError::Never(error)) => Some(Err(error)),
+            }
+        };
+        self.news.until_done(send).await?
+    }
+
+    pub(super) fn try_send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), LinkTrySendError> {
+        self.news.act(|| self.link.try_send_with(len, fill))
     }
 
     pub(super) fn batch(&self) -> LinkBatch<'_> {

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A message that is written where it is kept is the same message; and one that is not sent was not written.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
+mod support_ends;
+#[cfg(feature = "tokio")]
+mod support_link_async;
+
+use partywall::link::{Link, LinkConfig, LinkSendError, LinkTryRecvError, LinkTrySendError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
+use support_ends::{Ground, Pair, soon};
+
+fn config() -> LinkConfig {
+    let slab = 1 << 20;
+    LinkConfig::default().ring_bytes(64 << 10).slab_bytes(slab).peer_max(64 << 10, slab)
+}
+
+fn message(number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (number * 31 + at * 7 + at / 251) as u8).collect()
+}
+
+/// Both have to be waited for at the same time.
+fn attach(link: &Link, served: &Link) {
+    thread::scope(|scope| {
+        scope.spawn(|| link.wait_attached(soon()).unwrap());
+        served.wait_attached(soon()).unwrap();
+    });
+}
+
+/// On both sides of each limit: of a slot, of what is put together elsewhere, of what lies in the ring.
+const LENS: [usize; 11] = [0, 1, 48, 49, 104, 105, 1000, 4096, 16_384, 65_536, 200_000];
+
+#[test]
+fn messages_of_every_length_arrive_in_order() {
+    for ground in Ground::all() {
+        let Pair { server: _server, served, link } = ground.pair(&config());
+        let count = 40 * LENS.len();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (sender, _receiver) = link.split();
+                for number in 0..count {
+                    let len = LENS[number % LENS.len()];
+                    let sent = message(number, len);
+                    let mut fills = 0;
+                    // It waits for room again and again: the slab holds a few of the large ones.
+                    let fill = |room: &mut [u8]| {
+                        fills += 1;
+                        room.copy_from_slice(&sent);
+                    };
+                    if number % 2 == 0 {
+                        sender.send_with(len, fill).unwrap();
+                    } else {
+                        sender.send_with_deadline(len, fill, soon()).unwrap();
+                    }
+                    assert_eq!(fills, 1, "message {number}");
+                }
+                sender.flush(soon()).unwrap();
+            });
+            for number in 0..count {
+                let received = served.recv_deadline(soon()).unwrap();
+                assert!(received == message(number, LENS[number % LENS.len()]), "{number}");
+                received.commit().unwrap();
+            }
+            // Whoever asks for more tells what was consumed.
+            assert!(matches!(served.try_recv(), Err(LinkTryRecvError::Empty)));
+        });
+    }
+}
+
+#[test]
+fn what_finds_no_room_is_not_written() {
+    for ground in Ground::all() {
+        let Pair { server: _server, served, link } = ground.pair(&config());
+        attach(&link, &served);
+        let never = |_: &mut [u8]| panic!("there is no room");
+        for len in [48, 1000, 100_000] {
+            let mut sent = 0_u16;
+            while link.try_send_with(len, |room| room.fill(sent as u8)).is_ok() {
+                sent += 1;
+            }
+            assert!(sent > 0);
+            let refused = link.try_send_with(len, never);
+            assert!(matches!(refused, Err(LinkTrySendError::Full)), "{refused:?}");
+            let until = Instant::now() + Duration::from_millis(20);
+            let sent_late = link.send_with_deadline(len, never, until);
+            assert!(matches!(sent_late, Err(LinkSendError::TimedOut)), "{sent_late:?}");
+            // What was sent is what arrives. Somebody has to come back to the link meanwhile.
+            thread::scope(|scope| {
+                scope.spawn(|| link.flush(soon()).unwrap());
+                for number in 0..sent {
+                    let received = served.recv_deadline(soon()).unwrap();
+                    assert_eq!(
+                        received,
+                        vec![number as u8; len],
+                        "message {number} of {len} bytes"
+                    );
+                    received.commit().unwrap();
+                }
+                // Of each, so that the other end hears of it while it is asked.
+                served.recv_deadline(Instant::now() + Duration::from_millis(20)).unwrap_err();
+            });
+        }
+        let too_large = link.send_with(3 << 20, never);
+        assert!(matches!(too_large, Err(LinkSendError::TooLarge { .. })), "{too_large:?}");
+    }
+}
+
+#[test]
+fn a_panic_sends_nothing_and_leaves_the_link_as_it_was() {
+    for ground in Ground::all() {
+        let Pair { server: _server, served, link } = ground.pair(&config());
+        attach(&link, &served);
+        let mut expected = Vec::new();
+        // In turns with such that are sent: what was begun is written over.
+        for (number, len) in LENS.iter().cycle().take(3 * LENS.len()).enumerate() {
+            let fails = AssertUnwindSafe(|| {
+                link.send_with(*len, |room| {
+                    room.fill(0xee);
+                    panic!("while it writes");
+                })
+            });
+            catch_unwind(fails).unwrap_err();
+            if number % 3 != 0 {
+                link.send_with(*len, |room| room.copy_from_slice(&message(number, *len))).unwrap();
+                expected.push(message(number, *len));
+            }
+            if number % 5 == 4 {
+                for message in expected.drain(..) {
+                    let received = served.recv_deadline(soon());
+                    assert_eq!(received.as_ref().unwrap(), &message);
+                    received.unwrap().commit().unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn futures_write_once_there_is_room() {
+    use support_ends::message;
+    use support_link_async::{Ends, config, ends, for_turns, on_runtimes};
+
+    on_runtimes(|| async {
+        for ground in Ground::all() {
+            let Ends { server, client, served, link } = ends(&ground, &config());
+            link.wait_attached().await.unwrap();
+            let fill = |n: u64| move |room: &mut [u8]| room.copy_from_slice(&message(n, 1000));
+            let mut sent = 0;
+            while link.try_send_with(1000, fill(sent)).is_ok() {
+                sent += 1;
+            }
+            // One that is dropped while it waits was not written, and is not sent.
+            let never = |_: &mut [u8]| panic!("there is no room");
+            assert!(matches!(link.try_send_with(1000, never), Err(LinkTrySendError::Full)));
+            assert!(for_turns(10, link.send_with(1000, never)).await.is_none());
+            let task = tokio::spawn(async move {
+                for n in 0..500 {
+                    let received = served.recv().await.unwrap();
+                    assert_eq!(received, message(n, 1000));
+                    received.commit().unwrap();
+                }
+                drop(server);
+            });
+            for n in sent..500 {
+                link.send_with(1000, fill(n)).await.unwrap();
+            }
+            link.flush().await.unwrap();
+            task.await.unwrap();
+            drop(client);
+        }
+    });
+}
