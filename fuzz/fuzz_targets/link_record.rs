@@ -11,7 +11,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use partywall_layout::link::record::{Ack, Body, LinkRecord, may_be_bare, tag};
-use partywall_layout::link::{BareRecord, LinkPrefix};
+use partywall_layout::link::{LinkPrefix, bare};
 use partywall_layout::record::{Kind, word0, word1};
 use partywall_layout::ring::SLOT_BYTES;
 use partywall_layout::{Position, RingSize};
@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
         0 => rest.to_vec(),
         1 => prefixed(position, Kind::Data, rest),
         2 => prefixed(position, Kind::Blob, rest),
-        _ => bare(position, rest),
+        _ => bare_of(position, rest),
     };
     match LinkRecord::check(position, TAG, size, &record) {
         Ok(Some(found)) => {
@@ -65,8 +65,8 @@ fn prefixed(position: Position, kind: Kind, rest: &[u8]) -> Vec<u8> {
     record(position, kind, TAG, &payload)
 }
 
-fn bare(position: Position, message: &[u8]) -> Vec<u8> {
-    let crc = BareRecord::new(position, TAG, &[message]).crc();
+fn bare_of(position: Position, message: &[u8]) -> Vec<u8> {
+    let crc = bare::crc(position, TAG, &[message]);
     record(position, Kind::Bare, crc, message)
 }
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is written where it is kept is the same message; and one that is not sent was not written.
+//! A message that the application writes itself is the same message; and one that is not sent was not written.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 mod support_ends;
 #[cfg(feature = "tokio")]
 mod support_link_async;
 
-use partywall::link::{Link, LinkConfig, LinkSendError, LinkTryRecvError, LinkTrySendError};
+use partywall::Wait;
+use partywall::link::{
+    Link, LinkConfig, LinkGroup, LinkSendError, LinkTryRecvError, LinkTrySendError,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -114,7 +117,7 @@ fn a_panic_sends_nothing_and_leaves_the_link_as_it_was() {
         attach(&link, &served);
         let mut expected = Vec::new();
         // In turns with such that are sent: what was begun is written over.
-        for (number, len) in LENS.iter().cycle().take(3 * LENS.len()).enumerate() {
+        for (number, len) in LENS.iter().cycle().take(40 * LENS.len()).enumerate() {
             let fails = AssertUnwindSafe(|| {
                 link.send_with(*len, |room| {
                     room.fill(0xee);
@@ -122,17 +125,63 @@ fn a_panic_sends_nothing_and_leaves_the_link_as_it_was() {
                 })
             });
             catch_unwind(fails).unwrap_err();
+            // Enough of them to come to the ring's end in all ways.
             if number % 3 != 0 {
                 link.send_with(*len, |room| room.copy_from_slice(&message(number, *len))).unwrap();
                 expected.push(message(number, *len));
             }
             if number % 5 == 4 {
-                for message in expected.drain(..) {
-                    let received = served.recv_deadline(soon());
-                    assert_eq!(received.as_ref().unwrap(), &message);
-                    received.unwrap().commit().unwrap();
-                }
+                thread::scope(|scope| {
+                    // Somebody has to come back to the link meanwhile.
+                    scope.spawn(|| link.flush(soon()).unwrap());
+                    for message in expected.drain(..) {
+                        let received = served.recv_deadline(soon()).unwrap();
+                        assert_eq!(received, message);
+                        received.commit().unwrap();
+                    }
+                    // Whoever asks for more tells what was consumed.
+                    assert!(matches!(served.try_recv(), Err(LinkTryRecvError::Empty)));
+                });
             }
+        }
+    }
+}
+
+/// It would wait for itself, or for another that waits for it.
+#[test]
+fn one_who_uses_a_link_as_it_writes_is_told() {
+    for wait in [Wait::Spin, Wait::Park] {
+        for ground in Ground::all() {
+            let group = LinkGroup::new().unwrap();
+            let config = config().wait(wait).group(&group);
+            let Pair { server, served, link } = ground.pair(&config);
+            attach(&link, &served);
+            // So few that the lock favours nobody, and so many that it favours this thread.
+            for count in [1, 100] {
+                for number in 0..count {
+                    link.send(&message(number, 10)).unwrap();
+                    served.recv_deadline(soon()).unwrap().commit().unwrap();
+                }
+                let uses: [&dyn Fn(); 6] = [
+                    &|| drop(link.try_send(b"to itself")),
+                    &|| drop(link.try_recv()),
+                    &|| drop(link.recv_deadline(Instant::now())),
+                    &|| drop(served.try_send(b"to another")),
+                    &|| drop(served.try_recv()),
+                    &|| _ = link.stats(),
+                ];
+                for (number, uses) in uses.iter().enumerate() {
+                    let sends = || link.send_with(1000, |_| uses());
+                    let told = catch_unwind(AssertUnwindSafe(sends)).unwrap_err();
+                    let words = told.downcast_ref::<&str>().unwrap();
+                    assert!(words.contains("uses no link"), "use {number}: {words}");
+                }
+                link.send(b"as before").unwrap();
+                let received = served.recv_deadline(soon()).unwrap();
+                assert_eq!(received, "as before");
+                received.commit().unwrap();
+            }
+            drop(server);
         }
     }
 }

@@ -112,7 +112,8 @@ impl<T> Biased<T> {
     ///
     /// # Panics
     ///
-    /// If the calling thread has it locked and is favoured; one that is not waits for ever, as with any mutex.
+    /// If the calling thread has it locked and is favoured; one that is not waits for ever, as with any mutex. And within
+    /// [`locking_nothing`].
     #[inline]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         match self.bias.enter(thread_number()) {
@@ -126,6 +127,9 @@ impl<T> Biased<T> {
 
     /// The same for a thread that may go on to [`wait`](BiasedGuard::wait): nobody is favoured afterwards.
     pub fn lock_to_wait(&self) -> BiasedGuard<'_, T> {
+        // What goes while a thread panics has to go.
+        let may_lock = thread_number() != LOCKS_NOTHING || thread::panicking();
+        assert!(may_lock, "locked by what must not lock: what writes a message uses no link");
         self.revoked(self.habits.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -133,8 +137,9 @@ impl<T> Biased<T> {
     #[inline(never)]
     fn lock_slowly(&self) -> BiasedGuard<'_, T> {
         let mut guard = self.lock_to_wait();
-        if let Way::Mutex(habits) = &mut guard.way {
-            habits.came(thread_number());
+        let thread = thread_number();
+        if let (Way::Mutex(habits), true) = (&mut guard.way, thread != LOCKS_NOTHING) {
+            habits.came(thread);
         }
         guard
     }
@@ -254,12 +259,42 @@ impl<T> fmt::Debug for Biased<T> {
     }
 }
 
+/// Runs what must lock nothing: the code of somebody else, while the calling thread has something locked. Within it each attempt to
+/// lock a [`Biased`] panics, where it might wait for ever otherwise. It costs two stores, and looking for it nothing: a
+/// thread within is favoured nowhere.
+///
+/// ```
+/// let lock = partywall_sys::Biased::new(0);
+/// let nested = || partywall_sys::biased::locking_nothing(|| drop(lock.lock()));
+/// assert!(std::panic::catch_unwind(nested).is_err());
+/// assert_eq!(*lock.lock(), 0);
+/// ```
+#[inline]
+pub fn locking_nothing<R>(act: impl FnOnce() -> R) -> R {
+    let _restored = Restored(NUMBER.with(|number| number.replace(LOCKS_NOTHING)));
+    act()
+}
+
+/// The number of a thread, to be given back.
+struct Restored(u64);
+
+impl Drop for Restored {
+    #[inline]
+    fn drop(&mut self) {
+        NUMBER.with(|number| number.set(self.0));
+    }
+}
+
+/// Of a thread that must lock nothing now. No thread has it as its number, and no lock favours it.
+const LOCKS_NOTHING: u64 = u64::MAX;
+
+thread_local! {
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+}
+
 /// A number that no other thread of this process ever has; not 0.
 #[inline]
 fn thread_number() -> u64 {
-    thread_local! {
-        static NUMBER: Cell<u64> = const { Cell::new(0) };
-    }
     static NUMBERS: AtomicU64 = AtomicU64::new(1);
     NUMBER.with(|number| {
         if number.get() == 0 {

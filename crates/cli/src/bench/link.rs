@@ -2,7 +2,7 @@
 //! Links (class Crash): each end keeps what it sends in a file, and commits what it has received.
 //!
 //! ```text
-//! send      send_with(size): filled where it is kept; from there the kernel, or the other end, takes it
+//! send      send_with(size): built without a buffer before; from where it is kept the kernel, or the other end, takes it
 //! receive   recv_ref ─► read ─► commit
 //! ```
 //!

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use partywall_sys::biased::locking_nothing;
 
 use super::batch::LinkBatch;
 use super::core::EpochError;
@@ -127,18 +128,35 @@ impl Link {
         self.end().send_with(message.len(), |room| room.copy_from_slice(message), Some(deadline))
     }
 
-    /// Sends a message of `len` bytes that `fill` writes where it stays until it is consumed: where the receiver will read it, if that is
-    /// in shared memory. Waits for room first. `fill` must write every byte: what it finds is unspecified, though never anything of another
-    /// process.
+    /// Sends a message of `len` bytes that `fill` writes: a long one where it stays until it is consumed, which is where the receiver reads it if
+    /// that is in shared memory; a short one where its record is put together. Waits for room first. The fastest way to send.
     ///
-    /// The fastest way to send. The link is locked meanwhile: `fill` must not use it, or it panics or waits for ever. If `fill` panics,
-    /// nothing is sent.
+    /// `fill` must write every byte. What it finds is unspecified: it may be of earlier messages of this end, also of those of earlier owners of
+    /// its file; what it does not write is sent as it was found.
+    ///
+    /// The link is locked meanwhile, and all links of its [group](crate::link::LinkGroup) may have to wait for it: `fill` should do no
+    /// more than write. It must use no link, and nothing that links belong to.
+    ///
+    /// ```
+    /// # use partywall::link::{LinkClient, LinkConfig, LinkPlace};
+    /// # let client = LinkClient::new(LinkPlace::Volatile, "alice", LinkConfig::default())?;
+    /// # let link = client.connect("unix:/nowhere", "bob", "orders")?;
+    /// let (price, count) = (4200_u64, 5_u64);
+    /// link.send_with(16, |order| {
+    ///     order[..8].copy_from_slice(&price.to_le_bytes());
+    ///     order[8..].copy_from_slice(&count.to_le_bytes());
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`send`](Self::send); `fill` was then not called.
+    ///
+    /// # Panics
+    /// If `fill` does, or uses a link. Nothing is sent then; what it wrote may lie where the receiver could read it, until other messages do.
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), LinkSendError> {
-        self.end().send_with(len, fill, None)
+        self.end().send_with(len, alone(fill), None)
     }
 
     /// As [`send_with`](Self::send_with), if there is room now.
@@ -151,7 +169,7 @@ impl Link {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), LinkTrySendError> {
-        self.end().try_send_with(len, fill)
+        self.end().try_send_with(len, alone(fill))
     }
 
     /// As [`send_with`](Self::send_with), but waits for room only until `deadline`.
@@ -165,7 +183,7 @@ impl Link {
         fill: impl FnOnce(&mut [u8]),
         deadline: Instant,
     ) -> Result<(), LinkSendError> {
-        self.end().send_with(len, fill, Some(deadline))
+        self.end().send_with(len, alone(fill), Some(deadline))
     }
 
     /// Sends one message that lies in several places.
@@ -416,7 +434,7 @@ impl LinkSender {
     /// As there.
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), LinkSendError> {
-        self.handle.end.send_with(len, fill, None)
+        self.handle.end.send_with(len, alone(fill), None)
     }
 
     /// See [`Link::try_send_with`].
@@ -429,7 +447,7 @@ impl LinkSender {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), LinkTrySendError> {
-        self.handle.end.try_send_with(len, fill)
+        self.handle.end.try_send_with(len, alone(fill))
     }
 
     /// See [`Link::send_with_deadline`].
@@ -443,7 +461,7 @@ impl LinkSender {
         fill: impl FnOnce(&mut [u8]),
         deadline: Instant,
     ) -> Result<(), LinkSendError> {
-        self.handle.end.send_with(len, fill, Some(deadline))
+        self.handle.end.send_with(len, alone(fill), Some(deadline))
     }
 
     /// See [`Link::send_parts`].
@@ -609,4 +627,10 @@ pub enum LinkEpochError {
     /// The link is of no further use here.
     #[error(transparent)]
     Stopped(#[from] LinkStopped),
+}
+
+/// The application's own code, run while the link is locked.
+#[inline]
+fn alone(fill: impl FnOnce(&mut [u8])) -> impl FnOnce(&mut [u8]) {
+    |room| locking_nothing(|| fill(room))
 }

@@ -13,7 +13,7 @@
 //!
 //! - The bodies of two commits never mix: each begins only when the seal before it is in memory.
 
-use partywall_layout::link::slot::{SEAL_BYTES, index_of};
+use partywall_layout::link::slot::index_of;
 use partywall_layout::link::{
     CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, DELIVERED, DELIVERED_STREAM, PAGE_SLOT_STRIDE,
 };
@@ -129,13 +129,13 @@ impl ConsumedSlots {
 fn write(memory: &mut OwnMem, offset: u64, slot: &[U64]) {
     let Some((seal, body)) = slot.split_last() else { return };
     let start = index(offset);
-    let end = start + body.len() * SEAL_BYTES;
+    let end = start + size_of_val(body);
     memory.order_stores();
     if seeded_fault("link_seal_first") {
         memory.publish(end, seal.get());
     }
     for (number, word) in body.iter().enumerate() {
-        memory.store(start + number * SEAL_BYTES, word.get());
+        memory.store(start + number * size_of::<U64>(), word.get());
     }
     memory.publish(end, seal.get());
 }

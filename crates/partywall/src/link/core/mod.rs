@@ -38,16 +38,17 @@
 //!   descriptors came with ATTACHED's first byte:
 //!     Shown::map(memory) ─▶ conn.show, before receive
 //!
-//!   activated, and conn.is_shared():                      else: as ever; what came is closed
-//!     read    next: none? ─▶ pull(conn) ─ true ─▶ next             one message at a time; each Err is the end of conn, as of receive
+//!   activated, and is_shared():                           else: as ever; what came is closed
+//!     read    next: none? ─▶ pull_present ─ true ─▶ next           one message at a time; each Err goes to over(conn, Err), as it does
+//!                                                                  by itself in receive
 //!     write   send, publish; commit_to, reply                      nothing to put on the socket; acknowledge does nothing
 //!             then is_bell_due ─ true ─▶ ring the peer's bell      before this side waits for anything
 //!     full    send looks by itself whether there is room
 //!     flush   hear_consumed, then acked() ≥ tail()
-//!     spin    pull; hear_consumed: each a look at one word as long as there is nothing
-//!     sleep   prepare_sleep ─ true ─▶ wait for own bell and socket ─▶ rung: drain it, cancel_sleep ─▶ pull, send again
-//!                           └ false ─▶ pull, send again
-//!     socket readable ─▶ receive, as ever: BEGIN, LEAVE. News of it: look whether pull finds something
+//!     spin    pull_present; hear_consumed: each a look at one word as long as there is nothing
+//!     sleep   prepare_sleep ─ true ─▶ wait for own bell and socket ─▶ rung: drain it, cancel_sleep ─▶ pull_present, send again
+//!                           └ false ─▶ pull_present, send again
+//!     socket readable ─▶ receive, as ever: BEGIN, LEAVE. News of it: look whether pull_present finds something
 //!     socket closed   ─▶ ended(conn, Broken): what the peer left in its memory is in the inbox when this returns
 //! ```
 //!

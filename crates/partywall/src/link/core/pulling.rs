@@ -2,7 +2,7 @@
 //! Messages straight from the neighbour's memory, one at a time, and how far it has consumed (SPEC 16.4, 16.5).
 //!
 //! ```text
-//!   the application asks ─▶ has_next? ─ no ─▶ pull ─▶ inbox ─▶ next
+//!   the application asks ─▶ has_next? ─ no ─▶ pull_present ─▶ inbox ─▶ next
 //!   send: Full ─▶ hear_consumed ─▶ trim ─▶ again
 //! ```
 //!

@@ -234,17 +234,19 @@ impl Endpoint {
         amount: Amount,
         take: &mut impl FnMut(&mut Core) -> Result<(), SendFault>,
     ) -> Result<(), Refused> {
-        let Some(core) = &mut state.core else {
-            return Err(Refused::new(SendFault::Stopped, amount.bytes, || LinkStopped::Closed));
+        let acked = state.core.as_deref().map(Core::acked);
+        let taken = {
+            // What was heard is told, even if the application's code panics.
+            let heard = Heard { end: self, state, acked };
+            heard.state.core.as_deref_mut().map_or(Err(SendFault::Stopped), &mut *take)
         };
-        let acked = Some(core.acked());
-        let taken = take(core);
-        if let Err(fault) = taken {
-            return self.send_again(state, amount, acked, fault, take);
+        match taken {
+            Ok(()) => {
+                self.sent(state, amount);
+                Ok(())
+            }
+            Err(fault) => self.send_again(state, amount, fault, take),
         }
-        self.tell_if_heard(state, acked);
-        self.sent(state, amount);
-        Ok(())
     }
 
     #[inline(always)]
@@ -260,16 +262,16 @@ impl Endpoint {
         &self,
         state: &mut Locked<'_>,
         amount: Amount,
-        acked: Option<Position>,
         fault: SendFault,
         take: &mut impl FnMut(&mut Core) -> Result<(), SendFault>,
     ) -> Result<(), Refused> {
         let mut taken = Err(fault);
         if fault == SendFault::Full {
             self.hear(state);
-            taken = state.core.as_deref_mut().map_or(Err(SendFault::Stopped), take);
+            let acked = state.core.as_deref().map(Core::acked);
+            let heard = Heard { end: self, state, acked };
+            taken = heard.state.core.as_deref_mut().map_or(Err(SendFault::Stopped), take);
         }
-        self.tell_if_heard(state, acked);
         match taken {
             Ok(()) => {
                 self.sent(state, amount);
@@ -313,6 +315,20 @@ impl State {
     /// Whether nothing is kept, so that there will never be more room than now.
     pub(super) fn is_empty(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
+    }
+}
+
+/// A look for room, in which more may be found to be consumed than before: then all are told once it is over.
+struct Heard<'a, 'b> {
+    end: &'a Endpoint,
+    state: &'a mut Locked<'b>,
+    acked: Option<Position>,
+}
+
+impl Drop for Heard<'_, '_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.end.tell_if_heard(self.state, self.acked);
     }
 }
 

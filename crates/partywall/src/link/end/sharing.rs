@@ -131,9 +131,8 @@ impl Endpoint {
 
     /// Learns how far the neighbour has consumed, or reads the socket.
     pub(super) fn hear(&self, state: &mut Locked<'_>) {
-        let Some(index) = state.active() else { return };
-        if !state.wires[index].conn.is_shared() {
-            return self.read(state, index);
+        if !state.is_shared() {
+            return state.active().into_iter().for_each(|index| self.read(state, index));
         }
         let Some(core) = &mut state.core else { return };
         let (has_news, has_fault) = (core.hear_consumed(), core.has_fault());
@@ -159,6 +158,7 @@ impl Endpoint {
 
     #[cold]
     fn pulled_the_last(&self, state: &mut Locked<'_>, acked: Option<Position>, end: End) {
+        // It is shared, so there is one.
         let Some(index) = state.active() else { return };
         let State { core: Some(core), wires, .. } = &mut **state else { return };
         let end = core.over(&mut wires[index].conn, end);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What only shows when it is known that a thread waits.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::TransportPolicy;
 use crate::link::{LinkClient, LinkConfig, LinkPlace, LinkServer};
+use crate::{TransportPolicy, Wait};
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
@@ -64,4 +65,45 @@ fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
         served.send(b"good-bye").unwrap();
         leads.join().unwrap();
     });
+}
+
+/// The application's code may panic while a thread spins: others spin afterwards as before, and are told of what was heard.
+#[test]
+fn one_who_panics_as_room_comes_leaves_nothing_behind() {
+    for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
+        let config = || {
+            let config = LinkConfig::default().ring_bytes(64 << 10).slab_bytes(0);
+            config.peer_max(64 << 10, 0).wait(wait)
+        };
+        let address = format!("unix:@partywall-panics-{}", std::process::id());
+        let server = LinkServer::bind(&*address, LinkPlace::Volatile, "bob", config()).unwrap();
+        let client = LinkClient::new(LinkPlace::Volatile, "alice", config()).unwrap();
+        let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+        let served = server.open("alice", "orders").unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| link.wait_attached(soon()).unwrap());
+            served.wait_attached(soon()).unwrap();
+        });
+        for len in [40, 4000] {
+            let mut sent = 0;
+            while link.try_send(&vec![7; len]).is_ok() {
+                sent += 1;
+            }
+            thread::scope(|scope| {
+                let panics = scope.spawn(|| {
+                    let fails = || link.send_with(len, |_| panic!("room came"));
+                    catch_unwind(AssertUnwindSafe(fails)).unwrap_err();
+                });
+                let spins = || link.end().spot.lock().spinner.is_none();
+                // Others do so for too short a time to be met.
+                until("it spins", || wait != Wait::Spin || spins());
+                for _ in 0..sent {
+                    served.recv_deadline(soon()).unwrap().commit().unwrap();
+                }
+                until("there is room", || served.try_recv().is_err() && panics.is_finished());
+            });
+            assert!(link.end().spot.lock().spinner.is_some(), "{wait:?}, {len} bytes");
+            link.flush(soon()).unwrap();
+        }
+    }
 }

@@ -45,25 +45,26 @@ impl Endpoint {
         if let Some(spinner) = spinner {
             // With no lock: whoever writes is left alone meanwhile.
             lag.into_iter().for_each(Pause::pause);
-            if let Some(found) = self.spin(deadline, waits, spinner, &mut look)? {
+            let loan = Loan { end: self, spinner: Some(spinner) };
+            if let Some(found) = self.spin(deadline, waits, loan, &mut look)? {
                 return Ok(Some(found));
             }
         }
         Ok(self.spot.wait_for(deadline, |state| self.look_or_doze(state, waits, &mut look))?)
     }
 
-    /// Looks again and again as the configuration says, until `look` gives something. It has the spinner, and gives it back.
+    /// Looks again and again as the configuration says, until `look` gives something.
     fn spin<R>(
         &self,
         deadline: Option<Instant>,
         waits: Waits,
-        mut spinner: Spinner,
+        mut loan: Loan<'_>,
         mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Result<Option<R>, LinkStopped> {
         if self.config.wait == Wait::Spin {
-            return self.spin_on(deadline, waits, spinner, look);
+            return self.spin_on(deadline, waits, loan, look);
         }
-        let mut found = None;
+        let (mut found, Some(spinner)) = (None, &mut loan.spinner) else { return Ok(None) };
         spinner.spin(self.config.wait, || {
             let mut state = self.spot.lock();
             found = look(&mut state);
@@ -72,7 +73,6 @@ impl Endpoint {
             }
             state.looked(waits, found.is_some())
         });
-        self.spot.lock().spinner = Some(spinner);
         Ok(found)
     }
 
@@ -81,11 +81,11 @@ impl Endpoint {
         &self,
         deadline: Option<Instant>,
         waits: Waits,
-        spinner: Spinner,
+        mut loan: Loan<'_>,
         mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Result<Option<R>, LinkStopped> {
         let since = (waits == Waits::ForRoom).then(Instant::now);
-        let (mut found, mut spinner) = (None, Some(spinner));
+        let mut found = None;
         let mut look = || {
             if let Some(since) = since {
                 // Each look takes a line away from whoever notes there what was consumed.
@@ -99,7 +99,7 @@ impl Endpoint {
             }
             if found.is_some() {
                 // Now, not with a lock of its own.
-                state.spinner = spinner.take();
+                state.spinner = loan.spinner.take();
             }
             state.looked(waits, found.is_some())
         };
@@ -107,9 +107,6 @@ impl Endpoint {
         while turned.is_ok() && !look_for(SPIN_CHECK_EVERY, &mut look) && !has_passed(deadline) {
             // Others of the group, timers.
             turned = self.group.hub.try_turn(Before::Looking);
-        }
-        if spinner.is_some() {
-            self.spot.lock().spinner = spinner;
         }
         turned?;
         Ok(found)
@@ -159,13 +156,31 @@ fn watch(state: &mut Locked<'_>, waits: Waits, looks_max: u32) -> bool {
     let mut looks = 0;
     let is_there = state.core.as_ref().is_some_and(|core| {
         core.watch(|| {
-            looks += 1;
-            spin_loop();
-            looks < looks_max && !state.is_wanted()
+            let goes_on = looks < looks_max && !state.is_wanted();
+            if goes_on {
+                looks += 1;
+                spin_loop();
+            }
+            goes_on
         })
     });
-    state.lag.looked(looks);
+    // What is there is looked for, and counted, by who is told of it.
+    state.lag.looked(looks.saturating_sub(u32::from(is_there)));
     is_there
+}
+
+/// The spinner, which goes back when this does, if it did not before: whoever spins may panic, in the code of the application.
+struct Loan<'a> {
+    end: &'a Endpoint,
+    spinner: Option<Spinner>,
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        if self.spinner.is_some() {
+            self.end.spot.lock().spinner = self.spinner.take();
+        }
+    }
 }
 
 impl State {

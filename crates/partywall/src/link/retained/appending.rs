@@ -5,6 +5,9 @@
 //!   append         DATA, or BLOB with the bytes in the slab       says how far the other direction was consumed
 //!   append_bare    BARE, where it may be; else as `append`        says nothing
 //!
+//!   each is        place ─▶ append_placed: somebody writes the message there
+//!   but mostly     place_short_bare ─▶ append_short_bare: the same, for what is short and BARE
+//!
 //!   short          put together elsewhere, sealed, written at once
 //!   long           written where it is to lie, sealed there
 //! ```
@@ -45,9 +48,6 @@ impl Retained {
     /// [`Refused`]; nothing changed.
     pub fn append_bare(&mut self, parts: &[&[u8]], ack: Option<Mark>) -> Result<Position, Refused> {
         let len = len_of(parts);
-        if let Some(begin) = self.place_short_bare(len)? {
-            return Ok(self.append_short_bare(begin, len, |room| join(parts, room)));
-        }
         let place = self.place(len, true)?;
         Ok(self.append_placed(place, len, |room| join(parts, room), ack))
     }

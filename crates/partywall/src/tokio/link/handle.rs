@@ -71,11 +71,14 @@ impl Link {
         self.handle.try_send(message)
     }
 
-    /// Sends a message of `len` bytes that `fill` writes where it stays until it is consumed; waits for room first.
-    /// [`Link::send_with`](crate::link::Link::send_with) says more.
+    /// Sends a message of `len` bytes that `fill` writes, every one of them; waits for room first. What `fill` may do, and what it finds:
+    /// see [`Link::send_with`](crate::link::Link::send_with).
     ///
     /// # Errors
     /// As [`send`](Self::send); `fill` was then not called.
+    ///
+    /// # Panics
+    /// If `fill` does, or uses a link.
     pub async fn send_with(
         &self,
         len: usize,

@@ -71,10 +71,9 @@ impl News {
 
     /// Does something with the link, and tells of it.
     pub(super) fn act<R>(&self, act: impl FnOnce() -> R) -> R {
-        let before = self.watched.look().ok();
-        let done = act();
-        self.acted(before.as_ref());
-        done
+        // Also if the application's code panics in it.
+        let _acting = Acting { news: self, before: self.watched.look().ok() };
+        act()
     }
 
     /// Has all who wait look again.
@@ -178,5 +177,17 @@ enum Change {
 impl Drop for News {
     fn drop(&mut self) {
         self.shared.forget(self.watched.id());
+    }
+}
+
+/// Something is being done with a link; it is told of when it was.
+struct Acting<'a> {
+    news: &'a News,
+    before: Option<Look>,
+}
+
+impl Drop for Acting<'_> {
+    fn drop(&mut self) {
+        self.news.acted(self.before.as_ref());
     }
 }
