@@ -174,7 +174,7 @@ fn one_who_uses_a_link_as_it_writes_is_told() {
                     let sends = || link.send_with(1000, |_| uses());
                     let told = catch_unwind(AssertUnwindSafe(sends)).unwrap_err();
                     let words = told.downcast_ref::<&str>().unwrap();
-                    assert!(words.contains("uses no link"), "use {number}: {words}");
+                    assert!(words.contains("do that before or after"), "use {number}: {words}");
                 }
                 link.send(b"as before").unwrap();
                 let received = served.recv_deadline(soon()).unwrap();

@@ -129,7 +129,10 @@ impl<T> Biased<T> {
     pub fn lock_to_wait(&self) -> BiasedGuard<'_, T> {
         // What goes while a thread panics has to go.
         let may_lock = thread_number() != LOCKS_NOTHING || thread::panicking();
-        assert!(may_lock, "locked by what must not lock: what writes a message uses no link");
+        assert!(
+            may_lock,
+            "a link was used, or dropped, by what writes a message (`send_with`): do that before or after"
+        );
         self.revoked(self.habits.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

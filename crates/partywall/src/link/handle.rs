@@ -135,7 +135,7 @@ impl Link {
     /// its file; what it does not write is sent as it was found.
     ///
     /// The link is locked meanwhile, and all links of its [group](crate::link::LinkGroup) may have to wait for it: `fill` should do no
-    /// more than write. It must use no link, and nothing that links belong to.
+    /// more than write. It must use no link, and nothing that links belong to, nor drop one, nor wait for a thread that does.
     ///
     /// ```
     /// # use partywall::link::{LinkClient, LinkConfig, LinkPlace};
@@ -153,7 +153,8 @@ impl Link {
     /// As [`send`](Self::send); `fill` was then not called.
     ///
     /// # Panics
-    /// If `fill` does, or uses a link. Nothing is sent then; what it wrote may lie where the receiver could read it, until other messages do.
+    /// If `fill` does, or uses or drops a link. Nothing is sent then; what it wrote may lie where the receiver could read it, until other
+    /// messages do. A link that is used while `fill` unwinds may be waited for without end.
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), LinkSendError> {
         self.end().send_with(len, alone(fill), None)
@@ -523,7 +524,7 @@ impl LinkReceiver {
     ///     let message = receiver.recv_ref()?;
     ///     match <[u8; 8]>::try_from(&message[..]) {
     ///         Ok(bytes) => sum += u64::from_le_bytes(bytes),
-    ///         Err(_) => return Ok(sum), // not committed: it will come again
+    ///         Err(_) => return Ok(sum), // not committed: `rewind` gives it again, and the next owner has it
     ///     }
     ///     message.commit()?;
     /// }

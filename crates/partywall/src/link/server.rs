@@ -187,6 +187,9 @@ impl LinkServer {
 
     /// The link called `link` of the client called `client`, whether it has attached or not: what is sent is kept for it.
     ///
+    /// A handle that is had again goes on behind what the one before was handed; [`rewind`](Link::rewind) gives again what of that was not
+    /// committed.
+    ///
     /// # Errors
     /// [`LinkOpenError::AlreadyOpen`] if there is a handle for it; the others of [`LinkOpenError`].
     pub fn open(&self, client: &str, link: &str) -> Result<Link, LinkOpenError> {

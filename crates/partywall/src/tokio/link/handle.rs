@@ -78,7 +78,7 @@ impl Link {
     /// As [`send`](Self::send); `fill` was then not called.
     ///
     /// # Panics
-    /// If `fill` does, or uses a link.
+    /// If `fill` does, or uses or drops a link.
     pub async fn send_with(
         &self,
         len: usize,
