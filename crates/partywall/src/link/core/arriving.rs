@@ -21,6 +21,7 @@ use super::Core;
 use super::attach::Heard;
 use super::conn::{Conn, End};
 use super::inbox::{Arrived, Stored};
+use super::log::LOGGED_MAX;
 use crate::link::protocol::codec::{self, FrameFault};
 use crate::link::protocol::frame::Frame;
 
@@ -217,26 +218,46 @@ impl Core {
             return Err(violation(Violation::BlobCrc(at.0)));
         }
         let (header, proof, ack) = (checked.header, checked.proof, checked.ack);
-        let mut bytes = input.split_to(record + slab);
         let arrived = self.inbox.arrive(Position(at.0), header.footprint());
         let arrived = arrived.map_err(|_| violation(Violation::OutOfOrder(at.0)))?;
         let is_known = arrived == Arrival::Known && !seeded_fault("link_known_taken_again");
         if header.kind == Kind::Pad || is_known {
+            input.advance(record + slab);
             return Ok(true);
         }
-        let before = as_usize(record::body_offset(header.kind));
-        bytes.advance(if slab > 0 { record } else { before });
+        let end = self.inbox.log().end();
         let message = Arrived {
             start: Position(at.0),
             end: Position(at.0 + header.footprint()),
             proof: Proof(proof),
-            bytes: Stored::Own(bytes.freeze()),
+            bytes: self.store(input, header.kind, record, slab),
             in_slab: slab > 0,
         };
-        self.inbox.keep(message, &window).map_err(|_| violation(Violation::Overfull))?;
+        if self.inbox.keep(message, &window).is_err() {
+            // As one that is pulled.
+            self.inbox.log().cut(end);
+            return Err(violation(Violation::Overfull));
+        }
         received.news = true;
         self.hear_record(at.0, ack)?;
         Ok(true)
+    }
+
+    /// Takes a record and what follows it out of `input`, and keeps its message.
+    fn store(&mut self, input: &mut BytesMut, kind: Kind, record: usize, slab: usize) -> Stored {
+        let whole = record + slab;
+        let before = if slab > 0 { record } else { as_usize(record::body_offset(kind)) };
+        // What lay in the slab is counted by the length of its own bytes.
+        if whole <= LOGGED_MAX as usize && slab == 0 {
+            let entry = self.inbox.log().append(|room| {
+                room.extend_from_slice(&input[before..whole]);
+            });
+            input.advance(whole);
+            return Stored::Logged(entry);
+        }
+        let mut bytes = input.split_to(whole);
+        bytes.advance(before);
+        Stored::Own(bytes.freeze())
     }
 
     /// What a record says of the other direction.

@@ -24,7 +24,7 @@ use partywall_reconcile::{Position, Proof};
 use super::arriving::{HEADER, Violation, as_usize, violation};
 use super::conn::End;
 use super::inbox::{Arrived, Stored};
-use super::log::{Entry, Log};
+use super::log::{Entry, LOGGED_MAX, Log};
 use super::wall::Wall;
 
 /// What lay there.
@@ -176,6 +176,3 @@ impl Judged {
         Self { ack: record.ack, proof: record.proof, place }
     }
 }
-
-/// Records up to so many bytes are copied side by side; larger ones are worth an allocation.
-const LOGGED_MAX: u32 = 1 << 10;

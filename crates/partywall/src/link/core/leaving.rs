@@ -48,6 +48,12 @@ impl Core {
             || (goes_on && self.cursor(conn).is_some_and(|at| at.next() < self.retained.tail()))
     }
 
+    /// How much of the stream was not sent yet.
+    #[inline]
+    pub(crate) fn unsent_bytes(&self, conn: &Conn) -> u64 {
+        self.cursor(conn).map_or(0, |at| self.retained.tail().since(at.next()))
+    }
+
     /// Whether what was sent up to `tail` is with the system, or where the neighbour reads it itself: and knows that it may.
     pub(crate) fn has_sent(&self, conn: &Conn, tail: Position) -> bool {
         let is_read_there = conn.is_shared && !conn.has_control();

@@ -97,6 +97,8 @@ impl Log {
     }
 }
 
+/// Records up to so many bytes are copied side by side; larger ones are worth an allocation.
+pub(super) const LOGGED_MAX: u32 = 1 << 10;
 /// Less than this is not worth a move.
 const UNUSED_MIN: usize = 16 << 10;
 /// A link that has nothing keeps no more memory than this for what may come.

@@ -16,6 +16,7 @@
 //! - A turn costs by what is ready, due or owed, not by what there is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -74,7 +75,7 @@ struct Foreign {
 #[derive(Default)]
 struct Book {
     next_token: u64,
-    sources: HashMap<u64, Weak<dyn Source>>,
+    sources: HashMap<u64, Weak<dyn Source>, BuildHasherDefault<TokenHasher>>,
     timers: BTreeSet<(Instant, u64)>,
     owing: Vec<Weak<dyn Source>>,
     resting: Vec<Weak<dyn Source>>,
@@ -93,7 +94,15 @@ struct Leadership {
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
     /// The leader's, while nobody leads.
+    lists: Lists,
+}
+
+/// Room for what a leader has in hand, kept for the next.
+#[derive(Default)]
+struct Lists {
     events: Vec<Ready>,
+    owing: Vec<Weak<dyn Source>>,
+    resting: Vec<Weak<dyn Source>>,
 }
 
 /// What a thread becomes that must wait.
@@ -101,6 +110,14 @@ pub(super) enum Role<'a> {
     Leader(Lead<'a>),
     /// Under this ticket.
     Follower(u64),
+}
+
+impl Leadership {
+    /// Who is to be told to lead, if nobody does.
+    fn next(&self) -> Option<Arc<dyn Wake>> {
+        let first = self.waiting.first_key_value().filter(|_| !self.is_taken);
+        first.map(|(_, spot)| Arc::clone(spot))
+    }
 }
 
 impl Hub {
@@ -292,13 +309,7 @@ impl Hub {
 
     /// If nobody leads, tells one of those who wait to. No spot may be locked by the caller.
     pub(super) fn hand_over(&self) {
-        let next = {
-            let lead = self.leadership();
-            if lead.is_taken {
-                return;
-            }
-            lead.waiting.first_key_value().map(|(_, spot)| Arc::clone(spot))
-        };
+        let next = self.leadership().next();
         if let Some(spot) = next {
             spot.wake();
         }
@@ -311,7 +322,7 @@ impl Hub {
 
     fn taken(&self, lead: &mut Leadership) -> Lead<'_> {
         lead.is_taken = true;
-        Lead { hub: self, events: std::mem::take(&mut lead.events) }
+        Lead { hub: self, lists: std::mem::take(&mut lead.lists) }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -341,7 +352,7 @@ impl AsFd for Hub {
 /// The one thread that turns; dropped, another is told to.
 pub(super) struct Lead<'a> {
     hub: &'a Hub,
-    events: Vec<Ready>,
+    lists: Lists,
 }
 
 impl Lead<'_> {
@@ -356,7 +367,7 @@ impl Lead<'_> {
         let hub = self.hub;
         let first_timer = self.lie_down(before);
         let until = first_timer.into_iter().chain(deadline).min();
-        let waited = hub.set.wait(&mut self.events, until);
+        let waited = hub.set.wait(&mut self.lists.events, until);
         {
             let mut book = hub.book();
             book.is_turning = true;
@@ -364,39 +375,47 @@ impl Lead<'_> {
         }
         woken();
         let handled = waited.map(|_| {
-            for index in 0..self.events.len() {
-                self.handle(self.events[index]);
+            for index in 0..self.lists.events.len() {
+                self.handle(self.lists.events[index]);
             }
-            self.expire();
         });
-        let mut book = hub.book();
+        let mut book = match handled {
+            Ok(()) => self.expire(),
+            Err(_) => hub.book(),
+        };
         (book.is_turning, book.is_turned_by_foreigner) = (false, false);
         if hub.has_foreigner() && !(book.owing.is_empty() && book.resting.is_empty()) {
             // Whoever came to the lists meanwhile, before this turn was the foreigner's or after.
             hub.ring_foreigner();
         }
-        drop(book);
         handled
     }
 
     /// Settles what is owed, and from then on counts as asleep: whoever owes after that is told so. The first timer.
-    fn lie_down(&self, before: Before) -> Option<Instant> {
-        self.hub.book().is_turned_by_foreigner = before == Before::SleepingElsewhere;
+    fn lie_down(&mut self, before: Before) -> Option<Instant> {
+        let mut book = self.hub.book();
+        book.is_turned_by_foreigner = before == Before::SleepingElsewhere;
         for _ in 0..SETTLED_MAX {
-            let mut book = self.hub.book();
-            let owing = std::mem::take(&mut book.owing);
-            let resting = match before {
-                Before::Looking => Vec::new(),
-                Before::Sleeping | Before::SleepingElsewhere => std::mem::take(&mut book.resting),
-            };
-            drop(book);
-            if owing.is_empty() && resting.is_empty() {
+            if book.owing.is_empty() && (book.resting.is_empty() || before == Before::Looking) {
                 break;
             }
-            owing.iter().filter_map(Weak::upgrade).for_each(Source::settle);
-            resting.iter().filter_map(Weak::upgrade).for_each(Source::lie_down);
+            self.lists.owing.append(&mut book.owing);
+            if before != Before::Looking {
+                self.lists.resting.append(&mut book.resting);
+            }
+            drop(book);
+            self.lists
+                .owing
+                .drain(..)
+                .filter_map(|source| source.upgrade())
+                .for_each(Source::settle);
+            self.lists
+                .resting
+                .drain(..)
+                .filter_map(|source| source.upgrade())
+                .for_each(Source::lie_down);
+            book = self.hub.book();
         }
-        let mut book = self.hub.book();
         book.is_turning = false;
         book.is_asleep = true;
         book.turns += 1;
@@ -418,35 +437,62 @@ impl Lead<'_> {
         }
     }
 
-    /// Those that are due now; what they set anew is for the next turn.
-    fn expire(&self) {
+    /// Those that are due now; what they set anew is for the next turn. The book, for what is to be written when that is done.
+    fn expire(&self) -> MutexGuard<'_, Book> {
+        let mut book = self.hub.book();
+        if book.timers.is_empty() {
+            return book;
+        }
         let now = Instant::now();
-        let count = self.hub.book().timers.range(..=(now, u64::MAX)).count();
+        let count = book.timers.range(..=(now, u64::MAX)).count();
         for _ in 0..count {
-            let (token, source) = {
-                let mut book = self.hub.book();
-                let Some((time, token)) = book.timers.first().copied() else { return };
-                if time > now {
-                    return;
-                }
-                book.timers.pop_first();
-                (token, book.sources.get(&token).and_then(Weak::upgrade))
-            };
+            let Some((time, token)) = book.timers.first().copied() else { break };
+            if time > now {
+                break;
+            }
+            book.timers.pop_first();
+            let source = book.sources.get(&token).and_then(Weak::upgrade);
+            drop(book);
             if let Some(source) = source {
                 source.due(token);
             }
+            book = self.hub.book();
         }
+        book
     }
 }
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        {
+        let next = {
             let mut lead = self.hub.leadership();
             lead.is_taken = false;
-            lead.events = std::mem::take(&mut self.events);
+            lead.lists = std::mem::take(&mut self.lists);
+            lead.next()
+        };
+        if let Some(spot) = next {
+            spot.wake();
         }
-        self.hub.hand_over();
+    }
+}
+
+/// Spreads tokens, which count up and which nobody else chooses: a hash that resists foes would cost more than all else that is
+/// done with one.
+#[derive(Default)]
+struct TokenHasher(u64);
+
+impl Hasher for TokenHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // 2^64 divided by the golden ratio: the upper bits differ, too, as the table needs.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 

@@ -54,11 +54,12 @@ impl<T: Send + 'static> Spot<T> {
         deadline: Option<Instant>,
         mut look: impl FnMut(&mut SpotGuard<'_, T>) -> Option<R>,
     ) -> io::Result<Option<R>> {
-        // Told to lead, it may have no reason to any more.
-        let _passed_on = HandOver(&self.hub);
+        let mut passed_on = HandOver(None);
+        // Only who follows has to give up being favoured, as waiting for another thread takes the mutex.
+        let mut follows = false;
         let mut lead = None;
         loop {
-            let mut guard = self.lock_to_wait();
+            let mut guard = if follows { self.lock_to_wait() } else { self.lock() };
             if let Some(found) = look(&mut guard) {
                 return Ok(Some(found));
             }
@@ -69,7 +70,12 @@ impl<T: Send + 'static> Spot<T> {
                 match self.hub.join(|| Arc::clone(self) as Arc<dyn Wake>) {
                     Role::Leader(taken) => lead = Some(taken),
                     Role::Follower(ticket) => {
-                        self.follow(guard, deadline);
+                        // Told to lead, it may have no reason to any more.
+                        passed_on.0 = Some(&self.hub);
+                        if follows {
+                            self.follow(guard, deadline);
+                        }
+                        follows = true;
                         self.hub.leave(ticket);
                         continue;
                     }
@@ -134,11 +140,11 @@ impl<T> DerefMut for SpotGuard<'_, T> {
 }
 
 /// Passes on what this thread may have been told to do.
-struct HandOver<'a>(&'a Hub);
+struct HandOver<'a>(Option<&'a Hub>);
 
 impl Drop for HandOver<'_> {
     fn drop(&mut self) {
-        self.0.hand_over();
+        self.0.into_iter().for_each(Hub::hand_over);
     }
 }
 

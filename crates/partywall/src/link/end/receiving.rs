@@ -75,11 +75,19 @@ impl Endpoint {
         deadline: Option<Instant>,
         mut take: impl FnMut(Payload<'_>, Facts) -> B,
     ) -> Result<B, LinkRecvError> {
+        let mut is_first = true;
         let found = self.wait_for(deadline, Waits::ForRecords, |state| {
-            if let Some(found) = self.next(state, &mut take) {
-                return Some(Ok(found));
+            // The socket was read just now; with what came since, it wakes whoever sleeps.
+            let is_read = std::mem::take(&mut is_first) && !state.is_shared();
+            let found = if is_read {
+                self.take_here(state, &mut take)
+            } else {
+                self.next(state, &mut take)
+            };
+            match found {
+                Some(found) => Some(Ok(found)),
+                None => state.stopped().map(Err),
             }
-            state.stopped().map(Err)
         })?;
         Ok(found.ok_or(LinkRecvError::TimedOut)??)
     }
@@ -108,11 +116,21 @@ impl Endpoint {
     fn next<B>(
         &self,
         state: &mut Locked<'_>,
-        mut take: impl FnMut(Payload<'_>, Facts) -> B,
+        take: impl FnMut(Payload<'_>, Facts) -> B,
     ) -> Option<B> {
         if !state.core.as_ref()?.has_next() {
             self.take_in(state);
         }
+        self.take_here(state, take)
+    }
+
+    /// The next message that is here.
+    #[inline(always)]
+    fn take_here<B>(
+        &self,
+        state: &mut Locked<'_>,
+        mut take: impl FnMut(Payload<'_>, Facts) -> B,
+    ) -> Option<B> {
         let is_committed = self.config.delivery == Delivery::AtMostOnce;
         let mut len = 0;
         let taken = state.core.as_mut()?.offer(|payload, token, attempt| {

@@ -150,32 +150,43 @@ impl Wire {
     ///
     /// # Errors
     /// It cannot be written to. What is there to read is still to be [drained](Self::drain).
+    #[inline]
     pub(super) fn flush(&mut self, core: &mut Core, hub: &Hub) -> Result<(), End> {
-        loop {
-            let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
-            let count = core.outgoing(&self.conn, WRITE_BYTES, &mut slices)?;
-            if count == 0 {
-                return self.watch_writing(hub, false);
-            }
-            let slices = &slices[..count];
-            let shows = self.conn.descriptor().zip(self.bells.as_ref());
-            let shows_something = shows.is_some();
-            let written = match shows {
-                Some((memory, bells)) => {
-                    self.socket.send(slices, &[memory, bells.own.as_fd()], false, true)
-                }
-                None => self.socket.write(slices, true),
+        while core.has_outgoing(&self.conn) {
+            // One short message, mostly.
+            let goes_on = match core.unsent_bytes(&self.conn) <= FEW_BYTES {
+                true => self.write_some::<FEW_SLICES>(core)?,
+                false => self.write_some::<WRITE_SLICES>(core)?,
             };
-            match written {
-                Ok(bytes) => core.sent(&mut self.conn, bytes)?,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return self.watch_writing(hub, true);
-                }
-                // Where no descriptors may be sent, or too many are under way.
-                Err(_) if shows_something => self.conn.show_nothing(),
-                Err(error) => return Err(End::Broken(format!("the connection broke: {error}"))),
+            if !goes_on {
+                return self.watch_writing(hub, true);
             }
         }
+        self.watch_writing(hub, false)
+    }
+
+    /// Writes once, of so many slices at most; `false`: the kernel takes nothing now.
+    fn write_some<const SLICES: usize>(&mut self, core: &mut Core) -> Result<bool, End> {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let count = core.outgoing(&self.conn, WRITE_BYTES, &mut slices)?;
+        debug_assert!(count > 0, "something is outgoing, and nothing is to be written");
+        let slices = &slices[..count];
+        let shows = self.conn.descriptor().zip(self.bells.as_ref());
+        let shows_something = shows.is_some();
+        let written = match shows {
+            Some((memory, bells)) => {
+                self.socket.send(slices, &[memory, bells.own.as_fd()], false, true)
+            }
+            None => self.socket.write(slices, true),
+        };
+        match written {
+            Ok(bytes) => core.sent(&mut self.conn, bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            // Where no descriptors may be sent, or too many are under way.
+            Err(_) if shows_something => self.conn.show_nothing(),
+            Err(error) => return Err(End::Broken(format!("the connection broke: {error}"))),
+        }
+        Ok(true)
     }
 
     /// What the application calls it.
@@ -239,4 +250,7 @@ const DRAINS_MAX: u32 = 1 << 11;
 /// About as much is handed to the kernel at a time.
 const WRITE_BYTES: usize = 256 << 10;
 /// In so many pieces.
-const WRITE_SLICES_MAX: usize = 64;
+const WRITE_SLICES: usize = 64;
+/// No more is in so few pieces, but for control frames.
+const FEW_BYTES: u64 = 256;
+const FEW_SLICES: usize = 4;
