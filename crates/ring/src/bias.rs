@@ -29,6 +29,7 @@
 //! - A slot is written by one thread, ever.
 
 use crate::sync::{AtomicU64, Ordering, light_barrier};
+use core::num::NonZeroUsize;
 use partywall_layout::seeded_fault;
 
 /// So many threads may be favoured in the life of a lock, one after the other.
@@ -45,7 +46,19 @@ pub struct Bias {
 /// The favoured thread is inside, with the flag of this slot.
 #[derive(Debug)]
 #[must_use = "whoever is inside has to leave"]
-pub struct Inside(usize);
+pub struct Inside(NonZeroUsize);
+
+impl Inside {
+    #[inline]
+    const fn new(slot: usize) -> Self {
+        Self(NonZeroUsize::MIN.saturating_add(slot))
+    }
+
+    #[inline]
+    const fn slot(&self) -> usize {
+        (self.0.get() - 1) % FAVOURED_MAX
+    }
+}
 
 /// Whose slots they are. It is kept under the mutex.
 #[derive(Debug, Default)]
@@ -102,9 +115,9 @@ impl Bias {
         }
         // ORDER: E3. Acquire keeps the accesses to the value behind it.
         if self.favoured.load(Ordering::Acquire) == seen {
-            return Some(Inside(slot));
+            return Some(Inside::new(slot));
         }
-        self.leave(Inside(slot));
+        self.leave(Inside::new(slot));
         None
     }
 
@@ -117,10 +130,11 @@ impl Bias {
     }
 
     /// Leaves.
+    #[expect(clippy::needless_pass_by_value, reason = "whoever has left is not inside any more")]
     #[inline]
     pub fn leave(&self, inside: Inside) {
         // ORDER: E4. Release pairs with the Acquire of V3: whoever waits for it sees what was done to the value.
-        self.inside[inside.0].store(0, Ordering::Release);
+        self.inside[inside.slot()].store(0, Ordering::Release);
     }
 
     /// Favours a thread, which has the mutex locked and is about to unlock it. Nothing happens if there is no slot for it.

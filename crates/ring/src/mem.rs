@@ -140,6 +140,27 @@ impl OwnMem {
         self.word(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
+    /// Stores words one behind the other from byte `offset` on, as [`store`](Self::store) does.
+    ///
+    /// # Panics
+    /// If they are not all there.
+    #[inline]
+    pub fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>) {
+        let count = words.len();
+        assert!(offset % 8 == 0 && offset <= self.len, "no words there");
+        assert!(count <= (self.len - offset) / 8, "so many words are not there");
+        // SAFETY: `offset` is within the memory, as asserted above.
+        let first = unsafe { self.base.add(offset) };
+        // SAFETY: so many words are within this part, as asserted above, and aligned (the base to 64 bytes, the offset to 8); mapped while
+        // `keep` lives (invariant 2).
+        let places =
+            unsafe { core::slice::from_raw_parts(first.cast::<AtomicU64>().as_ptr(), count) };
+        for (place, word) in places.iter().zip(words) {
+            // ORDER: Relaxed: as in `store`.
+            place.store(word.to_le(), Ordering::Relaxed);
+        }
+    }
+
     /// Stores the word at byte `offset`; a neighbour that sees it sees all we wrote before.
     #[inline]
     pub fn publish(&mut self, offset: usize, value: u64) {
@@ -223,7 +244,7 @@ impl OwnMem {
 
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset % 8 == 0 && offset < self.len, "no word at byte {offset}");
+        assert!(offset % 8 == 0 && offset < self.len, "no such word");
         // SAFETY: `offset` is within the memory, as asserted above.
         let word = unsafe { self.base.add(offset) };
         // SAFETY: aligned (the base to 64 bytes, the offset to 8) and eight bytes long, because
@@ -241,8 +262,11 @@ impl core::fmt::Debug for OwnMem {
 /// A part of the neighbour's half, or of one of its segments: read-only.
 #[derive(Clone)]
 pub struct PeerMem {
+    /// At a multiple of eight bytes.
     base: NonNull<u8>,
     len: usize,
+    /// So many of them are words.
+    words: usize,
     _keep: Arc<dyn Readable>,
 }
 
@@ -263,7 +287,7 @@ impl PeerMem {
         let len = cells.len();
         let base = NonNull::from(cells).cast::<u8>();
         assert!(base.addr().get() % 64 == 0, "shared memory must be aligned to 64 bytes");
-        Self { base, len, _keep: memory }
+        Self { base, len, words: len - len % 8, _keep: memory }
     }
 
     /// How many bytes.
@@ -288,14 +312,15 @@ impl PeerMem {
         is_there.then(|| start..start + len)
     }
 
-    /// `len` bytes from `offset` as a value of its own, or `None` if they are not all there.
+    /// `len` bytes from `offset` as a value of its own, or `None` if they are not all there, or do not begin at a multiple of eight.
     #[inline]
     #[must_use]
     pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
-        let Range { start, end } = self.range(offset, len)?;
+        let Range { start, end } = self.range(offset, len).filter(|range| range.start % 8 == 0)?;
         // SAFETY: `start` is within the memory, as checked above.
         let base = unsafe { self.base.add(start) };
-        Some(Self { base, len: end - start, _keep: Arc::clone(&self._keep) })
+        let len = end - start;
+        Some(Self { base, len, words: len - len % 8, _keep: Arc::clone(&self._keep) })
     }
 
     /// The word at byte `offset`; all that the neighbour wrote before it published the word is
@@ -323,15 +348,33 @@ impl PeerMem {
     #[inline(always)]
     #[must_use]
     pub fn peek(&self, offset: usize) -> u64 {
-        assert!(offset < self.len && self.len - offset >= 8, "no such word");
+        assert!(offset % 8 == 0 && offset < self.words, "no such word");
         // SAFETY: `offset` is within the memory, as asserted above.
         let word = unsafe { self.base.add(offset) };
-        assert!(word.addr().get() % 8 == 0, "words lie at multiples of eight bytes");
-        // SAFETY: eight bytes within the part, aligned as asserted above, and mapped while `_keep`
-        // lives (invariant 2). Only loads follow, so a read-only page is enough.
+        // SAFETY: aligned (the base to eight bytes where it is made, the offset as asserted above), and eight bytes within the
+        // part, because `words` is a multiple of eight; mapped while `_keep` lives (invariant 2). Only loads follow, so a
+        // read-only page is enough.
         let word = unsafe { AtomicU64::from_ptr(word.cast::<u64>().as_ptr()) };
         // ORDER: Relaxed, and the fence in `load` where more is needed.
         u64::from_le(word.load(Ordering::Relaxed))
+    }
+
+    /// The word at byte `offset` as [`load`](Self::load) gives it, and after it the one behind.
+    ///
+    /// # Panics
+    /// If there are no two words at `offset`.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_two(&self, offset: usize) -> (u64, u64) {
+        assert!(offset % 8 == 0 && offset < self.words.saturating_sub(8), "no two words there");
+        (self.load(offset), self.peek(offset + 8))
+    }
+
+    /// Whatever was loaded or copied before this was so before any word that is loaded after it.
+    #[inline(always)]
+    pub fn order_loads(&self) {
+        // ORDER: Acquire, after Relaxed loads and copies: none of them moves behind a later load.
+        fence(Ordering::Acquire);
     }
 
     /// Lets the processor fetch the line at byte `offset`, if there is one: a hint, nothing more.

@@ -85,6 +85,11 @@ impl OwnMem {
         self.word(offset).store(value, order);
     }
 
+    /// Words one behind the other.
+    pub fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>) {
+        words.enumerate().for_each(|(index, word)| self.store(offset + index * 8, word));
+    }
+
     /// Orders what is stored after it behind what was stored before.
     pub fn order_stores(&self) {
         // ORDER: as in mem.rs.
@@ -144,6 +149,17 @@ impl PeerMem {
         assert!(offset % 8 == 0 && offset < self.len);
         // ORDER: as in mem.rs.
         self.words[(self.start + offset) / 8].load(Ordering::Relaxed)
+    }
+
+    /// Two words, one after the other.
+    pub fn load_two(&self, offset: usize) -> (u64, u64) {
+        (self.load(offset), self.peek(offset + 8))
+    }
+
+    /// Orders what is loaded after it behind what was loaded before.
+    pub fn order_loads(&self) {
+        // ORDER: as in mem.rs.
+        fence(Ordering::Acquire);
     }
 
     /// A hint that changes nothing.

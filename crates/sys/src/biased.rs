@@ -18,10 +18,12 @@
 //! # Invariants
 //!
 //! - A reference to the value exists only while its thread is inside, or holds the mutex and nobody is favoured.
+//! - `held` is touched only by the thread that holds the mutex.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, transmute};
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,8 +47,13 @@ use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 pub struct Biased<T> {
     bias: Bias,
     habits: Mutex<Habits>,
+    /// Of the mutex, while whoever is not favoured has the value: so that the guard of the others is two words, which stay in registers.
+    held: UnsafeCell<ManuallyDrop<Option<MutexGuard<'static, Habits>>>>,
     value: UnsafeCell<T>,
 }
+
+// SAFETY: as a mutex is. `held` has something in it only while a guard borrows the lock, or was forgotten: then nobody takes it out.
+unsafe impl<T: Send> Send for Biased<T> {}
 
 // SAFETY: a reference to the value is given to one thread at a time, as the module says, so the value only goes from thread to
 // thread; what one did there is seen by the next, through the mutex, or through the flag that it waits for.
@@ -85,7 +92,8 @@ struct Habits {
 /// ```
 pub struct BiasedGuard<'a, T> {
     lock: &'a Biased<T>,
-    way: Way<'a>,
+    /// Of the favoured thread; any other has the mutex.
+    inside: Option<Inside>,
     /// Neither `Send` nor `Sync` by itself.
     marker: PhantomData<*mut T>,
 }
@@ -94,18 +102,17 @@ pub struct BiasedGuard<'a, T> {
 // mutable one.
 unsafe impl<T: Sync> Sync for BiasedGuard<'_, T> {}
 
-/// How it was locked.
-enum Way<'a> {
-    Favoured(Option<Inside>),
-    Mutex(MutexGuard<'a, Habits>),
-}
-
 impl<T> Biased<T> {
     /// A value, unlocked.
     pub fn new(value: T) -> Self {
         let (slots, needed) = (Slots::default(), NEEDED_MIN);
         let habits = Habits { slots, last: 0, in_a_row: 0, needed, is_in_doubt: false };
-        Self { bias: Bias::new(), habits: Mutex::new(habits), value: UnsafeCell::new(value) }
+        Self {
+            bias: Bias::new(),
+            habits: Mutex::new(habits),
+            held: UnsafeCell::new(ManuallyDrop::new(None)),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Locks it; waits until no other thread has it.
@@ -117,38 +124,41 @@ impl<T> Biased<T> {
     #[inline]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         match self.bias.enter(thread_number()) {
-            Some(inside) => {
-                let way = Way::Favoured(Some(inside));
-                BiasedGuard { lock: self, way, marker: PhantomData }
-            }
+            Some(inside) => BiasedGuard { lock: self, inside: Some(inside), marker: PhantomData },
             None => self.lock_slowly(),
         }
     }
 
     /// The same for a thread that may go on to [`wait`](BiasedGuard::wait): nobody is favoured afterwards.
     pub fn lock_to_wait(&self) -> BiasedGuard<'_, T> {
+        self.hold(self.lock_mutex())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slowly(&self) -> BiasedGuard<'_, T> {
+        let mut habits = self.lock_mutex();
+        let thread = thread_number();
+        if thread != LOCKS_NOTHING {
+            habits.came(thread);
+        }
+        self.hold(habits)
+    }
+
+    fn lock_mutex(&self) -> MutexGuard<'_, Habits> {
         // What goes while a thread panics has to go.
         let may_lock = thread_number() != LOCKS_NOTHING || thread::panicking();
         assert!(
             may_lock,
             "a link was used, or dropped, by what writes a message (`send_with`): do that before or after"
         );
-        self.revoked(self.habits.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut habits = self.habits.lock().unwrap_or_else(PoisonError::into_inner);
+        self.revoke(&mut habits);
+        habits
     }
 
-    #[cold]
-    #[inline(never)]
-    fn lock_slowly(&self) -> BiasedGuard<'_, T> {
-        let mut guard = self.lock_to_wait();
-        let thread = thread_number();
-        if let (Way::Mutex(habits), true) = (&mut guard.way, thread != LOCKS_NOTHING) {
-            habits.came(thread);
-        }
-        guard
-    }
-
-    /// The value for whoever holds the mutex, once nobody else has it.
-    fn revoked<'a>(&'a self, mut habits: MutexGuard<'a, Habits>) -> BiasedGuard<'a, T> {
+    /// Returns once nobody but the caller, who holds the mutex, has the value.
+    fn revoke(&self, habits: &mut Habits) {
         assert!(!habits.is_in_doubt, "membarrier(2) was taken away from this process");
         let is_in_doubt = &mut habits.is_in_doubt;
         let barrier = || {
@@ -160,7 +170,33 @@ impl<T> Biased<T> {
             habits.is_in_doubt = false;
             habits.needed = habits.needed.saturating_mul(2).min(NEEDED_MAX);
         }
-        BiasedGuard { lock: self, way: Way::Mutex(habits), marker: PhantomData }
+    }
+
+    /// The value for whoever holds the mutex, and has revoked the favour.
+    fn hold<'a>(&'a self, habits: MutexGuard<'a, Habits>) -> BiasedGuard<'a, T> {
+        // SAFETY: only the name of the lifetime changes. It is taken out by the guard made here, which borrows the lock for `'a`, or by nobody.
+        let habits =
+            unsafe { transmute::<MutexGuard<'a, Habits>, MutexGuard<'static, Habits>>(habits) };
+        // SAFETY: this thread holds the mutex.
+        let held = unsafe { &mut *self.held.get() };
+        **held = Some(habits);
+        BiasedGuard { lock: self, inside: None, marker: PhantomData }
+    }
+
+    /// Unlocks the mutex, and has the calling thread favoured if it comes again and again.
+    #[cold]
+    #[inline(never)]
+    fn unlock_slowly(&self) {
+        // SAFETY: called for the guard that `hold` made, by the thread that holds the mutex since.
+        let held = unsafe { &mut *self.held.get() };
+        let Some(mut habits) = held.take() else { return };
+        // Only ever itself: another would be inside before this one is out.
+        let thread = thread_number();
+        let is_habit = habits.last == thread && habits.in_a_row >= habits.needed;
+        if is_habit && has_membarrier() {
+            habits.in_a_row = 0;
+            self.bias.favour(thread, &mut habits.slots);
+        }
     }
 }
 
@@ -187,10 +223,7 @@ impl<'a, T> BiasedGuard<'a, T> {
     #[inline]
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        match &self.way {
-            Way::Favoured(Some(inside)) => self.lock.bias.is_wanted(inside),
-            _ => true,
-        }
+        self.inside.as_ref().is_none_or(|inside| self.lock.bias.is_wanted(inside))
     }
 
     /// Unlocks the value, waits until `changed` is notified, or for so long, and locks it again. It may return for no reason.
@@ -199,20 +232,23 @@ impl<'a, T> BiasedGuard<'a, T> {
     ///
     /// If it was not locked by [`lock_to_wait`](Biased::lock_to_wait).
     #[must_use]
-    pub fn wait(mut self, changed: &Condvar, timeout: Option<Duration>) -> Self {
+    pub fn wait(self, changed: &Condvar, timeout: Option<Duration>) -> Self {
         let lock = self.lock;
-        // Dropped with the way that it came, if it is the wrong one.
-        assert!(matches!(self.way, Way::Mutex(_)), "locked by a way that nobody can wait on");
-        let way = std::mem::replace(&mut self.way, Way::Favoured(None));
-        let Way::Mutex(habits) = way else { return self };
-        let habits = match timeout {
+        assert!(self.inside.is_none(), "locked by a way that nobody can wait on");
+        // SAFETY: it is not inside, so this thread holds the mutex.
+        let held = unsafe { &mut *lock.held.get() };
+        let Some(habits) = held.take() else { return self };
+        // Nothing is left to be unlocked.
+        std::mem::forget(self);
+        let mut habits = match timeout {
             None => changed.wait(habits).unwrap_or_else(PoisonError::into_inner),
             Some(timeout) => {
                 let waited = changed.wait_timeout(habits, timeout);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
-        lock.revoked(habits)
+        lock.revoke(&mut habits);
+        lock.hold(habits)
     }
 }
 
@@ -235,23 +271,11 @@ impl<T> DerefMut for BiasedGuard<'_, T> {
 }
 
 impl<T> Drop for BiasedGuard<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        match &mut self.way {
-            Way::Favoured(inside) => {
-                if let Some(inside) = inside.take() {
-                    self.lock.bias.leave(inside);
-                }
-            }
-            Way::Mutex(habits) => {
-                // Only ever itself: another would be inside before this one is out.
-                let thread = thread_number();
-                let is_habit = habits.last == thread && habits.in_a_row >= habits.needed;
-                if is_habit && has_membarrier() {
-                    habits.in_a_row = 0;
-                    self.lock.bias.favour(thread, &mut habits.slots);
-                }
-            }
+        match self.inside.take() {
+            Some(inside) => self.lock.bias.leave(inside),
+            None => self.lock.unlock_slowly(),
         }
     }
 }

@@ -25,7 +25,7 @@ use super::group::LinkId;
 use super::inspect::LinkReport;
 use super::key::LinkKey;
 use super::lent::{Lent, LinkMessageRef};
-use super::message::{LinkMessage, LinkToken};
+use super::message::{Keeping, LinkMessage, LinkToken};
 use super::status::{LinkStats, LinkStatus};
 
 /// One end of a pair of streams that outlive connections, and their processes if they are kept in files.
@@ -390,12 +390,12 @@ impl Link {
 
 impl Handle {
     fn recv(&self, deadline: Option<Instant>) -> Result<LinkMessage, LinkRecvError> {
-        let received = self.end.recv(deadline, |payload, facts| (payload.to_bytes(), facts))?;
+        let received = self.end.recv(deadline, Keeping)?;
         Ok(LinkMessage::new(received, Arc::clone(&self.end)))
     }
 
     fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
-        let received = self.end.try_recv(|payload, facts| (payload.to_bytes(), facts))?;
+        let received = self.end.try_recv(Keeping)?;
         Ok(LinkMessage::new(received, Arc::clone(&self.end)))
     }
 }
@@ -556,7 +556,7 @@ impl LinkReceiver {
     pub fn try_recv_ref(&mut self) -> Result<LinkMessageRef<'_>, LinkTryRecvError> {
         let Self { handle, lent } = self;
         lent.end();
-        handle.end.try_recv(|payload, facts| lent.take(&payload, facts))?;
+        handle.end.try_recv(&mut *lent)?;
         Ok(LinkMessageRef::new(lent, &handle.end))
     }
 
@@ -567,7 +567,7 @@ impl LinkReceiver {
     ) -> Result<LinkMessageRef<'_>, LinkRecvError> {
         let Self { handle, lent } = self;
         lent.end();
-        handle.end.recv(deadline, |payload, facts| lent.take(&payload, facts))?;
+        handle.end.recv(deadline, &mut *lent)?;
         Ok(LinkMessageRef::new(lent, &handle.end))
     }
 

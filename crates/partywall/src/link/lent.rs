@@ -17,7 +17,7 @@ use bytes::Bytes;
 use partywall_reconcile::{Position, StreamId};
 
 use super::core::{Payload, Token};
-use super::end::{Endpoint, Facts};
+use super::end::{Endpoint, Facts, Taker};
 use super::fault::{LinkCommitError, LinkReplyError};
 use super::message::LinkToken;
 
@@ -149,9 +149,18 @@ impl Lent {
         }
     }
 
-    /// Takes along what can be shared; anything else is copied.
     #[inline]
-    pub(super) fn take(&mut self, payload: &Payload<'_>, facts: Facts) {
+    fn bytes(&self) -> &[u8] {
+        self.shared.as_deref().unwrap_or(&self.copied)
+    }
+}
+
+/// Takes along what can be shared; anything else is copied.
+impl Taker for Lent {
+    type Taken = ();
+
+    #[inline(always)]
+    fn take(&mut self, payload: Payload<'_>, facts: Facts) {
         self.facts = facts;
         match payload {
             Payload::Own(bytes) => self.shared = Some(Bytes::clone(bytes)),
@@ -160,11 +169,6 @@ impl Lent {
                 self.copied.extend_from_slice(bytes);
             }
         }
-    }
-
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        self.shared.as_deref().unwrap_or(&self.copied)
     }
 }
 

@@ -16,8 +16,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use partywall_reconcile::{Position, StreamId};
 
-use super::core::Token;
-use super::end::{Endpoint, Facts};
+use super::core::{Payload, Token};
+use super::end::{Endpoint, Facts, Taker};
 use super::fault::{LinkCommitError, LinkReplyError};
 
 /// A message of a link. It is the application's own memory, however long it is kept.
@@ -50,6 +50,18 @@ impl Facts {
             return Ok(link.send(super::end::Load::Message(&[answer]), deadline)?);
         }
         link.reply(self.token, &[answer], deadline)
+    }
+}
+
+/// Has a message taken along, in memory of its own.
+pub(super) struct Keeping;
+
+impl Taker for Keeping {
+    type Taken = (Bytes, Facts);
+
+    #[inline]
+    fn take(&mut self, payload: Payload<'_>, facts: Facts) -> (Bytes, Facts) {
+        (payload.to_bytes(), facts)
     }
 }
 

@@ -134,9 +134,7 @@ fn write(memory: &mut OwnMem, offset: u64, slot: &[U64]) {
     if seeded_fault("link_seal_first") {
         memory.publish(end, seal.get());
     }
-    for (number, word) in body.iter().enumerate() {
-        memory.store(start + number * size_of::<U64>(), word.get());
-    }
+    memory.store_all(start, body.iter().map(|word| word.get()));
     memory.publish(end, seal.get());
 }
 

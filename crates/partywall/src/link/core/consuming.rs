@@ -13,6 +13,7 @@ use super::conn::Conn;
 use super::inbox::{Next, Payload};
 use super::sending::{Saying, SendFault};
 use super::{Core, Provenance};
+use crate::link::image::Books;
 use crate::link::retained::{join, len_of};
 
 /// A message, and what it takes to commit it.
@@ -63,9 +64,7 @@ impl Core {
     ) -> Option<B> {
         let stream = self.inbox.stream()?;
         let Next { start, end, payload } = self.inbox.next()?;
-        let attempt = 1 + self.books.delivered().iter().filter(|handed| **handed > start).count();
-        let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
-        let taken = take(payload, Token { start, stream, end }, attempt);
+        let taken = take(payload, Token { start, stream, end }, attempt(&self.books, start));
         self.memory.note_delivered(stream, end);
         Some(taken)
     }
@@ -78,8 +77,11 @@ impl Core {
     /// Commits a message and all before it.
     #[inline(always)]
     pub(crate) fn commit_to(&mut self, token: &Token) -> Result<(), CommitError> {
-        let mark = self.mark_of(token)?;
-        self.commit_mark(mark);
+        // Taken apart, and so never put together on the way.
+        let Some(proof) = self.inbox.proof_at(token.stream, token.end) else {
+            return Err(self.not_committed(token));
+        };
+        self.commit_mark(Mark { stream: token.stream, position: token.end, proof });
         Ok(())
     }
 
@@ -100,7 +102,10 @@ impl Core {
 
     /// Sends a reply and commits what it answers, by one store.
     pub(crate) fn reply(&mut self, token: Token, parts: &[&[u8]]) -> Result<Position, ReplyFault> {
-        let mark = self.mark_of(&token).map_err(ReplyFault::Commit)?;
+        let Some(proof) = self.inbox.proof_at(token.stream, token.end) else {
+            return Err(ReplyFault::Commit(self.not_committed(&token)));
+        };
+        let mark = Mark { stream: token.stream, position: token.end, proof };
         if seeded_fault("link_reply_in_two_steps") {
             self.memory.consume(mark);
         }
@@ -120,12 +125,12 @@ impl Core {
         Ok(end)
     }
 
-    #[inline(always)]
-    fn mark_of(&self, token: &Token) -> Result<Mark, CommitError> {
-        if self.inbox.stream() == Some(token.stream) && token.end <= self.inbox.consumed() {
-            return Err(CommitError::Consumed);
-        }
-        self.inbox.mark_at(token.stream, token.end).ok_or(CommitError::Stale)
+    /// Why a message cannot be committed that is not here.
+    #[cold]
+    fn not_committed(&self, token: &Token) -> CommitError {
+        let is_consumed =
+            self.inbox.stream() == Some(token.stream) && token.end <= self.inbox.consumed();
+        if is_consumed { CommitError::Consumed } else { CommitError::Stale }
     }
 
     #[inline(always)]
@@ -163,6 +168,13 @@ impl Core {
     pub(crate) fn provenance(&self) -> Provenance {
         self.memory.provenance()
     }
+}
+
+/// The how many-th attempt it is with the message that begins at `start`.
+#[inline(always)]
+pub(super) fn attempt(books: &Books, start: Position) -> u32 {
+    let before = books.delivered().iter().filter(|handed| **handed > start).count();
+    u32::try_from(1 + before).unwrap_or(u32::MAX)
 }
 
 /// A reply was not sent, and nothing was committed.

@@ -47,10 +47,10 @@ impl Wall {
     /// The message of a BARE record, with the [`sealed_header`](bare::sealed_header) before it.
     #[inline(always)]
     pub(super) fn copy_bare(&self, at: Position, tag: u32, len: u32, log: &mut Log) -> Entry {
-        log.append(|room| {
-            room.extend_from_slice(&bare::sealed_header(ring::Position(at.0), tag, len));
-            self.neighbour.ring.copy_onto(self.offset(at) + HEADER, len as usize, room);
-        })
+        let (end, room) = (log.end(), log.room());
+        room.extend_from_slice(&bare::sealed_header(ring::Position(at.0), tag, len));
+        self.neighbour.ring.copy_onto(self.offset(at) + HEADER, len as usize, room);
+        log.since(end)
     }
 
     /// The record that begins with these words. If it is none, or is not kept for another reason, the caller cuts the log.

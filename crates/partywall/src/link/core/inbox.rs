@@ -5,9 +5,16 @@
 //!   consumed          handed out          received
 //!   ├─────────────────┼───────────────────┤ position
 //!   │ until it is committed │ for the application
+//!
+//!   in hand   one short message that was handed out and is alone ─ committed ─▶ gone
+//!                                                                └ anything else ─▶ in the queue, as all others
 //! ```
 //!
 //! It holds no more than the neighbour may have under way: what its ring and slab hold.
+//!
+//! # Invariants
+//!
+//! - While a message is in hand the queue is empty.
 
 use bytes::{Buf, Bytes};
 use partywall_reconcile::watermarks::OutOfOrder;
@@ -49,6 +56,31 @@ struct Kept {
     own: Option<Bytes>,
 }
 
+/// One that was handed out, whose bytes are in the log, and beside which there is none. Whoever reads, commits and reads the next does
+/// not pay for a queue.
+#[derive(Clone, Copy, Debug)]
+struct Hand {
+    start: Position,
+    /// Where no message ends: there is none.
+    end: Position,
+    proof: Proof,
+    entry: Entry,
+}
+
+impl Hand {
+    const NONE: Self = Self {
+        start: Position::START,
+        end: Position::START,
+        proof: Proof::START,
+        entry: Entry::NONE,
+    };
+
+    #[inline]
+    fn is_none(&self) -> bool {
+        self.end == Position::START
+    }
+}
+
 /// The bytes of a message, to be taken along.
 #[derive(Debug)]
 pub(crate) enum Payload<'a> {
@@ -71,6 +103,7 @@ pub(super) struct Next<'a> {
 pub(super) struct Inbox {
     stream: Option<StreamId>,
     incoming: Incoming,
+    hand: Hand,
     messages: Queue<Kept>,
     log: Log,
     /// How many of them the application has had.
@@ -90,6 +123,7 @@ impl Inbox {
         Self {
             stream: mark.map(|mark| mark.stream),
             incoming: Incoming::at(at),
+            hand: Hand::NONE,
             messages: Queue::new(),
             log: Log::default(),
             handed_out: 0,
@@ -154,8 +188,45 @@ impl Inbox {
         self.incoming.arrive(at, footprint)
     }
 
+    /// Whether nothing is here, so that the next message may be [handed out](Self::hand_out) as it comes.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.hand.is_none()
+    }
+
+    /// Hands out a message that `arrive` took for the next, that is in the log, and alone.
+    #[inline(always)]
+    pub(super) fn hand_out(
+        &mut self,
+        start: Position,
+        end: Position,
+        proof: Proof,
+        entry: Entry,
+    ) -> &[u8] {
+        debug_assert!(self.is_empty(), "a message in hand is alone");
+        self.hand = Hand { start, end, proof, entry };
+        self.log.get(entry)
+    }
+
+    /// What is in hand is one of several from here on.
+    #[inline]
+    fn put_down(&mut self) {
+        if !self.hand.is_none() {
+            self.put_down_one();
+        }
+    }
+
+    #[inline(never)]
+    fn put_down_one(&mut self) {
+        let Hand { start, end, proof, entry } = std::mem::replace(&mut self.hand, Hand::NONE);
+        let place = self.messages.push_back();
+        (place.start, place.end, place.proof, place.entry) = (start, end, proof, entry);
+        self.handed_out = 1;
+    }
+
     /// Keeps a message that `arrive` took for the next.
     pub(super) fn keep(&mut self, message: Arrived, window: &Window) -> Result<(), Overfull> {
+        self.put_down();
         if message.in_slab {
             self.slab_bytes = self.slab_bytes.saturating_add(message.bytes.len() as u64);
         }
@@ -180,6 +251,7 @@ impl Inbox {
         entry: Entry,
         window: &Window,
     ) -> Result<(), Overfull> {
+        self.put_down();
         self.check(window)?;
         // Blank, and so neither of a slab nor with bytes of its own.
         let place = self.messages.push_back();
@@ -208,15 +280,24 @@ impl Inbox {
 
     /// Hands out the last `count` messages again.
     pub(super) fn rewind(&mut self) {
+        self.put_down();
         self.handed_out = 0;
     }
 
-    /// The mark behind the message that ends at `end`, if the application has had it and it is not consumed.
+    /// The proof of the message that ends at `end`, if the application has had it and it is not consumed.
     #[inline(always)]
-    pub(super) fn mark_at(&self, stream: StreamId, end: Position) -> Option<Mark> {
+    pub(super) fn proof_at(&self, stream: StreamId, end: Position) -> Option<Proof> {
         if self.stream != Some(stream) {
             return None;
         }
+        if self.hand.end == end && !self.hand.is_none() {
+            return Some(self.hand.proof);
+        }
+        self.proof_of_several(end)
+    }
+
+    #[inline(never)]
+    fn proof_of_several(&self, end: Position) -> Option<Proof> {
         // Usually the first, or the last.
         let index = match self.messages.front() {
             Some(first) if first.end == end => (self.handed_out > 0).then_some(0)?,
@@ -225,24 +306,33 @@ impl Inbox {
                 handed.iter().rposition(|message| message.end == end)?
             }
         };
-        let message = self.messages.get(index)?;
-        Some(Mark { stream, position: message.end, proof: message.proof })
+        Some(self.messages.get(index)?.proof)
     }
 
     /// The mark behind the message that was handed out last.
-    pub(super) fn last_handed_out(&self) -> Option<Mark> {
+    pub(super) fn last_handed_out(&mut self) -> Option<Mark> {
+        self.put_down();
         let last = self.messages.get(self.handed_out.checked_sub(1)?)?;
         Some(Mark { stream: self.stream?, position: last.end, proof: last.proof })
     }
 
-    /// Consumes up to a mark that [`mark_at`](Self::mark_at) gave.
+    /// Consumes up to a mark whose proof [`proof_at`](Self::proof_at) gave.
     #[inline(always)]
     pub(super) fn consume(&mut self, mark: Mark) {
         if self.incoming.consume(mark.position).is_err() {
             return;
         }
+        if self.hand.end == mark.position && !self.hand.is_none() {
+            self.hand = Hand::NONE;
+            return self.log.clear();
+        }
+        self.consume_of_several(mark.position);
+    }
+
+    #[inline(never)]
+    fn consume_of_several(&mut self, position: Position) {
         while let Some(first) = self.messages.front() {
-            if first.end > mark.position {
+            if first.end > position {
                 break;
             }
             if first.in_slab {

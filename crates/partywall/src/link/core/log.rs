@@ -12,6 +12,8 @@
 
 use std::ops::Range;
 
+use super::arriving::as_usize;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Log {
@@ -49,6 +51,18 @@ impl Log {
         let start = self.bytes.len();
         write(&mut self.bytes);
         Entry { at: self.begin + start as u64, len: self.bytes.len() - start }
+    }
+
+    /// The same in two steps: what the caller appends, and nothing else, since the log [ended](Self::end) there.
+    #[inline(always)]
+    pub(super) const fn room(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Where that lies.
+    #[inline(always)]
+    pub(super) fn since(&self, end: u64) -> Entry {
+        Entry { at: end, len: as_usize(self.end() - end) }
     }
 
     /// The bytes of what was added and not given up.

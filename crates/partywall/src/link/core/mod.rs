@@ -17,7 +17,7 @@
 //!   sending.rs     messages of the application
 //!   consuming.rs   messages for the application
 //!   wall.rs        the neighbour's memory, as the present connection reads it (SPEC 16)
-//!   pulling.rs     records from there, and how far the neighbour consumed
+//!   pulling.rs     records from there, and how far the neighbour consumed; shortly.rs, handed out in one step
 //!   waking.rs      who sleeps, and who is rung
 //!   standing.rs    how it stands, for whoever drives it; positions.rs, in positions
 //! ```
@@ -78,6 +78,7 @@ mod positions;
 mod pulling;
 mod queue;
 mod sending;
+mod shortly;
 #[cfg(all(test, not(shuttle)))] // with files
 mod simulation;
 mod standing;
@@ -107,6 +108,7 @@ pub use self::epochs::EpochError;
 pub(crate) use self::inbox::Payload;
 pub(crate) use self::memory::{Parts, Provenance};
 pub(crate) use self::sending::SendFault;
+pub(crate) use self::shortly::Handed;
 
 /// One end of a link.
 #[derive(Debug)]

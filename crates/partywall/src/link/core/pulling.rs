@@ -108,7 +108,7 @@ impl Core {
             if let Some((len, crc)) = wall.short_bare(at, words) {
                 let entry = wall.copy_bare(at, tag, len, self.inbox.log());
                 let expected = bare::crc_of(self.inbox.log().get(entry));
-                wall.is_still(at, stream)?;
+                wall.check_still(stream)?;
                 if crc != expected {
                     return Err(damaged(crc, expected));
                 }
@@ -133,7 +133,7 @@ impl Core {
         let Some(wall) = present(&mut self.wall, self.life.active) else { return Ok(false) };
         let at = self.inbox.received();
         let copied = wall.copy(at, tag, words, self.inbox.log());
-        wall.is_still(at, stream)?;
+        wall.check_still(stream)?;
         let Pulled { ack, footprint, message } = copied?;
         arrive(&mut self.inbox, at, footprint)?;
         let Some(message) = message else { return Ok(false) };

@@ -80,9 +80,8 @@ impl Wall {
     /// The first two words of the record that begins at `at`, if it was published and the file is [whole](Self::is_whole).
     #[inline(always)]
     pub(super) fn words(&self, at: Position) -> Option<(u64, u64)> {
-        let offset = self.offset(at);
-        let first = self.neighbour.ring.load(offset);
-        (first != 0).then(|| (first, self.neighbour.ring.peek(offset + 8)))
+        let words = self.neighbour.ring.load_two(self.offset(at));
+        (words.0 != 0).then_some(words)
     }
 
     /// Lets the processor fetch what lies a few records behind `at`. Only for who is behind: in step with the neighbour it would take away
@@ -92,17 +91,23 @@ impl Wall {
         self.neighbour.ring.prefetch(self.offset(Position(at.0.wrapping_add(AHEAD_BYTES))));
     }
 
-    /// Whether what was copied before, from `at`, is of `stream`, and of a file that is whole.
+    /// Whether what was copied before is of `stream`, and of a file that is whole.
+    #[inline(always)]
+    pub(super) fn is_still(&self, stream: StreamId) -> bool {
+        // ORDER: the fence keeps the copies before the look at the stream: a copy that holds a byte of another stream is followed
+        // by a look that finds its name (SPEC 16.4).
+        self.neighbour.ring.order_loads();
+        let is_same = self.neighbour.control.peek(as_usize(SENDING_STREAM)) == stream.0.get();
+        is_same && !self.neighbour.is_damaged()
+    }
+
+    /// The same, where it matters what it is instead.
     ///
     /// # Errors
     /// The connection is over.
-    #[inline(always)]
-    pub(super) fn is_still(&self, at: Position, stream: StreamId) -> Result<(), End> {
-        // ORDER: the acquire fence in `load` keeps the copies before the look at the stream: a copy that holds a byte of
-        // another stream is followed by a look that finds its name (SPEC 16.4).
-        let _ = self.neighbour.ring.load(self.offset(at));
-        let is_same = self.neighbour.control.peek(as_usize(SENDING_STREAM)) == stream.0.get();
-        if is_same && !self.neighbour.is_damaged() {
+    #[inline]
+    pub(super) fn check_still(&self, stream: StreamId) -> Result<(), End> {
+        if self.is_still(stream) {
             return Ok(());
         }
         self.is_whole()?;

@@ -55,7 +55,7 @@ use crate::lag::Lag;
 use crate::wait::Spinner;
 
 pub(super) use self::progress::admission;
-pub(super) use self::receiving::Facts;
+pub(super) use self::receiving::{Facts, Taker};
 pub(super) use self::sending::Load;
 pub(super) use self::sharing::is_of_our_user;
 pub(super) use self::wire::read_some;
@@ -204,7 +204,7 @@ impl Endpoint {
     }
 
     /// The state, if this process may touch it.
-    #[inline]
+    #[inline(always)]
     fn lock(&self) -> Result<Locked<'_>, LinkStopped> {
         if self.guard.is_child() {
             return Err(LinkStopped::Forked);

@@ -13,7 +13,7 @@ use super::sending::Load;
 use super::waiting::Waits;
 use super::{Endpoint, Locked};
 use crate::link::config::Delivery;
-use crate::link::core::{Payload, ReplyFault, Token};
+use crate::link::core::{Handed, Payload, ReplyFault, Token};
 use crate::link::drive::Before;
 use crate::link::event::LinkEvent;
 use crate::link::fault::{
@@ -31,13 +31,30 @@ pub(in crate::link) struct Facts {
     pub(in crate::link) is_committed: bool,
 }
 
+/// What becomes of a message that is handed out. No closure, so that it can say that it is to be inlined: facts that are put together
+/// before they are handed on have to be waited for.
+pub(in crate::link) trait Taker {
+    type Taken;
+
+    fn take(&mut self, payload: Payload<'_>, facts: Facts) -> Self::Taken;
+}
+
+impl<T: Taker> Taker for &mut T {
+    type Taken = T::Taken;
+
+    #[inline(always)]
+    fn take(&mut self, payload: Payload<'_>, facts: Facts) -> T::Taken {
+        (**self).take(payload, facts)
+    }
+}
+
 impl Endpoint {
-    /// The next message if there is one now: what `take` makes of it.
-    pub(in crate::link) fn try_recv<B>(
+    /// The next message if there is one now: what `taker` makes of it.
+    pub(in crate::link) fn try_recv<T: Taker>(
         &self,
-        take: impl FnMut(Payload<'_>, Facts) -> B,
-    ) -> Result<B, LinkTryRecvError> {
-        if let Some(found) = self.next_now(take)? {
+        taker: T,
+    ) -> Result<T::Taken, LinkTryRecvError> {
+        if let Some(found) = self.next_now(taker)? {
             return Ok(found);
         }
         let mut state = self.lock()?;
@@ -57,32 +74,32 @@ impl Endpoint {
     }
 
     /// The same, and waits for one until `deadline`.
-    pub(in crate::link) fn recv<B>(
+    pub(in crate::link) fn recv<T: Taker>(
         &self,
         deadline: Option<Instant>,
-        mut take: impl FnMut(Payload<'_>, Facts) -> B,
-    ) -> Result<B, LinkRecvError> {
-        match self.next_now(&mut take)? {
+        mut taker: T,
+    ) -> Result<T::Taken, LinkRecvError> {
+        match self.next_now(&mut taker)? {
             Some(found) => Ok(found),
-            None => self.recv_next(deadline, take),
+            None => self.recv_next(deadline, taker),
         }
     }
 
     /// Waits for the next message.
     #[inline(never)]
-    fn recv_next<B>(
+    fn recv_next<T: Taker>(
         &self,
         deadline: Option<Instant>,
-        mut take: impl FnMut(Payload<'_>, Facts) -> B,
-    ) -> Result<B, LinkRecvError> {
+        mut taker: T,
+    ) -> Result<T::Taken, LinkRecvError> {
         let mut is_first = true;
         let found = self.wait_for(deadline, Waits::ForRecords, |state| {
             // The socket was read just now; with what came since, it wakes whoever sleeps.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
-                self.take_here(state, &mut take)
+                self.take_here(state, &mut taker)
             } else {
-                self.next(state, &mut take)
+                self.next(state, &mut taker)
             };
             match found {
                 Some(found) => Some(Ok(found)),
@@ -94,13 +111,10 @@ impl Endpoint {
 
     /// The next message, if there is one now.
     #[inline(always)]
-    fn next_now<B>(
-        &self,
-        take: impl FnMut(Payload<'_>, Facts) -> B,
-    ) -> Result<Option<B>, LinkStopped> {
+    fn next_now<T: Taker>(&self, taker: T) -> Result<Option<T::Taken>, LinkStopped> {
         let (found, must_turn) = {
             let mut state = self.lock()?;
-            let found = self.next(&mut state, take);
+            let found = self.next(&mut state, taker);
             let must_turn = found.is_some() && self.is_time_to_look(&mut state, true);
             (found, must_turn)
         };
@@ -113,42 +127,62 @@ impl Endpoint {
 
     /// The next message that is here, in the neighbour's memory, or in the socket.
     #[inline(always)]
-    fn next<B>(
-        &self,
-        state: &mut Locked<'_>,
-        take: impl FnMut(Payload<'_>, Facts) -> B,
-    ) -> Option<B> {
+    fn next<T: Taker>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Taken> {
+        match self.take_shortly(state, &mut taker) {
+            Some(found) => Some(found),
+            None => self.next_by_any_way(state, taker),
+        }
+    }
+
+    /// The same, by the way that nearly all take over shared memory.
+    #[inline(always)]
+    fn take_shortly<T: Taker>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Taken> {
+        if self.config.delivery == Delivery::AtMostOnce {
+            return None;
+        }
+        let is_behind = state.lag.is_behind();
+        let Handed { bytes, token, attempt } = state.core.as_mut()?.offer_shortly(is_behind)?;
+        let len = bytes.len() as u64;
+        let facts = Facts { token, attempt, is_committed: false };
+        let taken = taker.take(Payload::Short(bytes), facts);
+        self.took_one(state, len);
+        Some(taken)
+    }
+
+    #[inline(never)]
+    fn next_by_any_way<T: Taker>(&self, state: &mut Locked<'_>, taker: T) -> Option<T::Taken> {
         if !state.core.as_ref()?.has_next() {
             self.take_in(state);
         }
-        self.take_here(state, take)
+        self.take_here(state, taker)
     }
 
     /// The next message that is here.
-    #[inline(always)]
-    fn take_here<B>(
-        &self,
-        state: &mut Locked<'_>,
-        mut take: impl FnMut(Payload<'_>, Facts) -> B,
-    ) -> Option<B> {
+    fn take_here<T: Taker>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Taken> {
         let is_committed = self.config.delivery == Delivery::AtMostOnce;
         let mut len = 0;
         let taken = state.core.as_mut()?.offer(|payload, token, attempt| {
             len = payload.len() as u64;
-            take(payload, Facts { token, attempt, is_committed })
+            taker.take(payload, Facts { token, attempt, is_committed })
         })?;
-        self.rest(state);
-        state.lag.received();
-        if state.lag.is_behind() {
-            state.core.as_ref()?.prefetch();
+        self.took_one(state, len);
+        if let (true, Some(core)) = (state.lag.is_behind(), &state.core) {
+            core.prefetch();
         }
-        state.stats.messages_received += 1;
-        state.stats.bytes_received += len;
         if is_committed {
             state.core.as_mut()?.commit_handed_out();
             self.owe(state);
         }
         Some(taken)
+    }
+
+    /// The application takes a message of so many bytes.
+    #[inline(always)]
+    fn took_one(&self, state: &mut Locked<'_>, len: u64) {
+        self.rest(state);
+        state.lag.received();
+        state.stats.messages_received += 1;
+        state.stats.bytes_received += len;
     }
 
     #[inline]

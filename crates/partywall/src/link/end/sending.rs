@@ -32,7 +32,8 @@ pub(in crate::link) enum Load<'a> {
 struct Amount {
     messages: u64,
     bytes: u64,
-    is_batch: bool,
+    /// 1 if it is one. Words, all of them: a byte among them would be waited for when they are copied.
+    batches: u64,
 }
 
 impl Load<'_> {
@@ -41,7 +42,7 @@ impl Load<'_> {
             Self::Message(parts) => Amount::message(len_of(parts)),
             Self::Batch(lens, bytes) => {
                 let (messages, bytes) = (lens.len() as u64, bytes.len() as u64);
-                Amount { messages, bytes, is_batch: true }
+                Amount { messages, bytes, batches: 1 }
             }
         }
     }
@@ -57,7 +58,7 @@ impl Load<'_> {
 impl Amount {
     #[inline]
     const fn message(len: usize) -> Self {
-        Self { messages: 1, bytes: len as u64, is_batch: false }
+        Self { messages: 1, bytes: len as u64, batches: 0 }
     }
 }
 
@@ -277,7 +278,7 @@ impl Endpoint {
                 self.sent(state, amount);
                 Ok(())
             }
-            Err(SendFault::Full) if amount.is_batch && state.is_empty() => {
+            Err(SendFault::Full) if amount.batches > 0 && state.is_empty() => {
                 Err(Refused::Never(LinkSendError::BatchTooLarge { len: amount.bytes }))
             }
             Err(fault) => Err(Refused::new(fault, amount.bytes, || {

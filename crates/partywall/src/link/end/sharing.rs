@@ -275,14 +275,14 @@ impl Endpoint {
     /// be back soon.
     #[inline]
     pub(super) fn is_time_to_look(&self, state: &mut Locked<'_>, is_busy: bool) -> bool {
+        if is_busy && state.rest.unasked > 0 {
+            state.rest.unasked -= 1;
+            return false;
+        }
         if !state.is_shared() {
             return false;
         }
         let rest = &mut state.rest;
-        if is_busy && rest.unasked > 0 {
-            rest.unasked -= 1;
-            return false;
-        }
         let now = clock::coarse();
         let is_time = std::mem::replace(&mut rest.looked, now) != now;
         // Only one that came often within a tick will come again soon.

@@ -10,6 +10,7 @@ use partywall_reconcile::{Direction, Epoch, Report};
 
 use super::memory::{INLINE_MAX, Kept};
 use super::oracle::Ledger;
+use crate::link::core::consuming::Delivery;
 use crate::link::core::{Conn, Core, End, ReplyFault, SendFault};
 use crate::link::protocol::frame::Names;
 
@@ -24,8 +25,10 @@ pub(super) struct World {
     epochs: bool,
     sides: [Side; 2],
     wires: Vec<Wire>,
-    /// Messages that came through shared memory.
+    /// Messages that came through shared memory by the long way.
     pub(super) pulled: u64,
+    /// And by the short way.
+    pub(super) shortly: u64,
     /// What the side of this number sent.
     ledgers: [Ledger; 2],
 }
@@ -58,6 +61,7 @@ impl World {
             sides: [side(1), side(2)],
             wires: Vec::new(),
             pulled: 0,
+            shortly: 0,
             ledgers: [Ledger::default(), Ledger::default()],
         };
         world.reopen(CLIENT);
@@ -186,16 +190,29 @@ impl World {
 
     /// Consumes, or replies and so consumes, one message; sometimes only looks at it.
     fn consume_one(&mut self, side: usize) -> bool {
-        self.pull(side);
-        let (how, epoch) = (self.below(8), self.epoch(side));
+        let first = self.next(side);
+        let (how, epoch) = (self.below(11), self.epoch(side));
+        let takes_two = (2..5).contains(&how);
+        let second = if takes_two && first.is_some() { self.next(side) } else { None };
         let Some(core) = &mut self.sides[side].core else { return false };
-        let Some(delivery) = core.next() else {
+        let Some(delivery) = first else {
             core.rewind();
             return false;
         };
         let number = number_of(&delivery.bytes);
-        if how == 0 {
+        if how == 0 || how == 4 {
             core.rewind();
+            return true;
+        }
+        if let Some(second) = second {
+            // One after the other, or both at once.
+            let first = if how == 2 { core.commit_to(&delivery.token) } else { Ok(()) };
+            let committed = first.and(core.commit_to(&second.token));
+            // Looking for the second, the connection may have ended, and the epoch with it.
+            if committed.is_ok() {
+                self.ledgers[1 - side].consumed(epoch, number);
+                self.ledgers[1 - side].consumed(epoch, number_of(&second.bytes));
+            }
             return true;
         }
         if how == 1 {
@@ -213,6 +230,19 @@ impl World {
         core.commit_to(&delivery.token).unwrap();
         self.ledgers[1 - side].consumed(epoch, number);
         true
+    }
+
+    /// The next message, by one of the ways.
+    fn next(&mut self, side: usize) -> Option<Delivery> {
+        if self.below(4) > 0 {
+            let shortly = self.sides[side].core.as_mut()?.next_shortly();
+            if shortly.is_some() {
+                self.shortly += 1;
+                return shortly;
+            }
+        }
+        self.pull(side);
+        self.sides[side].core.as_mut()?.next()
     }
 
     fn connect(&mut self) {

@@ -18,7 +18,7 @@ const FILE_BYTES: usize = 65536;
 fn changed_bytes_are_never_a_message() {
     let (mut pair, kept) = Pair::of_files();
     let mut random = 0x2545_f491_4f6c_dd1d;
-    let (mut expected, mut refused, mut unharmed) = (0, 0, 0);
+    let (mut expected, mut refused, mut unharmed, mut short) = (0, 0, 0, 0);
     pair.attach(true);
     for round in 0..4000 {
         if round % 8 == 0 {
@@ -38,7 +38,13 @@ fn changed_bytes_are_never_a_message() {
         server.core.hear_consumed();
         assert!(server.core.acked() <= tail);
         server.core.is_bell_due();
-        let pulled = server.core.pull(server.conn.as_mut().unwrap());
+        // What comes by the short way is as sound; what does not, the long one finds.
+        let shortly = if round % 2 == 0 { server.core.next_shortly() } else { None };
+        short += usize::from(shortly.is_some());
+        let pulled = match shortly {
+            Some(_) => Ok(true),
+            None => server.core.pull(server.conn.as_mut().unwrap()),
+        };
         file.write_all_at(&before, at as u64).unwrap();
         match pulled {
             Ok(_) => unharmed += 1,
@@ -48,7 +54,7 @@ fn changed_bytes_are_never_a_message() {
             }
         }
         let server = &mut pair.sides[SERVER].core;
-        if let Some(delivery) = server.next() {
+        if let Some(delivery) = shortly.or_else(|| server.next()) {
             let round = u64::from_le_bytes(delivery.bytes[..8].try_into().unwrap());
             let sent = message(usize::try_from(round).unwrap(), delivery.bytes.len() - 8);
             assert_eq!(delivery.bytes[8..], sent, "round {round}");
@@ -61,6 +67,7 @@ fn changed_bytes_are_never_a_message() {
     }
     assert_eq!(expected, 0, "each message came once");
     assert!(refused > 300 && unharmed > 300, "{refused} refused, {unharmed} not");
+    assert!(short > 50, "{short} by the short way");
 }
 
 /// Where to change how many bytes: half of them where the server reads next, or in the control page.
@@ -133,6 +140,7 @@ fn a_neighbour_that_truncates_its_file_does_not_kill_us() {
         let server = &mut pair.sides[SERVER];
         let conn = server.conn.as_mut().unwrap();
         let pulled = [server.core.pull(conn), server.core.pull(conn)];
+        assert!(server.core.next_shortly().is_none());
         let is_told = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
         assert!(is_told, "{left} bytes left: {pulled:?}");
         assert!(!server.core.is_active());
@@ -162,4 +170,21 @@ fn what_is_refused_again_and_again_takes_no_memory() {
         pair.attach(true);
     }
     assert_eq!(pair.sides[SERVER].core.next().unwrap().bytes, message(0, 100));
+}
+
+#[test]
+fn what_does_not_come_by_the_short_way_takes_no_memory() {
+    let (mut pair, kept) = Pair::of_files();
+    pair.attach(true);
+    for number in 0..2 {
+        pair.sides[CLIENT].core.send(&[&message(number, 100)]).unwrap();
+    }
+    assert_eq!(pair.recv(SERVER).unwrap(), message(0, 100));
+    let server = &mut pair.sides[SERVER].core;
+    let next = server.inbox.received().0;
+    kept[CLIENT].file().write_all_at(b"other", 16384 + next + 60).unwrap();
+    for _ in 0..50 {
+        assert!(server.next_shortly().is_none());
+        assert!(server.inbox.log().room().is_empty());
+    }
 }

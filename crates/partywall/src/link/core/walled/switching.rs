@@ -79,6 +79,7 @@ fn a_stream_that_ends_under_its_reader_is_no_violation() {
             // Until the ring is full: nobody acknowledges.
             let _ = client.core.send(&[&message(number, 20)]);
         }
+        assert!(server.core.next_shortly().is_none());
         let pulled = server.core.pull(server.conn.as_mut().unwrap());
         // The slot may still be empty; but a record is never taken for one of the former stream.
         assert!(matches!(pulled, Ok(false) | Err(End::Moved)), "{pulled:?}");
@@ -86,9 +87,34 @@ fn a_stream_that_ends_under_its_reader_is_no_violation() {
 }
 
 #[test]
+fn what_is_whole_of_a_stream_that_is_over_is_not_handed_out() {
+    for consumed in 1..20 {
+        let (mut pair, _kept) = Pair::of_files();
+        pair.attach(true);
+        for number in 0..30 {
+            pair.sides[CLIENT].core.send(&[&message(number, 20)]).unwrap();
+        }
+        for _ in 0..consumed {
+            assert!(pair.recv(SERVER).is_some());
+        }
+        let [client, server] = &mut pair.sides;
+        client.core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
+        assert!(server.core.is_pull_ready(), "nothing was written over it");
+        assert!(server.core.next_shortly().is_none());
+        let pulled = server.core.pull(server.conn.as_mut().unwrap());
+        assert_eq!(pulled, Err(End::Moved));
+    }
+}
+
+#[test]
 fn nothing_is_read_before_the_decision_stands() {
     let (mut pair, _kept) = Pair::of_files();
-    pair.attach(false);
+    pair.attach(true);
+    for side in [CLIENT, SERVER] {
+        pair.sides[side].core.send(&[b"first"]).unwrap();
+        assert_eq!(pair.recv(1 - side).unwrap(), "first");
+    }
+    // BARE, and there before the next connection begins.
     for side in [CLIENT, SERVER] {
         pair.sides[side].core.send(&[b"one"]).unwrap();
         pair.sides[side].core.send(&[b"two"]).unwrap();
@@ -98,7 +124,7 @@ fn nothing_is_read_before_the_decision_stands() {
     pair.carry(SERVER);
     let client = &mut pair.sides[CLIENT];
     assert!(client.conn.as_ref().unwrap().is_active());
-    assert!(!client.core.is_pull_ready());
+    assert!(!client.core.is_pull_ready() && client.core.next_shortly().is_none());
     assert_eq!(client.core.pull(client.conn.as_mut().unwrap()), Ok(false));
     assert!(!client.core.hear_consumed());
     pair.carry(CLIENT);
