@@ -430,6 +430,31 @@ impl PeerMem {
         unsafe { onto.set_len(onto.len() + len) };
     }
 
+    /// The same, with two words before them: stored one by one, because a processor that copies in one what was just stored in two waits.
+    ///
+    /// # Panics
+    /// If the bytes are not all there.
+    #[inline]
+    pub fn copy_headed_onto(&self, head: [u64; 2], offset: usize, len: usize, onto: &mut Vec<u8>) {
+        assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
+        onto.reserve(HEAD_BYTES + len);
+        // SAFETY: `offset` is within the memory, as asserted above.
+        let start = unsafe { self.base.add(offset) };
+        let spare = onto.spare_capacity_mut().as_mut_ptr();
+        // SAFETY: the destination is private and has room for two words and `len` bytes, reserved above; it need not be aligned.
+        unsafe { spare.cast::<u64>().write_unaligned(head[0].to_le()) };
+        // SAFETY: as above.
+        let second = unsafe { spare.add(HEAD_BYTES / 2) };
+        // SAFETY: as above.
+        unsafe { second.cast::<u64>().write_unaligned(head[1].to_le()) };
+        // SAFETY: as above.
+        let rest = unsafe { spare.add(HEAD_BYTES) }.cast::<u8>();
+        // SAFETY: the source as in `copy`; the destination as above.
+        unsafe { start.as_ptr().copy_to_nonoverlapping(rest, len) };
+        // SAFETY: the first so many bytes of the spare capacity were just written.
+        unsafe { onto.set_len(onto.len() + HEAD_BYTES + len) };
+    }
+
     /// `len` bytes from `offset`, without a copy.
     ///
     /// Sound as far as the neighbour keeps "committed bytes do not change" for as long as the slice
@@ -454,6 +479,9 @@ impl core::fmt::Debug for PeerMem {
         write!(f, "PeerMem({} bytes)", self.len)
     }
 }
+
+/// Two words.
+const HEAD_BYTES: usize = 16;
 
 /// Heap memory of this process, seen from both sides: for models, tests and benchmarks of one
 /// process.

@@ -179,6 +179,12 @@ impl PeerMem {
         onto.resize(start + len, 0);
         self.copy(offset, &mut onto[start..]);
     }
+
+    /// The same behind two words.
+    pub fn copy_headed_onto(&self, head: [u64; 2], offset: usize, len: usize, onto: &mut Vec<u8>) {
+        head.iter().for_each(|word| onto.extend_from_slice(&word.to_le_bytes()));
+        self.copy_onto(offset, len, onto);
+    }
 }
 
 impl core::fmt::Debug for OwnMem {

@@ -25,9 +25,18 @@ use crate::ring::{Position, RingSize, footprint};
 #[must_use]
 pub fn sealed_header(position: Position, tag: u32, len: u32) -> [u8; HEADER] {
     let mut header = [0; HEADER];
-    header[..HEADER / 2].copy_from_slice(&word0(position, Kind::Bare).to_le_bytes());
-    header[HEADER / 2..].copy_from_slice(&word1(len, tag).to_le_bytes());
+    let (first, second) = header.split_at_mut(HEADER / 2);
+    let words = sealed_words(position, tag, len);
+    first.copy_from_slice(&words[0].to_le_bytes());
+    second.copy_from_slice(&words[1].to_le_bytes());
     header
+}
+
+/// The same as words, for who stores them one by one.
+#[inline]
+#[must_use]
+pub const fn sealed_words(position: Position, tag: u32, len: u32) -> [u64; 2] {
+    [word0(position, Kind::Bare), word1(len, tag)]
 }
 
 /// The length and the crc of the record at `position`, if its header is one of a BARE record that may lie there and has no more than

@@ -48,8 +48,8 @@ impl Wall {
     #[inline(always)]
     pub(super) fn copy_bare(&self, at: Position, tag: u32, len: u32, log: &mut Log) -> Entry {
         let (end, room) = (log.end(), log.room());
-        room.extend_from_slice(&bare::sealed_header(ring::Position(at.0), tag, len));
-        self.neighbour.ring.copy_onto(self.offset(at) + HEADER, len as usize, room);
+        let head = bare::sealed_words(ring::Position(at.0), tag, len);
+        self.neighbour.ring.copy_headed_onto(head, self.offset(at) + HEADER, len as usize, room);
         log.since(end)
     }
 
