@@ -374,7 +374,9 @@ impl PeerMem {
     #[inline(always)]
     pub fn order_loads(&self) {
         // ORDER: Acquire, after Relaxed loads and copies: none of them moves behind a later load.
-        fence(Ordering::Acquire);
+        if !seeded_fault("no_acquire_fence") {
+            fence(Ordering::Acquire);
+        }
     }
 
     /// Lets the processor fetch the line at byte `offset`, if there is one: a hint, nothing more.

@@ -159,7 +159,9 @@ impl PeerMem {
     /// Orders what is loaded after it behind what was loaded before.
     pub fn order_loads(&self) {
         // ORDER: as in mem.rs.
-        fence(Ordering::Acquire);
+        if !seeded_fault("no_acquire_fence") {
+            fence(Ordering::Acquire);
+        }
     }
 
     /// A hint that changes nothing.

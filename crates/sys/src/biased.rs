@@ -23,7 +23,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, transmute};
+use std::mem::{MaybeUninit, transmute};
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,11 +48,12 @@ pub struct Biased<T> {
     bias: Bias,
     habits: Mutex<Habits>,
     /// Of the mutex, while whoever is not favoured has the value: so that the guard of the others is two words, which stay in registers.
-    held: UnsafeCell<ManuallyDrop<Option<MutexGuard<'static, Habits>>>>,
+    held: UnsafeCell<MaybeUninit<MutexGuard<'static, Habits>>>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: as a mutex is. `held` has something in it only while a guard borrows the lock, or was forgotten: then nobody takes it out.
+// SAFETY: as a mutex is. `held` is initialised only while a guard borrows the lock; if one is forgotten, what is in it is never looked at again, and
+// no reference that the compiler knows of.
 unsafe impl<T: Send> Send for Biased<T> {}
 
 // SAFETY: a reference to the value is given to one thread at a time, as the module says, so the value only goes from thread to
@@ -110,7 +111,7 @@ impl<T> Biased<T> {
         Self {
             bias: Bias::new(),
             habits: Mutex::new(habits),
-            held: UnsafeCell::new(ManuallyDrop::new(None)),
+            held: UnsafeCell::new(MaybeUninit::uninit()),
             value: UnsafeCell::new(value),
         }
     }
@@ -177,19 +178,32 @@ impl<T> Biased<T> {
         // SAFETY: only the name of the lifetime changes. It is taken out by the guard made here, which borrows the lock for `'a`, or by nobody.
         let habits =
             unsafe { transmute::<MutexGuard<'a, Habits>, MutexGuard<'static, Habits>>(habits) };
-        // SAFETY: this thread holds the mutex.
+        // SAFETY: this thread holds the mutex, and nothing is there: who unlocks takes it out before.
         let held = unsafe { &mut *self.held.get() };
-        **held = Some(habits);
+        held.write(habits);
         BiasedGuard { lock: self, inside: None, marker: PhantomData }
     }
 
+    /// What [`hold`](Self::hold) put there.
+    ///
+    /// # Safety
+    /// For a guard that `hold` made, by its thread, once.
+    unsafe fn take_held(&self) -> MutexGuard<'_, Habits> {
+        // SAFETY: this thread holds the mutex since.
+        let held = unsafe { &*self.held.get() };
+        // SAFETY: `hold` has written it, and the caller takes it once.
+        unsafe { held.assume_init_read() }
+    }
+
     /// Unlocks the mutex, and has the calling thread favoured if it comes again and again.
+    ///
+    /// # Safety
+    /// As for [`take_held`](Self::take_held).
     #[cold]
     #[inline(never)]
-    fn unlock_slowly(&self) {
-        // SAFETY: called for the guard that `hold` made, by the thread that holds the mutex since.
-        let held = unsafe { &mut *self.held.get() };
-        let Some(mut habits) = held.take() else { return };
+    unsafe fn unlock_slowly(&self) {
+        // SAFETY: the caller's.
+        let mut habits = unsafe { self.take_held() };
         // Only ever itself: another would be inside before this one is out.
         let thread = thread_number();
         let is_habit = habits.last == thread && habits.in_a_row >= habits.needed;
@@ -235,11 +249,10 @@ impl<'a, T> BiasedGuard<'a, T> {
     pub fn wait(self, changed: &Condvar, timeout: Option<Duration>) -> Self {
         let lock = self.lock;
         assert!(self.inside.is_none(), "locked by a way that nobody can wait on");
-        // SAFETY: it is not inside, so this thread holds the mutex.
-        let held = unsafe { &mut *lock.held.get() };
-        let Some(habits) = held.take() else { return self };
-        // Nothing is left to be unlocked.
+        // Nothing is left to be unlocked when this is dropped.
         std::mem::forget(self);
+        // SAFETY: it was not inside, so `hold` made it, in this thread; and it is not dropped.
+        let habits = unsafe { lock.take_held() };
         let mut habits = match timeout {
             None => changed.wait(habits).unwrap_or_else(PoisonError::into_inner),
             Some(timeout) => {
@@ -275,7 +288,8 @@ impl<T> Drop for BiasedGuard<'_, T> {
     fn drop(&mut self) {
         match self.inside.take() {
             Some(inside) => self.lock.bias.leave(inside),
-            None => self.lock.unlock_slowly(),
+            // SAFETY: whoever is not inside was made by `hold`, in this thread, which `!Send` keeps it in; it is dropped once.
+            None => unsafe { self.lock.unlock_slowly() },
         }
     }
 }

@@ -278,7 +278,7 @@ impl Inbox {
         Some(Next { start: *start, end: *end, payload })
     }
 
-    /// Hands out the last `count` messages again.
+    /// What was handed out is handed out again.
     pub(super) fn rewind(&mut self) {
         self.put_down();
         self.handed_out = 0;

@@ -48,7 +48,14 @@ impl Core {
             || (goes_on && self.cursor(conn).is_some_and(|at| at.next() < self.retained.tail()))
     }
 
-    /// How much of the stream was not sent yet.
+    /// Whether records went over this connection, and another has taken its place, or an epoch ended it: whoever has it is to end it. What
+    /// there is to send is then not for it.
+    #[inline]
+    pub(crate) fn is_replaced(&self, conn: &Conn) -> bool {
+        conn.cursor.is_some() && self.life.active != Some(conn.id())
+    }
+
+    /// How many bytes of the ring were not sent yet. A BLOB takes few of them, however long it is.
     #[inline]
     pub(crate) fn unsent_bytes(&self, conn: &Conn) -> u64 {
         self.cursor(conn).map_or(0, |at| self.retained.tail().since(at.next()))
@@ -94,7 +101,7 @@ impl Core {
             used = 1;
         }
         let Some(cursor) = self.cursor(conn) else { return Ok(used) };
-        if self.life.active != Some(conn.id()) {
+        if self.is_replaced(conn) {
             return Err(End::Replaced);
         }
         if conn.is_leaving && !within {

@@ -40,7 +40,7 @@
 //!
 //!   activated, and is_shared():                           else: as ever; what came is closed
 //!     read    next: none? ─▶ pull_present ─ true ─▶ next           one message at a time; each Err goes to over(conn, Err), as it does
-//!                                                                  by itself in receive
+//!             (offer_shortly: both at once)                        by itself in receive
 //!     write   send, publish; commit_to, reply                      nothing to put on the socket; acknowledge does nothing
 //!             then is_bell_due ─ true ─▶ ring the peer's bell      before this side waits for anything
 //!     full    send looks by itself whether there is room

@@ -24,6 +24,9 @@
 //!   sleep, which unlocks the spot
 //! ```
 //!
+//! (The first time F leaves again instead of sleeping, and looks once more with the lock's mutex, which it needs to sleep: who
+//! leads never does.)
+//!
 //! F enters its spot before L leaves, or sees that nobody leads: both are under the lock of the hub. If it entered, L (or who
 //! came after it) picks some spot, and comes into it only when its followers sleep, because F holds the spot from its
 //! look until it sleeps. Whoever is woken and does not want to lead, because what it waits for is there or its

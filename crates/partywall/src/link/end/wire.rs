@@ -152,6 +152,9 @@ impl Wire {
     /// It cannot be written to. What is there to read is still to be [drained](Self::drain).
     #[inline]
     pub(super) fn flush(&mut self, core: &mut Core, hub: &Hub) -> Result<(), End> {
+        if core.is_replaced(&self.conn) {
+            return Err(End::Replaced);
+        }
         while core.has_outgoing(&self.conn) {
             // One short message, mostly.
             let goes_on = match core.unsent_bytes(&self.conn) <= FEW_BYTES {
@@ -251,6 +254,6 @@ const DRAINS_MAX: u32 = 1 << 11;
 const WRITE_BYTES: usize = 256 << 10;
 /// In so many pieces.
 const WRITE_SLICES: usize = 64;
-/// No more is in so few pieces, but for control frames.
+/// So little of the ring is a few records, and so few pieces mostly; of more, as BLOBs have, the rest goes with the next call.
 const FEW_BYTES: u64 = 256;
 const FEW_SLICES: usize = 4;

@@ -107,6 +107,23 @@ fn what_is_whole_of_a_stream_that_is_over_is_not_handed_out() {
 }
 
 #[test]
+fn a_connection_whose_place_another_took_has_nothing_to_send() {
+    let (mut pair, _kept) = Pair::of_files();
+    pair.attach(false);
+    let old = pair.sides[SERVER].conn.take().unwrap();
+    assert!(!pair.sides[SERVER].core.is_replaced(&old));
+    // Between the two, and after: whoever drives it still has the old one.
+    pair.begin([None, None]);
+    pair.carry(SERVER);
+    assert!(!pair.sides[SERVER].core.is_replaced(&old), "the client may not come back");
+    pair.carry(CLIENT);
+    let server = &mut pair.sides[SERVER];
+    server.core.send(&[b"late"]).unwrap();
+    assert!(server.core.is_replaced(&old));
+    assert!(!server.core.is_replaced(server.conn.as_ref().unwrap()));
+}
+
+#[test]
 fn nothing_is_read_before_the_decision_stands() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
