@@ -8,7 +8,8 @@
 //!                  └▶ BLOB        ─▶ the record, then its bytes out of the slab                        ─▶ blob_crc
 //! ```
 //!
-//! The first way is that of nearly all messages where two processes are in step, and is written out for that.
+//! The first way is that of nearly all messages where two processes are in step, and is written out for that; a BARE record that is not
+//! sound goes the second one, which says what is wrong.
 //!
 //! # Invariants
 //!
@@ -16,10 +17,10 @@
 
 use bytes::Bytes;
 use partywall_layout::link::bare;
-use partywall_layout::link::record::{self, Ack, Body, LinkRecord, RecordFault};
+use partywall_layout::link::record::{self, Ack, Body, LinkRecord};
 use partywall_layout::record::Kind;
 use partywall_layout::ring;
-use partywall_reconcile::{Position, Proof};
+use partywall_reconcile::{Position, Proof, StreamId};
 
 use super::arriving::{HEADER, Violation, as_usize, violation};
 use super::conn::End;
@@ -36,21 +37,40 @@ pub(super) struct Pulled {
     pub(super) message: Option<Arrived>,
 }
 
-impl Wall {
-    /// The length and the crc of a BARE record that is to be copied into the log, if these are the words of one.
-    #[inline(always)]
-    pub(super) fn short_bare(&self, at: Position, words: (u64, u64)) -> Option<(u32, u32)> {
-        let (position, size) = (ring::Position(at.0), self.neighbour.ring_size);
-        bare::short_header(position, size, words, LOGGED_MAX)
-    }
+/// A BARE record whose message is in the log.
+#[derive(Clone, Copy)]
+pub(super) struct ShortBare {
+    pub(super) end: Position,
+    pub(super) footprint: u64,
+    pub(super) proof: Proof,
+    /// The message.
+    pub(super) entry: Entry,
+}
 
-    /// The message of a BARE record, with the [`sealed_header`](bare::sealed_header) before it.
+impl Wall {
+    /// The short BARE record that begins with these words, copied into the log, if that is sound. `None`: the log is as it was, and
+    /// [`copy`](Self::copy) says what is there, or is wrong with it.
     #[inline(always)]
-    pub(super) fn copy_bare(&self, at: Position, tag: u32, len: u32, log: &mut Log) -> Entry {
-        let (end, room) = (log.end(), log.room());
-        let head = bare::sealed_words(ring::Position(at.0), tag, len);
+    pub(super) fn take_short_bare(
+        &self,
+        at: Position,
+        stream: StreamId,
+        words: (u64, u64),
+        log: &mut Log,
+    ) -> Option<ShortBare> {
+        let (position, size) = (ring::Position(at.0), self.neighbour.ring_size);
+        let (len, crc) = bare::short_header(position, size, words, LOGGED_MAX)?;
+        let footprint = ring::footprint(u64::from(len));
+        let end = at.plus(footprint)?;
+        let (from, room) = (log.end(), log.room());
+        let head = bare::sealed_words(position, record::tag(stream.0.get()), len);
         self.neighbour.ring.copy_headed_onto(head, self.offset(at) + HEADER, len as usize, room);
-        log.since(end)
+        let sealed = log.since(from);
+        if bare::crc_of(log.get(sealed)) != crc || !self.is_still(stream) {
+            log.cut(from);
+            return None;
+        }
+        Some(ShortBare { end, footprint, proof: Proof(crc), entry: sealed.behind(HEADER) })
     }
 
     /// The record that begins with these words. If it is none, or is not kept for another reason, the caller cuts the log.
@@ -124,12 +144,6 @@ impl Wall {
         }
         Ok(bytes.into())
     }
-}
-
-/// What [`Wall::copy_bare`] copied is not what was sealed.
-#[cold]
-pub(super) fn damaged(found: u32, expected: u32) -> End {
-    violation(RecordFault::Crc { found, expected })
 }
 
 /// Where the record behind begins.

@@ -219,8 +219,7 @@ impl Inbox {
     #[inline(never)]
     fn put_down_one(&mut self) {
         let Hand { start, end, proof, entry } = std::mem::replace(&mut self.hand, Hand::NONE);
-        let place = self.messages.push_back();
-        (place.start, place.end, place.proof, place.entry) = (start, end, proof, entry);
+        self.push_logged(start, end, proof, entry);
         self.handed_out = 1;
     }
 
@@ -253,10 +252,15 @@ impl Inbox {
     ) -> Result<(), Overfull> {
         self.put_down();
         self.check(window)?;
+        self.push_logged(start, end, proof, entry);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn push_logged(&mut self, start: Position, end: Position, proof: Proof, entry: Entry) {
         // Blank, and so neither of a slab nor with bytes of its own.
         let place = self.messages.push_back();
         (place.start, place.end, place.proof, place.entry) = (start, end, proof, entry);
-        Ok(())
     }
 
     #[inline]

@@ -11,16 +11,15 @@
 //! - Nothing is read before CONFIRM or BEGIN was: until then the neighbour may decide anew.
 //! - The inbox holds what was asked for and not consumed; more only when the connection ends, and then what its window allows.
 
-use partywall_layout::link::{bare, record};
-use partywall_layout::ring::footprint;
-use partywall_reconcile::{Position, Proof, StreamId};
+use partywall_layout::link::record;
+use partywall_reconcile::{Position, StreamId};
 
 use super::Core;
-use super::arriving::{HEADER, Violation, violation};
+use super::arriving::{Violation, violation};
 #[cfg(all(test, not(shuttle)))]
 use super::conn::Conn;
 use super::conn::{ConnId, End};
-use super::copying::{Pulled, damaged, end_of};
+use super::copying::Pulled;
 use super::inbox::Inbox;
 use super::wall::Wall;
 use crate::link::protocol::frame::Window;
@@ -105,18 +104,10 @@ impl Core {
             let Some(wall) = &self.wall else { return Ok(false) };
             let at = self.inbox.received();
             let Some(words) = wall.words(at) else { return wall.is_whole().map(|()| false) };
-            if let Some((len, crc)) = wall.short_bare(at, words) {
-                let entry = wall.copy_bare(at, tag, len, self.inbox.log());
-                let expected = bare::crc_of(self.inbox.log().get(entry));
-                wall.check_still(stream)?;
-                if crc != expected {
-                    return Err(damaged(crc, expected));
-                }
-                let footprint = footprint(u64::from(len));
-                let (proof, end) = (Proof(crc), end_of(at, footprint)?);
-                arrive(&mut self.inbox, at, footprint)?;
-                let entry = entry.behind(HEADER);
-                let kept = self.inbox.keep_logged(at, end, proof, entry, &wall.window);
+            if let Some(bare) = wall.take_short_bare(at, stream, words, self.inbox.log()) {
+                arrive(&mut self.inbox, at, bare.footprint)?;
+                let kept =
+                    self.inbox.keep_logged(at, bare.end, bare.proof, bare.entry, &wall.window);
                 kept.map_err(|_| violation(Violation::Overfull))?;
                 return Ok(true);
             }
@@ -127,7 +118,7 @@ impl Core {
         Ok(false)
     }
 
-    /// Takes a record that begins with these words and is no short BARE one; `false`: it was a PAD.
+    /// Takes a record that begins with these words, and is none that the [short](Wall::take_short_bare) look suits; `false`: it was a PAD.
     #[inline(never)]
     fn pull_other(&mut self, stream: StreamId, tag: u32, words: (u64, u64)) -> Result<bool, End> {
         let Some(wall) = present(&mut self.wall, self.life.active) else { return Ok(false) };

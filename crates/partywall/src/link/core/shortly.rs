@@ -14,13 +14,9 @@
 //!
 //! - It hands out nothing that the long way would not.
 
-use partywall_layout::link::{bare, record};
-use partywall_layout::ring::footprint;
-use partywall_reconcile::Proof;
-
 use super::Core;
-use super::arriving::HEADER;
 use super::consuming::{Token, attempt};
+use super::copying::ShortBare;
 use super::pulling::present;
 
 /// A message that was handed out.
@@ -51,22 +47,18 @@ impl Core {
             return None;
         }
         let start = self.inbox.received();
-        let (len, crc) = wall.short_bare(start, wall.words(start)?)?;
-        let entry = wall.copy_bare(start, record::tag(stream.0.get()), len, self.inbox.log());
-        let is_sound = bare::crc_of(self.inbox.log().get(entry)) == crc;
-        let footprint = footprint(u64::from(len));
-        let is_taken =
-            is_sound && wall.is_still(stream) && self.inbox.arrive(start, footprint).is_ok();
-        let (Some(end), true) = (start.plus(footprint), is_taken) else {
+        let bare = wall.take_short_bare(start, stream, wall.words(start)?, self.inbox.log())?;
+        if self.inbox.arrive(start, bare.footprint).is_err() {
             self.inbox.log().clear();
             return None;
-        };
+        }
+        let ShortBare { end, proof, entry, .. } = bare;
         if is_behind {
             wall.prefetch(end);
         }
         self.memory.note_delivered(stream, end);
         let attempt = attempt(&self.books, start);
-        let bytes = self.inbox.hand_out(start, end, Proof(crc), entry.behind(HEADER));
+        let bytes = self.inbox.hand_out(start, end, proof, entry);
         Some(Handed { bytes, token: Token { start, stream, end }, attempt })
     }
 }

@@ -9,7 +9,7 @@ use partywall_layout::link::{
 };
 use zerocopy::IntoBytes;
 
-use super::{CLIENT, Pair, SERVER, below, message};
+use super::{CLIENT, Kept, Pair, SERVER, below, message};
 use crate::link::core::End;
 
 const FILE_BYTES: usize = 65536;
@@ -149,14 +149,20 @@ fn a_neighbour_that_truncates_its_file_does_not_kill_us() {
     }
 }
 
-#[test]
-fn what_is_refused_again_and_again_takes_no_memory() {
+/// Two that share memory, and so many messages of the client.
+fn with_sent(count: usize) -> (Pair, [Kept; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
-    // One that stays, so that the inbox is never empty; DATA and BARE behind it.
-    for number in 0..3 {
+    for number in 0..count {
         pair.sides[CLIENT].core.send(&[&message(number, 100)]).unwrap();
     }
+    (pair, kept)
+}
+
+#[test]
+fn what_is_refused_again_and_again_takes_no_memory() {
+    // One that stays, so that the inbox is never empty; DATA and BARE behind it.
+    let (mut pair, kept) = with_sent(3);
     let server = &mut pair.sides[SERVER];
     assert!(server.core.pull(server.conn.as_mut().unwrap()).unwrap());
     let kept_bytes = server.core.inbox.log().end();
@@ -174,11 +180,7 @@ fn what_is_refused_again_and_again_takes_no_memory() {
 
 #[test]
 fn what_does_not_come_by_the_short_way_takes_no_memory() {
-    let (mut pair, kept) = Pair::of_files();
-    pair.attach(true);
-    for number in 0..2 {
-        pair.sides[CLIENT].core.send(&[&message(number, 100)]).unwrap();
-    }
+    let (mut pair, kept) = with_sent(2);
     assert_eq!(pair.recv(SERVER).unwrap(), message(0, 100));
     let server = &mut pair.sides[SERVER].core;
     let next = server.inbox.received().0;

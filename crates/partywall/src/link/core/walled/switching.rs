@@ -62,17 +62,23 @@ fn memory_that_is_not_the_one_spoken_of_is_not_used() {
     }
 }
 
+/// Two that share memory; of thirty messages of the client the server has consumed so many.
+fn thirty_sent(consumed: usize) -> (Pair, [Kept; 2]) {
+    let (mut pair, kept) = Pair::of_files();
+    pair.attach(true);
+    for number in 0..30 {
+        pair.sides[CLIENT].core.send(&[&message(number, 20)]).unwrap();
+    }
+    for _ in 0..consumed {
+        assert!(pair.recv(SERVER).is_some());
+    }
+    (pair, kept)
+}
+
 #[test]
 fn a_stream_that_ends_under_its_reader_is_no_violation() {
     for sent_since in 0..120 {
-        let (mut pair, _kept) = Pair::of_files();
-        pair.attach(true);
-        for number in 0..30 {
-            pair.sides[CLIENT].core.send(&[&message(number, 20)]).unwrap();
-        }
-        for _ in 0..(sent_since % 30) {
-            assert!(pair.recv(SERVER).is_some());
-        }
+        let (mut pair, _kept) = thirty_sent(sent_since % 30);
         let [client, server] = &mut pair.sides;
         client.core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
         for number in 0..sent_since {
@@ -89,14 +95,7 @@ fn a_stream_that_ends_under_its_reader_is_no_violation() {
 #[test]
 fn what_is_whole_of_a_stream_that_is_over_is_not_handed_out() {
     for consumed in 1..20 {
-        let (mut pair, _kept) = Pair::of_files();
-        pair.attach(true);
-        for number in 0..30 {
-            pair.sides[CLIENT].core.send(&[&message(number, 20)]).unwrap();
-        }
-        for _ in 0..consumed {
-            assert!(pair.recv(SERVER).is_some());
-        }
+        let (mut pair, _kept) = thirty_sent(consumed);
         let [client, server] = &mut pair.sides;
         client.core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
         assert!(server.core.is_pull_ready(), "nothing was written over it");
