@@ -56,7 +56,7 @@ fn slots() -> [(usize, usize); 6] {
         (owner + 2048, 128),
         (state, 2048),
         (state + 2048, 2048),
-        (consumed, 48),
-        (consumed + 48, 48),
+        (consumed, 40),
+        (consumed + 48, 40),
     ]
 }

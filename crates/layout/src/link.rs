@@ -7,7 +7,7 @@
 //!  8192    state page     state.rs     StateImage, two slots: at 0 and at 2048; past.rs skip.rs parts of it, which
 //!                                      frames have, too
 //!  12288   control page   consumed.rs  as that of a half (SPEC 3.3); in the line of `consumed`, from 16 and from 64,
-//!                                      two slots of ConsumedRecord
+//!                                      two slots, each a ConsumedRecord and a word
 //!  ring_offset      record ring   ┐
 //!  release_offset   release ring  ├ where the header says, each at a multiple of 4096, not before 16384
 //!  slab_offset      slab          ┘
@@ -34,7 +34,7 @@ pub mod skip;
 pub mod slot;
 pub mod state;
 
-pub use consumed::ConsumedRecord;
+pub use consumed::{Consumed, ConsumedRecord};
 pub use fault::FileFault;
 pub use header::{LinkGeometry, LinkHeader, file_name_hash};
 pub use owner::OwnerRecord;
@@ -84,7 +84,7 @@ pub struct Image {
     /// The streams.
     pub state: StateImage,
     /// How far the neighbour's stream was consumed.
-    pub consumed: ConsumedRecord,
+    pub consumed: Consumed,
 }
 
 impl Image {

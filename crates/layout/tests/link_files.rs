@@ -98,10 +98,15 @@ fn a_commit_that_was_killed_anywhere_leaves_the_image_before() {
         next
     };
     let place = usize::try_from(LINK_CONTROL_OFFSET + 64).unwrap();
-    for words in 0..6 {
+    // The word first, then the record, of which the seal is the last.
+    let since = place + 40..place + 48;
+    assert_ne!(before.bytes[since.clone()], after.bytes[since.clone()]);
+    for words in 0..5 {
         let mut torn = before.clone();
-        let written = place..place + 8 * words;
-        torn.bytes[written.clone()].copy_from_slice(&after.bytes[written]);
+        for written in [since.clone(), place..place + 8 * words] {
+            assert_eq!(in_force(&torn.bytes, torn.size).as_ref(), Ok(&good), "{words} words");
+            torn.bytes[written.clone()].copy_from_slice(&after.bytes[written]);
+        }
         assert_eq!(in_force(&torn.bytes, torn.size).as_ref(), Ok(&good), "{words} words");
     }
     assert_eq!(in_force(&after.bytes, after.size).unwrap().consumed_to(), (12_288, 12));

@@ -5,11 +5,11 @@
 
 use super::link_states::{self, state};
 use super::{Image, RELEASE_ENTRIES, RING_BYTES};
+use partywall_layout::link::consumed::{SINCE, since_word, slot_offset};
 use partywall_layout::link::slot::index_of;
 use partywall_layout::link::{
-    CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, ConsumedRecord, FileFault, Image as File,
-    LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader, OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE,
-    PARTS_OFFSET, STATE_OFFSET, Slot, StateImage,
+    ConsumedRecord, FileFault, Image as File, LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader,
+    OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE, PARTS_OFFSET, STATE_OFFSET, Slot, StateImage,
 };
 use zerocopy::IntoBytes;
 
@@ -92,7 +92,9 @@ impl Maker {
         maker.owner(owner(2, 1, 0));
         maker.state(state());
         maker.consumed(ConsumedRecord::new(2, 77, 4096, 9));
-        maker.consumed(ConsumedRecord::new(3, 77, 8192, 10));
+        maker.since(2, 640, 8);
+        maker.consumed(ConsumedRecord::new(3, 77, 8000, 9));
+        maker.since(3, 192, 10);
         maker
     }
 
@@ -113,8 +115,19 @@ impl Maker {
     }
 
     pub fn consumed(&mut self, record: ConsumedRecord) {
-        let slot = index_of(record.sequence.get()) as u64 * CONSUMED_SLOT_STRIDE;
-        self.put(LINK_CONTROL_OFFSET + CONSUMED_SLOT + slot, record.as_bytes());
+        let sequence = record.sequence.get();
+        self.since_is(sequence, 0);
+        self.put(consumed_offset(sequence), record.as_bytes());
+    }
+
+    /// So many bytes further, since the record with this sequence.
+    pub fn since(&mut self, sequence: u64, bytes: u64, proof: u32) {
+        self.since_is(sequence, since_word(bytes, proof).unwrap());
+    }
+
+    /// The word of its slot.
+    pub fn since_is(&mut self, sequence: u64, word: u64) {
+        self.put(consumed_offset(sequence) + SINCE, &word.to_le_bytes());
     }
 
     pub fn put(&mut self, offset: u64, bytes: &[u8]) {
@@ -125,6 +138,11 @@ impl Maker {
     fn flip(&mut self, offset: u64) {
         self.bytes[usize::try_from(offset).unwrap()] ^= 0x10;
     }
+}
+
+/// Where the record with this sequence lies.
+pub fn consumed_offset(sequence: u64) -> u64 {
+    LINK_CONTROL_OFFSET + slot_offset(index_of(sequence))
 }
 
 fn owner(sequence: u64, incarnation: u64, left: u32) -> OwnerRecord {
@@ -154,9 +172,16 @@ fn good() -> Vec<Image> {
     let next = StateImage { sequence: 3.into(), epoch: 4.into(), ..state() };
     torn.put(STATE_OFFSET, &next.as_bytes()[..2040]);
     let next = ConsumedRecord::new(4, 77, 12_288, 11);
-    torn.put(LINK_CONTROL_OFFSET + CONSUMED_SLOT + 48, &next.as_bytes()[..40]);
+    torn.since_is(4, 0);
+    torn.put(consumed_offset(4), &next.as_bytes()[..32]);
     let mut other = Maker::used();
     other.consumed(ConsumedRecord::new(4, 76, 12_288, 11));
+    let mut anew = Maker::used();
+    anew.consumed(ConsumedRecord::new(4, 77, 12_288, 11));
+    let mut far = anew.clone();
+    far.since(4, 0xffff * 64, u32::MAX);
+    let since = |to: &str| used.replace("8192/10", to);
+    let (anew_line, far_line) = (since("12288/11"), since("4206528/4294967295"));
     let skipped = used.replace("8192/10", "64/5");
     let left_line = used.replace("left=0", "left=1");
     vec![
@@ -169,6 +194,8 @@ fn good() -> Vec<Image> {
             "killed just before the seal of an owner, of a state, and of what was consumed",
             torn,
         ),
+        image("consumed-anew", &anew_line, "a new record, and nothing consumed since", anew),
+        image("consumed-far", &far_line, "as much since a record as a word can say", far),
         image(
             "other-stream",
             &skipped,
@@ -268,11 +295,12 @@ fn damaged() -> Vec<Image> {
         bad("state-apart", 12, "two whole states that do not follow each other", apart),
         bad("state-misplaced", 12, "an even state in the place of the odd", misplaced),
         cleared("state-cleared", 12, "no state at all", STATE_OFFSET),
+        flipped("consumed-damaged", 13, "a byte of what was consumed", consumed_offset(3) + 16),
         flipped(
-            "consumed-damaged",
+            "since-damaged",
             13,
-            "a byte of what was consumed",
-            LINK_CONTROL_OFFSET + 16 + 16,
+            "a byte of what was consumed since",
+            consumed_offset(3) + SINCE + 4,
         ),
         cleared("consumed-cleared", 13, "nothing consumed, not even nothing", LINK_CONTROL_OFFSET),
     ]
@@ -288,12 +316,22 @@ fn contradictions() -> Vec<Image> {
     consumed.consumed(ConsumedRecord::new(4, 77, 8200, 11));
     let mut streamless = Maker::used();
     streamless.consumed(ConsumedRecord::new(4, 0, 8256, 11));
+    let mut since_streamless = Maker::new();
+    since_streamless.since(1, 64, 11);
+    let mut beyond = Maker::used();
+    beyond.consumed(ConsumedRecord::new(4, 77, u64::MAX - 127, 11));
+    beyond.since(4, 128, 12);
+    let mut no_slots = Maker::used();
+    no_slots.since_is(3, 0x5a96_0000_0000_0000 ^ 0x000a_0000_0000_000a);
     vec![
         owned("owner-left", "an owner that neither stays nor left", owner(3, 2, 2)),
         owned("owner-incarnation", "an incarnation beyond 2^62", owner(3, u64::MAX, 0)),
         owned("owner-never", "an owner that never opened it", owner(3, 0, 0)),
         bad("consumed-unaligned", 14, "consumed up to within a slot", consumed),
         bad("consumed-streamless", 14, "consumed of no stream", streamless),
+        bad("since-streamless", 14, "consumed since, of no stream", since_streamless),
+        bad("since-beyond", 14, "consumed beyond the last position", beyond),
+        bad("since-nothing", 13, "a word that says nothing and is not 0", no_slots),
     ]
 }
 

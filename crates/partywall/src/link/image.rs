@@ -16,7 +16,7 @@
 use partywall_layout::link::state::{
     DELIVERED_MAX, QUARANTINE_RECEIVING, REPORT_INEXACT, REPORT_OPEN, REPORT_RECEIVING, REPORTS_MAX,
 };
-use partywall_layout::link::{ConsumedRecord, FileFault, Report as ReportFields, StateImage};
+use partywall_layout::link::{Consumed, FileFault, Report as ReportFields, StateImage};
 use partywall_reconcile::{
     Cause, Direction, Epoch, Impossible, Incarnation, Lineage, Mark, Outgoing, Past, Peer,
     Position, Proof, Report, Skip, Span, StreamId,
@@ -155,10 +155,10 @@ impl Books {
     }
 
     /// Takes over what was consumed of the same stream since the state was stored (SPEC 13.5).
-    pub fn catch_up(&mut self, consumed: &ConsumedRecord) {
-        let (position, proof) = (Position(consumed.consumed.get()), Proof(consumed.proof.get()));
+    pub fn catch_up(&mut self, consumed: &Consumed) {
+        let (position, proof) = (Position(consumed.position), Proof(consumed.proof));
         if let Some(mark) = &mut self.mark {
-            if consumed.stream == mark.stream.0.get() && position > mark.position {
+            if consumed.record.stream == mark.stream.0.get() && position > mark.position {
                 (mark.position, mark.proof) = (position, proof);
             }
         }

@@ -9,13 +9,16 @@
 //! One damaged file says nothing about the others. What is found is of no single moment if its owner is at work.
 
 use std::fmt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use partywall_layout::link::state::{
     QUARANTINE_RECEIVING, REPORT_INEXACT, REPORT_OPEN, REPORT_RECEIVING,
 };
-use partywall_layout::link::{FileFault, Image, LinkGeometry, Report, StateImage};
+use partywall_layout::link::{
+    Consumed, FileFault, Image, LINK_CONTROL_OFFSET, LinkGeometry, Report, StateImage,
+};
 use partywall_sys::kept_file::Facts;
 
 use super::directory::LinkDirectory;
@@ -218,6 +221,9 @@ fn facts_of(
     for _ in 0..LOOKS_MAX {
         let pages = read_pages(file, facts.size).map_err(system("reading"))?;
         match Image::check(&pages, facts.size, key.map(LinkKey::names)) {
+            Ok(image) if !is_still(file, &image.consumed).map_err(system("reading"))? => {
+                fault = FileFault::ConsumedDamaged;
+            }
             Ok(image) => {
                 let status = owner::status(file, &image.owner).map_err(system("a lock"))?;
                 return told(&image, status, path).map(Box::new);
@@ -231,6 +237,13 @@ fn facts_of(
         }
     }
     Err(LinkError::File { path: path.to_owned(), fault })
+}
+
+/// Whether what was consumed is of the record that was read with it: its owner may have put others in force meanwhile (SPEC 13.5).
+fn is_still(file: &std::fs::File, found: &Consumed) -> std::io::Result<bool> {
+    let mut seal = [0; 8];
+    file.read_exact_at(&mut seal, LINK_CONTROL_OFFSET + found.seal_offset())?;
+    Ok(u64::from_le_bytes(seal) == found.record.seal.get())
 }
 
 fn told(image: &Image, status: Status, path: &Path) -> Result<LinkFacts, LinkError> {

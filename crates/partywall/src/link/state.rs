@@ -7,20 +7,20 @@
 //! ```
 //!
 //! They know no meaning: what the images say is for whoever commits them. They are read once, when the file is
-//! opened; from then on this process is the only one that changes them.
+//! opened; from then on this process is the only one that changes them. A neighbour may look at what was consumed at any time.
 //!
 //! # Invariants
 //!
 //! - The bodies of two commits never mix: each begins only when the seal before it is in memory.
+//! - A word says something of the record of its slot only: it is 0 when that is put in force.
 
+use partywall_layout::link::consumed::{self, SINCE, since_word, slot_offset};
 use partywall_layout::link::slot::index_of;
-use partywall_layout::link::{
-    CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, DELIVERED, DELIVERED_STREAM, PAGE_SLOT_STRIDE,
-};
-use partywall_layout::link::{ConsumedRecord, Slot, StateImage};
+use partywall_layout::link::{Consumed, ConsumedRecord, Slot, StateImage};
+use partywall_layout::link::{DELIVERED, DELIVERED_STREAM, PAGE_SLOT_STRIDE};
 use partywall_layout::seeded_fault;
-use partywall_layout::segment::CONSUMED;
-use partywall_ring::OwnMem;
+use partywall_layout::segment::{CONSUMED, LINE_BYTES};
+use partywall_ring::{OwnMem, PeerMem};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -61,22 +61,35 @@ impl StateSlots {
 }
 
 /// The line of `consumed` on the control page of our own file.
+///
+/// ```text
+///   commit     same stream, and near     the word of the slot in force     one store
+///              else                      the other slot: its word 0, then its record, then its seal
+/// ```
 #[derive(Debug)]
-pub struct ConsumedSlots {
-    line: OwnMem,
+pub struct ConsumedSlots<W = OwnMem> {
+    line: W,
     /// As it was when this owner came.
-    found: ConsumedRecord,
-    /// Of the record in force.
+    found: Consumed,
+    /// Of the record in force, as are the next three.
     sequence: u64,
+    stream: u64,
+    /// Up to where it says that was consumed.
+    start: u64,
+    /// Where the word of its slot lies.
+    since: usize,
 }
 
-impl ConsumedSlots {
-    pub(super) fn new(line: OwnMem, in_force: ConsumedRecord) -> Self {
-        Self { line, sequence: in_force.sequence.get(), found: in_force }
+impl<W: Words> ConsumedSlots<W> {
+    pub(super) fn new(line: W, found: Consumed) -> Self {
+        let record = &found.record;
+        let (sequence, stream) = (record.sequence.get(), record.stream.get());
+        let (start, since) = (record.consumed.get(), since_index(sequence));
+        Self { line, found, sequence, stream, start, since }
     }
 
-    /// The record that was in force when this owner came.
-    pub fn found(&self) -> &ConsumedRecord {
+    /// What was in force when this owner came.
+    pub fn found(&self) -> &Consumed {
         &self.found
     }
 
@@ -84,11 +97,36 @@ impl ConsumedSlots {
     /// forget what lies before.
     #[inline]
     pub fn commit(&mut self, stream: u64, position: u64, proof: u32) {
-        self.sequence += 1;
-        let words = ConsumedRecord::words(self.sequence, stream, position, proof);
-        let offset = CONSUMED_SLOT + index_of(self.sequence) as u64 * CONSUMED_SLOT_STRIDE;
-        write(&mut self.line, offset, &words);
+        // What lies before the start is far from it.
+        let bytes = position.wrapping_sub(self.start);
+        match since_word(bytes, proof) {
+            Some(word) if bytes <= NEAR && stream == self.stream => {
+                self.line.publish(self.since, word);
+            }
+            _ => self.begin(stream, position, proof),
+        }
         self.tell(position);
+    }
+
+    /// Puts a new record in force, with nothing consumed since.
+    #[inline(never)]
+    fn begin(&mut self, stream: u64, position: u64, proof: u32) {
+        self.sequence += 1;
+        (self.stream, self.start) = (stream, position);
+        self.since = since_index(self.sequence);
+        // Before the seal, which puts it in force: what is there was consumed since another record.
+        let is_late = seeded_fault("link_since_later");
+        if !is_late {
+            self.line.publish(self.since, 0);
+        }
+        let record = ConsumedRecord::new(self.sequence, stream, position, proof);
+        let words = <[U64]>::ref_from_bytes(record.as_bytes());
+        assert!(words.is_ok(), "a record is made of words");
+        let offset = slot_offset(index_of(self.sequence));
+        words.into_iter().for_each(|words| write(&mut self.line, offset, words));
+        if is_late {
+            self.line.publish(self.since, 0);
+        }
     }
 
     /// How far messages of `stream` were handed to the application, committed or not, as an earlier owner noted it.
@@ -124,9 +162,75 @@ impl ConsumedSlots {
     }
 }
 
+impl ConsumedSlots {
+    /// Of a memory that is new: nothing is consumed, and the memory says so.
+    pub fn fresh(mut line: OwnMem) -> Self {
+        let nothing = ConsumedRecord::new(1, 0, 0, 0);
+        line.write(index(slot_offset(index_of(1))), nothing.as_bytes());
+        Self::new(line, Consumed::of(nothing))
+    }
+}
+
+/// Where slots lie; beside the memory itself, tests have one that looks at it after each store.
+pub trait Words {
+    /// As of [`OwnMem`], like the others.
+    fn load(&self, offset: usize) -> u64;
+    /// Stores words one behind the other.
+    fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>);
+    /// Stores one after all that was stored before.
+    fn publish(&mut self, offset: usize, value: u64);
+    /// What is stored later is not seen before what was stored.
+    fn order_stores(&self);
+}
+
+impl Words for OwnMem {
+    #[inline(always)]
+    fn load(&self, offset: usize) -> u64 {
+        Self::load(self, offset)
+    }
+
+    #[inline(always)]
+    fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>) {
+        Self::store_all(self, offset, words);
+    }
+
+    #[inline(always)]
+    fn publish(&mut self, offset: usize, value: u64) {
+        Self::publish(self, offset, value);
+    }
+
+    #[inline(always)]
+    fn order_stores(&self) {
+        Self::order_stores(self);
+    }
+}
+
+/// What is in force on the control page of a neighbour; `None`: it is just being written, or damaged.
+pub fn consumed_of(control: &PeerMem) -> Option<Consumed> {
+    let look = |line: &mut [u8]| control.copy(index(CONSUMED), line);
+    consumed_by(look, |seal| {
+        // ORDER: the fence keeps the copy before the second look at the seal. A word that was stored for the record that follows in this
+        // slot is followed by a look that finds the seal of that record (SPEC 16.5).
+        control.order_loads();
+        control.peek(seal)
+    })
+}
+
+/// The same, by one look at all, and one at a seal afterwards.
+fn consumed_by(
+    look: impl FnOnce(&mut [u8]),
+    look_again: impl FnOnce(usize) -> u64,
+) -> Option<Consumed> {
+    let mut line = [0; LINE];
+    look(&mut line);
+    let found = consumed::check(&line).ok()?;
+    let seal = look_again(index(found.seal_offset()));
+    (seal == found.record.seal.get() || seeded_fault("link_seal_once")).then_some(found)
+}
+
 /// Stores a slot: the words of its body, then its seal.
 #[inline]
-fn write(memory: &mut OwnMem, offset: u64, slot: &[U64]) {
+fn write(memory: &mut impl Words, offset: u64, slot: &[U64]) {
     let Some((seal, body)) = slot.split_last() else { return };
     let start = index(offset);
     let end = start + size_of_val(body);
@@ -138,7 +242,20 @@ fn write(memory: &mut OwnMem, offset: u64, slot: &[U64]) {
     memory.publish(end, seal.get());
 }
 
+const fn since_index(sequence: u64) -> usize {
+    index(slot_offset(index_of(sequence)) + SINCE)
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "within a page")]
 const fn index(offset: u64) -> usize {
     offset as usize
 }
+
+const LINE: usize = index(LINE_BYTES);
+/// So far from where a record was put in force its word says what was consumed. It could say more; what happens seldom is tested little.
+const NEAR: u64 = 64 << 10;
+
+const _: () = assert!(NEAR <= consumed::SINCE_MAX);
+
+#[cfg(test)]
+mod tests;

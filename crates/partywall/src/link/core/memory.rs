@@ -9,9 +9,7 @@
 
 use std::os::fd::OwnedFd;
 
-use partywall_layout::link::{
-    ConsumedRecord, LinkGeometry, LinkHeader, SENDING_STREAM, StateImage,
-};
+use partywall_layout::link::{LinkGeometry, LinkHeader, SENDING_STREAM, StateImage};
 use partywall_layout::ring::{RingSize, SLOT_BYTES};
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, LINE_BYTES, PAGE_BYTES};
 use partywall_reconcile::{Incarnation, Lineage, Mark, Position, StreamId};
@@ -95,7 +93,7 @@ impl Parts {
         Some(Self {
             provenance: Provenance { lineage, incarnation: Incarnation(1) },
             state: StateSlots::new(heap(PAGE_BYTES)?, StateImage::new()),
-            consumed: ConsumedSlots::new(heap(LINE_BYTES)?, ConsumedRecord::new(1, 0, 0, 0)),
+            consumed: ConsumedSlots::fresh(heap(LINE_BYTES)?),
             ring_size,
             ring: heap(sizes.ring)?,
             slab: heap(sizes.slab)?,
@@ -122,7 +120,7 @@ impl Parts {
         Ok(Self {
             provenance: Provenance { lineage, incarnation: Incarnation(1) },
             state: StateSlots::new(state_page, StateImage::new()),
-            consumed: ConsumedSlots::new(line, ConsumedRecord::new(1, 0, 0, 0)),
+            consumed: ConsumedSlots::fresh(line),
             ring_size: geometry.ring,
             ring,
             slab,

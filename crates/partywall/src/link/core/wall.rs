@@ -4,7 +4,7 @@
 //! ```text
 //!   ring     word0 ─ load once ─▶ header ─ check ─▶ copy ─ check ─▶ still that stream? ─▶ Pulled
 //!   slab                          of a BLOB: copy ─ blob_crc ┘
-//!   control  consumed: news? ─▶ the two slots ─ sealed, of our stream? ─▶ position
+//!   control  consumed: news? ─▶ the two slots, the word ─ sealed, of our stream? ─▶ position
 //!            asleep_records, asleep_room ─▶ ring the bell?
 //! ```
 //!
@@ -15,9 +15,9 @@
 //! - Every word is loaded once, and checked before it is used; every payload is copied before it is judged.
 //! - Whatever lies there, what comes out is a record that its sender wrote, nothing, or the end of the connection.
 
-use partywall_layout::link::{SENDING_STREAM, consumed};
+use partywall_layout::link::SENDING_STREAM;
 use partywall_layout::ring::{self, SLOT_BYTES};
-use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, LINE_BYTES};
+use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED};
 use partywall_reconcile::{Position, StreamId};
 use partywall_ring::{Wake, Waker};
 
@@ -25,6 +25,7 @@ use super::arriving::as_usize;
 use super::conn::{ConnId, End};
 use crate::link::protocol::frame::Window;
 use crate::link::shown::Neighbour;
+use crate::link::state::consumed_of;
 
 /// See the module.
 #[derive(Debug)]
@@ -123,13 +124,11 @@ impl Wall {
             return None;
         }
         for _ in 0..LOOKS_MAX {
-            let mut line = [0; LINE];
-            control.copy(as_usize(CONSUMED), &mut line);
-            // Damaged: it is just being written, and then told.
-            if let Ok(record) = consumed::check(&line) {
+            // None: it is just being written, and then told.
+            if let Some(found) = consumed_of(control) {
                 self.seen = Some(word);
-                let is_ours = record.stream.get() == stream.0.get();
-                return is_ours.then(|| Position(record.consumed.get()));
+                let is_ours = found.record.stream.get() == stream.0.get();
+                return is_ours.then_some(Position(found.position));
             }
         }
         None
@@ -170,8 +169,6 @@ fn truncated() -> End {
     End::Broken("the peer's file was truncated".to_owned())
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "128")]
-const LINE: usize = LINE_BYTES as usize;
 /// As far ahead as channels fetch.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
 /// So often slots are read that are just being written; whoever writes them rings afterwards.

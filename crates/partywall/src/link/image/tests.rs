@@ -5,7 +5,7 @@ use super::*;
 use crate::link::protocol::codec::{decode, encode};
 use crate::link::protocol::frame::Frame;
 use crate::link::samples;
-use partywall_layout::link::Slot;
+use partywall_layout::link::{ConsumedRecord, Slot};
 use partywall_reconcile::attach::Nonce;
 use partywall_reconcile::{
     Decision, Range, ReceivedPast, ReceiverView, Reports, SentPast, epoch, reconcile, skip,
@@ -214,7 +214,7 @@ fn what_was_consumed_since_counts_of_the_same_stream_only() {
     let mark = Mark { stream, position: Position(128), proof: Proof(5) };
     for (of, position, expected) in [(7, 192, 192), (7, 64, 128), (8, 192, 128)] {
         let mut books = Books { mark: Some(mark), ..Books::new() };
-        books.catch_up(&ConsumedRecord::new(1, of, position, 6));
+        books.catch_up(&Consumed::of(ConsumedRecord::new(1, of, position, 6)));
         assert_eq!(books.mark.unwrap().position, Position(expected));
     }
 }
