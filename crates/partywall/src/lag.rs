@@ -62,6 +62,12 @@ impl Lag {
         self.received >= RECORDS_BEHIND
     }
 
+    /// Whether the next wait may begin with a long pause.
+    #[inline]
+    pub(crate) const fn is_keeping_behind(&self) -> bool {
+        self.pauses > 0
+    }
+
     /// A look was made.
     #[inline]
     pub(crate) const fn look(&mut self, is_ready: bool) -> bool {

@@ -436,7 +436,7 @@ impl PeerMem {
     ///
     /// # Panics
     /// If the bytes are not all there.
-    #[inline]
+    #[inline(always)]
     pub fn copy_headed_onto(&self, head: [u64; 2], offset: usize, len: usize, onto: &mut Vec<u8>) {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
         onto.reserve(HEAD_BYTES + len);

@@ -191,6 +191,23 @@ impl Producer {
         Ok(())
     }
 
+    /// The same at a position that [`place`](Self::place) gave for a payload of this length, with room, when nothing else was done since:
+    /// it is not asked again.
+    ///
+    /// # Panics
+    /// If the payload does not fit there.
+    #[inline(always)]
+    pub fn append_placed(&mut self, begin: Position, kind: Kind, stream: u32, payload: &[u8]) {
+        let padding = begin.since(self.tail);
+        debug_assert!(begin == self.next_position(payload.len()), "of another length, or time");
+        debug_assert!(
+            self.fits(self.needed(payload.len() as u64) + SLOT_BYTES),
+            "there is no room"
+        );
+        let at = self.put_behind(padding, kind, stream, payload.len());
+        self.ring.write(at, payload);
+    }
+
     /// Appends a record whose payload is `parts` one after the other; otherwise as
     /// [`append`](Self::append).
     ///
@@ -394,7 +411,12 @@ impl Producer {
         if !self.fits(room) && !self.look(room)? {
             return Err(AppendError::Full);
         }
-        let padding = needed - taken - SLOT_BYTES;
+        Ok(self.put_behind(needed - taken - SLOT_BYTES, kind, stream, len))
+    }
+
+    /// Writes the header of a record behind so much padding; where its payload lies.
+    #[inline(always)]
+    fn put_behind(&mut self, padding: u64, kind: Kind, stream: u32, len: usize) -> usize {
         if padding > 0 {
             let at = self.tail;
             #[expect(clippy::cast_possible_truncation, reason = "less than a quarter of the ring")]
@@ -404,9 +426,10 @@ impl Producer {
         let at = self.tail;
         #[expect(clippy::cast_possible_truncation, reason = "less than a quarter of the ring")]
         self.put(at, kind, stream, len as u32);
-        self.tail = at.plus(taken);
+        self.tail = at.plus(footprint(len as u64));
         #[expect(clippy::cast_possible_truncation, reason = "an offset in mapped memory")]
-        Ok(self.offset(at) + HEADER_BYTES as usize)
+        let payload = self.offset(at) + HEADER_BYTES as usize;
+        payload
     }
 
     /// Bytes a record takes at the tail: PAD, record, and the zeroed slot behind it.

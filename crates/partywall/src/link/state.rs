@@ -137,7 +137,7 @@ impl<W: Words> ConsumedSlots<W> {
 
     /// Notes how far messages of `stream` are handed to the application; those that are handed out again were so already.
     /// Only counts of attempts depend on it.
-    #[inline]
+    #[inline(always)]
     pub fn note_delivered(&mut self, stream: u64, position: u64) {
         if self.line.load(index(DELIVERED_STREAM)) != stream {
             // Never an old position with the new stream.

@@ -243,7 +243,7 @@ impl Memory {
     }
 
     /// Notes how far messages of `stream` are handed out.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note_delivered(&mut self, stream: StreamId, position: Position) {
         self.consumed.note_delivered(stream.0.get(), position.0);
     }

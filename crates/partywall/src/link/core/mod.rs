@@ -109,6 +109,7 @@ pub(crate) use self::inbox::Payload;
 pub(crate) use self::memory::{Parts, Provenance};
 pub(crate) use self::sending::SendFault;
 pub(crate) use self::shortly::Handed;
+pub(crate) use self::waking::LookDue;
 
 /// One end of a link.
 #[derive(Debug)]

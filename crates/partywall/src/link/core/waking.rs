@@ -78,19 +78,32 @@ impl Core {
         wall.rings(tail, consumed)
     }
 
-    /// Whether the neighbour was seen to wait for room, or for what is consumed. `false` proves nothing.
+    /// When the neighbour is to hear how far was consumed, and so [`is_bell_due`](Self::is_bell_due) to be asked: as acknowledgements are due
+    /// over a socket.
     #[inline]
-    pub(crate) fn is_room_awaited(&self) -> bool {
-        self.next_pulled().is_some_and(|(wall, _)| wall.is_room_awaited())
-    }
-
-    /// Whether the neighbour is to hear how far was consumed, and so [`is_bell_due`](Self::is_bell_due) to be asked: as acknowledgements
-    /// are due over a socket. `idle`: the application is about to wait.
-    #[inline]
-    pub(crate) fn is_look_due(&self, idle: bool) -> bool {
-        let Some((wall, _)) = self.next_pulled() else { return false };
+    pub(crate) fn look_due(&self) -> LookDue {
+        let Some((wall, _)) = self.next_pulled() else { return LookDue::Never };
+        let (ring, told) = (wall.window.ring_bytes, wall.rung_consumed);
+        let consumed = self.inbox.consumed();
+        if !ack::is_due(ring, told, consumed, true) {
+            return LookDue::Never;
+        }
         let slab = self.inbox.slab_untold() > wall.window.slab_bytes / 4;
-        let (told, consumed) = (wall.rung_consumed, self.inbox.consumed());
-        ack::is_due(wall.window.ring_bytes, told, consumed, idle || slab)
+        if ack::is_due(ring, told, consumed, slab) {
+            return LookDue::Now;
+        }
+        if wall.is_room_awaited() { LookDue::Drained } else { LookDue::Idle }
     }
+}
+
+/// When to look whether the neighbour sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LookDue {
+    /// It has heard all there is.
+    Never,
+    /// When the application is about to wait.
+    Idle,
+    /// When nothing more is there to take: it was seen to wait for room, or for what is consumed.
+    Drained,
+    Now,
 }

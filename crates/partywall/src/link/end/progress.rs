@@ -18,7 +18,7 @@ use super::wire::Wire;
 use super::{Endpoint, Locked, State};
 use crate::address::Address;
 use crate::handshake::deadline_after;
-use crate::link::core::{Conn, End, Received};
+use crate::link::core::{Conn, End, LookDue, Received};
 use crate::link::drive::Source;
 use crate::link::event::LinkEvent;
 use crate::peer::{Peer, Trust};
@@ -109,7 +109,8 @@ impl Endpoint {
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         if state.is_shared() {
             // It reads that itself; it may be asleep.
-            if state.core.as_ref().is_some_and(|core| core.is_look_due(is_idle)) {
+            let due = state.core.as_ref().map_or(LookDue::Never, |core| core.look_due());
+            if due == LookDue::Now || is_idle && due != LookDue::Never {
                 self.ring(state);
             }
             return;

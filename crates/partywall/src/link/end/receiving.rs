@@ -54,7 +54,7 @@ impl Endpoint {
         &self,
         taker: T,
     ) -> Result<T::Taken, LinkTryRecvError> {
-        if let Some(found) = self.next_now(taker)? {
+        if let Some(found) = self.next_now(taker, false)? {
             return Ok(found);
         }
         let mut state = self.lock()?;
@@ -79,7 +79,7 @@ impl Endpoint {
         deadline: Option<Instant>,
         mut taker: T,
     ) -> Result<T::Taken, LinkRecvError> {
-        match self.next_now(&mut taker)? {
+        match self.next_now(&mut taker, true)? {
             Some(found) => Ok(found),
             None => self.recv_next(deadline, taker),
         }
@@ -109,12 +109,24 @@ impl Endpoint {
         Ok(found.ok_or(LinkRecvError::TimedOut)??)
     }
 
-    /// The next message, if there is one now.
+    /// The next message, if there is one now; or soon, for who would wait for it anyway.
     #[inline(always)]
-    fn next_now<T: Taker>(&self, taker: T) -> Result<Option<T::Taken>, LinkStopped> {
+    fn next_now<T: Taker>(
+        &self,
+        mut taker: T,
+        may_wait: bool,
+    ) -> Result<Option<T::Taken>, LinkStopped> {
         let (found, must_turn) = {
             let mut state = self.lock()?;
-            let found = self.next(&mut state, taker);
+            let mut may_watch = may_wait;
+            let found = loop {
+                if let Some(found) = self.take_shortly(&mut state, &mut taker) {
+                    break Some(found);
+                }
+                if !std::mem::take(&mut may_watch) || !self.watch_soon(&mut state) {
+                    break self.next_by_any_way(&mut state, taker);
+                }
+            };
             let must_turn = found.is_some() && self.is_time_to_look(&mut state, true);
             (found, must_turn)
         };

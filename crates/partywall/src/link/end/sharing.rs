@@ -29,7 +29,7 @@ use partywall_sys::{Bell, Family, Socket, clock, peer};
 use super::wire::Bells;
 use super::{Endpoint, Locked, State};
 use crate::config::TransportPolicy;
-use crate::link::core::{Core, End};
+use crate::link::core::{Core, End, LookDue};
 use crate::link::drive::Source;
 use crate::link::shown::Shown;
 
@@ -181,17 +181,14 @@ impl Endpoint {
     #[inline]
     pub(super) fn owe_a_look(&self, state: &mut Locked<'_>) {
         let Some(core) = &state.core else { return };
-        if !core.is_look_due(true) {
-            return;
-        }
-        if core.is_look_due(false) {
-            return self.ring(state);
-        }
         // The next record is looked for only if that matters: the neighbour is about to write there, and would have to
         // fetch the line back.
         let is_last = |core: &Core| !core.has_next() && !core.is_pull_ready();
-        if core.is_room_awaited() && is_last(core) {
-            return self.ring(state);
+        match core.look_due() {
+            LookDue::Never => return,
+            LookDue::Now => return self.ring(state),
+            LookDue::Drained if is_last(core) => return self.ring(state),
+            LookDue::Idle | LookDue::Drained => {}
         }
         if state.is_owing && !state.rest.is_late {
             // Nobody sleeps before it is settled.
@@ -273,12 +270,17 @@ impl Endpoint {
 
     /// Whether it is time for a thread that finds all it wants in memory to look whether the socket says anything. `is_busy`: it will
     /// be back soon.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_time_to_look(&self, state: &mut Locked<'_>, is_busy: bool) -> bool {
         if is_busy && state.rest.unasked > 0 {
             state.rest.unasked -= 1;
             return false;
         }
+        Self::is_time(state)
+    }
+
+    #[inline(never)]
+    fn is_time(state: &mut Locked<'_>) -> bool {
         if !state.is_shared() {
             return false;
         }

@@ -2,7 +2,7 @@
 //! A thread that waits for its link: it looks, as the configuration says, and then sleeps until there is something to look for.
 //!
 //! ```text
-//!   acknowledge ─▶ keep behind, if that pays ─▶ look, watch … look, watch … ─▶ look or doze ─▶ sleep, drive ─▶ look or doze …
+//!   watch a little ─▶ acknowledge ─▶ keep behind, if that pays ─▶ look, watch … look, watch … ─▶ look or doze ─▶ sleep, drive ─▶ look or doze …
 //!                                               one thread at a time               any number
 //!
 //!   look     at everything, within the lock           watch    at the word where the next record begins, until another wants the lock
@@ -51,6 +51,24 @@ impl Endpoint {
             }
         }
         Ok(self.spot.wait_for(deadline, |state| self.look_or_doze(state, waits, &mut look))?)
+    }
+
+    /// Watches for a record for a short time, without all that goes before a longer wait: where two processes spin in step it is there soon, and
+    /// within one core all that goes before takes time from the other. Whether something is there; if not, the caller goes on to wait.
+    #[inline(always)]
+    pub(super) fn watch_soon(&self, state: &mut Locked<'_>) -> bool {
+        // Who has the spinner is the one who spins, and whoever keeps behind a flood pauses first.
+        let may_watch = self.config.wait == Wait::Spin
+            && state.spinner.is_some()
+            && state.is_shared()
+            && !state.lag.is_keeping_behind()
+            && state.core.as_ref().is_some_and(|core| !core.has_next());
+        if !may_watch {
+            return false;
+        }
+        // It begins to keep behind, perhaps, and then for a short time.
+        state.lag.before_wait(self.config.wait).pause();
+        watch(state, Waits::ForRecords, WATCHED_SOON)
     }
 
     /// Looks again and again as the configuration says, until `look` gives something.
@@ -198,6 +216,8 @@ impl State {
 
 /// So often is looked for a record before one looks at everything again, for who spins on and on.
 const WATCHED_SPIN: u32 = 32;
+/// So often at first: for as long as an answer takes to come from another core.
+const WATCHED_SOON: u32 = 64;
 /// The same for who has a budget, which is asked for after some looks at everything.
 const WATCHED_ADAPTIVE: u32 = 4;
 /// Between two looks for room goes as much time as was waited before, and no more than this.

@@ -68,8 +68,7 @@ impl Retained {
         fill(message);
         let crc = bare::crc_of(gathered);
         let message = &gathered[HEADER..];
-        let appended = self.producer.append(Kind::Bare, crc, message);
-        assert!(appended.is_ok(), "there was room when it was reserved");
+        self.producer.append_placed(begin, Kind::Bare, crc, message);
         self.appended(begin, len, crc, false)
     }
 
