@@ -99,6 +99,8 @@ pub const REGISTRY: &[Fault] = &[
     fault("link_seal_first", &[CaughtBy::File("link_state_survives_kills"), SWEEP]),
     // What was consumed since another record is still beside the new one when that is put in force.
     fault("link_since_later", &[CaughtBy::Unit("link::state")]),
+    // A word is read with the records, and may be of the one that was in the slot before.
+    fault("link_since_early", &[CaughtBy::Unit("link::state")]),
     // Nobody looks whether a word is of the record that was read: it may be of the one that followed in its slot.
     fault("link_seal_once", &[CaughtBy::Unit("link::state")]),
     // A newest image that rotted is taken for one that was not finished: an older one comes back.

@@ -62,10 +62,16 @@ impl Lag {
         self.received >= RECORDS_BEHIND
     }
 
-    /// Whether the next wait may begin with a long pause.
+    /// Whether the next wait is to begin with a pause.
     #[inline]
-    pub(crate) const fn is_keeping_behind(&self) -> bool {
-        self.pauses > 0
+    pub(crate) const fn is_to_pause(&self) -> bool {
+        self.pauses > 0 || self.hold_off == 0 && self.came_fast()
+    }
+
+    /// Whether the last wait, if it was one, was short, and gave something.
+    #[inline]
+    const fn came_fast(&self) -> bool {
+        self.received > 0 && self.looks <= LOOKS_FAST
     }
 
     /// A look was made.
@@ -84,7 +90,7 @@ impl Lag {
     /// A wait begins: it is to pause so long before it looks.
     #[inline]
     pub(crate) fn before_wait(&mut self, wait: Wait) -> Pause {
-        let (received, looks) = (self.received, self.looks);
+        let (received, came_fast) = (self.received, self.came_fast());
         (self.received, self.looks) = (0, 0);
         if !matches!(wait, Wait::Spin | Wait::Adaptive) {
             return Pause(0);
@@ -101,7 +107,7 @@ impl Lag {
             }
         } else if self.hold_off > 0 {
             self.hold_off -= 1;
-        } else if received > 0 && looks <= LOOKS_FAST {
+        } else if came_fast {
             self.pauses = PAUSES_FIRST;
         }
         Pause(self.pauses)
@@ -139,6 +145,19 @@ mod tests {
     #[test]
     fn a_stream_is_followed_at_a_distance() {
         assert!(run(&mut Lag::default(), 1000, 10, 1) > 990);
+    }
+
+    #[test]
+    fn it_is_known_before_whether_a_wait_begins_with_a_pause() {
+        let mut lag = Lag::default();
+        for step in 0..100_000_u32 {
+            let is_to_pause = lag.is_to_pause();
+            let Pause(pauses) = lag.before_wait(Wait::Spin);
+            // A pause that did not pay ends only when the wait begins.
+            assert!(is_to_pause || pauses == 0, "step {step}");
+            lag.looked(step % 5);
+            (0..step / 7 % 9).for_each(|_| lag.received());
+        }
     }
 
     #[test]

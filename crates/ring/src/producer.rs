@@ -191,11 +191,11 @@ impl Producer {
         Ok(())
     }
 
-    /// The same at a position that [`place`](Self::place) gave for a payload of this length, with room, when nothing else was done since:
-    /// it is not asked again.
+    /// The same at a position that [`place`](Self::place) gave for a payload of this length, with room, for a batch that is not too long, and
+    /// when nothing else was done since: none of that is asked again. Otherwise records that nobody has read may be overwritten.
     ///
     /// # Panics
-    /// If the payload does not fit there.
+    /// With debug assertions, if it is another position, or there is no room.
     #[inline(always)]
     pub fn append_placed(&mut self, begin: Position, kind: Kind, stream: u32, payload: &[u8]) {
         let padding = begin.since(self.tail);

@@ -86,7 +86,7 @@ impl Slot for ConsumedRecord {
 #[must_use]
 #[inline]
 pub const fn since_word(bytes: u64, proof: u32) -> Option<u64> {
-    if bytes == 0 || bytes > SINCE_MAX {
+    if bytes == 0 || bytes > SINCE_MAX || bytes % SLOT_BYTES != 0 {
         return None;
     }
     let said = (bytes / SLOT_BYTES) << 32 | proof as u64;
@@ -132,14 +132,16 @@ impl Consumed {
 
     fn new(record: ConsumedRecord, since: u64) -> Result<Self, FileFault> {
         let Self { position, proof, .. } = Self::of(record);
-        if position % SLOT_BYTES != 0 || (record.stream == 0 && (position != 0 || since != 0)) {
+        let since = match since {
+            0 => None,
+            word => Some(since_of(word).ok_or(FileFault::ConsumedDamaged)?),
+        };
+        let is_of_none = record.stream == 0;
+        if position % SLOT_BYTES != 0 || is_of_none && (position != 0 || since.is_some()) {
             let what = "no place up to which can be consumed";
             return Err(FileFault::Contradiction { what, found: position });
         }
-        if since == 0 {
-            return Ok(Self { record, position, proof });
-        }
-        let (slots, proof) = since_of(since).ok_or(FileFault::ConsumedDamaged)?;
+        let Some((slots, proof)) = since else { return Ok(Self { record, position, proof }) };
         let Some(position) = position.checked_add(slots * SLOT_BYTES) else {
             let what = "consumed beyond the last place";
             return Err(FileFault::Contradiction { what, found: position });
@@ -147,8 +149,8 @@ impl Consumed {
         Ok(Self { record, position, proof })
     }
 
-    /// Where in the control page the seal of the record lies. Who reads while the owner writes looks there again, after the word: it may
-    /// be of another record unless the seal is still this one's.
+    /// Where in the control page the seal of the record lies. Who reads while the owner writes looks at the words once the records are read,
+    /// and then there again: a word may be of another record unless the seal is still this one's.
     #[must_use]
     pub fn seal_offset(&self) -> u64 {
         slot_offset(index_of(self.record.sequence.get())) + (RECORD_BYTES - SEAL_BYTES) as u64

@@ -239,7 +239,8 @@ fn facts_of(
     Err(LinkError::File { path: path.to_owned(), fault })
 }
 
-/// Whether what was consumed is of the record that was read with it: its owner may have put others in force meanwhile (SPEC 13.5).
+/// Whether the record that was read is in force, or was just now: its owner may have put others in force meanwhile, and the word that was read
+/// may be of one of these (SPEC 13.5). What is left is shown to people, and nothing follows from it.
 fn is_still(file: &std::fs::File, found: &Consumed) -> std::io::Result<bool> {
     let mut seal = [0; 8];
     file.read_exact_at(&mut seal, LINK_CONTROL_OFFSET + found.seal_offset())?;

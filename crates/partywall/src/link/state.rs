@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images in a file that replace each other whole (SPEC 13.2): the state, and how far was consumed.
+//! Images in a file that replace each other whole (SPEC 13.2): the state, and how far was consumed, with the word of what was
+//! consumed since (SPEC 13.5).
 //!
 //! ```text
 //!   commit(n + 1)     slot of n - 1   ◀─ body, word by word        killed here: n is in force
@@ -207,24 +208,31 @@ impl Words for OwnMem {
 
 /// What is in force on the control page of a neighbour; `None`: it is just being written, or damaged.
 pub fn consumed_of(control: &PeerMem) -> Option<Consumed> {
-    let look = |line: &mut [u8]| control.copy(index(CONSUMED), line);
-    consumed_by(look, |seal| {
-        // ORDER: the fence keeps the copy before the second look at the seal. A word that was stored for the record that follows in this
-        // slot is followed by a look that finds the seal of that record (SPEC 16.5).
+    let records = |line: &mut [u8]| control.copy(index(CONSUMED), line);
+    consumed_by(records, |word| {
+        // ORDER: a fence before each of the three keeps the looks in this order (SPEC 16.5). The words come after the records: a record whose seal
+        // was copied is followed by a word that is 0, or of it. The seal comes once more after them: a word that is of the record that
+        // followed in this slot is followed by the seal of that.
         control.order_loads();
-        control.peek(seal)
+        control.peek(word)
     })
 }
 
-/// The same, by one look at all, and one at a seal afterwards.
+/// The same, by one look at all, and others at single words afterwards: what they find was there later.
 fn consumed_by(
-    look: impl FnOnce(&mut [u8]),
-    look_again: impl FnOnce(usize) -> u64,
+    records: impl FnOnce(&mut [u8]),
+    mut word: impl FnMut(usize) -> u64,
 ) -> Option<Consumed> {
     let mut line = [0; LINE];
-    look(&mut line);
+    records(&mut line);
+    if !seeded_fault("link_since_early") {
+        for slot in [0, 1] {
+            let since = index(slot_offset(slot) + SINCE);
+            line[since..since + 8].copy_from_slice(&word(since).to_le_bytes());
+        }
+    }
     let found = consumed::check(&line).ok()?;
-    let seal = look_again(index(found.seal_offset()));
+    let seal = word(index(found.seal_offset()));
     (seal == found.record.seal.get() || seeded_fault("link_seal_once")).then_some(found)
 }
 

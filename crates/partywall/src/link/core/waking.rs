@@ -78,6 +78,14 @@ impl Core {
         wall.rings(tail, consumed)
     }
 
+    /// Whether records are read from memory, none is there, and the neighbour has heard how far was consumed: all that is left is to look for the
+    /// next.
+    #[inline]
+    pub(crate) fn is_caught_up(&self) -> bool {
+        let Some((wall, at)) = self.next_pulled() else { return false };
+        !self.has_next() && wall.rung_consumed >= self.inbox.consumed() && !wall.is_ready(at)
+    }
+
     /// When the neighbour is to hear how far was consumed, and so [`is_bell_due`](Self::is_bell_due) to be asked: as acknowledgements are due
     /// over a socket.
     #[inline]

@@ -54,21 +54,26 @@ impl Endpoint {
     }
 
     /// Watches for a record for a short time, without all that goes before a longer wait: where two processes spin in step it is there soon, and
-    /// within one core all that goes before takes time from the other. Whether something is there; if not, the caller goes on to wait.
+    /// within one core all that goes before takes time from the other. Whether something is there; if not, the caller goes on to wait, as if
+    /// nothing had been.
     #[inline(always)]
     pub(super) fn watch_soon(&self, state: &mut Locked<'_>) -> bool {
-        // Who has the spinner is the one who spins, and whoever keeps behind a flood pauses first.
+        // Who has the spinner is the one who spins; and whoever owes the neighbour a look pays first.
         let may_watch = self.config.wait == Wait::Spin
             && state.spinner.is_some()
-            && state.is_shared()
-            && !state.lag.is_keeping_behind()
-            && state.core.as_ref().is_some_and(|core| !core.has_next());
+            && !state.lag.is_to_pause()
+            && !state.is_wanted()
+            && state.core.as_ref().is_some_and(|core| core.is_caught_up());
         if !may_watch {
             return false;
         }
-        // It begins to keep behind, perhaps, and then for a short time.
-        state.lag.before_wait(self.config.wait).pause();
-        watch(state, Waits::ForRecords, WATCHED_SOON)
+        let (looks, is_there) = watched(state, WATCHED_SOON);
+        if is_there {
+            // It was a wait like any, and had no reason to pause.
+            let _ = state.lag.before_wait(self.config.wait);
+            state.lag.looked(looks);
+        }
+        is_there
     }
 
     /// Looks again and again as the configuration says, until `look` gives something.
@@ -171,6 +176,15 @@ fn watch(state: &mut Locked<'_>, waits: Waits, looks_max: u32) -> bool {
     if waits != Waits::ForRecords {
         return false;
     }
+    let (looks, is_there) = watched(state, looks_max);
+    // What is there is looked for, and counted, by who is told of it.
+    state.lag.looked(looks.saturating_sub(u32::from(is_there)));
+    is_there
+}
+
+/// How often was looked, and whether something is there.
+#[inline(always)]
+fn watched(state: &Locked<'_>, looks_max: u32) -> (u32, bool) {
     let mut looks = 0;
     let is_there = state.core.as_ref().is_some_and(|core| {
         core.watch(|| {
@@ -182,9 +196,7 @@ fn watch(state: &mut Locked<'_>, waits: Waits, looks_max: u32) -> bool {
             goes_on
         })
     });
-    // What is there is looked for, and counted, by who is told of it.
-    state.lag.looked(looks.saturating_sub(u32::from(is_there)));
-    is_there
+    (looks, is_there)
 }
 
 /// The spinner, which goes back when this does, if it did not before: whoever spins may panic, in the code of the application.

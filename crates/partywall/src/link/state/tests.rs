@@ -151,15 +151,20 @@ fn a_look_that_takes_its_time_finds_what_was_committed() {
     for first in 0..states.len() {
         for middle in first..states.len() {
             for last in middle..states.len() {
-                // The records as they were, then the words behind them, then the seal once more.
+                // Records as they were, with the words of then or of before; then the words, then the seal once more.
                 let mut mixed = states[first];
                 for slot in [0, 1] {
                     let since = index(slot_offset(slot) + SINCE) / 8;
-                    mixed[since] = states[middle][since];
+                    mixed[since] = states[first.saturating_sub(last - first)][since];
                 }
-                let look = |line: &mut [u8]| line.copy_from_slice(mixed.map(u64::to_le).as_bytes());
-                let again = |seal: usize| states[last][seal / 8];
-                let Some(seen) = consumed_by(look, again) else {
+                let records =
+                    |line: &mut [u8]| line.copy_from_slice(mixed.map(u64::to_le).as_bytes());
+                let again = |word: usize| {
+                    let is_since = [0, 1].map(|slot| index(slot_offset(slot) + SINCE));
+                    let state = if is_since.contains(&word) { middle } else { last };
+                    states[state][word / 8]
+                };
+                let Some(seen) = consumed_by(records, again) else {
                     refused += 1;
                     continue;
                 };
