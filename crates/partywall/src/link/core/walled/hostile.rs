@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use partywall_layout::link::consumed::{SINCE, SINCE_MAX, since_word};
 use partywall_layout::link::{
     CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, ConsumedRecord, LINK_CONTROL_OFFSET,
 };
@@ -115,6 +116,30 @@ fn what_was_consumed_of_another_stream_acknowledges_nothing() {
     assert!(!pair.sides[SERVER].core.hear_consumed(), "the word says nothing new");
     kept[CLIENT].file().write_all_at(&[64], LINK_CONTROL_OFFSET).unwrap();
     assert!(pair.sides[SERVER].core.hear_consumed());
+}
+
+/// The word beside a record that is sound says that more was consumed than was sent, or is none that can be.
+#[test]
+fn a_word_that_lies_ends_the_connection_or_says_nothing() {
+    for (word, is_left) in [
+        (since_word(64, 7).unwrap() ^ 1, false),
+        (1 << 32, false),
+        (u64::MAX, false),
+        (since_word(SINCE_MAX, 7).unwrap(), true),
+    ] {
+        let (mut pair, kept) = Pair::of_files();
+        pair.attach(true);
+        pair.sides[SERVER].core.send(&[b"one"]).unwrap();
+        let stream = pair.sides[SERVER].core.retained.stream().0.get();
+        claim(kept[CLIENT].file(), stream, 0);
+        let place = LINK_CONTROL_OFFSET + CONSUMED_SLOT + SINCE;
+        kept[CLIENT].file().write_all_at(&word.to_le_bytes(), place).unwrap();
+        let server = &mut pair.sides[SERVER];
+        assert!(!server.core.hear_consumed());
+        let pulled = server.core.pull(server.conn.as_mut().unwrap());
+        assert_eq!(matches!(pulled, Err(End::Violation(_))), is_left, "{word:#x}: {pulled:?}");
+        assert_eq!(server.core.acked().0, 0);
+    }
 }
 
 /// Both slots say so, and the word says that there is something new.
