@@ -145,6 +145,10 @@ pub const REGISTRY: &[Fault] = &[
     fault("link_epoch_unreported", &[SIMULATION, CaughtBy::Torture]),
     // Messages that are handed out again make those behind them seem never attempted.
     fault("link_attempts_fall", &[SIMULATION, CaughtBy::Torture]),
+    // A message is noted as handed out once it was read: one that its readers die of is new to each owner.
+    fault("link_read_before_noted", &[CaughtBy::File("link_messages_are_read")]),
+    // What the application's code panics over is consumed.
+    fault("link_panic_consumes", &[CaughtBy::File("link_messages_are_read")]),
     // A message is said to be sent while it is not published.
     fault("link_unpublished_now_and_then", &[CaughtBy::Torture]),
     // A session that is over waits for room for ever: one who never reads keeps its driver.

@@ -151,7 +151,7 @@ impl<T> Biased<T> {
         let may_lock = thread_number() != LOCKS_NOTHING || thread::panicking();
         assert!(
             may_lock,
-            "a link was used, or dropped, by what writes a message (`send_with`): do that before or after"
+            "a link was used, or dropped, by what writes or reads a message (`send_with`, `recv_with`): do that before or after"
         );
         let mut habits = self.habits.lock().unwrap_or_else(PoisonError::into_inner);
         self.revoke(&mut habits);

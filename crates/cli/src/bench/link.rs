@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! send      send_with(size): built without a buffer before; from where it is kept the kernel, or the other end, takes it
-//! receive   recv_ref ─► read ─► commit
+//! receive   recv_with: read where it lies, and committed when that is done
 //! ```
 //!
 //! The files lie on a memory file system if this machine has a writable one: what is measured is the link and not a disk.
@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow};
 use partywall::TransportPolicy;
 use partywall::link::{
-    Link, LinkClient, LinkConfig, LinkPlace, LinkReceiver, LinkSender, LinkServer,
+    Link, LinkClient, LinkConfig, LinkMessageView, LinkPlace, LinkReceiver, LinkSender, LinkServer,
 };
 
 use super::lane::{Door, Lane, Setup, Transport};
@@ -131,11 +131,12 @@ impl Lane for LinkLane {
     }
 
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let message = self.receiver.recv_ref().context("receiving a message")?;
-        ensure!(message.len() == size, "received {} bytes instead of {size}", message.len());
-        let value = read(&message);
-        message.commit().context("committing a message")?;
-        Ok(value)
+        let read = |message: LinkMessageView<'_>| match message.len() {
+            len if len == size => Ok(read(&message)),
+            len => Err(len),
+        };
+        let value = self.receiver.recv_with(read).context("receiving a message")?;
+        value.map_err(|len| anyhow!("received {len} bytes instead of {size}"))
     }
 
     fn settle(&mut self) -> Result<()> {

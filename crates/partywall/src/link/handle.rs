@@ -27,6 +27,7 @@ use super::key::LinkKey;
 use super::lent::{Lent, LinkMessageRef};
 use super::message::{Keeping, LinkMessage, LinkToken};
 use super::status::{LinkStats, LinkStatus};
+use super::view::LinkMessageView;
 
 /// One end of a pair of streams that outlive connections, and their processes if they are kept in files.
 ///
@@ -232,6 +233,59 @@ impl Link {
     /// As there.
     pub fn recv_deadline(&self, deadline: Instant) -> Result<LinkMessage, LinkRecvError> {
         self.handle.recv(Some(deadline))
+    }
+
+    /// Has `read` read the next message where it lies, and consumes it, and all before it that were received, when `read` returns; waits for
+    /// one first. The fastest way to receive, for who has nothing to do between reading a message and being done with it.
+    ///
+    /// The message is noted as handed out before: if `read` panics, or the process dies in it, it was not consumed, and is received again, as one that
+    /// was received by [`recv`](Self::recv) and never committed. With [`Delivery::AtMostOnce`](super::Delivery) it is consumed before.
+    ///
+    /// The link is locked meanwhile, and all links of its [group](crate::link::LinkGroup) may have to wait for it: `read` should do little. It
+    /// must use no link, and nothing that links belong to, nor drop one, nor wait for a thread that does.
+    ///
+    /// ```
+    /// # use partywall::link::{Link, LinkRecvError};
+    /// # fn sum(link: &Link, mut sum: u64) -> Result<(), Box<dyn std::error::Error>> {
+    /// sum += link.recv_with(|message| u64::from(message.iter().fold(0, |sum: u32, byte| sum + u32::from(*byte))))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`LinkRecvError`]; `read` was then not called.
+    ///
+    /// # Panics
+    /// If `read` does, or uses or drops a link. A link that is used while `read` unwinds may be waited for without end.
+    #[inline]
+    pub fn recv_with<R>(
+        &self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkRecvError> {
+        self.end().recv_with(None, read)
+    }
+
+    /// As [`recv_with`](Self::recv_with), if there is a message now.
+    ///
+    /// # Errors
+    /// See [`LinkTryRecvError`]; `read` was then not called.
+    pub fn try_recv_with<R>(
+        &self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkTryRecvError> {
+        self.end().try_recv_with(read)
+    }
+
+    /// As [`recv_with`](Self::recv_with), but waits only until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_with_deadline<R>(
+        &self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+        deadline: Instant,
+    ) -> Result<R, LinkRecvError> {
+        self.end().recv_with(Some(deadline), read)
     }
 
     /// Consumes the message that `token` names and all before it, of those that were received.
@@ -593,6 +647,41 @@ impl LinkReceiver {
     /// As there.
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<LinkMessage, LinkRecvError> {
         self.handle.recv(Some(deadline))
+    }
+
+    /// See [`Link::recv_with`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn recv_with<R>(
+        &mut self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkRecvError> {
+        self.handle.end.recv_with(None, read)
+    }
+
+    /// See [`Link::try_recv_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_recv_with<R>(
+        &mut self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkTryRecvError> {
+        self.handle.end.try_recv_with(read)
+    }
+
+    /// See [`Link::recv_with_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_with_deadline<R>(
+        &mut self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+        deadline: Instant,
+    ) -> Result<R, LinkRecvError> {
+        self.handle.end.recv_with(Some(deadline), read)
     }
 
     /// See [`Link::commit_to`].

@@ -22,7 +22,7 @@
 //!   LinkServer  LinkClient      server.rs client.rs; greeting.rs login.rs: who may attach; place.rs: files or memory
 //!        │          │
 //!        ▼          ▼
-//!   Link ─ LinkSender, LinkReceiver, LinkMessage, LinkBatch      handle.rs message.rs lent.rs batch.rs
+//!   Link ─ LinkSender, LinkReceiver, LinkMessage, LinkBatch      handle.rs message.rs lent.rs view.rs batch.rs
 //!        │                                                 LinkGroup      group.rs: links driven together
 //!        ▼                                                     │
 //!   end/   one end: its core, connections, waiting threads ◀── drive/   who waits drives: epoll set, timers, one leader
@@ -79,6 +79,7 @@ mod shown;
 pub mod state;
 mod status;
 mod switch;
+mod view;
 #[cfg(feature = "tokio")]
 mod watched;
 
@@ -109,5 +110,6 @@ pub use positions::LinkPosition;
 pub use repair::{Adopted, RepairError, Reset, adopt, reset};
 pub use server::LinkServer;
 pub use status::{LinkStats, LinkStatus, LinkTransport};
+pub use view::LinkMessageView;
 #[cfg(feature = "tokio")]
 pub(crate) use watched::{Look, Standing, Watched};

@@ -22,6 +22,8 @@ pub enum Act {
     Commit,
     /// Takes a message from the socket and commits it.
     Receive,
+    /// The same, of a message that is read where it lies.
+    Read,
     /// A request is consumed and answered.
     Reply,
     /// A message that does not fit before the end of the ring, over what was consumed.
@@ -70,12 +72,13 @@ pub struct View {
 }
 
 impl Act {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Send,
         Self::SendLong,
         Self::Batch,
         Self::Commit,
         Self::Receive,
+        Self::Read,
         Self::Reply,
         Self::Wrap,
         Self::Acknowledged,
@@ -120,7 +123,7 @@ impl Act {
             Self::Commit => {
                 lines.extend([Peer(101, Handed), Peer(102, Handed), Peer(103, Kept)]);
             }
-            Self::Receive => lines.push(Peer(101, Kept)),
+            Self::Receive | Self::Read => lines.push(Peer(101, Kept)),
             Self::Reply => lines.push(Peer(101, Handed)),
             Self::Wrap => {
                 lines.extend((11..16).map(|number| Worker(number, Consumed)));
@@ -142,7 +145,7 @@ impl Act {
             Self::Wrap => &[17],
             Self::Acknowledged => &[3],
             Self::Create => &[0],
-            Self::Commit | Self::Receive | Self::Begin => &[],
+            Self::Commit | Self::Receive | Self::Read | Self::Begin => &[],
         }
     }
 
@@ -165,7 +168,7 @@ impl Act {
         view.to_peer.extend(self.sends());
         match self {
             Self::Commit => drop(view.to_worker.drain(..2)),
-            Self::Receive | Self::Reply => view.to_worker.clear(),
+            Self::Receive | Self::Read | Self::Reply => view.to_worker.clear(),
             Self::Begin => view = View { epoch: 1, is_reported: true, ..View::default() },
             _ => {}
         }
@@ -185,7 +188,7 @@ impl Act {
             // Killed while it opens: it may have counted the owner before, and not yet forgotten what that one noted. Once too
             // often is meant to be possible, not at all is not.
             _ if self.script().iter().any(is_handed) => (2, if self.opens() { 3 } else { 2 }),
-            Self::Receive => (1, 2),
+            Self::Receive | Self::Read => (1, 2),
             _ => (1, 1),
         }
     }

@@ -74,6 +74,7 @@ fn perform(act: Act, ground: &Path) {
     match act {
         Act::Commit => held.pop().unwrap().commit().unwrap(),
         Act::Receive => link.recv_deadline(soon()).unwrap().commit().unwrap(),
+        Act::Read => link.recv_with_deadline(|message| drop(message.to_vec()), soon()).unwrap(),
         Act::Reply => held.pop().unwrap().reply(&sends[0]).unwrap(),
         Act::Begin => link.begin_epoch(1).unwrap(),
         Act::Batch => {

@@ -64,8 +64,15 @@ impl Core {
     ) -> Option<B> {
         let stream = self.inbox.stream()?;
         let Next { start, end, payload } = self.inbox.next()?;
+        // Before: it may be what its receiver dies of.
+        let is_late = seeded_fault("link_read_before_noted");
+        if !is_late {
+            self.memory.note_delivered(stream, end);
+        }
         let taken = take(payload, Token { start, stream, end }, attempt(&self.books, start));
-        self.memory.note_delivered(stream, end);
+        if is_late {
+            self.memory.note_delivered(stream, end);
+        }
         Some(taken)
     }
 
@@ -88,6 +95,14 @@ impl Core {
     /// Commits what was handed out last, and all before it.
     pub(crate) fn commit_handed_out(&mut self) {
         if let Some(mark) = self.inbox.last_handed_out() {
+            self.commit_mark(mark);
+        }
+    }
+
+    /// The same, of a message that was offered [shortly](Self::offer_shortly), just now.
+    #[inline(always)]
+    pub(crate) fn commit_in_hand(&mut self) {
+        if let Some(mark) = self.inbox.in_hand() {
             self.commit_mark(mark);
         }
     }

@@ -208,6 +208,14 @@ impl Inbox {
         self.log.get(entry)
     }
 
+    /// The mark behind the message in hand.
+    #[inline(always)]
+    pub(super) fn in_hand(&self) -> Option<Mark> {
+        let Hand { end, proof, .. } = self.hand;
+        let stream = self.stream.filter(|_| !self.hand.is_none())?;
+        Some(Mark { stream, position: end, proof })
+    }
+
     /// What is in hand is one of several from here on.
     #[inline]
     fn put_down(&mut self) {

@@ -127,11 +127,13 @@ impl Endpoint {
 
     /// There may be something to acknowledge: now if somebody waits already, else when somebody does. Until then a
     /// message may carry it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn owe(&self, state: &mut Locked<'_>) {
-        if state.is_shared() {
-            return self.owe_a_look(state);
-        }
+        if state.is_shared() { self.owe_a_look(state) } else { self.owe_an_acknowledgement(state) }
+    }
+
+    #[inline(never)]
+    fn owe_an_acknowledgement(&self, state: &mut Locked<'_>) {
         self.acknowledge(state, false);
         if state.is_detached() {
             return;

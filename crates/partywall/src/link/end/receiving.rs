@@ -7,7 +7,11 @@
 //!                └ none ─▶ acknowledge ─▶ spin, wait ─▶ next …
 //! ```
 
+use std::mem::ManuallyDrop;
 use std::time::Instant;
+
+use bytes::Bytes;
+use partywall_layout::seeded_fault;
 
 use super::sending::Load;
 use super::waiting::Waits;
@@ -20,6 +24,8 @@ use crate::link::fault::{
     LinkCommitError, LinkRecvError, LinkReplyError, LinkSendError, LinkStopped, LinkTryRecvError,
     Refused,
 };
+use crate::link::message::Keeping;
+use crate::link::view::{LinkMessageView, Reading};
 
 /// What is to be known of a message beside its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -36,11 +42,16 @@ pub(in crate::link) struct Facts {
 pub(in crate::link) trait Taker {
     type Taken;
 
+    /// Whether what was taken is consumed with that.
+    const CONSUMES: bool = false;
+
     fn take(&mut self, payload: Payload<'_>, facts: Facts) -> Self::Taken;
 }
 
 impl<T: Taker> Taker for &mut T {
     type Taken = T::Taken;
+
+    const CONSUMES: bool = T::CONSUMES;
 
     #[inline(always)]
     fn take(&mut self, payload: Payload<'_>, facts: Facts) -> T::Taken {
@@ -83,6 +94,39 @@ impl Endpoint {
             Some(found) => Ok(found),
             None => self.recv_next(deadline, taker),
         }
+    }
+
+    /// Has `read` read the next message, and consumes it when that returns.
+    #[inline]
+    pub(in crate::link) fn recv_with<R>(
+        &self,
+        deadline: Option<Instant>,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkRecvError> {
+        if self.config.delivery == Delivery::AtMostOnce {
+            return Ok(self.read_consumed(self.recv(deadline, Keeping)?, read));
+        }
+        self.recv(deadline, Reading::new(self, read))
+    }
+
+    /// The same if there is one now.
+    pub(in crate::link) fn try_recv_with<R>(
+        &self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkTryRecvError> {
+        if self.config.delivery == Delivery::AtMostOnce {
+            return Ok(self.read_consumed(self.try_recv(Keeping)?, read));
+        }
+        self.try_recv(Reading::new(self, read))
+    }
+
+    /// What is consumed before it is read is memory of its own.
+    fn read_consumed<R>(
+        &self,
+        (bytes, facts): (Bytes, Facts),
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> R {
+        read(LinkMessageView::new(&bytes, &facts, self))
     }
 
     /// Waits for the next message.
@@ -153,11 +197,25 @@ impl Endpoint {
             return None;
         }
         let is_behind = state.lag.is_behind();
-        let Handed { bytes, token, attempt } = state.core.as_mut()?.offer_shortly(is_behind)?;
-        let len = bytes.len() as u64;
+        let mut taking = Taking { end: self, state, len: None };
+        let Some(core) = &mut taking.state.core else {
+            taking.finish();
+            return None;
+        };
+        let Some(Handed { bytes, token, attempt }) = core.offer_shortly(is_behind) else {
+            taking.finish();
+            return None;
+        };
+        taking.len = Some(bytes.len() as u64);
         let facts = Facts { token, attempt, is_committed: false };
         let taken = taker.take(Payload::Short(bytes), facts);
-        self.took_one(state, len);
+        if T::CONSUMES {
+            core.commit_in_hand();
+        }
+        taking.finish();
+        if T::CONSUMES {
+            self.consumed(state);
+        }
         Some(taken)
     }
 
@@ -172,18 +230,19 @@ impl Endpoint {
     /// The next message that is here.
     fn take_here<T: Taker>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Taken> {
         let is_committed = self.config.delivery == Delivery::AtMostOnce;
-        let mut len = 0;
-        let taken = state.core.as_mut()?.offer(|payload, token, attempt| {
-            len = payload.len() as u64;
+        let mut taking = Taking { end: self, state, len: None };
+        let Taking { state: taken_from, len, .. } = &mut taking;
+        let taken = taken_from.core.as_mut()?.offer(|payload, token, attempt| {
+            *len = Some(payload.len() as u64);
             taker.take(payload, Facts { token, attempt, is_committed })
         })?;
-        self.took_one(state, len);
+        taking.finish();
         if let (true, Some(core)) = (state.lag.is_behind(), &state.core) {
             core.prefetch();
         }
-        if is_committed {
+        if is_committed || T::CONSUMES {
             state.core.as_mut()?.commit_handed_out();
-            self.owe(state);
+            self.consumed(state);
         }
         Some(taken)
     }
@@ -201,9 +260,15 @@ impl Endpoint {
     pub(in crate::link) fn commit_to(&self, token: &Token) -> Result<(), LinkCommitError> {
         let mut state = self.lock()?;
         state.core()?.commit_to(token)?;
-        self.owe(&mut state);
-        tell_replying(&state);
+        self.consumed(&mut state);
         Ok(())
+    }
+
+    /// Something was committed.
+    #[inline(always)]
+    fn consumed(&self, state: &mut Locked<'_>) {
+        self.owe(state);
+        tell_replying(state);
     }
 
     /// Sends, and commits what it answers, both or none; waits for room first.
@@ -282,6 +347,39 @@ impl Endpoint {
             self.want_room(&mut state);
         }
         Ok(bytes)
+    }
+}
+
+/// A message is being taken, which is noted even if the application's code panics over it.
+struct Taking<'a, 'b> {
+    end: &'a Endpoint,
+    state: &'a mut Locked<'b>,
+    /// How long it is, once it is known.
+    len: Option<u64>,
+}
+
+impl Taking<'_, '_> {
+    #[inline(always)]
+    fn finish(self) {
+        let mut taking = ManuallyDrop::new(self);
+        taking.note();
+    }
+
+    #[inline(always)]
+    fn note(&mut self) {
+        if let Some(len) = self.len {
+            self.end.took_one(self.state, len);
+        }
+    }
+}
+
+impl Drop for Taking<'_, '_> {
+    #[inline(never)]
+    fn drop(&mut self) {
+        self.note();
+        if let (true, Some(core)) = (seeded_fault("link_panic_consumes"), &mut self.state.core) {
+            core.commit_handed_out();
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 //! Messages of the application into a link, and waiting until they are consumed.
 //!
 //! ```text
-//!   take ─ fits ──▶ write to the socket what it takes now ──▶ done
-//!     └ full ─▶ read acknowledgements ─▶ take ─ full ─▶ spin, wait ─▶ take …
+//!   put ─ fits ──▶ write to the socket what it takes now ──▶ done
+//!    └ full ─▶ read acknowledgements ─▶ put ─ full ─▶ spin, wait ─▶ put …
 //! ```
 
 use partywall_layout::seeded_fault;
@@ -46,12 +46,33 @@ impl Load<'_> {
             }
         }
     }
+}
 
-    fn take(&self, core: &mut Core) -> Result<(), SendFault> {
+/// Puts messages into the link; it is asked again where there was no room. No closure, so that it can say that it is to be inlined.
+trait Put {
+    fn put(&mut self, core: &mut Core) -> Result<(), SendFault>;
+}
+
+impl Put for Load<'_> {
+    fn put(&mut self, core: &mut Core) -> Result<(), SendFault> {
         match *self {
             Self::Message(parts) => core.send(parts).map(drop),
-            Self::Batch(lens, bytes) => take_batch(core, lens, bytes),
+            Self::Batch(lens, bytes) => put_batch(core, lens, bytes),
         }
+    }
+}
+
+/// A message of so many bytes, which the application's code writes. That is called once: it is not, as long as there is no room.
+struct Filled<F> {
+    len: usize,
+    fill: Option<F>,
+}
+
+impl<F: FnOnce(&mut [u8])> Put for Filled<F> {
+    #[inline(always)]
+    fn put(&mut self, core: &mut Core) -> Result<(), SendFault> {
+        let Self { len, fill } = self;
+        core.send_with(*len, |room| fill.take().into_iter().for_each(|fill| fill(room))).map(drop)
     }
 }
 
@@ -65,7 +86,7 @@ impl Amount {
 impl Endpoint {
     /// Sends if there is room now.
     pub(in crate::link) fn try_send(&self, load: Load<'_>) -> Result<(), LinkTrySendError> {
-        self.try_send_by(load.amount(), &mut |core| load.take(core))
+        self.try_send_by(load.amount(), &mut { load })
     }
 
     /// Sends, and waits for room until `deadline`.
@@ -74,7 +95,7 @@ impl Endpoint {
         load: Load<'_>,
         deadline: Option<Instant>,
     ) -> Result<(), LinkSendError> {
-        self.send_by(load.amount(), deadline, |core| load.take(core))
+        self.send_by(load.amount(), deadline, load)
     }
 
     /// Sends a message of `len` bytes that `fill` writes, if there is room now.
@@ -84,8 +105,7 @@ impl Endpoint {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), LinkTrySendError> {
-        let mut fill = Some(fill);
-        self.try_send_by(Amount::message(len), &mut |core| take_filled(core, len, &mut fill))
+        self.try_send_by(Amount::message(len), &mut Filled { len, fill: Some(fill) })
     }
 
     /// The same, and waits for room until `deadline`.
@@ -96,8 +116,7 @@ impl Endpoint {
         fill: impl FnOnce(&mut [u8]),
         deadline: Option<Instant>,
     ) -> Result<(), LinkSendError> {
-        let mut fill = Some(fill);
-        self.send_by(Amount::message(len), deadline, |core| take_filled(core, len, &mut fill))
+        self.send_by(Amount::message(len), deadline, Filled { len, fill: Some(fill) })
     }
 
     #[inline(always)]
@@ -105,12 +124,12 @@ impl Endpoint {
         &self,
         amount: Amount,
         deadline: Option<Instant>,
-        mut take: impl FnMut(&mut Core) -> Result<(), SendFault>,
+        mut message: impl Put,
     ) -> Result<(), LinkSendError> {
-        match self.try_send_by(amount, &mut take) {
+        match self.try_send_by(amount, &mut message) {
             Ok(()) => Ok(()),
             Err(LinkTrySendError::Never(error)) => Err(error),
-            Err(LinkTrySendError::Full) => self.wait_and_send(amount, deadline, take),
+            Err(LinkTrySendError::Full) => self.wait_and_send(amount, deadline, message),
         }
     }
 
@@ -119,10 +138,10 @@ impl Endpoint {
         &self,
         amount: Amount,
         deadline: Option<Instant>,
-        mut take: impl FnMut(&mut Core) -> Result<(), SendFault>,
+        mut message: impl Put,
     ) -> Result<(), LinkSendError> {
         self.wait_for(deadline, Waits::ForRoom, |state| {
-            match self.send_now(state, amount, &mut take) {
+            match self.send_now(state, amount, &mut message) {
                 Err(Refused::Full) => None,
                 Ok(()) => Some(Ok(())),
                 Err(Refused::Never(error)) => Some(Err(error)),
@@ -132,14 +151,10 @@ impl Endpoint {
     }
 
     #[inline(always)]
-    fn try_send_by(
-        &self,
-        amount: Amount,
-        take: &mut impl FnMut(&mut Core) -> Result<(), SendFault>,
-    ) -> Result<(), LinkTrySendError> {
+    fn try_send_by(&self, amount: Amount, message: &mut impl Put) -> Result<(), LinkTrySendError> {
         let must_turn = {
             let mut state = self.lock().map_err(LinkSendError::from)?;
-            match self.send_now(&mut state, amount, take) {
+            match self.send_now(&mut state, amount, message) {
                 // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
                 Ok(()) => state.is_detached() || self.is_time_to_look(&mut state, true),
                 Err(refused) => return self.refused(state, refused),
@@ -233,20 +248,20 @@ impl Endpoint {
         &self,
         state: &mut Locked<'_>,
         amount: Amount,
-        take: &mut impl FnMut(&mut Core) -> Result<(), SendFault>,
+        message: &mut impl Put,
     ) -> Result<(), Refused> {
         let acked = state.core.as_deref().map(Core::acked);
         let taken = {
             // What was heard is told, even if the application's code panics.
             let heard = Heard { end: self, state, acked };
-            heard.state.core.as_deref_mut().map_or(Err(SendFault::Stopped), &mut *take)
+            put(heard.state, message)
         };
         match taken {
             Ok(()) => {
                 self.sent(state, amount);
                 Ok(())
             }
-            Err(fault) => self.send_again(state, amount, fault, take),
+            Err(fault) => self.send_again(state, amount, fault, message),
         }
     }
 
@@ -264,14 +279,14 @@ impl Endpoint {
         state: &mut Locked<'_>,
         amount: Amount,
         fault: SendFault,
-        take: &mut impl FnMut(&mut Core) -> Result<(), SendFault>,
+        message: &mut impl Put,
     ) -> Result<(), Refused> {
         let mut taken = Err(fault);
         if fault == SendFault::Full {
             self.hear(state);
             let acked = state.core.as_deref().map(Core::acked);
             let heard = Heard { end: self, state, acked };
-            taken = heard.state.core.as_deref_mut().map_or(Err(SendFault::Stopped), take);
+            taken = put(heard.state, message);
         }
         match taken {
             Ok(()) => {
@@ -333,18 +348,14 @@ impl Drop for Heard<'_, '_> {
     }
 }
 
-/// `fill` is called once: it is not, as long as there is no room.
 #[inline(always)]
-fn take_filled<F: FnOnce(&mut [u8])>(
-    core: &mut Core,
-    len: usize,
-    fill: &mut Option<F>,
-) -> Result<(), SendFault> {
-    core.send_with(len, |room| fill.take().into_iter().for_each(|fill| fill(room))).map(drop)
+fn put(state: &mut State, message: &mut impl Put) -> Result<(), SendFault> {
+    let core = state.core.as_deref_mut().ok_or(SendFault::Stopped)?;
+    message.put(core)
 }
 
 #[inline(never)]
-fn take_batch(core: &mut Core, lens: &[usize], mut bytes: &[u8]) -> Result<(), SendFault> {
+fn put_batch(core: &mut Core, lens: &[usize], mut bytes: &[u8]) -> Result<(), SendFault> {
     for len in lens {
         // The lengths are of pieces of `bytes`.
         let (message, rest) = bytes.split_at(*len);

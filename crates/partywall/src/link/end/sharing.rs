@@ -178,20 +178,29 @@ impl Endpoint {
 
     /// The neighbour may wait for what was consumed: it is rung when somebody here waits, if not before; now if somebody waits already,
     /// and this thread may not come back for long.
-    #[inline]
+    #[inline(always)]
     pub(super) fn owe_a_look(&self, state: &mut Locked<'_>) {
-        let Some(core) = &state.core else { return };
+        let due = state.core.as_ref().map_or(LookDue::Never, |core| core.look_due());
+        match due {
+            LookDue::Never => {}
+            LookDue::Idle if state.is_owing_in_time() => {}
+            due => self.owe_a_look_as(state, due),
+        }
+    }
+
+    #[inline(never)]
+    fn owe_a_look_as(&self, state: &mut Locked<'_>, due: LookDue) {
         // The next record is looked for only if that matters: the neighbour is about to write there, and would have to
         // fetch the line back.
         let is_last = |core: &Core| !core.has_next() && !core.is_pull_ready();
-        match core.look_due() {
-            LookDue::Never => return,
+        match due {
             LookDue::Now => return self.ring(state),
-            LookDue::Drained if is_last(core) => return self.ring(state),
-            LookDue::Idle | LookDue::Drained => {}
+            LookDue::Drained if state.core.as_deref().is_some_and(is_last) => {
+                return self.ring(state);
+            }
+            _ => {}
         }
-        if state.is_owing && !state.rest.is_late {
-            // Nobody sleeps before it is settled.
+        if state.is_owing_in_time() {
             return;
         }
         let me: Weak<dyn Source> = self.me.clone();
@@ -298,6 +307,14 @@ impl Endpoint {
         if let Some((bell, token)) = state.rest.bell.take() {
             self.group.hub.unwatch(&*bell, token);
         }
+    }
+}
+
+impl State {
+    /// Whether a look is owed, and nobody sleeps before it is settled.
+    #[inline]
+    fn is_owing_in_time(&self) -> bool {
+        self.is_owing && !self.rest.is_late
     }
 }
 

@@ -13,8 +13,8 @@ use super::batch::LinkBatch;
 use super::handle::{Handle, Link};
 use super::message::LinkMessage;
 use crate::link::{
-    LinkCommitError, LinkRecvError, LinkSendError, LinkStopped, LinkToken, LinkTryRecvError,
-    LinkTrySendError, LinkWaitError,
+    LinkCommitError, LinkMessageView, LinkRecvError, LinkSendError, LinkStopped, LinkToken,
+    LinkTryRecvError, LinkTrySendError, LinkWaitError,
 };
 
 /// The sending direction of a link. Clones send into the same link.
@@ -121,6 +121,28 @@ impl LinkReceiver {
     /// As there.
     pub fn try_recv(&mut self) -> Result<LinkMessage, LinkTryRecvError> {
         self.handle.try_recv()
+    }
+
+    /// See [`Link::recv_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn recv_with<R>(
+        &mut self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkRecvError> {
+        self.handle.recv_with(read).await
+    }
+
+    /// See [`Link::try_recv_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_recv_with<R>(
+        &mut self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkTryRecvError> {
+        self.handle.try_recv_with(read)
     }
 
     /// See [`Link::commit_to`].

@@ -13,8 +13,8 @@ use super::message::LinkMessage;
 use super::news::News;
 use crate::address::{Address, AddressError};
 use crate::link::{
-    LinkEvent, LinkRecvError, LinkSendError, LinkStopped, LinkSwitchError, LinkToken,
-    LinkTryRecvError, LinkTrySendError, LinkWaitError, Look, Watched,
+    LinkEvent, LinkMessageView, LinkRecvError, LinkSendError, LinkStopped, LinkSwitchError,
+    LinkToken, LinkTryRecvError, LinkTrySendError, LinkWaitError, Look, Watched,
 };
 
 /// One end of a pair of streams that outlive connections, and their processes if they are kept in files. It is a
@@ -133,6 +133,34 @@ impl Link {
     /// See [`LinkTryRecvError`].
     pub fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
         self.handle.try_recv()
+    }
+
+    /// Has `read` read the next message where it lies, and consumes it, and all before it that were received, when `read` returns; waits for
+    /// one first. What `read` may do, and what becomes of a message that it panics over: see [`Link::recv_with`](crate::link::Link::recv_with).
+    ///
+    /// Cancel-safe: dropped before it is ready, it took nothing, and `read` was not called.
+    ///
+    /// # Errors
+    /// See [`LinkRecvError`]; `read` was then not called.
+    ///
+    /// # Panics
+    /// If `read` does, or uses or drops a link.
+    pub async fn recv_with<R>(
+        &self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkRecvError> {
+        self.handle.recv_with(read).await
+    }
+
+    /// As [`recv_with`](Self::recv_with), if there is a message now.
+    ///
+    /// # Errors
+    /// See [`LinkTryRecvError`]; `read` was then not called.
+    pub fn try_recv_with<R>(
+        &self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkTryRecvError> {
+        self.handle.try_recv_with(read)
     }
 
     /// Consumes the message that `token` names and all before it, of those that were received.
@@ -268,29 +296,64 @@ impl Handle {
     }
 
     pub(super) async fn recv(&self) -> Result<LinkMessage, LinkRecvError> {
+        self.wait_for(|| self.try_recv()).await
+    }
+
+    pub(super) fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
+        self.look_for_next()?;
+        let received = self.news.act(|| self.link.try_recv());
+        Ok(LinkMessage::new(received?, Arc::clone(&self.news)))
+    }
+
+    pub(super) async fn recv_with<R>(
+        &self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkRecvError> {
+        let mut read = Some(read);
+        let read = || {
+            // It is called for the message that is there, and so once.
+            let read = |message: LinkMessageView<'_>| read.take().map(|read| read(message));
+            self.try_recv_with(read).and_then(|value| value.ok_or(LinkTryRecvError::Empty))
+        };
+        self.wait_for(read).await
+    }
+
+    pub(super) fn try_recv_with<R>(
+        &self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkTryRecvError> {
+        self.look_for_next()?;
+        self.news.act_on_received(|| self.link.try_recv_with(read))
+    }
+
+    /// Waits until `receive` finds a message.
+    async fn wait_for<R>(
+        &self,
+        mut receive: impl FnMut() -> Result<R, LinkTryRecvError>,
+    ) -> Result<R, LinkRecvError> {
         consume_budget().await;
         loop {
             // It is told from here on, before it is looked for.
             let told = self.news.messages.notified();
-            match self.try_recv() {
+            match receive() {
                 Err(LinkTryRecvError::Empty) => {}
                 Err(LinkTryRecvError::Stopped(stopped)) => return Err(stopped.into()),
-                Ok(message) => return Ok(message),
+                Ok(received) => return Ok(received),
             }
             self.shared().goes_on()?;
             told.await;
         }
     }
 
-    pub(super) fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
+    /// Whether it is worth to ask the link itself.
+    fn look_for_next(&self) -> Result<(), LinkTryRecvError> {
         let look = self.news.watched.look()?;
         let (is_attached, stopped) = (look.standing.is_attached, look.standing.stopped());
         if !is_attached && !look.has_next && stopped.is_none() {
             // It would make a turn of the whole group, which is the task's to make.
             return Err(LinkTryRecvError::Empty);
         }
-        let received = self.news.act(|| self.link.try_recv());
-        Ok(LinkMessage::new(received?, Arc::clone(&self.news)))
+        Ok(())
     }
 
     pub(super) async fn flush(&self) -> Result<(), LinkWaitError> {
