@@ -113,34 +113,115 @@ fn two_who_spin_pass_messages_on() {
     }
 }
 
+/// While it reads.
+fn panics(_: LinkMessageView<'_>) {
+    panic!("while it reads")
+}
+
 #[test]
-fn what_panics_is_not_consumed_and_the_link_goes_on() {
+fn what_panics_is_not_consumed_and_comes_next_again() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         attach(&link, &served);
-        let send = |number: usize, len| link.send(&message(number, len)).unwrap();
+        let expect = |number: usize, len: usize| {
+            let bytes = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap();
+            assert!(bytes == message(number, len), "{len} bytes");
+        };
         for (number, len) in LENS.iter().copied().cycle().take(4 * LENS.len()).enumerate() {
-            send(number, len);
-            let panics = |_: LinkMessageView<'_>| panic!("while it reads");
-            let fails = AssertUnwindSafe(|| served.recv_with_deadline(panics, soon()));
-            catch_unwind(fails).unwrap_err();
-            // It was received: the next is not the same.
-            send(number + 1000, 10);
-            let next = served.recv_deadline(soon()).unwrap();
-            assert!(next == message(number + 1000, 10), "{len} bytes");
+            link.send(&message(number, len)).unwrap();
+            let before = served.stats().messages_received;
+            for _ in 0..3 {
+                let fails = AssertUnwindSafe(|| served.recv_with_deadline(panics, soon()));
+                catch_unwind(fails).unwrap_err();
+            }
+            assert_eq!(served.stats().messages_received, before + 3);
+            // In all forms, and before what follows it.
+            link.send(&message(number + 1000, 10)).unwrap();
+            match number % 4 {
+                0 => expect(number, len),
+                1 => {
+                    let owned = served.recv_deadline(soon()).unwrap();
+                    assert!(owned == message(number, len), "{len} bytes");
+                    owned.commit().unwrap();
+                }
+                2 => {
+                    served.rewind().unwrap();
+                    expect(number, len);
+                }
+                _ => {
+                    // Received and held: what follows it consumes both.
+                    let held = served.recv_deadline(soon()).unwrap();
+                    assert!(held == message(number, len), "{len} bytes");
+                    let fails = AssertUnwindSafe(|| served.recv_with_deadline(panics, soon()));
+                    catch_unwind(fails).unwrap_err();
+                }
+            }
+            expect(number + 1000, 10);
             served.rewind().unwrap();
-            let again = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap();
-            assert!(again == message(number, len), "{len} bytes");
-            // Of those that were received before a rewind only what is read again is consumed.
-            let next = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap();
-            assert!(next == message(number + 1000, 10), "{len} bytes");
-            served.rewind().unwrap();
-            assert!(matches!(served.try_recv(), Err(LinkTryRecvError::Empty)));
+            let none = served.try_recv_with(panics);
+            assert!(matches!(none, Err(LinkTryRecvError::Empty)), "{none:?}");
             thread::scope(|scope| {
                 scope.spawn(|| link.flush(soon()).unwrap());
                 let until = Instant::now() + Duration::from_millis(2);
                 served.recv_deadline(until).unwrap_err();
             });
+        }
+    }
+}
+
+/// Whoever waits elsewhere is not rung for a message that was there before.
+#[test]
+fn what_panics_is_there_for_another_who_waits() {
+    for ground in Ground::all() {
+        let Pair { server: _server, served, link } = ground.pair(&config().wait(Wait::Park));
+        attach(&link, &served);
+        for round in 0..50 {
+            thread::scope(|scope| {
+                let waits = || served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap();
+                let other = scope.spawn(waits);
+                link.send(&message(round, 48)).unwrap();
+                link.wait_sent(soon()).unwrap();
+                let mut has_panicked = false;
+                while !other.is_finished() {
+                    let fails = AssertUnwindSafe(|| served.try_recv_with(panics));
+                    // Once: it is there for the other then.
+                    has_panicked = has_panicked || catch_unwind(fails).is_err();
+                    if has_panicked {
+                        break;
+                    }
+                }
+                assert!(other.join().unwrap() == message(round, 48), "round {round}");
+            });
+            assert!(matches!(served.try_recv(), Err(LinkTryRecvError::Empty)));
+        }
+    }
+}
+
+/// Otherwise it would wait for itself, or for another that waits for it.
+#[test]
+fn what_is_not_called_is_dropped_with_nothing_locked() {
+    struct Uses<'a>(&'a Link);
+    impl Drop for Uses<'_> {
+        fn drop(&mut self) {
+            assert!(matches!(self.0.try_recv(), Err(LinkTryRecvError::Empty)));
+        }
+    }
+    for wait in [Wait::Spin, Wait::Park] {
+        for ground in Ground::all() {
+            let Pair { server: _server, served, link } = ground.pair(&config().wait(wait));
+            attach(&link, &served);
+            for count in [1, 100] {
+                for number in 0..count {
+                    link.send(&message(number, 10)).unwrap();
+                    served.recv_with_deadline(|_| (), soon()).unwrap();
+                }
+                let uses = Uses(&served);
+                let none = served.try_recv_with(move |_| drop(uses));
+                assert!(matches!(none, Err(LinkTryRecvError::Empty)), "{none:?}");
+                let (uses, until) = (Uses(&served), Instant::now() + Duration::from_millis(2));
+                let none = served.recv_with_deadline(move |_| drop(uses), until);
+                assert!(matches!(none, Err(LinkRecvError::TimedOut)), "{none:?}");
+            }
         }
     }
 }
@@ -185,7 +266,6 @@ fn at_most_once_is_consumed_before_it_is_read() {
             let len = LENS[number % 9];
             link.send_deadline(&message(number, len), soon()).unwrap();
             if number % 4 == 0 {
-                let panics = |_: LinkMessageView<'_>| panic!("while it reads");
                 let fails = AssertUnwindSafe(|| served.recv_with_deadline(panics, soon()));
                 catch_unwind(fails).unwrap_err();
             } else {
@@ -203,29 +283,30 @@ fn at_most_once_is_consumed_before_it_is_read() {
 }
 
 #[test]
-fn it_consumes_what_was_received_before_and_who_answers_that_is_told() {
+fn who_answers_what_is_consumed_meanwhile_is_told() {
     for ground in Ground::all() {
-        let config = config().wait(Wait::Park);
-        let Pair { server: _server, served, link } = ground.pair(&config);
+        let Pair { server: _server, served, link } = ground.pair(&config().wait(Wait::Park));
         attach(&link, &served);
         // No room for an answer.
         while served.try_send(&[7; 1000]).is_ok() {}
-        link.send(b"one").unwrap();
-        link.send(b"two").unwrap();
-        let one = served.recv_deadline(soon()).unwrap();
-        let token = one.token();
-        thread::scope(|scope| {
-            let replies = scope.spawn(|| one.reply_deadline(&[8; 1000], soon()));
-            // It waits by now, most likely.
-            thread::sleep(Duration::from_millis(20));
+        for round in 0..10_u32 {
+            link.send(b"one").unwrap();
+            link.send(b"two").unwrap();
+            let one = served.recv_deadline(soon()).unwrap();
+            let token = one.token();
+            // Without a deadline, at which it would look again; and not waited for, should nobody tell it.
+            let replies = thread::spawn(move || one.reply(&[8; 1000]));
+            // In some rounds it waits by now.
+            (0..round * round * 100).for_each(|_| thread::yield_now());
             let two = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap();
             assert_eq!(two, b"two");
+            until("told", || replies.is_finished());
             let replied = replies.join().unwrap();
             let is_told = matches!(replied, Err(LinkReplyError::Commit(LinkCommitError::Consumed)));
             assert!(is_told, "{replied:?}");
-        });
-        let again = served.commit_to(token);
-        assert!(matches!(again, Err(LinkCommitError::Consumed)), "{again:?}");
+            let again = served.commit_to(token);
+            assert!(matches!(again, Err(LinkCommitError::Consumed)), "{again:?}");
+        }
     }
 }
 
@@ -265,6 +346,11 @@ fn one_who_uses_a_link_as_it_reads_is_told() {
                     assert_eq!(bytes, b"something");
                 }
             }
+            link.send(b"something").unwrap();
+            // It is dropped all the same, while the panic goes on.
+            let drops = || served.recv_with_deadline(|_| drop(link), soon());
+            let told = catch_unwind(AssertUnwindSafe(drops));
+            assert!(told.is_err());
             drop(server);
         }
     }
@@ -337,6 +423,11 @@ fn futures_read_once_there_is_something() {
             let (server, receiver) = task.await.unwrap();
             link.send(b"once more").await.unwrap();
             let link_of = receiver.link();
+            let fails = tokio::spawn(async move {
+                let link_of = receiver.link();
+                link_of.recv_with(|_| panic!("while it reads")).await.unwrap();
+            });
+            assert!(fails.await.unwrap_err().is_panic());
             assert_eq!(link_of.recv_with(|lies| lies.to_vec()).await.unwrap(), b"once more");
             drop((client, server));
         }

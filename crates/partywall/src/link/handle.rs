@@ -238,11 +238,12 @@ impl Link {
     /// Has `read` read the next message where it lies, and consumes it, and all before it that were received, when `read` returns; waits for
     /// one first. The fastest way to receive, for who has nothing to do between reading a message and being done with it.
     ///
-    /// The message is noted as handed out before: if `read` panics, or the process dies in it, it was not consumed, and is received again, as one that
-    /// was received by [`recv`](Self::recv) and never committed. With [`Delivery::AtMostOnce`](super::Delivery) it is consumed before.
+    /// If `read` panics, the message was not consumed, and is the next to be received again. If the process dies in it, the next owner receives it, as
+    /// one [more](super::LinkMessage::attempt) attempt.
     ///
     /// The link is locked meanwhile, and all links of its [group](crate::link::LinkGroup) may have to wait for it: `read` should do little. It
-    /// must use no link, and nothing that links belong to, nor drop one, nor wait for a thread that does.
+    /// must use no link, and nothing that links belong to, nor drop one, nor wait for a thread that does. With
+    /// [`Delivery::AtMostOnce`](super::Delivery) all that is different: the message is consumed before, and `read` gets a copy, with nothing locked.
     ///
     /// ```
     /// # use partywall::link::{Link, LinkRecvError};

@@ -2,8 +2,9 @@
 //! A message that is read where it lies, and consumed when that is done.
 //!
 //! ```text
-//!   recv_with ─▶ noted as handed out ─▶ LinkMessageView ─▶ the application's code ─ returns ─▶ consumed      all of it within one lock turn
-//!                                                                               └ panics ─▶ not consumed
+//!   recv_with ─▶ noted as handed out ─▶ LinkMessageView ─▶ the application's code ─ returns ─▶ consumed          all of it within one lock turn
+//!                                                                               └ panics ─▶ comes next again
+//!   at most once ─▶ consumed, and copied ─▶ the lock is free ─▶ LinkMessageView ─▶ the application's code
 //! ```
 
 use std::fmt;

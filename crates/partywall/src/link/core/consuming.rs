@@ -81,6 +81,11 @@ impl Core {
         self.inbox.rewind();
     }
 
+    /// What was handed out last is handed out again, and comes next.
+    pub(crate) fn take_back(&mut self) {
+        self.inbox.take_back();
+    }
+
     /// Commits a message and all before it.
     #[inline(always)]
     pub(crate) fn commit_to(&mut self, token: &Token) -> Result<(), CommitError> {

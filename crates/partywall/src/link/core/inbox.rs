@@ -296,6 +296,12 @@ impl Inbox {
         self.handed_out = 0;
     }
 
+    /// What was handed out last is handed out again.
+    pub(super) fn take_back(&mut self) {
+        self.put_down();
+        self.handed_out = self.handed_out.saturating_sub(1);
+    }
+
     /// The proof of the message that ends at `end`, if the application has had it and it is not consumed.
     #[inline(always)]
     pub(super) fn proof_at(&self, stream: StreamId, end: Position) -> Option<Proof> {

@@ -63,9 +63,10 @@ impl Endpoint {
     /// The next message if there is one now: what `taker` makes of it.
     pub(in crate::link) fn try_recv<T: Taker>(
         &self,
-        taker: T,
+        mut taker: T,
     ) -> Result<T::Taken, LinkTryRecvError> {
-        if let Some(found) = self.next_now(taker, false)? {
+        // What is not called is dropped once nothing is locked.
+        if let Some(found) = self.next_now(&mut taker, false)? {
             return Ok(found);
         }
         let mut state = self.lock()?;
@@ -232,11 +233,14 @@ impl Endpoint {
         let is_committed = self.config.delivery == Delivery::AtMostOnce;
         let mut taking = Taking { end: self, state, len: None };
         let Taking { state: taken_from, len, .. } = &mut taking;
-        let taken = taken_from.core.as_mut()?.offer(|payload, token, attempt| {
-            *len = Some(payload.len() as u64);
-            taker.take(payload, Facts { token, attempt, is_committed })
-        })?;
+        let taken = taken_from.core.as_mut().and_then(|core| {
+            core.offer(|payload, token, attempt| {
+                *len = Some(payload.len() as u64);
+                taker.take(payload, Facts { token, attempt, is_committed })
+            })
+        });
         taking.finish();
+        let taken = taken?;
         if let (true, Some(core)) = (state.lag.is_behind(), &state.core) {
             core.prefetch();
         }
@@ -350,7 +354,7 @@ impl Endpoint {
     }
 }
 
-/// A message is being taken, which is noted even if the application's code panics over it.
+/// A message is being taken. If the application's code panics over it, it was, and comes next again.
 struct Taking<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
@@ -374,12 +378,15 @@ impl Taking<'_, '_> {
 }
 
 impl Drop for Taking<'_, '_> {
-    #[inline(never)]
+    #[cold]
     fn drop(&mut self) {
         self.note();
-        if let (true, Some(core)) = (seeded_fault("link_panic_consumes"), &mut self.state.core) {
-            core.commit_handed_out();
+        let (Some(_), Some(core)) = (self.len, &mut self.state.core) else { return };
+        if seeded_fault("link_panic_consumes") {
+            return core.commit_handed_out();
         }
+        core.take_back();
+        self.end.tell(self.state);
     }
 }
 

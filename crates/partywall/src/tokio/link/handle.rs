@@ -323,7 +323,9 @@ impl Handle {
         read: impl FnOnce(LinkMessageView<'_>) -> R,
     ) -> Result<R, LinkTryRecvError> {
         self.look_for_next()?;
-        self.news.act_on_received(|| self.link.try_recv_with(read))
+        let value = self.news.act(|| self.link.try_recv_with(read))?;
+        self.news.committed();
+        Ok(value)
     }
 
     /// Waits until `receive` finds a message.

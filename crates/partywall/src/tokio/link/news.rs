@@ -103,8 +103,13 @@ impl News {
     /// Consumes something that was received, or has it received again, and tells of it.
     pub(super) fn act_on_received<R>(&self, act: impl FnOnce() -> R) -> R {
         let done = self.act(act);
-        self.commits.notify_waiters();
+        self.committed();
         done
+    }
+
+    /// Tells that something was consumed: a reply may wait for what there is no more.
+    pub(super) fn committed(&self) {
+        self.commits.notify_waiters();
     }
 
     /// As [`until_done`](Self::until_done), and `act`, a reply, is asked again after each commit, too.
