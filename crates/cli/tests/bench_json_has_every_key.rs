@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every scenario of `partywall bench` runs, ends, and prints JSON lines that parse and have every key.
 
-use std::process::{Command, Output};
+use std::fs;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -58,6 +59,41 @@ fn flood() {
     ]);
     assert_eq!(lines.len(), 5, "four streams, and the floor's round trip to compare with");
     lines.iter().for_each(assert_complete);
+}
+
+#[test]
+fn nothing_is_left_of_links() {
+    let program = env!("CARGO_BIN_EXE_partywall");
+    let arguments = ["bench", "link", "--size", "48", "--transport", "link-wall", "--wait", "park"];
+    let short = ["--json", "--duration", "5ms", "--rounds", "1"];
+    // The second process is ended with the last link still open.
+    let temporary = tempfile::tempdir().expect("a directory");
+    let mut bench = Command::new(program);
+    bench.args(arguments).args(short).env("TMPDIR", temporary.path()).stdout(Stdio::null());
+    let mut bench = bench.spawn().expect("the program starts");
+    let mut children = Vec::new();
+    let status = loop {
+        children.extend(children_of(bench.id()));
+        if let Some(status) = bench.try_wait().expect("it can be waited for") {
+            break status;
+        }
+        std::thread::yield_now();
+    };
+    assert!(status.success() && !children.is_empty());
+    let left = fs::read_dir(temporary.path()).expect("it is there").count();
+    assert_eq!(left, 0, "in the directory for temporary files");
+    children.push(bench.id());
+    for name in fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|e| e.file_name()) {
+        let name = name.to_string_lossy().into_owned();
+        let is_ours = |pid: &u32| name.split('-').any(|part| part == pid.to_string());
+        assert!(!children.iter().any(is_ours), "{name}");
+    }
+}
+
+/// Those of its first thread.
+fn children_of(pid: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    listed.unwrap_or_default().split_whitespace().flat_map(str::parse).collect()
 }
 
 #[test]

@@ -113,6 +113,12 @@ fn two_who_spin_pass_messages_on() {
     }
 }
 
+/// Whether a message that was received is there to be received again, at once.
+fn is_there(served: &Link) -> bool {
+    let fails = AssertUnwindSafe(|| served.try_recv_with(panics));
+    catch_unwind(fails).is_err()
+}
+
 /// While it reads.
 fn panics(_: LinkMessageView<'_>) {
     panic!("while it reads")
@@ -135,6 +141,7 @@ fn what_panics_is_not_consumed_and_comes_next_again() {
                 catch_unwind(fails).unwrap_err();
             }
             assert_eq!(served.stats().messages_received, before + 3);
+            assert!(is_there(&served), "{len} bytes");
             // In all forms, and before what follows it.
             link.send(&message(number + 1000, 10)).unwrap();
             match number % 4 {
@@ -175,9 +182,12 @@ fn what_panics_is_there_for_another_who_waits() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config().wait(Wait::Park));
         attach(&link, &served);
+        let served = &served;
         for round in 0..50 {
             thread::scope(|scope| {
-                let waits = || served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap();
+                let patience = Instant::now() + Duration::from_secs(20);
+                let waits =
+                    move || served.recv_with_deadline(|lies| lies.to_vec(), patience).unwrap();
                 let other = scope.spawn(waits);
                 link.send(&message(round, 48)).unwrap();
                 link.wait_sent(soon()).unwrap();
@@ -193,35 +203,6 @@ fn what_panics_is_there_for_another_who_waits() {
                 assert!(other.join().unwrap() == message(round, 48), "round {round}");
             });
             assert!(matches!(served.try_recv(), Err(LinkTryRecvError::Empty)));
-        }
-    }
-}
-
-/// Otherwise it would wait for itself, or for another that waits for it.
-#[test]
-fn what_is_not_called_is_dropped_with_nothing_locked() {
-    struct Uses<'a>(&'a Link);
-    impl Drop for Uses<'_> {
-        fn drop(&mut self) {
-            assert!(matches!(self.0.try_recv(), Err(LinkTryRecvError::Empty)));
-        }
-    }
-    for wait in [Wait::Spin, Wait::Park] {
-        for ground in Ground::all() {
-            let Pair { server: _server, served, link } = ground.pair(&config().wait(wait));
-            attach(&link, &served);
-            for count in [1, 100] {
-                for number in 0..count {
-                    link.send(&message(number, 10)).unwrap();
-                    served.recv_with_deadline(|_| (), soon()).unwrap();
-                }
-                let uses = Uses(&served);
-                let none = served.try_recv_with(move |_| drop(uses));
-                assert!(matches!(none, Err(LinkTryRecvError::Empty)), "{none:?}");
-                let (uses, until) = (Uses(&served), Instant::now() + Duration::from_millis(2));
-                let none = served.recv_with_deadline(move |_| drop(uses), until);
-                assert!(matches!(none, Err(LinkRecvError::TimedOut)), "{none:?}");
-            }
         }
     }
 }
@@ -249,6 +230,7 @@ fn what_its_readers_die_of_says_how_often() {
                 let fails = AssertUnwindSafe(|| served.recv_with_deadline(dies, soon()));
                 catch_unwind(fails).unwrap_err();
                 assert_eq!(said, Some((attempt, attempt > 2)), "{via:?}, {len} bytes");
+                assert!(is_there(&served));
                 drop((served, link));
                 drop(server);
             }
@@ -306,52 +288,6 @@ fn who_answers_what_is_consumed_meanwhile_is_told() {
             assert!(is_told, "{replied:?}");
             let again = served.commit_to(token);
             assert!(matches!(again, Err(LinkCommitError::Consumed)), "{again:?}");
-        }
-    }
-}
-
-/// It would wait for itself, or for another that waits for it.
-#[test]
-fn one_who_uses_a_link_as_it_reads_is_told() {
-    for wait in [Wait::Spin, Wait::Park] {
-        for ground in Ground::all() {
-            let group = LinkGroup::new().unwrap();
-            let config = config().wait(wait).group(&group);
-            let Pair { server, served, link } = ground.pair(&config);
-            attach(&link, &served);
-            // So few that the lock favours nobody, and so many that it favours this thread.
-            for count in [1, 100] {
-                for number in 0..count {
-                    link.send(&message(number, 10)).unwrap();
-                    served.recv_with_deadline(|_| (), soon()).unwrap();
-                }
-                let uses: [&dyn Fn(); 6] = [
-                    &|| drop(served.try_send(b"to itself")),
-                    &|| drop(served.try_recv()),
-                    &|| drop(served.recv_with_deadline(|_| (), Instant::now())),
-                    &|| drop(link.try_send(b"to another")),
-                    &|| drop(link.try_recv()),
-                    &|| _ = served.stats(),
-                ];
-                for (number, uses) in uses.iter().enumerate() {
-                    link.send(b"something").unwrap();
-                    let reads = || served.recv_with_deadline(|_| uses(), soon());
-                    let told = catch_unwind(AssertUnwindSafe(reads)).unwrap_err();
-                    let words = told.downcast_ref::<&str>().unwrap();
-                    assert!(words.contains("do that before or after"), "use {number}: {words}");
-                }
-                served.rewind().unwrap();
-                for _ in 0..uses.len() {
-                    let bytes = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap();
-                    assert_eq!(bytes, b"something");
-                }
-            }
-            link.send(b"something").unwrap();
-            // It is dropped all the same, while the panic goes on.
-            let drops = || served.recv_with_deadline(|_| drop(link), soon());
-            let told = catch_unwind(AssertUnwindSafe(drops));
-            assert!(told.is_err());
-            drop(server);
         }
     }
 }

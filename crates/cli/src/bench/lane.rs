@@ -62,6 +62,8 @@ pub trait Transport {
 pub struct Setup {
     /// A private directory for socket files; removed after the run.
     pub directory: PathBuf,
+    /// Another, on a memory file system if this machine has a writable one; removed after the run.
+    pub memory: PathBuf,
     /// How our own transport waits; the others block in the kernel.
     pub wait: Option<WaitName>,
     /// The size of every message, in bytes.

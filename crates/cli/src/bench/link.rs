@@ -11,7 +11,7 @@
 use std::fs::DirBuilder;
 use std::marker::PhantomData;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -154,7 +154,7 @@ fn config(setup: &Setup) -> LinkConfig {
         .allow_anonymous_tcp(true)
 }
 
-/// A directory for link files, removed with the last lane that uses it.
+/// A directory for link files, removed with the last lane that uses it; by the first process at the latest.
 #[derive(Clone)]
 struct Directory(Arc<Removed>);
 
@@ -163,19 +163,13 @@ struct Removed {
 }
 
 impl Directory {
+    /// A new one, for us alone.
     fn new(setup: &Setup) -> Result<Self> {
-        let path = within(Path::new("/dev/shm")).or_else(|_| within(&setup.directory));
-        let path = path.context("making a directory for link files")?;
+        let path = setup.memory.join(format!("{}-{}", std::process::id(), monotonic_ns()));
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| format!("making the directory {}", path.display()))?;
         Ok(Self(Arc::new(Removed { path })))
     }
-}
-
-/// A new directory, for us alone.
-fn within(base: &Path) -> std::io::Result<PathBuf> {
-    let name = format!("partywall-bench-{}-{}", std::process::id(), monotonic_ns());
-    let path = base.join(name);
-    DirBuilder::new().mode(0o700).create(&path)?;
-    Ok(path)
 }
 
 impl Drop for Removed {

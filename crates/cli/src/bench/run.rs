@@ -8,7 +8,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -47,8 +47,10 @@ pub fn find(outcomes: &[Outcome], cell: Cell) -> Option<&Outcome> {
 
 /// Measures everything in `plan`.
 pub fn run(plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
-    let directory = Directory::make()?;
-    let watchdog = Watchdog::start(directory.path.clone());
+    let directory = Directory::make(&std::env::temp_dir())?;
+    let memory =
+        Directory::make(Path::new(MEMORY)).or_else(|_| Directory::make(&directory.path))?;
+    let watchdog = Watchdog::start(vec![memory.path.clone(), directory.path.clone()]);
     let child_cpu = match pin {
         Pin::None | Pin::OneProcess => None,
         Pin::To(parent, child) => {
@@ -73,8 +75,12 @@ pub fn run(plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
             }
             progress.begin_step(step);
             let cell = step.cell;
-            let setup =
-                Setup { directory: directory.path.clone(), wait: cell.wait, size: cell.size };
+            let setup = Setup {
+                directory: directory.path.clone(),
+                memory: memory.path.clone(),
+                wait: cell.wait,
+                size: cell.size,
+            };
             let measure = || pair.measure(cell, &setup, step.duration);
             outcome.rounds.extend(placed(cell, pin, measure)?);
         }
@@ -105,15 +111,18 @@ fn pin_advice(cpu: usize) -> String {
     format!("pinning to CPU {cpu}; choose others with --pin, or --pin none")
 }
 
-/// A private directory for socket files, removed when dropped.
+/// A private directory, removed when dropped. That is after the second process has ended, which may leave something there.
 struct Directory {
     path: PathBuf,
 }
 
+/// A memory file system, on most machines.
+const MEMORY: &str = "/dev/shm";
+
 impl Directory {
-    fn make() -> Result<Self> {
+    fn make(within: &Path) -> Result<Self> {
         let name = format!("partywall-bench-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = within.join(name);
         let make = || DirBuilder::new().mode(0o700).create(&path);
         make().with_context(|| format!("making the directory {}", path.display()))?;
         Ok(Self { path })
@@ -122,7 +131,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Nothing depends on it; what cannot be removed is a few empty files.
+        // Nothing depends on it.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

@@ -14,8 +14,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts it, disarmed; `directory` is removed before the program is ended.
-    pub fn start(directory: PathBuf) -> Self {
+    /// Starts it, disarmed; the directories are removed before the program is ended.
+    pub fn start(directories: Vec<PathBuf>) -> Self {
         let deadline = Arc::new(Mutex::new(None));
         let watched = Arc::clone(&deadline);
         thread::spawn(move || {
@@ -24,7 +24,9 @@ impl Watchdog {
                 let deadline = *watched.lock().unwrap_or_else(PoisonError::into_inner);
                 if deadline.is_some_and(|deadline| Instant::now() > deadline) {
                     eprintln!("partywall: a measurement made no progress; giving up");
-                    let _ = std::fs::remove_dir_all(&directory);
+                    for directory in &directories {
+                        let _ = std::fs::remove_dir_all(directory);
+                    }
                     std::process::exit(EXIT_HUNG);
                 }
             }

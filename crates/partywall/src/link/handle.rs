@@ -129,7 +129,7 @@ impl Link {
         self.end().send_with(message.len(), |room| room.copy_from_slice(message), Some(deadline))
     }
 
-    /// Sends a message of `len` bytes that `fill` writes: a long one where it stays until it is consumed, which is where the receiver reads it if
+    /// Sends a message of `len` bytes that `fill` writes: a long one where it stays until it is consumed, out of which the receiver copies it if
     /// that is in shared memory; a short one where its record is put together. Waits for room first. The fastest way to send.
     ///
     /// `fill` must write every byte. What it finds is unspecified: it may be of earlier messages of this end, also of those of earlier owners of
@@ -235,20 +235,25 @@ impl Link {
         self.handle.recv(Some(deadline))
     }
 
-    /// Has `read` read the next message where it lies, and consumes it, and all before it that were received, when `read` returns; waits for
-    /// one first. The fastest way to receive, for who has nothing to do between reading a message and being done with it.
+    /// Has `read` read the next message in the link's own memory, and consumes it, and all before it that were received, when `read` returns; waits
+    /// for one first. The fastest way to receive, for who has nothing to do between reading a message and being done with it.
     ///
-    /// If `read` panics, the message was not consumed, and is the next to be received again. If the process dies in it, the next owner receives it, as
-    /// one [more](super::LinkMessage::attempt) attempt.
+    /// What must not be lost with this process is to be done in `read`, once or, if the process dies in it, twice: the next owner receives the message
+    /// again, as one [more](super::LinkMessage::attempt) attempt. What `read` returns is of a message that is consumed already. If that is not enough,
+    /// [`recv`](Self::recv) gives a message that is consumed when you say so.
     ///
-    /// The link is locked meanwhile, and all links of its [group](crate::link::LinkGroup) may have to wait for it: `read` should do little. It
-    /// must use no link, and nothing that links belong to, nor drop one, nor wait for a thread that does. With
-    /// [`Delivery::AtMostOnce`](super::Delivery) all that is different: the message is consumed before, and `read` gets a copy, with nothing locked.
+    /// If `read` panics, the message was not consumed, and is the next to be received again; as the same attempt, because this process lives. To leave it
+    /// behind, receive and commit it.
+    ///
+    /// The link is locked meanwhile, and all links of its [group](crate::link::LinkGroup) may have to wait for it, past deadlines and in calls that do
+    /// not wait otherwise: `read` should do little. It must use no link, and nothing that links belong to, nor drop one, nor wait for a thread that
+    /// does. With [`Delivery::AtMostOnce`](super::Delivery) all that is different: the message is consumed before, and `read` gets a copy, with
+    /// nothing locked.
     ///
     /// ```
     /// # use partywall::link::{Link, LinkRecvError};
-    /// # fn sum(link: &Link, mut sum: u64) -> Result<(), Box<dyn std::error::Error>> {
-    /// sum += link.recv_with(|message| u64::from(message.iter().fold(0, |sum: u32, byte| sum + u32::from(*byte))))?;
+    /// # fn sum(link: &Link, mut sum: u64) -> Result<(), LinkRecvError> {
+    /// link.recv_with(|message| sum += message.iter().map(|byte| u64::from(*byte)).sum::<u64>())?;
     /// # Ok(())
     /// # }
     /// ```
@@ -257,7 +262,7 @@ impl Link {
     /// See [`LinkRecvError`]; `read` was then not called.
     ///
     /// # Panics
-    /// If `read` does, or uses or drops a link. A link that is used while `read` unwinds may be waited for without end.
+    /// If `read` does, or, but for `AtMostOnce`, uses or drops a link. A link that is used while `read` unwinds may be waited for without end.
     #[inline]
     pub fn recv_with<R>(
         &self,

@@ -70,7 +70,8 @@ impl LinkMessage {
         Self { bytes, facts, link }
     }
 
-    /// Where it begins in its stream. Positions rise, and each is of one message for ever.
+    /// Where it begins in its stream. Positions rise, and each is of one message for ever; a new epoch is a new stream, whose positions begin anew. A
+    /// [`token`](Self::token) names the stream as well.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.facts.token.start.0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is read where it lies, and consumed when that is done.
+//! A message that is read in the link's own memory, where it was checked, and consumed when that is done.
 //!
 //! ```text
 //!   recv_with ─▶ noted as handed out ─▶ LinkMessageView ─▶ the application's code ─ returns ─▶ consumed          all of it within one lock turn
@@ -14,6 +14,7 @@ use partywall_sys::biased::locking_nothing;
 
 use super::core::Payload;
 use super::end::{Endpoint, Facts, Taker};
+use super::message::LinkToken;
 
 /// A message as [`recv_with`](super::Link::recv_with) lets it be read.
 pub struct LinkMessageView<'a> {
@@ -38,6 +39,12 @@ impl<'a> LinkMessageView<'a> {
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.facts.token.start.0
+    }
+
+    /// See [`LinkMessage::token`](super::LinkMessage::token).
+    #[must_use]
+    pub const fn token(&self) -> LinkToken {
+        LinkToken(self.facts.token)
     }
 
     /// See [`LinkMessage::attempt`](super::LinkMessage::attempt).

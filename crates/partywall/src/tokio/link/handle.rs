@@ -135,7 +135,7 @@ impl Link {
         self.handle.try_recv()
     }
 
-    /// Has `read` read the next message where it lies, and consumes it, and all before it that were received, when `read` returns; waits for
+    /// Has `read` read the next message in the link's own memory, and consumes it, and all before it that were received, when `read` returns; waits for
     /// one first. What `read` may do, and what becomes of a message that it panics over: see [`Link::recv_with`](crate::link::Link::recv_with).
     ///
     /// Cancel-safe: dropped before it is ready, it took nothing, and `read` was not called.

@@ -23,7 +23,7 @@ impl LinkMessage {
         Self { message, news }
     }
 
-    /// Where it begins in its stream. Positions rise, and each is of one message for ever.
+    /// Where it begins in its stream. Positions rise, and each is of one message for ever; a new epoch is a new stream, whose positions begin anew.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.message.position()
