@@ -7,33 +7,12 @@ mod support_ends;
 mod support_link_async;
 
 use partywall::Wait;
-use partywall::link::{
-    Link, LinkConfig, LinkGroup, LinkSendError, LinkTryRecvError, LinkTrySendError,
-};
+use partywall::link::{LinkGroup, LinkSendError, LinkTryRecvError, LinkTrySendError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
+use support_ends::every_length::{LENS, attach, config, message};
 use support_ends::{Ground, Pair, soon};
-
-fn config() -> LinkConfig {
-    let slab = 1 << 20;
-    LinkConfig::default().ring_bytes(64 << 10).slab_bytes(slab).peer_max(64 << 10, slab)
-}
-
-fn message(number: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (number * 31 + at * 7 + at / 251) as u8).collect()
-}
-
-/// Both have to be waited for at the same time.
-fn attach(link: &Link, served: &Link) {
-    thread::scope(|scope| {
-        scope.spawn(|| link.wait_attached(soon()).unwrap());
-        served.wait_attached(soon()).unwrap();
-    });
-}
-
-/// On both sides of each limit: of a slot, of what is put together elsewhere, of what lies in the ring.
-const LENS: [usize; 11] = [0, 1, 48, 49, 104, 105, 1000, 4096, 16_384, 65_536, 200_000];
 
 #[test]
 fn messages_of_every_length_arrive_in_order() {

@@ -4,32 +4,11 @@
 
 mod support_ends;
 
-use partywall::link::{
-    Delivery, Link, LinkCommitError, LinkConfig, LinkReceiver, LinkRecvError, LinkTryRecvError,
-};
+use partywall::link::{Delivery, LinkCommitError, LinkReceiver, LinkRecvError, LinkTryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
+use support_ends::every_length::{LENS, attach, config, message};
 use support_ends::{Ground, Pair, soon};
-
-fn config() -> LinkConfig {
-    let slab = 1 << 20;
-    LinkConfig::default().ring_bytes(64 << 10).slab_bytes(slab).peer_max(64 << 10, slab)
-}
-
-fn message(number: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (number * 31 + at * 7 + at / 251) as u8).collect()
-}
-
-/// Both have to be waited for at the same time.
-fn attach(link: &Link, served: &Link) {
-    thread::scope(|scope| {
-        scope.spawn(|| link.wait_attached(soon()).unwrap());
-        served.wait_attached(soon()).unwrap();
-    });
-}
-
-/// On both sides of each limit: of a slot, of what is copied, of what lies in the ring.
-const LENS: [usize; 13] = [0, 1, 48, 49, 104, 105, 1000, 1024, 1025, 4096, 16_384, 65_536, 200_000];
 
 #[test]
 fn messages_of_every_length_are_lent_in_order() {

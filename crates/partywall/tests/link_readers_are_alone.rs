@@ -5,30 +5,11 @@
 mod support_ends;
 
 use partywall::Wait;
-use partywall::link::{
-    Link, LinkConfig, LinkGroup, LinkMessageView, LinkRecvError, LinkTryRecvError,
-};
+use partywall::link::{Link, LinkGroup, LinkMessageView, LinkRecvError, LinkTryRecvError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
 use std::time::{Duration, Instant};
+use support_ends::every_length::{attach, config, message};
 use support_ends::{Ground, Pair, soon};
-
-fn config() -> LinkConfig {
-    let slab = 1 << 20;
-    LinkConfig::default().ring_bytes(64 << 10).slab_bytes(slab).peer_max(64 << 10, slab)
-}
-
-fn message(number: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (number * 31 + at * 7 + at / 251) as u8).collect()
-}
-
-/// Both have to be waited for at the same time.
-fn attach(link: &Link, served: &Link) {
-    thread::scope(|scope| {
-        scope.spawn(|| link.wait_attached(soon()).unwrap());
-        served.wait_attached(soon()).unwrap();
-    });
-}
 
 /// Otherwise it would wait for itself, or for another that waits for it.
 #[test]

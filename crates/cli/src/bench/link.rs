@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! send      send_with(size): built without a buffer before; from where it is kept the kernel, or the other end, takes it
-//! receive   recv_with: read where it lies, and committed when that is done
+//! receive   recv_with: read in the link's own memory, and committed when that is done
 //! ```
 //!
 //! The files lie on a memory file system if this machine has a writable one: what is measured is the link and not a disk.

@@ -22,7 +22,7 @@
 //!   LinkServer  LinkClient      server.rs client.rs; greeting.rs login.rs: who may attach; place.rs: files or memory
 //!        │          │
 //!        ▼          ▼
-//!   Link ─ LinkSender, LinkReceiver, LinkMessage, LinkBatch      handle.rs message.rs lent.rs view.rs batch.rs
+//!   Link ─ LinkSender, LinkReceiver, LinkMessage, LinkBatch      handle.rs halves.rs message.rs lent.rs view.rs batch.rs
 //!        │                                                 LinkGroup      group.rs: links driven together
 //!        ▼                                                     │
 //!   end/   one end: its core, connections, waiting threads ◀── drive/   who waits drives: epoll set, timers, one leader
@@ -54,6 +54,7 @@ mod fault;
 pub mod file;
 mod greeting;
 mod group;
+mod halves;
 mod handle;
 #[doc(hidden)] // as above
 pub mod image;
@@ -96,7 +97,8 @@ pub use fault::{
     LinkTrySendError, LinkWaitError,
 };
 pub use group::{LinkGroup, LinkId};
-pub use handle::{Link, LinkEpochError, LinkReceiver, LinkSender};
+pub use halves::{LinkReceiver, LinkSender};
+pub use handle::{Link, LinkEpochError};
 pub use inspect::{
     Found, LinkFacts, LinkPrevious, LinkQuarantine, LinkReport, LinkSizes, Owner, OwnerStatus,
     inspect, inspect_link,

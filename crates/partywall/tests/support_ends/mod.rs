@@ -4,6 +4,7 @@
 
 #[path = "../support_directory/mod.rs"]
 pub mod directory;
+pub mod every_length;
 pub mod forwarder;
 
 use partywall::TransportPolicy;
