@@ -7,6 +7,7 @@
 //!    └────────┼──────┤       ▲        │
 //!            sys ◀───┴───────┴─ shmipc ◀┘
 //! reconcile ◀─────── partywall               on its own: what links agree on
+//! extras ──────────▶ partywall               its public API alone
 //! ```
 //! The table below is the decision; a Cargo.toml that goes beyond it is a finding. Widening the table needs
 //! a page in docs/decisions. The reader of Cargo.toml knows sections and keys, which is all it needs.
@@ -213,6 +214,13 @@ const TABLE: &[Row] = &[
             "tokio-stream",
             "tonic-prost",
         ],
+    },
+    // Built on the public API alone (docs/decisions/0023-adapters-and-extras.md).
+    Row {
+        directory: "crates/extras",
+        normal: &["partywall", "bytes", "thiserror", "tokio", "zerocopy"],
+        loom_only: &[],
+        dev: &["partywall-layout", "partywall-ring", "partywall-sys", "proptest", "tempfile"],
     },
     Row {
         directory: "crates/shmipc",
