@@ -15,10 +15,10 @@
 mod dialect;
 mod framed;
 mod lane;
+mod shm;
 mod shmipc;
 mod tcp;
 mod uds;
-mod wall;
 
 use std::time::{Duration, Instant};
 

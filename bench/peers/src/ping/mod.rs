@@ -12,8 +12,8 @@ mod iceoryx;
 mod iceoryx_pubsub;
 mod iceoryx_reqres;
 mod lane;
+mod shm;
 mod uds;
-mod wall;
 
 use std::time::Instant;
 
