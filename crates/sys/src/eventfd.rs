@@ -4,7 +4,7 @@
 //! It does not decide when to ring (that is the sleep handshake of the ring), nor wait ([`poll`](crate::poll)).
 //!
 //! An eventfd is *one* open description for both processes. A hostile holder can fill the counter and
-//! clear `O_NONBLOCK`, after which our `ring` would block; [`Bell::from_peer`] sees only how things are at
+//! clear `O_NONBLOCK`, after which our `ring` would block; [`Doorbell::from_peer`] sees only how things are at
 //! that moment. So bells are for peers that are trusted not to harm us; others get a byte on the socket.
 //!
 //! # Invariants
@@ -23,47 +23,48 @@ use crate::procfs;
 /// An eventfd, non-blocking, close-on-exec.
 ///
 /// ```
-/// let bell = partywall_sys::Bell::new()?;
-/// bell.ring()?;
-/// assert!(bell.drain()?);
-/// assert!(!bell.drain()?);
+/// let doorbell = partywall_sys::Doorbell::new()?;
+/// doorbell.notify()?;
+/// assert!(doorbell.drain()?);
+/// assert!(!doorbell.drain()?);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Bell {
+pub struct Doorbell {
     fd: OwnedFd,
 }
 
-impl Bell {
+impl Doorbell {
     /// Makes a silent bell.
     ///
     /// # Errors
     ///
     /// `EMFILE`/`ENFILE`: no descriptor left. `ENOMEM`.
-    pub fn new() -> io::Result<Bell> {
+    pub fn new() -> io::Result<Doorbell> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Bell { fd })
+        Ok(Doorbell { fd })
     }
 
     /// Takes over a descriptor that a peer sent as its bell.
     ///
     /// # Errors
     ///
-    /// See [`BellError`]: not an eventfd, of the semaphore kind, blocking, or not to be checked.
-    pub fn from_peer(fd: OwnedFd) -> Result<Bell, BellError> {
-        let info = procfs::fdinfo(&fd).map_err(|source| BellError::Unverifiable { source })?;
+    /// See [`DoorbellError`]: not an eventfd, of the semaphore kind, blocking, or not to be checked.
+    pub fn from_peer(fd: OwnedFd) -> Result<Doorbell, DoorbellError> {
+        let info = procfs::fdinfo(&fd).map_err(|source| DoorbellError::Unverifiable { source })?;
         if procfs::field(&info, "eventfd-count").is_none() {
-            return Err(BellError::NotEventfd);
+            return Err(DoorbellError::NotEventfd);
         }
         // Newer kernels tell; a semaphore would take many reads to fall silent.
         if procfs::field(&info, "eventfd-semaphore").is_some_and(|value| value != "0") {
-            return Err(BellError::Semaphore);
+            return Err(DoorbellError::Semaphore);
         }
-        let flags = fcntl_getfl(&fd).map_err(|e| BellError::Unverifiable { source: e.into() })?;
+        let flags =
+            fcntl_getfl(&fd).map_err(|e| DoorbellError::Unverifiable { source: e.into() })?;
         if !flags.contains(OFlags::NONBLOCK) {
-            return Err(BellError::Blocking);
+            return Err(DoorbellError::Blocking);
         }
-        Ok(Bell { fd })
+        Ok(Doorbell { fd })
     }
 
     /// Rings: the holder of the other end wakes, or will not fall asleep. Ringing twice is ringing once.
@@ -71,7 +72,7 @@ impl Bell {
     /// # Errors
     ///
     /// None that a sound eventfd gives.
-    pub fn ring(&self) -> io::Result<()> {
+    pub fn notify(&self) -> io::Result<()> {
         match retry_on_intr(|| write(&self.fd, &1u64.to_ne_bytes())) {
             // EAGAIN: the counter is full, so the bell is already ringing.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
@@ -94,7 +95,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -105,7 +106,7 @@ impl AsFd for Bell {
 ///
 /// # Errors
 ///
-/// As [`Bell::new`].
+/// As [`Doorbell::new`].
 pub fn blocking_counter() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }
@@ -113,7 +114,7 @@ pub fn blocking_counter() -> io::Result<OwnedFd> {
 /// Why a descriptor was not accepted as a bell.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BellError {
+pub enum DoorbellError {
     /// Some other kind of descriptor.
     #[error("the peer's bell is no eventfd")]
     NotEventfd,
@@ -131,9 +132,9 @@ pub enum BellError {
     },
 }
 
-impl BellError {
+impl DoorbellError {
     /// True if the peer broke the rules; false if this process lacks something.
     pub fn is_violation(&self) -> bool {
-        !matches!(self, BellError::Unverifiable { .. })
+        !matches!(self, DoorbellError::Unverifiable { .. })
     }
 }

@@ -37,8 +37,8 @@ use crate::{cgroup, limits};
 ///
 /// let mut own = OwnMap::create("half", 64 * 1024)?;
 /// own.as_mut_slice()[0] = 7;
-/// let neighbour = PeerMap::map(own.as_fd(), 64 * 1024, 1 << 20)?;
-/// assert_eq!(neighbour.len(), own.len());
+/// let peer = PeerMap::map(own.as_fd(), 64 * 1024, 1 << 20)?;
+/// assert_eq!(peer.len(), own.len());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct OwnMap {

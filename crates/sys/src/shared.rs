@@ -18,7 +18,7 @@
 //!   piece, whatever the other process says about who owns it.
 //! - Words are accessed atomically, and never within a claimed piece: whoever cuts an area knows its words.
 //! - "Committed bytes do not change": while this process has claimed a piece, the other one leaves it alone. That
-//!   is the other one's promise (`Trust::Peer`); where it is not kept, what is read is some mixture of bytes.
+//!   is the other one's promise (`Trust::Trusted`); where it is not kept, what is read is some mixture of bytes.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -310,7 +310,7 @@ impl Pieces {
     /// The piece's bytes `from..from + len`.
     ///
     /// Sound as far as the other process keeps "committed bytes do not change" for as long as the slice lives:
-    /// `Trust::Peer`. For others there is [`copy`](Self::copy).
+    /// `Trust::Trusted`. For others there is [`copy`](Self::copy).
     ///
     /// # Panics
     ///
