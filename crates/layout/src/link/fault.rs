@@ -15,7 +15,7 @@ pub enum FileFault {
     Truncated {
         /// What its header says, or the least there can be; in bytes.
         expected: u64,
-        /// In bytes.
+        /// Number of bytes.
         actual: u64,
     },
     /// Made by an older version of this software, which this one does not read.
@@ -39,7 +39,7 @@ pub enum FileFault {
     TooLong {
         /// What its header says; in bytes.
         expected: u64,
-        /// In bytes.
+        /// Number of bytes.
         actual: u64,
     },
     /// A name that cannot be: empty, not UTF-8, or not followed by zeros.
