@@ -8,7 +8,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use partywall_layout::ring::footprint;
+use partywall_layout::record_ring::footprint;
 use partywall_layout::{Kind, RingSize, SLOT_BYTES, segment};
 use partywall_ring::{AppendError, OwnMem, Producer, mem};
 

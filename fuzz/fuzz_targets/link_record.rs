@@ -12,8 +12,7 @@
 use libfuzzer_sys::fuzz_target;
 use partywall_layout::link::record::{Ack, Body, LinkRecord, may_be_bare, tag};
 use partywall_layout::link::{LinkPrefix, bare};
-use partywall_layout::record::{Kind, word0, word1};
-use partywall_layout::ring::SLOT_BYTES;
+use partywall_layout::record_ring::{Kind, word0, word1, SLOT_BYTES};
 use partywall_layout::{Position, RingSize};
 use zerocopy::IntoBytes;
 

@@ -8,7 +8,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use partywall_layout::record::{KIND_MASK, word1};
+use partywall_layout::record_ring::{KIND_MASK, word1};
 use partywall_layout::{RecordHeader, RingSize, SLOT_BYTES, segment};
 use partywall_ring::{Consumer, OwnMem, mem};
 

@@ -16,7 +16,7 @@ mod arguments;
 mod cell;
 mod child;
 mod control;
-#[path = "../../../crates/cli/src/bench/host.rs"]
+#[path = "../../../crates/bench/src/host.rs"]
 mod host;
 mod json;
 mod leftovers;
@@ -32,12 +32,12 @@ mod progress;
 mod quantity;
 mod ratio;
 mod run;
-#[path = "../../../crates/cli/src/bench/second.rs"]
+#[path = "../../../crates/bench/src/second.rs"]
 mod second;
 mod setup;
-#[path = "../../../crates/cli/src/bench/spread.rs"]
+#[path = "../../../crates/bench/src/spread.rs"]
 mod spread;
-#[path = "../../../crates/cli/src/bench/table.rs"]
+#[path = "../../../crates/bench/src/table.rs"]
 #[allow(dead_code, reason = "shared with `partywall bench`, which uses the rest")]
 mod table;
 mod table_rows;

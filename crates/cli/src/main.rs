@@ -6,7 +6,7 @@
 //!   echo             echo/                             exit.rs              how commands end
 //!   doctor           doctor/                           quantity.rs          64k, 5s, 0600
 //!                                                      advice.rs signals.rs errors, with our flags; Ctrl-C
-//!   bench            bench/                            manual.rs            completions, man pages
+//!   bench            (crates/bench)                         manual.rs            completions, man pages
 //!   proxy            proxy/
 //!   shmipc           shmipc/
 //!   link             link/
@@ -15,7 +15,6 @@
 #![forbid(unsafe_code)]
 
 mod advice;
-mod bench;
 mod channel_options;
 mod connect;
 mod doctor;
@@ -48,7 +47,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Measure Partywall against sockets, pipes and the machine's own floor
-    Bench(bench::Arguments),
+    Bench(partywall_bench::Arguments),
     Listen(listen::Arguments),
     Connect(connect::Arguments),
     Echo(echo::Arguments),
@@ -60,7 +59,7 @@ enum Command {
     Man(manual::ManArguments),
     /// The second process of a measurement; started by `bench`, never by hand
     #[command(hide = true)]
-    BenchChild(bench::ChildArguments),
+    BenchChild(partywall_bench::ChildArguments),
 }
 
 fn main() -> ExitCode {
@@ -69,7 +68,7 @@ fn main() -> ExitCode {
         Err(error) => return explain(&error),
     };
     let result = match arguments.command {
-        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Bench(arguments) => partywall_bench::run(&arguments),
         Command::Listen(arguments) => listen::run(&arguments),
         Command::Connect(arguments) => connect::run(&arguments),
         Command::Echo(arguments) => echo::run(&arguments),
@@ -79,7 +78,7 @@ fn main() -> ExitCode {
         Command::Link(arguments) => link::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
-        Command::BenchChild(arguments) => bench::run_child(&arguments),
+        Command::BenchChild(arguments) => partywall_bench::run_child(&arguments),
     };
     match result {
         Ok(code) => code,
@@ -109,7 +108,7 @@ fn has_answers() -> bool {
 }
 
 /// With the commit, so that a report of a fault says what was running.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PARTYWALL_COMMIT"), ")");
+const VERSION: &str = partywall_bench::VERSION;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,8 +3,7 @@
 //!
 //! ```text
 //!  segment.rs   the half: header page, control page, where ring, release ring and slab lie
-//!  ring.rs      positions, slots and footprints: the arithmetic of the record ring
-//!  record.rs    the 16-byte record header, the kinds, the body of a blob record
+//!  record_ring.rs  positions and slots, the 16-byte record header, the kinds and their bodies
 //!  hello.rs     the frames of the handshake and of the socket beside a wall
 //!  reason.rs    why there is no wall, why a connection was refused: numbers and sentences
 //!  link.rs      the file of a link: header, owner, state, what was consumed; and the records of links
@@ -28,16 +27,14 @@ mod fnv;
 pub mod hello;
 pub mod link;
 pub mod reason;
-pub mod record;
-pub mod ring;
+pub mod record_ring;
 mod seeded;
 pub mod segment;
 pub mod stream;
 
 pub use check::Violation;
 pub use reason::{NoWall, Refusal};
-pub use record::{BlobBody, Kind, RecordHeader};
-pub use ring::{Position, RingSize, SLOT_BYTES};
+pub use record_ring::{BlobBody, Kind, Position, RecordHeader, RingSize, SLOT_BYTES};
 #[doc(hidden)]
 pub use seeded::seeded_fault;
 pub use segment::{Geometry, HalfHeader};

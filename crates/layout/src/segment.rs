@@ -19,7 +19,7 @@
 //! says nothing of how a half is made or mapped.
 
 use crate::check::Violation;
-use crate::ring::{RING_BYTES_MAX, RING_BYTES_MIN, RingSize};
+use crate::record_ring::{RING_BYTES_MAX, RING_BYTES_MIN, RingSize};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -125,10 +125,10 @@ pub const LAYOUT_HASH: u64 = {
         RELEASED,
         SENDING_COUNTERS,
         RECEIVING_COUNTERS,
-        crate::ring::SLOT_BYTES,
-        crate::record::HEADER_BYTES,
-        crate::record::KIND_MASK,
-        size_of::<crate::record::BlobBody>() as u64,
+        crate::record_ring::SLOT_BYTES,
+        crate::record_ring::HEADER_BYTES,
+        crate::record_ring::KIND_MASK,
+        size_of::<crate::record_ring::BlobBody>() as u64,
         size_of::<HalfHeader>() as u64,
     ];
     crate::fnv::of_numbers(&facts)

@@ -11,7 +11,7 @@
 //! When which record may come is the business of a session's state machine, not of this file.
 
 use crate::check::Violation;
-use crate::record::RecordHeader;
+use crate::record_ring::RecordHeader;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -177,8 +177,8 @@ const fn bad(record: &RecordHeader, what: &'static str, found: u64) -> Violation
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Kind;
-    use crate::ring::Position;
+    use crate::record_ring::Kind;
+    use crate::record_ring::Position;
 
     fn record(kind: Kind, len: u32) -> RecordHeader {
         RecordHeader { position: Position(0), kind, len, stream: 1 }

@@ -9,7 +9,7 @@
 mod vectors;
 
 use partywall_layout::hello::{self, FRAME_BYTES_MAX, PREAMBLE_BYTES};
-use partywall_layout::ring::{RING_BYTES_MAX, SLOT_BYTES};
+use partywall_layout::record_ring::{RING_BYTES_MAX, SLOT_BYTES};
 use partywall_layout::segment::{CONTROL_OFFSET, PAGE_BYTES};
 use partywall_layout::{Geometry, HalfHeader, Kind, Position, RecordHeader, RingSize, Violation};
 use vectors::{HALF_BYTES, SESSION, golden, hostile, reader};

@@ -41,8 +41,3 @@ struct BackPressure;
 #[cfg(all(feature = "serde", feature = "zerocopy"))]
 #[doc = include_str!("../../../docs/guide/src/typed.md")]
 struct Typed;
-#[cfg(feature = "tokio")]
-#[doc = include_str!("../../../docs/guide/src/calls.md")]
-struct Calls;
-#[doc = include_str!("../../../docs/guide/src/agents.md")]
-struct Agents;

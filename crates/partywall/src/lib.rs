@@ -32,8 +32,7 @@
 //!  sender.rs shared.rs       sending: one thread, any   wait.rs    spin, adapt, park, look at intervals
 //!  receiver.rs message.rs    receiving                  half.rs    our memory, and the neighbour's
 //!  transport/wall/           shared memory              transport/socket/  the same records on a socket
-//!  typed/                    values as messages         lossy/     records that may be lost
-//!  session/ tokio/ blocking/ many streams               calls/     requests and answers over one
+//!  typed/                    values as messages         session/ tokio/ blocking/  many streams
 //!  link/                     streams that outlive connections and processes; tokio/link/  the same as futures
 //!  dialect.rs                other protocols            transport/dialect/ lines of them, as records
 //! ```
@@ -52,8 +51,6 @@ mod address;
 #[cfg(feature = "axum")]
 pub mod axum;
 pub mod blocking;
-#[cfg(feature = "tokio")]
-mod calls;
 mod channel;
 mod code;
 mod config;
@@ -69,7 +66,6 @@ pub mod hyper;
 mod lag;
 pub mod link;
 mod listen;
-pub mod lossy;
 mod message;
 mod peer;
 mod receiver;

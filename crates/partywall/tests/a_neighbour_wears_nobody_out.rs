@@ -6,7 +6,7 @@
 mod support;
 
 use partywall::{Channel, Config, Listener, RecvError, SendError, TryRecvError, Wait};
-use partywall_layout::record::{self, Kind};
+use partywall_layout::record_ring::{self, Kind};
 use partywall_layout::segment::{CONSUMED, CONTROL_OFFSET};
 use partywall_layout::{Geometry, Position};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,8 +113,8 @@ fn a_record_that_turns_into_another_under_a_forgotten_look_is_no_panic() {
     let (mut foe, mut channel) = meet(&Config::default());
     foe.publish(Kind::Data, &[1; 40]);
     std::mem::forget(channel.recv_ref().unwrap());
-    let word = record::word0(Position(0), Kind::Blob);
-    foe.write_word(foe.place(0) + 8, record::word1(32, 0));
+    let word = record_ring::word0(Position(0), Kind::Blob);
+    foe.write_word(foe.place(0) + 8, record_ring::word1(32, 0));
     foe.write_word(foe.place(0) + 40, 8);
     foe.write_word(foe.place(0) + 32, 0);
     foe.write_word(foe.place(0) + 24, 0);

@@ -17,7 +17,7 @@ use partywall::{
     Channel, Closed, Config, ConnectError, Fault, HandshakeError, Listener, RecvError, TrustPolicy,
 };
 use partywall_layout::hello::{FEATURE_SOCKET, Hello, Offer, TRANSPORT_WALL};
-use partywall_layout::record::Kind;
+use partywall_layout::record_ring::Kind;
 use partywall_layout::{Geometry, HalfHeader};
 use partywall_sys::OwnMap;
 use partywall_sys::poll::{self, PollFd, PollFlags};

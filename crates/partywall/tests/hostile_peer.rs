@@ -10,7 +10,7 @@ use partywall::{
     Channel, Closed, Config, Fault, Listener, Message, RecvError, SendError, TrustPolicy,
     TryRecvError, Violation, Wait,
 };
-use partywall_layout::record::{self, Kind};
+use partywall_layout::record_ring::{self, Kind};
 use partywall_layout::segment::{
     ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, CONTROL_OFFSET, GONE, PAGE_BYTES, QUIET, RELEASED,
 };
@@ -284,11 +284,11 @@ fn value(random: &mut Random, position: u64) -> u64 {
         5 => 1 << 31,
         6 => u64::from(u32::MAX),
         7 => near | 1 | random.below(32) << 1,
-        8 => record::word0(Position(near & !63), Kind::Data),
+        8 => record_ring::word0(Position(near & !63), Kind::Data),
         9 => near & !63,
         10 => random.below(4096) / 64 * 64,
         11 => random.below(16),
-        12 => record::word1(random.below(1200) as u32, 0),
+        12 => record_ring::word1(random.below(1200) as u32, 0),
         _ => random.next(),
     }
 }

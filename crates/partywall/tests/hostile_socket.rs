@@ -8,7 +8,7 @@ mod support;
 
 use partywall::{Channel, Config, Fault, Listener, RecvError, Transport, Trust, TrustPolicy, Wait};
 use partywall_layout::hello::FEATURE_SOCKET;
-use partywall_layout::record::{self, Kind, WireHeader};
+use partywall_layout::record_ring::{self, Kind, WireHeader};
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED};
 use partywall_layout::{Position, RecordHeader};
 use partywall_sys::{Bell, OwnMap, Socket};
@@ -380,7 +380,7 @@ fn random_bytes_on_a_socket_never_panic_or_hang() {
             let len = [0, 3, 32, 65_536, random.below(300) as u32][random.below(5) as usize];
             let body: Vec<u8> = (0..random.below(400)).map(|_| random.next() as u8).collect();
             foe.wire.send(&bytes(wire(position, kind, len), &body), &[]);
-            position += record::HEADER_BYTES + 48 + u64::from(len) / 64 * 64;
+            position += record_ring::HEADER_BYTES + 48 + u64::from(len) / 64 * 64;
         }
         let started = Instant::now();
         for _ in 0..20 {

@@ -13,7 +13,7 @@ mod support;
 use foe::{Role, SessionFoe};
 use hostile_home::{Home, keep_all};
 use partywall::StreamSendError;
-use partywall_layout::record::Kind;
+use partywall_layout::record_ring::Kind;
 use std::time::Duration;
 use support::foe::blob;
 use support::{Watchdog, alone};

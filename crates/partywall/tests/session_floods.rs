@@ -14,7 +14,7 @@ mod support;
 use foe::Role;
 use hostile_home::{Home, STREAMS_MAX};
 use partywall::tokio::Session;
-use partywall_layout::record::Kind;
+use partywall_layout::record_ring::Kind;
 use std::time::Duration;
 use support::{Holdings, Watchdog, alone};
 

@@ -14,7 +14,7 @@ mod support;
 use foe::{Role, SessionFoe};
 use hostile_home::{Home, MESSAGE_MAX, keep_all};
 use partywall::SessionError;
-use partywall_layout::record::Kind;
+use partywall_layout::record_ring::Kind;
 use std::time::{Duration, Instant};
 use support::{Random, Watchdog, alone};
 

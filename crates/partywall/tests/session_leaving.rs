@@ -11,7 +11,7 @@ mod support_session;
 
 use foe::SessionFoe;
 use partywall::{Closed, Config, SessionError, StreamRecvError, StreamSendError, blocking};
-use partywall_layout::record::Kind as Record;
+use partywall_layout::record_ring::Kind as Record;
 use partywall_sys::signal::stop;
 use std::process::exit;
 use std::time::{Duration, Instant};

@@ -8,7 +8,7 @@ mod support_session;
 
 use partywall::tokio::{Session, Stream};
 use partywall::{Config, StreamRecvError, StreamSendError};
-use partywall_layout::ring::footprint;
+use partywall_layout::record_ring::footprint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

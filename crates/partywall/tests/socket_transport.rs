@@ -9,7 +9,7 @@ use partywall::{
     TrySendError, Violation,
 };
 use partywall_layout::hello::{FEATURE_SOCKET, Offer, Ready, TRANSPORT_SOCKET};
-use partywall_layout::record::Kind as RecordKind;
+use partywall_layout::record_ring::Kind as RecordKind;
 use partywall_layout::{Position, RecordHeader};
 use partywall_sys::Socket;
 use std::io::IoSlice;

@@ -14,8 +14,7 @@
 //! What this does *not* do: it never waits, wakes nobody, and does not interpret payloads.
 
 use crate::mem::{OwnMem, PeerMem};
-use partywall_layout::record::{HEADER_BYTES, Kind};
-use partywall_layout::ring::{Position, RingSize, SLOT_BYTES};
+use partywall_layout::record_ring::{HEADER_BYTES, Kind, Position, RingSize, SLOT_BYTES};
 use partywall_layout::{RecordHeader, Violation};
 
 /// How far ahead [`Consumer::prefetch`] fetches.

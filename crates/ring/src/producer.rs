@@ -28,8 +28,9 @@
 use crate::mem::{OwnMem, PeerMem};
 #[cfg(not(loom))]
 use partywall_layout::RecordHeader;
-use partywall_layout::record::{self, HEADER_BYTES, Kind};
-use partywall_layout::ring::{Position, RingSize, SLOT_BYTES, footprint};
+use partywall_layout::record_ring::{
+    self, HEADER_BYTES, Kind, Position, RingSize, SLOT_BYTES, footprint,
+};
 use partywall_layout::seeded_fault;
 use partywall_layout::{Violation, segment};
 
@@ -469,7 +470,7 @@ impl Producer {
     #[inline]
     fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
         let offset = self.offset(at);
-        let word = record::word0(at, kind);
+        let word = record_ring::word0(at, kind);
         let is_first = self.first_word == 0;
         if is_first {
             self.first_word = word;
@@ -477,7 +478,7 @@ impl Producer {
         if !is_first || seeded_fault("early_first_word") {
             self.ring.store(offset, word);
         }
-        self.ring.store(offset + 8, record::word1(len, stream));
+        self.ring.store(offset + 8, record_ring::word1(len, stream));
     }
 
     /// The consumer will look at this slot before anything is published there; it must find nothing

@@ -22,7 +22,7 @@ use crate::mem::OwnMem;
 use crate::recent::Recent;
 use alloc::vec::Vec;
 use partywall_layout::Violation;
-use partywall_layout::ring::SLOT_BYTES;
+use partywall_layout::record_ring::SLOT_BYTES;
 use partywall_layout::seeded_fault;
 
 /// The unit of allocation: one cache line.

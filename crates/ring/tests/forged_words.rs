@@ -11,8 +11,7 @@
 mod one_way;
 
 use partywall_layout::RingSize;
-use partywall_layout::record::{HEADER_BYTES, Kind, word0, word1};
-use partywall_layout::ring::{Position, footprint};
+use partywall_layout::record_ring::{HEADER_BYTES, Kind, Position, footprint, word0, word1};
 use partywall_ring::{AppendError, Consumer, Producer};
 use std::collections::VecDeque;
 

@@ -28,7 +28,7 @@ mod one_way;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use model::{append, explore, take};
-use partywall_layout::record::Kind;
+use partywall_layout::record_ring::Kind;
 use partywall_ring::{
     AppendError, Consumer, Producer, Reclaimer, Releaser, Slab, Sleeper, Wake, Waker, mem,
 };

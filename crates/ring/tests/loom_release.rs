@@ -20,7 +20,7 @@ mod one_way;
 
 use loom::thread;
 use model::{explore, payload};
-use partywall_layout::record::Kind;
+use partywall_layout::record_ring::Kind;
 use partywall_ring::{Consumer, PeerMem, Producer, Reclaimer, Releaser, Slab, mem};
 
 const BLOCK_WORDS: usize = 2;

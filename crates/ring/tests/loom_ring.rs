@@ -20,7 +20,7 @@ mod one_way;
 
 use loom::thread;
 use model::{append, explore, take};
-use partywall_layout::record::Kind;
+use partywall_layout::record_ring::Kind;
 use partywall_ring::{AppendError, Consumer, Producer};
 
 /// How many words of payload each record of a batch has.

@@ -6,7 +6,7 @@
 mod one_way;
 
 use partywall_layout::RingSize;
-use partywall_layout::record::Kind;
+use partywall_layout::record_ring::Kind;
 use partywall_ring::{Consumer, Producer, Slab, mem};
 
 #[test]

@@ -4,8 +4,7 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
-use partywall_layout::record::{Kind, word0, word1};
-use partywall_layout::ring::Position;
+use partywall_layout::record_ring::{Kind, Position, word0, word1};
 use partywall_layout::{RecordHeader, RingSize, Violation};
 use partywall_ring::{AppendError, Consumer, OwnMem, Producer, Reclaimer, Slab, mem};
 use proptest::prelude::*;

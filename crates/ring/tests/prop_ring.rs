@@ -6,8 +6,7 @@
 
 mod one_way;
 
-use partywall_layout::record::Kind;
-use partywall_layout::ring::footprint;
+use partywall_layout::record_ring::{Kind, footprint};
 use partywall_ring::{AppendError, Consumer, Producer};
 use proptest::prelude::*;
 use std::collections::VecDeque;

@@ -3,7 +3,7 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
-use partywall_layout::record::{Kind, word0};
+use partywall_layout::record_ring::{Kind, word0};
 use partywall_layout::{Position, RingSize, Violation};
 use partywall_ring::{AppendError, Consumer, OwnMem, PeerMem, Producer, mem};
 

@@ -3,7 +3,7 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
-use partywall_layout::record::Kind;
+use partywall_layout::record_ring::Kind;
 use partywall_layout::{RingSize, segment};
 use partywall_ring::{AppendError, Consumer, Producer, mem};
 

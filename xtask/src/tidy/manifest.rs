@@ -7,6 +7,7 @@
 //!    └────────┼──────┤       ▲        │
 //!            sys ◀───┴───────┴─ shmipc ◀┘
 //! reconcile ◀─────── partywall               on its own: what links agree on
+//! extras ──────────▶ partywall               its public API alone
 //! ```
 //! The table below is the decision; a Cargo.toml that goes beyond it is a finding. Widening the table needs
 //! a page in docs/decisions. The reader of Cargo.toml knows sections and keys, which is all it needs.
@@ -214,6 +215,13 @@ const TABLE: &[Row] = &[
             "tonic-prost",
         ],
     },
+    // Built on the public API alone (docs/decisions/0023-adapters-and-extras.md).
+    Row {
+        directory: "crates/extras",
+        normal: &["partywall", "bytes", "thiserror", "tokio", "zerocopy"],
+        loom_only: &[],
+        dev: &["partywall-layout", "partywall-ring", "partywall-sys", "proptest", "tempfile"],
+    },
     Row {
         directory: "crates/shmipc",
         normal: &["partywall", "partywall-sys", "thiserror", "tokio"],
@@ -221,9 +229,28 @@ const TABLE: &[Row] = &[
         dev: &["proptest", "tempfile"],
     },
     Row {
+        directory: "crates/bench",
+        normal: &[
+            "partywall",
+            "partywall-ring",
+            "partywall-sys",
+            "anyhow",
+            "clap",
+            "hdrhistogram",
+            "indicatif",
+            "plotters",
+            "serde",
+            "serde_json",
+            "tokio",
+        ],
+        loom_only: &[],
+        dev: &[],
+    },
+    Row {
         directory: "crates/cli",
         normal: &[
             "partywall",
+            "partywall-bench",
             "partywall-shmipc",
             "partywall-layout",
             "partywall-ring",
@@ -234,8 +261,6 @@ const TABLE: &[Row] = &[
             "clap_complete",
             "clap_mangen",
             "hdrhistogram",
-            "indicatif",
-            "plotters",
             "serde",
             "serde_json",
             "signal-hook",

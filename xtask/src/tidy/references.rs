@@ -155,12 +155,8 @@ fn check_commands(tree: &Tree, readme: &str, findings: &mut Vec<Finding>) {
             report("README.md", format!("show the command `{command}` on a line of its own"));
         }
     }
-    let is_bench = |path: &str| {
-        let rest = path.strip_prefix("crates/cli/src/").unwrap_or("");
-        rest.split('/').any(|part| part == "bench.rs" || part == "bench")
-    };
-    if !tree.files.iter().any(|file| is_bench(&file.path)) {
-        report("README.md", format!("`{BENCH}` needs a bench.rs below crates/cli/src"));
+    if !tree.has("crates/bench/src/lib.rs") {
+        report("README.md", format!("`{BENCH}` needs the library crates/bench"));
     }
     let is_default =
         |line: &str| line.starts_with("default-members") && line.contains("\"crates/cli\"");
@@ -221,7 +217,7 @@ mod tests {
         let readme = format!("```sh\n{BENCH}\n{TEST}\n```\n");
         let mut tree = vec![
             ("README.md", readme.as_str()),
-            ("crates/cli/src/bench/table.rs", ""),
+            ("crates/bench/src/lib.rs", ""),
             ("Cargo.toml", "default-members = [\"crates/cli\"]\n"),
             (".cargo/config.toml", "xtask = \"run --package xtask --\"\n"),
             (".ci/run", "exec cargo xtask test\n"),

@@ -17,8 +17,7 @@
 
 use super::checksum::{crc32c, crc32c_of};
 use super::record::may_be_bare;
-use crate::record::{HEADER_BYTES, Kind, word0, word1};
-use crate::ring::{Position, RingSize, footprint};
+use crate::record_ring::{HEADER_BYTES, Kind, Position, RingSize, footprint, word0, word1};
 
 /// The header of the record at `position` as it is sealed: with the tag where the crc will stand.
 #[inline]
@@ -85,7 +84,7 @@ const HEADER: usize = HEADER_BYTES as usize;
 mod tests {
     use super::*;
     use crate::link::LinkRecord;
-    use crate::record::RecordHeader;
+    use crate::record_ring::RecordHeader;
 
     #[test]
     fn parts_make_the_record_of_the_whole() {

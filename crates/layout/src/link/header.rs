@@ -8,7 +8,7 @@ use super::fault::FileFault;
 use super::{CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, LINK_CONTROL_OFFSET, OWNER_OFFSET};
 use super::{PAGE_SLOT_STRIDE, PARTS_OFFSET, STATE_OFFSET};
 use crate::fnv;
-use crate::ring::{RING_BYTES_MAX, RING_BYTES_MIN, RingSize, SLOT_BYTES};
+use crate::record_ring::{RING_BYTES_MAX, RING_BYTES_MIN, RingSize, SLOT_BYTES};
 use crate::segment::{GRAIN_BYTES, PAGE_BYTES, RELEASE_ENTRIES_MAX, RELEASE_ENTRIES_MIN};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -7,7 +7,7 @@
 //!
 //! What becomes of it is not decided here.
 
-use crate::ring::SLOT_BYTES;
+use crate::record_ring::SLOT_BYTES;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -23,8 +23,9 @@
 use super::bare;
 use super::checksum::{crc32c, crc32c_of};
 use crate::check::Violation;
-use crate::record::{HEADER_BYTES, Kind, RecordHeader, word0, word1};
-use crate::ring::{Position, RingSize, SLOT_BYTES};
+use crate::record_ring::{
+    HEADER_BYTES, Kind, Position, RecordHeader, RingSize, SLOT_BYTES, word0, word1,
+};
 use core::fmt;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -146,7 +146,7 @@ fn stale() -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
     // Payload of the first lap that spells the word of a DATA record at position 4096 + 320.
     let mut forged = pattern(900);
-    let word = partywall_layout::record::word0(partywall_layout::Position(4416), Kind::Data);
+    let word = partywall_layout::record_ring::word0(partywall_layout::Position(4416), Kind::Data);
     forged[320 - 16..][..8].copy_from_slice(&word.to_le_bytes());
     forged[320 - 8..][..8].copy_from_slice(&8u64.to_le_bytes());
     ring.send(Kind::Data, &forged);

@@ -8,7 +8,7 @@ use super::writer::{RingWriter, SocketWriter, blob, first, segment};
 use super::{Image, RELEASE_ENTRIES, RING_BYTES, SESSION, pattern};
 use partywall_layout::hello::{Hello, Offer, Ready, RejectHead};
 use partywall_layout::hello::{OFFER_BELLS, ROLE_ACCEPTOR, TRANSPORT_WALL};
-use partywall_layout::record::{word0, word1};
+use partywall_layout::record_ring::{word0, word1};
 use partywall_layout::{Geometry, HalfHeader, Kind, Position};
 use std::slice::from_ref;
 use zerocopy::IntoBytes;

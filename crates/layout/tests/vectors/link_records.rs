@@ -6,7 +6,7 @@
 use super::{Image, RING_BYTES, pattern};
 use partywall_layout::link::record::{Ack, Body, blob_crc, tag};
 use partywall_layout::link::{LinkBlob, LinkPrefix, LinkRecord, RecordFault, bare};
-use partywall_layout::record::{Kind, WireHeader, word0};
+use partywall_layout::record_ring::{Kind, WireHeader, word0};
 use partywall_layout::{Position, RingSize};
 use zerocopy::IntoBytes;
 

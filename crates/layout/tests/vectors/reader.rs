@@ -9,7 +9,7 @@
 
 use super::{HALF_BYTES, RELEASE_ENTRIES, RING_BYTES, SESSION};
 use partywall_layout::hello::{self, Frame, PREAMBLE_BYTES, ROLE_ACCEPTOR};
-use partywall_layout::record::SegmentBody;
+use partywall_layout::record_ring::SegmentBody;
 use partywall_layout::segment::GRAIN_BYTES;
 use partywall_layout::{
     BlobBody, Geometry, HalfHeader, Kind, Position, RecordHeader, RingSize, Violation,

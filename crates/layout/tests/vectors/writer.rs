@@ -3,8 +3,7 @@
 //!
 //! It does not look for room: the images are small.
 
-use partywall_layout::record::{SegmentBody, word0, word1};
-use partywall_layout::ring::footprint;
+use partywall_layout::record_ring::{SegmentBody, footprint, word0, word1};
 use partywall_layout::{BlobBody, Kind, Position, RecordHeader, RingSize};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};

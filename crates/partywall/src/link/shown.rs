@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use partywall_layout::link::{LINK_CONTROL_OFFSET, PARTS_OFFSET, header};
-use partywall_layout::ring::RingSize;
+use partywall_layout::record_ring::RingSize;
 use partywall_layout::segment::PAGE_BYTES;
 use partywall_ring::{PeerMem, Readable};
 use partywall_sys::kept_file::Facts;

@@ -12,7 +12,7 @@
 //! messages were all taken may begin anything.
 
 use partywall_layout::Violation;
-use partywall_layout::ring::footprint;
+use partywall_layout::record_ring::footprint;
 
 /// What a message of `len` bytes costs.
 #[inline]

@@ -59,7 +59,6 @@
 mod backoff;
 mod budget;
 mod caller;
-pub mod calls;
 mod drive;
 mod incoming;
 mod io;

@@ -8,7 +8,7 @@ use partywall_layout::hello::{
     FEATURE_SOCKET, FEATURE_WALL, Hello, OFFER_BELLS, Offer, PREAMBLE_BYTES, ROLE_ACCEPTOR,
     ROLE_CONNECTOR, Ready, TRANSPORT_SOCKET, TRANSPORT_WALL, frame_length,
 };
-use partywall_layout::record::{self, BlobBody, Kind, SegmentBody};
+use partywall_layout::record_ring::{self, BlobBody, Kind, SegmentBody};
 use partywall_layout::segment::CONTROL_OFFSET;
 use partywall_layout::{Geometry, HalfHeader, Position};
 use partywall_ring::{PeerMem, Readable};
@@ -177,7 +177,7 @@ impl Foe {
     /// The id of the block that our side sent first.
     pub fn first_block(&self) -> u64 {
         let theirs = self.theirs.as_ref().unwrap();
-        let at = theirs.load(32) + record::HEADER_BYTES;
+        let at = theirs.load(32) + record_ring::HEADER_BYTES;
         theirs.load(at as usize)
     }
 
@@ -204,14 +204,14 @@ impl Foe {
     /// As `publish`, with a length of its own choice.
     pub fn publish_as(&mut self, kind: Kind, len: u32, body: &[u8]) {
         let at = self.place(self.position);
-        let from = (at + record::HEADER_BYTES) as usize;
+        let from = (at + record_ring::HEADER_BYTES) as usize;
         let end = (self.geometry.ring_offset + self.geometry.ring.bytes()) as usize;
         let fits = body.len().min(end - from);
         self.half.as_mut_slice()[from..from + fits].copy_from_slice(&body[..fits]);
-        self.write_word(at + 8, record::word1(len, 0));
-        let next = self.position + partywall_layout::ring::footprint(len.into());
+        self.write_word(at + 8, record_ring::word1(len, 0));
+        let next = self.position + partywall_layout::record_ring::footprint(len.into());
         self.write_word(self.place(next), 0);
-        self.write_word(at, record::word0(Position(self.position), kind));
+        self.write_word(at, record_ring::word0(Position(self.position), kind));
         self.position = next;
     }
 

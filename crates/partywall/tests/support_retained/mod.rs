@@ -10,7 +10,7 @@
 use partywall::link::retained::{Boundary, Damage, Retained, Unsent};
 use partywall_layout::link::LinkRecord;
 use partywall_layout::link::record::{self, Body};
-use partywall_layout::{RingSize, ring};
+use partywall_layout::{RingSize, record_ring};
 use partywall_reconcile::{Position, StreamId};
 use partywall_ring::{OwnMem, PeerMem, mem};
 use std::io::IoSlice;
@@ -152,7 +152,7 @@ impl Receiver {
             return false;
         }
         let word = |at: usize| u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap());
-        let at = ring::Position(self.next.0);
+        let at = record_ring::Position(self.next.0);
         let header = LinkRecord::check_header(at, self.tag, self.size, word(0), word(8));
         let header = header.unwrap().expect("nothing is sent that is not published");
         let whole = record::wire_bytes(&header) as usize;

@@ -15,8 +15,7 @@ use partywall_layout::hello::{
     FEATURE_SOCKET, Hello, OFFER_BELLS, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,
     SERVICE_SESSION, TRANSPORT_SOCKET, TRANSPORT_WALL,
 };
-use partywall_layout::record::{Kind, WireHeader};
-use partywall_layout::ring::footprint;
+use partywall_layout::record_ring::{Kind, WireHeader, footprint};
 use partywall_layout::segment::{CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES};
 use partywall_layout::{Geometry, HalfHeader, Position, RecordHeader};
 use partywall_ring::{AppendError, Consumer, OwnMem, PeerMem, Producer, Writable};
@@ -243,7 +242,7 @@ impl Wall {
         theirs.copy(0, &mut header);
         let header = HalfHeader::read_from_bytes(&header).unwrap();
         let (offset, size) = (header.ring_offset.get(), header.ring_size.get());
-        let size = partywall_layout::ring::RingSize::new(size).unwrap();
+        let size = partywall_layout::record_ring::RingSize::new(size).unwrap();
         let their_ring = theirs.part(offset, size.bytes()).unwrap();
         let control = theirs.part(CONTROL_OFFSET, PAGE_BYTES).unwrap();
         assert!(wire.send(Ready::new(TRANSPORT_WALL, 0).as_bytes(), &[]));

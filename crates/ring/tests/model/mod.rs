@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each model uses its part")]
 
 use loom::model::Builder;
-use partywall_layout::record::Kind;
+use partywall_layout::record_ring::Kind;
 use partywall_ring::{AppendError, Consumer, Producer};
 use std::sync::{Arc, Mutex};
 

@@ -11,7 +11,7 @@ use super::{FrameFault, ensure};
 use crate::link::owner::INCARNATION_MAX;
 use crate::link::past::is_position;
 use crate::link::{Previous, SkipFields};
-use crate::ring::{RING_BYTES_MAX, RING_BYTES_MIN, RingSize};
+use crate::record_ring::{RING_BYTES_MAX, RING_BYTES_MIN, RingSize};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -12,8 +12,7 @@
 
 use bytes::{Buf, BytesMut};
 use partywall_layout::link::record::{self, Ack, Body, LinkRecord, RecordFault};
-use partywall_layout::record::{HEADER_BYTES, Kind};
-use partywall_layout::ring::{self, RingSize};
+use partywall_layout::record_ring::{self, HEADER_BYTES, Kind, RingSize};
 use partywall_layout::seeded_fault;
 use partywall_reconcile::{Arrival, Position, Proof, StreamId};
 
@@ -186,7 +185,7 @@ impl Core {
             // Only the present connection moves anything.
             return Err(End::Replaced);
         }
-        let at = ring::Position(first & !POSITION_LOW);
+        let at = record_ring::Position(first & !POSITION_LOW);
         let size = RingSize::new(window.ring_bytes);
         let (Some(size), Some(stream)) = (size, self.inbox.stream()) else {
             return Err(violation(Violation::OutOfPlace("a record")));

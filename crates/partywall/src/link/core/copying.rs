@@ -18,8 +18,8 @@
 use bytes::Bytes;
 use partywall_layout::link::bare;
 use partywall_layout::link::record::{self, Ack, Body, LinkRecord};
-use partywall_layout::record::Kind;
-use partywall_layout::ring;
+use partywall_layout::record_ring;
+use partywall_layout::record_ring::Kind;
 use partywall_reconcile::{Position, Proof, StreamId};
 
 use super::arriving::{HEADER, Violation, as_usize, violation};
@@ -58,9 +58,9 @@ impl Wall {
         words: (u64, u64),
         log: &mut Log,
     ) -> Option<ShortBare> {
-        let (position, size) = (ring::Position(at.0), self.neighbour.ring_size);
+        let (position, size) = (record_ring::Position(at.0), self.neighbour.ring_size);
         let (len, crc) = bare::short_header(position, size, words, LOGGED_MAX)?;
-        let footprint = ring::footprint(u64::from(len));
+        let footprint = record_ring::footprint(u64::from(len));
         let end = at.plus(footprint)?;
         let (from, room) = (log.end(), log.room());
         let head = bare::sealed_words(position, record::tag(stream.0.get()), len);
@@ -81,7 +81,7 @@ impl Wall {
         (first, second): (u64, u64),
         log: &mut Log,
     ) -> Result<Pulled, End> {
-        let (position, offset) = (ring::Position(at.0), self.offset(at));
+        let (position, offset) = (record_ring::Position(at.0), self.offset(at));
         let (ring, size) = (&self.neighbour.ring, self.neighbour.ring_size);
         let checked = LinkRecord::check_header(position, tag, size, first, second);
         let header = checked.map_err(violation)?.ok_or_else(nothing)?;

@@ -10,7 +10,7 @@
 use std::os::fd::OwnedFd;
 
 use partywall_layout::link::{LinkGeometry, LinkHeader, SENDING_STREAM, StateImage};
-use partywall_layout::ring::{RingSize, SLOT_BYTES};
+use partywall_layout::record_ring::{RingSize, SLOT_BYTES};
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, LINE_BYTES, PAGE_BYTES};
 use partywall_reconcile::{Incarnation, Lineage, Mark, Position, StreamId};
 use partywall_ring::{OwnMem, Sleeper, Writable};

@@ -16,7 +16,7 @@
 //! - Whatever lies there, what comes out is a record that its sender wrote, nothing, or the end of the connection.
 
 use partywall_layout::link::SENDING_STREAM;
-use partywall_layout::ring::{self, SLOT_BYTES};
+use partywall_layout::record_ring::{self, SLOT_BYTES};
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED};
 use partywall_reconcile::{Position, StreamId};
 use partywall_ring::{Wake, Waker};
@@ -160,7 +160,7 @@ impl Wall {
 
     #[inline]
     pub(super) fn offset(&self, at: Position) -> usize {
-        as_usize(self.neighbour.ring_size.offset(ring::Position(at.0)))
+        as_usize(self.neighbour.ring_size.offset(record_ring::Position(at.0)))
     }
 }
 

@@ -22,8 +22,7 @@ use super::{Boundary, Refused, Retained, as_usize};
 use partywall_layout::link::LinkPrefix;
 use partywall_layout::link::bare;
 use partywall_layout::link::record::{self, Ack, BLOB_PAYLOAD_BYTES, LinkBlob, PREFIX_BYTES};
-use partywall_layout::record::{HEADER_BYTES, Kind};
-use partywall_layout::ring::{self, footprint};
+use partywall_layout::record_ring::{self, HEADER_BYTES, Kind, footprint};
 use partywall_layout::seeded_fault;
 use partywall_reconcile::{Mark, Position, Proof};
 use zerocopy::IntoBytes;
@@ -57,7 +56,7 @@ impl Retained {
     #[inline(always)]
     pub fn append_short_bare(
         &mut self,
-        begin: ring::Position,
+        begin: record_ring::Position,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Position {
@@ -117,7 +116,7 @@ impl Retained {
     #[inline(always)]
     fn appended(
         &mut self,
-        begin: ring::Position,
+        begin: record_ring::Position,
         payload: usize,
         crc: u32,
         is_blob: bool,
@@ -174,7 +173,10 @@ impl Retained {
     ///
     /// [`Refused`]; nothing changed.
     #[inline(always)]
-    pub fn place_short_bare(&mut self, len: usize) -> Result<Option<ring::Position>, Refused> {
+    pub fn place_short_bare(
+        &mut self,
+        len: usize,
+    ) -> Result<Option<record_ring::Position>, Refused> {
         if len > SHORT_MAX || len > self.inline_max {
             return Ok(None);
         }
@@ -192,7 +194,7 @@ impl Retained {
     /// Whether a record that begins there, perhaps behind a PAD, may be BARE. If not, one with a prefix lies there too: it
     /// is longer.
     #[inline(always)]
-    fn may_be_bare(&self, begin: ring::Position) -> bool {
+    fn may_be_bare(&self, begin: record_ring::Position) -> bool {
         record::may_be_bare(begin, self.producer.size()) || seeded_fault("link_bare_first")
     }
 }

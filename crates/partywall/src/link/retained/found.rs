@@ -24,7 +24,7 @@ use super::boundary::{Boundaries, Boundary};
 use super::{Retained, as_usize, at, inline_limit};
 use partywall_layout::link::RecordFault;
 use partywall_layout::link::record::{self, Body, LinkRecord};
-use partywall_layout::record::KIND_MASK;
+use partywall_layout::record_ring::KIND_MASK;
 use partywall_layout::seeded_fault;
 use partywall_layout::{RingSize, SLOT_BYTES};
 use partywall_reconcile::{Position, Proof, StreamId};

@@ -60,8 +60,7 @@ pub use found::{Damage, Flaw};
 use partywall_layout::RecordHeader;
 use partywall_layout::link::LinkPrefix;
 use partywall_layout::link::record::{self, PREFIX_BYTES};
-use partywall_layout::record::{HEADER_BYTES, Kind};
-use partywall_layout::ring::{self, RingSize};
+use partywall_layout::record_ring::{self, HEADER_BYTES, Kind, RingSize};
 use partywall_layout::seeded_fault;
 use partywall_reconcile::recovery::Prepared;
 use partywall_reconcile::watermarks::AckUnfit;
@@ -360,8 +359,8 @@ fn inline_limit(size: RingSize) -> usize {
     as_usize(size.payload_max().saturating_sub(PREFIX_BYTES))
 }
 
-const fn at(position: Position) -> ring::Position {
-    ring::Position(position.0)
+const fn at(position: Position) -> record_ring::Position {
+    record_ring::Position(position.0)
 }
 
 #[expect(

@@ -15,7 +15,7 @@ use super::{Retained, as_usize, at};
 use partywall_layout::RecordHeader;
 use partywall_layout::link::LinkBlob;
 use partywall_layout::link::record::{PREFIX_BYTES, wire_bytes};
-use partywall_layout::record::{HEADER_BYTES, Kind};
+use partywall_layout::record_ring::{HEADER_BYTES, Kind};
 use partywall_reconcile::Position;
 use std::fmt;
 use std::io::IoSlice;

@@ -10,7 +10,7 @@
 use super::sender::SocketSender;
 use super::{DATA_BYTES_MAX, DATA_BYTES_SHOULD};
 use crate::transport::{Progress, Unsent};
-use partywall_layout::record::FRAGMENT_PREFIX_BYTES;
+use partywall_layout::record_ring::FRAGMENT_PREFIX_BYTES;
 use partywall_layout::{Kind, RecordHeader};
 use std::io::IoSlice;
 use zerocopy::IntoBytes;

@@ -14,8 +14,9 @@ use crate::config::BackPressure;
 use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, Progress, Unsent};
-use partywall_layout::record::{BlobBody, FRAGMENT_PREFIX_BYTES, HEADER_BYTES};
-use partywall_layout::ring::{Position, footprint};
+use partywall_layout::record_ring::{
+    BlobBody, FRAGMENT_PREFIX_BYTES, HEADER_BYTES, Position, footprint,
+};
 use partywall_layout::{Kind, RecordHeader};
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 use super::blob::Held;
 use super::receiver::WallReceiver;
 use crate::transport::assembly::Assembly;
-use partywall_layout::record::{FRAGMENT_PREFIX_BYTES, Kind};
+use partywall_layout::record_ring::{FRAGMENT_PREFIX_BYTES, Kind};
 use partywall_layout::{RecordHeader, Violation};
 
 impl WallReceiver {

@@ -8,7 +8,7 @@
 use super::sender::WallSender;
 use crate::error::{Limit, TooLarge};
 use crate::transport::Unsent;
-use partywall_layout::record::BlobBody;
+use partywall_layout::record_ring::BlobBody;
 
 impl WallSender {
     /// Adds a message to the open batch.
@@ -16,11 +16,12 @@ impl WallSender {
         self.check()?;
         // The batch may also have to carry what we owe.
         let room = self.producer.size().batch_max().saturating_sub(self.growth.owed_bytes_max());
-        let needed = partywall_layout::ring::footprint(if payload.len() <= self.inline_max {
-            payload.len() as u64
-        } else {
-            size_of::<BlobBody>() as u64
-        });
+        let needed =
+            partywall_layout::record_ring::footprint(if payload.len() <= self.inline_max {
+                payload.len() as u64
+            } else {
+                size_of::<BlobBody>() as u64
+            });
         if self.producer.open_bytes() + needed > room {
             let (len, max) =
                 (payload.len() as u64, room.saturating_sub(self.producer.open_bytes()));

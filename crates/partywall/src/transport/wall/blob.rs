@@ -12,7 +12,7 @@ use super::segments::View;
 use crate::error::Fault;
 use crate::message::Message;
 use partywall_layout::RecordHeader;
-use partywall_layout::record::{BlobBody, BlobCredit};
+use partywall_layout::record_ring::{BlobBody, BlobCredit};
 use partywall_layout::segment::receiving;
 use zerocopy::FromBytes;
 

@@ -13,8 +13,7 @@
 use super::sender::WallSender;
 use crate::error::{Limit, TooLarge};
 use crate::transport::{Progress, Unsent};
-use partywall_layout::record::{FRAGMENT_PREFIX_BYTES, HEADER_BYTES, Kind};
-use partywall_layout::ring::footprint;
+use partywall_layout::record_ring::{FRAGMENT_PREFIX_BYTES, HEADER_BYTES, Kind, footprint};
 use partywall_layout::segment::sending;
 use partywall_layout::stream::CreditBody;
 

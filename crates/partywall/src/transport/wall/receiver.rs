@@ -24,7 +24,7 @@ use crate::stats::ReceiverStats;
 use crate::transport::assembly::Assembly;
 use crate::transport::{Found, Waited, has_passed, kinds, until, waiting_failed};
 use crate::wait::{Spinner, Spun, Wait};
-use partywall_layout::record::{BlobBody, BlobCredit, Kind};
+use partywall_layout::record_ring::{BlobBody, BlobCredit, Kind};
 use partywall_layout::segment::receiving;
 use partywall_layout::{RecordHeader, RingSize, Violation};
 use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper, Wake};

@@ -14,7 +14,7 @@
 use super::blob::Held;
 use super::{Wall, lock};
 use crate::half::map_memory;
-use partywall_layout::record::{BlobBody, SegmentBody};
+use partywall_layout::record_ring::{BlobBody, SegmentBody};
 use partywall_layout::{RecordHeader, Violation};
 use partywall_ring::PeerMem;
 use partywall_sys::MapError;

@@ -20,8 +20,7 @@ use crate::config::{BackPressure, Config};
 use crate::error::{Closed, SendError};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, Progress, Unsent};
-use partywall_layout::record::{BlobBody, BlobCredit, Kind};
-use partywall_layout::ring::footprint;
+use partywall_layout::record_ring::{BlobBody, BlobCredit, Kind, footprint};
 use partywall_layout::segment::{ASLEEP_RECORDS, RELEASED, sending};
 use partywall_layout::{RingSize, Violation};
 use partywall_ring::{

@@ -13,7 +13,7 @@ use super::sender::WallSender;
 use super::{Sleeping, Wall};
 use crate::error::{Closed, Fault};
 use crate::transport::{Unsent, waiting_failed};
-use partywall_layout::record::Kind;
+use partywall_layout::record_ring::Kind;
 use partywall_layout::segment::sending;
 use partywall_ring::Wake;
 use std::time::{Duration, Instant};

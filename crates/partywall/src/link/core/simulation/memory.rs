@@ -8,7 +8,7 @@ use partywall_layout::link::{
     CONSUMED_SLOT, ConsumedRecord, LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader, PARTS_OFFSET,
     STATE_OFFSET, StateImage, consumed, state,
 };
-use partywall_layout::ring::RingSize;
+use partywall_layout::record_ring::RingSize;
 use partywall_reconcile::{Incarnation, Lineage};
 use partywall_ring::{OwnMem, Writable};
 use partywall_sys::FileMap;

@@ -7,11 +7,11 @@
 //!     1 thread ─── counters every 20 ms ────────────▶ recv_plain      a plain struct
 //! ```
 //!
-//! `cargo run --example log_agent --features zerocopy` runs both and ends by itself. The application never
+//! `cargo run -p partywall-extras --example log_agent` runs both and ends by itself. The application never
 //! waits for the agent: what there is no room for is dropped and counted.
 
-use partywall::lossy::{LossyReceiver, LossyRecvError, LossySender, OnFull};
 use partywall::{Channel, Config, Listener, RecvError, RecvPlainError, TrySendError, Wait};
+use partywall_extras::lossy::{LossyReceiver, LossyRecvError, LossySender, OnFull};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -140,7 +140,7 @@ fn agent(address: &str) -> Result<(), Failure> {
                 bytes += record.message.len();
                 gaps += u64::from(record.lost_before > 0);
             }
-            Err(LossyRecvError::Closed(_)) => break,
+            Err(LossyRecvError::Recv(RecvError::Closed(_))) => break,
             Err(error) => return Err(error.into()),
         }
     }

@@ -6,13 +6,13 @@
 //!    └ dropped: gone ┘                   └ dropped: CANCEL    one sends what dropped calls owe
 //! ```
 
+use super::frame::{Frame, HEADER_BYTES, left_us};
+use super::pending::{Left, Pending};
+use super::{ABORTED, BUSY, CallViolation, DEADLINE, VIOLATION};
 use super::{CallError, CallsConfig, Lost, send_frame};
-use crate::calls::frame::{Frame, HEADER_BYTES, left_us};
-use crate::calls::pending::{Left, Pending};
-use crate::calls::{ABORTED, BUSY, CallViolation, DEADLINE, VIOLATION};
-use crate::message::Message;
-use crate::tokio::stream::{RecvStream, SendStream, Stream};
 use bytes::Buf;
+use partywall::Message;
+use partywall::tokio::{RecvStream, SendStream, Stream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::{Mutex as Turns, Notify, OwnedSemaphorePermit, Semaphore, oneshot};

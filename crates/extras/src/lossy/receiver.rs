@@ -2,11 +2,11 @@
 //! The agent's end: records, and how many were lost before each.
 
 use super::header::{HEADER_BYTES, Meaning, meaning};
-use crate::error::{Closed, Fault, RecvError, TryRecvError};
-use crate::message::Message;
-use crate::receiver::Receiver;
-use crate::wait::Wait;
 use bytes::Buf;
+use partywall::Message;
+use partywall::Receiver;
+use partywall::Wait;
+use partywall::{RecvError, TryRecvError};
 use std::time::Instant;
 
 /// A record, as it arrived.
@@ -19,26 +19,15 @@ pub struct Record {
     pub message: Message,
 }
 
-/// Why no record was received.
+/// Why no record was received; `E` is the error of the channel's receiver.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LossyRecvError {
-    /// None is there now; only from `try_recv`.
-    #[error("no record is there now")]
-    Empty,
-    /// The deadline passed before one came.
-    #[error("no record came before the deadline")]
-    TimedOut,
-    /// There will be no more; [`LossyReceiver::lost`] is final.
+pub enum LossyRecvError<E> {
+    /// The channel has no message. Once it is closed, [`LossyReceiver::lost`] is final.
     #[error(transparent)]
-    Closed(Closed),
-    /// The channel is broken.
-    #[error(transparent)]
-    Fault(Fault),
-    /// A message is no record. The next one can be received all the same.
-    #[error(
-        "message {number} ({len} bytes) is no record: does the other side send with LossySender?"
-    )]
+    Recv(E),
+    /// A message is not a record. It was taken; the next one can be received.
+    #[error("message {number} ({len} bytes) is not a record: does the peer send with LossySender?")]
     NotARecord {
         /// Which message of this channel, from 0.
         number: u64,
@@ -85,9 +74,9 @@ impl LossyReceiver {
     ///
     /// # Errors
     /// See [`LossyRecvError`].
-    pub fn recv(&mut self) -> Result<Record, LossyRecvError> {
+    pub fn recv(&mut self) -> Result<Record, LossyRecvError<RecvError>> {
         loop {
-            let message = self.receiver.recv()?;
+            let message = self.receiver.recv().map_err(LossyRecvError::Recv)?;
             if let Some(record) = self.take(message)? {
                 return Ok(record);
             }
@@ -98,9 +87,12 @@ impl LossyReceiver {
     ///
     /// # Errors
     /// See [`LossyRecvError`].
-    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Record, LossyRecvError> {
+    pub fn recv_deadline(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Record, LossyRecvError<RecvError>> {
         loop {
-            let message = self.receiver.recv_deadline(deadline)?;
+            let message = self.receiver.recv_deadline(deadline).map_err(LossyRecvError::Recv)?;
             if let Some(record) = self.take(message)? {
                 return Ok(record);
             }
@@ -111,9 +103,9 @@ impl LossyReceiver {
     ///
     /// # Errors
     /// See [`LossyRecvError`].
-    pub fn try_recv(&mut self) -> Result<Record, LossyRecvError> {
+    pub fn try_recv(&mut self) -> Result<Record, LossyRecvError<TryRecvError>> {
         loop {
-            let message = self.receiver.try_recv()?;
+            let message = self.receiver.try_recv().map_err(LossyRecvError::Recv)?;
             if let Some(record) = self.take(message)? {
                 return Ok(record);
             }
@@ -121,7 +113,7 @@ impl LossyReceiver {
     }
 
     /// The record of a message; `None` if it is a report, which was counted.
-    fn take(&mut self, mut message: Message) -> Result<Option<Record>, LossyRecvError> {
+    fn take<E>(&mut self, mut message: Message) -> Result<Option<Record>, LossyRecvError<E>> {
         match meaning(&message) {
             Some(Meaning::Record(lost)) => {
                 message.advance(HEADER_BYTES);
@@ -139,26 +131,6 @@ impl LossyReceiver {
                 let number = self.receiver.stats().messages.saturating_sub(1);
                 Err(LossyRecvError::NotARecord { number, len: message.len() })
             }
-        }
-    }
-}
-
-impl From<RecvError> for LossyRecvError {
-    fn from(error: RecvError) -> Self {
-        match error {
-            RecvError::Closed(closed) => Self::Closed(closed),
-            RecvError::TimedOut => Self::TimedOut,
-            RecvError::Fault(fault) => Self::Fault(fault),
-        }
-    }
-}
-
-impl From<TryRecvError> for LossyRecvError {
-    fn from(error: TryRecvError) -> Self {
-        match error {
-            TryRecvError::Closed(closed) => Self::Closed(closed),
-            TryRecvError::Empty => Self::Empty,
-            TryRecvError::Fault(fault) => Self::Fault(fault),
         }
     }
 }

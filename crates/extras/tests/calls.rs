@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Calls over one stream: answered in any order, given up in time, and never left without a verdict.
-#![cfg(feature = "tokio")]
+#![cfg(feature = "calls")]
 
-use partywall::tokio::calls::{
+use partywall::tokio::{Listener, Session, Stream, connect_with};
+use partywall::{Config, StreamRecvError, TransportPolicy, TrustPolicy};
+use partywall_extras::calls::{
     CallError, CallViolation, CallsConfig, Client, Failure, Lost, Request, ServeError, Server,
     VIOLATION,
 };
-use partywall::tokio::{Listener, Session, Stream, connect_with};
-use partywall::{Config, StreamRecvError, TransportPolicy, TrustPolicy};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

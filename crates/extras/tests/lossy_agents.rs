@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An application and its agent: whatever becomes of the one, the other goes on, and the counts add up.
 
+#[path = "../../partywall/tests/support/mod.rs"]
 mod support;
 
-use partywall::lossy::{
+use partywall::{
+    Channel, Config, Listener, RecvError, SendError, TransportPolicy, TryRecvError, Wait,
+};
+use partywall_extras::lossy::{
     DropReason, Fate, LossyConfig, LossyReceiver, LossyRecvError, LossySender, OnFull,
 };
-use partywall::{Channel, Config, Listener, SendError, TransportPolicy, Wait};
 use partywall_sys::signal::{Signal, kill, stop};
 use std::time::{Duration, Instant};
 use support::{
@@ -44,7 +47,7 @@ fn agent(address: &str) {
                 assert_eq!(number_of(&record.message), next, "in order, losses where they were");
                 next += 1;
             }
-            Err(LossyRecvError::Closed(_)) => break,
+            Err(LossyRecvError::Recv(RecvError::Closed(_))) => break,
             Err(error) => panic!("{error}"),
         }
     }
@@ -175,7 +178,7 @@ fn of_a_killed_application_the_agent_has_all_that_was_committed() {
             next += 1;
             true
         }
-        Err(LossyRecvError::Closed(_)) => false,
+        Err(LossyRecvError::Recv(RecvError::Closed(_))) => false,
         Err(error) => panic!("{error}"),
     };
     for _ in 0..1000 {
@@ -206,7 +209,7 @@ fn of_a_killed_application_the_agent_has_exactly_what_it_said_was_sent() {
             Err(end) => break end,
         }
     };
-    assert!(matches!(end, LossyRecvError::Closed(_)), "{end}");
+    assert!(matches!(end, LossyRecvError::Recv(RecvError::Closed(_))), "{end}");
     assert_eq!((records.received(), records.lost()), (sent, 0));
     assert!(sent > 0);
 }
@@ -235,7 +238,7 @@ fn threads_log_at_once_and_every_record_is_accounted_for() {
             scope.spawn(|| {
                 for _ in 0..20 {
                     let _ = log.flush(within(PATIENCE));
-                    log.tend();
+                    log.try_flush();
                 }
             });
         });
@@ -265,7 +268,7 @@ fn without_room_the_policy_says_which_records_remain() {
         loop {
             match records.try_recv() {
                 Ok(record) => numbers.push(number_of(&record.message)),
-                Err(LossyRecvError::Empty) => log.tend(),
+                Err(LossyRecvError::Recv(TryRecvError::Empty)) => log.try_flush(),
                 Err(error) => panic!("{error}"),
             }
             if records.received() + records.lost() == next {

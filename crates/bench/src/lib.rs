@@ -8,6 +8,8 @@
 //!                 └──── lane: wall link uds tcp pipe floor ─┘       ping flood rate crowd connect idle parallel
 //! ```
 //! What it does *not* do: compare with other libraries (their dependencies stay out of this workspace).
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
+#![forbid(unsafe_code)]
 
 mod arguments;
 mod bytes;
@@ -67,6 +69,9 @@ use json::Line;
 use machine::Machine;
 use plan::Plan;
 use table::Table;
+
+/// The version of the package, and the commit it was built from.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PARTYWALL_COMMIT"), ")");
 
 /// Measures what was asked for and shows it.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {

@@ -10,7 +10,7 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/app.sock", directory.path().display());
-//! use partywall::tokio::calls::{CallError, Client, Failure, Request, Server};
+//! use partywall_extras::calls::{CallError, Client, Failure, Request, Server};
 //! # let mut listener = partywall::tokio::Listener::bind(&address)?;
 //! # let (session, there) = tokio::join!(partywall::tokio::connect(&address), listener.accept());
 //! # let (session, there) = (session?, there?);
@@ -49,23 +49,26 @@
 //! # Limits
 //!
 //! See [`CallsConfig`]. Calls wait for room as streams do; under
-//! [`BackPressure::Error`](crate::BackPressure::Error), a call without room fails with
+//! [`BackPressure::Error`](partywall::BackPressure::Error), a call without room fails with
 //! [`CallError::Full`], and a server that cannot answer ends: use another policy there.
 //!
 //! The bytes are specified in `spec/CALLS.md`.
 
 mod client;
+mod frame;
+mod pending;
 mod server;
+mod serving;
 
-pub use crate::calls::{ABORTED, BUSY, CODES_RESERVED, CallViolation, DEADLINE, VIOLATION};
 pub use client::Client;
+pub use frame::{ABORTED, BUSY, CODES_RESERVED, DEADLINE, VIOLATION};
 pub use server::{Failure, Request, ServeError, Server};
+pub use serving::CallViolation;
 
-use super::stream::SendStream;
-use crate::calls::frame::{Frame, HEADER_BYTES};
-use crate::error::TooLarge;
-use crate::session::{StreamRecvError, StreamSendError};
 use bytes::Bytes;
+use frame::{Frame, HEADER_BYTES};
+use partywall::tokio::SendStream;
+use partywall::{StreamRecvError, StreamSendError, TooLarge};
 
 /// Limits of a [`Client`] or a [`Server`], with defaults for all.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +134,7 @@ pub enum CallError {
     /// The payload can never be sent over this session.
     #[error("{0}")]
     TooLarge(TooLarge),
-    /// There is no room, and the policy is [`BackPressure::Error`](crate::BackPressure::Error).
+    /// There is no room, and the policy is [`BackPressure::Error`](partywall::BackPressure::Error).
     #[error("there is no room now")]
     Full,
     /// The stream or the session is over. The handler may have done its work, or part of it.

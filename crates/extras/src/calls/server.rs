@@ -10,14 +10,14 @@
 //!
 //! It receives even while as many run and wait as may: so that cancelling always gets through.
 
+use super::frame::{Frame, HEADER_BYTES, left};
+use super::serving::{Arrived, Serving};
+use super::{ABORTED, BUSY, CODES_RESERVED, CallViolation, DEADLINE, VIOLATION};
 use super::{CallsConfig, send_frame};
-use crate::calls::frame::{Frame, HEADER_BYTES, left};
-use crate::calls::serving::{Arrived, Serving};
-use crate::calls::{ABORTED, BUSY, CODES_RESERVED, CallViolation, DEADLINE, VIOLATION};
-use crate::message::Message;
-use crate::session::{StreamRecvError, StreamSendError};
-use crate::tokio::stream::{RecvStream, SendStream, Stream};
 use bytes::{Buf, Bytes};
+use partywall::Message;
+use partywall::tokio::{RecvStream, SendStream, Stream};
+use partywall::{StreamRecvError, StreamSendError};
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
@@ -58,7 +58,7 @@ pub enum ServeError {
     #[error("no more calls will come: {0}")]
     Recv(#[from] StreamRecvError),
     /// Answers cannot be sent. [`StreamSendError::Full`] if the policy is
-    /// [`BackPressure::Error`](crate::BackPressure::Error): choose another.
+    /// [`BackPressure::Error`](partywall::BackPressure::Error): choose another.
     #[error("answers cannot be sent: {0}")]
     Send(#[from] StreamSendError),
     /// The client broke the rules of calls; the stream was reset.

@@ -3,10 +3,9 @@
 
 use super::book::{Book, Entry, LossyStats, OnFull};
 use super::header::{HEADER_BYTES, Header};
-use crate::error::{SendError, TrySendError};
-use crate::sender::Sender;
-use crate::shared::SharedSender;
-use crate::wait::after;
+use partywall::Sender;
+use partywall::SharedSender;
+use partywall::{SendError, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
@@ -108,6 +107,8 @@ struct State {
     is_over: bool,
 }
 
+/// Waits that users ask for are no longer than this: later instants may not exist.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// At most so many that wait go with one call of `log`: it stays short.
 const DRAIN_MAX: usize = 32;
 /// How often an attempt is made again while a flush of another thread is at the channel.
@@ -186,7 +187,7 @@ impl LossySender {
     ///
     /// For those who have a moment now and then, such as a timer: so that the last records do not wait for the
     /// next `log`.
-    pub fn tend(&self) {
+    pub fn try_flush(&self) {
         let mut state = self.core.lock();
         if state.is_over || state.is_flushing {
             return;
@@ -324,7 +325,8 @@ impl State {
                 Err(TrySendError::Busy) => std::thread::yield_now(),
                 Err(TrySendError::Full) => return Err(DropReason::Full),
                 Err(TrySendError::TooLarge(_)) => return Err(DropReason::TooLarge),
-                Err(TrySendError::Closed(_) | TrySendError::Fault(_)) => {
+                // A closed channel, a broken one, and whatever else no attempt can change.
+                Err(_) => {
                     self.is_over = true;
                     return Err(DropReason::Closed);
                 }
@@ -338,7 +340,7 @@ impl State {
         match error {
             SendError::TimedOut | SendError::Full => DropReason::Full,
             SendError::TooLarge(_) => DropReason::TooLarge,
-            SendError::Closed(_) | SendError::Fault(_) => {
+            _ => {
                 self.is_over = true;
                 DropReason::Closed
             }
@@ -357,6 +359,11 @@ impl State {
         });
         Fate::Dropped(reason)
     }
+}
+
+/// The instant `wait` from now, or [`WAIT_MAX`] from now.
+fn after(wait: Duration) -> Instant {
+    Instant::now() + wait.min(WAIT_MAX)
 }
 
 /// The message of a record that waited.

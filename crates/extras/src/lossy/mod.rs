@@ -21,7 +21,7 @@
 //! - Records arrive in the order of the calls, each with how many were lost between it and the one before.
 //!
 //! ```
-//! use partywall::lossy::{LossyReceiver, LossySender, OnFull};
+//! use partywall_extras::lossy::{LossyReceiver, LossySender, OnFull};
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/log.sock", directory.path().display());
 //! # let mut listener = partywall::Listener::bind(&address)?;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The other process is killed in the middle of calls: each call, and each handler, has its end at once.
-#![cfg(feature = "tokio")]
+#![cfg(feature = "calls")]
 
+#[path = "../../partywall/tests/support/mod.rs"]
 mod support;
 
-use partywall::tokio::calls::{CallError, Client, Failure, Request, Server};
 use partywall::tokio::{Listener, connect};
+use partywall_extras::calls::{CallError, Client, Failure, Request, Server};
 use std::future::pending;
 use std::time::Duration;
 use support::{Place, Victim, argument, role, second_process};

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two protocols over [`partywall`], each built on its public API alone.
+//!
+//! ```text
+//!   calls   requests and responses over one stream, many in flight       feature `calls`, on tokio
+//!   lossy   log records and samples that a full channel may drop         no runtime
+//! ```
+//!
+//! A program that uses neither does not need this crate. Both wire formats are specified:
+//! `spec/CALLS.md` and `spec/RECORDS.md`.
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
+#![forbid(unsafe_code)]
+#![cfg(target_os = "linux")]
+
+#[cfg(feature = "calls")]
+pub mod calls;
+pub mod lossy;
+
+/// The examples of the guide's chapters, compiled and run as documentation tests; in no build.
+#[cfg(doctest)]
+mod guide {
+    #[cfg(feature = "calls")]
+    #[doc = include_str!("../../../docs/guide/src/calls.md")]
+    struct Calls;
+    #[doc = include_str!("../../../docs/guide/src/agents.md")]
+    struct Agents;
+}
