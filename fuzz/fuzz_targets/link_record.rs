@@ -10,8 +10,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use partywall_layout::link::record::{Ack, Body, LinkRecord, may_be_bare, tag};
-use partywall_layout::link::{LinkPrefix, bare};
+use partywall_layout::link::record::{Ack, Body, LinkRecord, may_be_compact, tag};
+use partywall_layout::link::{LinkPrefix, compact};
 use partywall_layout::record_ring::{Kind, word0, word1, SLOT_BYTES};
 use partywall_layout::{Position, RingSize};
 use zerocopy::IntoBytes;
@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
         0 => rest.to_vec(),
         1 => prefixed(position, Kind::Data, rest),
         2 => prefixed(position, Kind::Blob, rest),
-        _ => bare_of(position, rest),
+        _ => compact_of(position, rest),
     };
     match LinkRecord::check(position, TAG, size, &record) {
         Ok(Some(found)) => {
@@ -40,10 +40,10 @@ fuzz_target!(|bytes: &[u8]| {
                     assert!(offset % SLOT_BYTES == 0 && length > 0);
                     assert!(offset.checked_add(length).is_some());
                 }
-                Body::Pad => assert_eq!(found.proof, 0),
+                Body::Pad => assert_eq!(found.digest, 0),
             }
-            let is_bare = found.header.kind == Kind::Bare;
-            assert!(!is_bare || may_be_bare(position, size) && found.ack == Ack::default());
+            let is_compact = found.header.kind == Kind::CompactRecord;
+            assert!(!is_compact || may_be_compact(position, size) && found.ack == Ack::default());
         }
         Ok(None) => assert!(record.starts_with(&[0; 8])),
         Err(fault) => assert!((1..=8).contains(&fault.code()), "{fault}"),
@@ -55,7 +55,7 @@ fn prefixed(position: Position, kind: Kind, rest: &[u8]) -> Vec<u8> {
     let [c0, c1, c2, c3, ack @ .., p0, p1, p2, p3, t0, t1, t2, t3] = *fields;
     let ack = Ack {
         position: u64::from_le_bytes(ack),
-        proof: u32::from_le_bytes([p0, p1, p2, p3]),
+        digest: u32::from_le_bytes([p0, p1, p2, p3]),
         tag: u32::from_le_bytes([t0, t1, t2, t3]),
     };
     let blob_crc = u32::from_le_bytes([c0, c1, c2, c3]);
@@ -64,9 +64,9 @@ fn prefixed(position: Position, kind: Kind, rest: &[u8]) -> Vec<u8> {
     record(position, kind, TAG, &payload)
 }
 
-fn bare_of(position: Position, message: &[u8]) -> Vec<u8> {
-    let crc = bare::crc(position, TAG, &[message]);
-    record(position, Kind::Bare, crc, message)
+fn compact_of(position: Position, message: &[u8]) -> Vec<u8> {
+    let crc = compact::crc(position, TAG, &[message]);
+    record(position, Kind::CompactRecord, crc, message)
 }
 
 fn record(position: Position, kind: Kind, stream: u32, payload: &[u8]) -> Vec<u8> {

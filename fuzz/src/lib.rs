@@ -16,11 +16,11 @@ pub use session::{SessionByHand, accept_session, connect_session};
 
 use partywall::{Channel, Config, Listener, TransportPolicy, TrustPolicy};
 use partywall_layout::hello::{
-    FEATURE_SOCKET, FEATURE_WALL, HELLO_BYTES, Hello, OFFER_BELLS, OFFER_BYTES, Offer, READY_BYTES,
-    ROLE_CONNECTOR, Ready, TRANSPORT_SOCKET, TRANSPORT_WALL,
+    FEATURE_SOCKET, FEATURE_SHM, HELLO_BYTES, Hello, OFFER_DOORBELLS, OFFER_BYTES, Offer, READY_BYTES,
+    ROLE_CONNECTOR, Ready, TRANSPORT_SOCKET, TRANSPORT_SHM,
 };
-use partywall_layout::{Geometry, NoWall};
-use partywall_sys::{Bell, OwnMap, PidFd, Socket};
+use partywall_layout::{Geometry, FallbackReason};
+use partywall_sys::{Doorbell, OwnMap, PidFd, Socket};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -30,7 +30,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// The longest message, and the most memory, of both sides.
 pub const BYTES_MAX: u64 = 256 << 10;
 /// How many large messages either side holds at a time.
-pub const RELEASE_ENTRIES: u64 = 8;
+pub const PEER_BLOCKS_MAX: u64 = 8;
 /// How many segments either side maps at a time.
 pub const SEGMENTS_MAX: u32 = 2;
 /// The ring of either side.
@@ -41,7 +41,7 @@ pub const RING_BYTES: u64 = 4096;
 pub fn config() -> Config {
     Config::default()
         .ring_bytes(RING_BYTES)
-        .release_entries(RELEASE_ENTRIES)
+        .peer_blocks_max(PEER_BLOCKS_MAX)
         .memory_max(BYTES_MAX)
         .segments_max(SEGMENTS_MAX)
         .inline_max(256)
@@ -59,10 +59,10 @@ pub struct ByHand {
     /// Beside the wall, or the stream itself.
     pub socket: Socket,
     /// What we write and the honest side maps; `None` on a socket.
-    pub half: Option<(OwnMap, Geometry)>,
+    pub region: Option<(OwnMap, Geometry)>,
 }
 
-/// A listener for [`connect_wall`] or [`connect_socket`].
+/// A listener for [`connect_shm`] or [`connect_socket`].
 #[must_use]
 pub fn listen(name: &str, trust: TrustPolicy, policy: TransportPolicy) -> Listener {
     let config = config().trust(trust).transport(policy);
@@ -74,38 +74,38 @@ pub fn listen(name: &str, trust: TrustPolicy, policy: TransportPolicy) -> Listen
 pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) {
     let socket = reach(name);
     send_hello(&socket, FEATURE_SOCKET);
-    let reason = NoWall::Policy.number();
+    let reason = FallbackReason::Policy.number();
     send(&socket, Offer::new(TRANSPORT_SOCKET, reason, 0, 0).as_bytes(), &[]);
     send(&socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);
     let channel = accept(listener);
     receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
-    (channel, ByHand { socket, half: None })
+    (channel, ByHand { socket, region: None })
 }
 
 /// Connects by hand to `listener` and agrees on a wall.
 #[must_use]
-pub fn connect_wall(listener: &mut Listener, name: &str, with_bells: bool) -> (Channel, ByHand) {
+pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) -> (Channel, ByHand) {
     let socket = reach(name);
-    send_hello(&socket, FEATURE_WALL);
+    send_hello(&socket, FEATURE_SHM);
     // Not ready yet, but this drives the handshake on.
     assert!(listener.try_accept().is_err());
     let heard = receive(&socket, HELLO_BYTES + OFFER_BYTES);
     let theirs = Hello::read_from_bytes(&heard[..HELLO_BYTES]).expect("as long as a HELLO");
-    let geometry = Geometry::new(RING_BYTES, RELEASE_ENTRIES, 4096).expect("possible sizes");
-    let size = usize::try_from(geometry.half_bytes).expect("small");
-    let mut half = OwnMap::create("by-hand", size).expect("memory");
+    let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 4096).expect("possible sizes");
+    let size = usize::try_from(geometry.region_bytes).expect("small");
+    let mut region = OwnMap::create("by-hand", size).expect("memory");
     let header = geometry.header(theirs.nonce, std::process::id(), ROLE_CONNECTOR);
-    half.as_mut_slice()[..size_of_val(&header)].copy_from_slice(header.as_bytes());
-    let bells = (Bell::new().expect("a bell"), Bell::new().expect("a bell"));
-    let flags = if with_bells { OFFER_BELLS } else { 0 };
-    let offer = Offer::new(TRANSPORT_WALL, 0, flags, geometry.half_bytes);
-    let descriptors = [half.fd(), bells.0.as_fd(), bells.1.as_fd()];
-    let count = if with_bells { 3 } else { 1 };
+    region.as_mut_slice()[..size_of_val(&header)].copy_from_slice(header.as_bytes());
+    let doorbells = (Doorbell::new().expect("a bell"), Doorbell::new().expect("a bell"));
+    let flags = if with_doorbells { OFFER_DOORBELLS } else { 0 };
+    let offer = Offer::new(TRANSPORT_SHM, 0, flags, geometry.region_bytes);
+    let descriptors = [region.fd(), doorbells.0.as_fd(), doorbells.1.as_fd()];
+    let count = if with_doorbells { 3 } else { 1 };
     send(&socket, offer.as_bytes(), &descriptors[..count]);
-    send(&socket, Ready::new(TRANSPORT_WALL, 0).as_bytes(), &[]);
+    send(&socket, Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]);
     let channel = accept(listener);
     receive(&socket, READY_BYTES);
-    (channel, ByHand { socket, half: Some((half, geometry)) })
+    (channel, ByHand { socket, region: Some((region, geometry)) })
 }
 
 /// The HELLO of a neighbour made by hand.
@@ -115,7 +115,7 @@ pub fn hello(features: u64) -> Hello {
         features: U64::new(features),
         map_max: U64::new(BYTES_MAX + (1 << 20)),
         message_max: U64::new(BYTES_MAX),
-        release_entries: U64::new(RELEASE_ENTRIES),
+        peer_blocks_max: U64::new(PEER_BLOCKS_MAX),
         segments_max: U32::new(SEGMENTS_MAX),
         nonce: *b"made by hand....",
         ..Hello::new()

@@ -6,7 +6,7 @@
 use crate::{address, hello, receive, send};
 use partywall::Config;
 use partywall::blocking::{Listener, Session, connect_with};
-use partywall_layout::NoWall;
+use partywall_layout::FallbackReason;
 use partywall_layout::hello::{
     FEATURE_SOCKET, HELLO_BYTES, OFFER_BYTES, Offer, READY_BYTES, Ready, SERVICE_SESSION,
     TRANSPORT_SOCKET,
@@ -88,7 +88,7 @@ fn come_to_terms(socket: &Socket) {
     own.streams_max = U32::new(STREAMS_MAX);
     let process = PidFd::of_self().expect("a pidfd");
     send(socket, own.as_bytes(), &[process.as_fd()]);
-    let reason = NoWall::Policy.number();
+    let reason = FallbackReason::Policy.number();
     send(socket, Offer::new(TRANSPORT_SOCKET, reason, 0, 0).as_bytes(), &[]);
     send(socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);
 }

@@ -112,9 +112,9 @@ pub const REGISTRY: &[Fault] = &[
     // The bytes of a BLOB are not judged when a stream is found.
     fault("link_blob_unchecked", &[CaughtBy::File("link_stream_survives_kills")]),
     // A record without a prefix lies where the ring begins: the neighbour refuses it, and so does the next owner.
-    fault("link_bare_first", &[CaughtBy::File("link_bare_records"), SIMULATION]),
+    fault("link_compact_first", &[CaughtBy::File("link_compact_records"), SIMULATION]),
     // A reply's record has no prefix, and so commits nothing: an owner that is killed behind it answers twice.
-    fault("link_bare_of_reply", &[CaughtBy::Unit("link::core::walled::bare"), SWEEP]),
+    fault("link_compact_of_reply", &[CaughtBy::Unit("link::core::walled::bare"), SWEEP]),
     // An answer that was for another connection is taken: late bytes decide how a stream goes on.
     fault("link_echo_unchecked", &[SIMULATION]),
     // A commit is not stored: the next owner is handed what was consumed.
@@ -237,7 +237,7 @@ fn pass_without(by: &CaughtBy, step: &Step) -> Result<(), String> {
 
 fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
     // A test that kills at random instants may miss the one that matters.
-    let runs = if BY_CHANCE.contains(&by.name()) { CHANCES } else { 1 };
+    let runs = if RANDOM.contains(&by.name()) { CHANCES } else { 1 };
     let mut verdict = Ok(());
     for _ in 0..runs {
         let ran = step.clone().within_seconds(RUN_SECONDS_MAX).capture()?;
@@ -321,7 +321,7 @@ fn wrapper() -> Result<String, String> {
 }
 
 /// Tests that kill at random instants: one run in some fifty, of 150 kills each, misses a window of nanoseconds.
-const BY_CHANCE: [&str; 2] = ["link_state_survives_kills", "link_stream_survives_kills"];
+const RANDOM: [&str; 2] = ["link_state_survives_kills", "link_stream_survives_kills"];
 /// So often they may run until they notice.
 const CHANCES: u32 = 3;
 /// For one run of the registered test; building it is not counted.

@@ -26,7 +26,7 @@ pub enum Scenario {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ValueEnum)]
 pub enum TransportName {
     /// Partywall: a session's streams on tokio (parallel), a channel with `Wait::Spin` (ping)
-    Wall,
+    SharedMemory,
     /// Crate `shmipc`, its default protocol for memfd
     #[value(name = "shmipc-0.2.1-v3", alias = "shmipc-v3", alias = "shmipc")]
     ShmipcV3,
@@ -90,7 +90,7 @@ impl Scenario {
     pub const fn transports(self) -> &'static [TransportName] {
         match self {
             Self::Parallel => &[
-                TransportName::Wall,
+                TransportName::SharedMemory,
                 TransportName::ShmipcV3,
                 TransportName::ShmipcV4Eventfd,
                 TransportName::ShmipcOurs,
@@ -99,7 +99,7 @@ impl Scenario {
                 TransportName::Tcp,
             ],
             Self::Ping => &[
-                TransportName::Wall,
+                TransportName::SharedMemory,
                 TransportName::Iceoryx2Pubsub,
                 TransportName::Iceoryx2Reqres,
                 TransportName::Uds,
@@ -120,7 +120,7 @@ impl TransportName {
     /// The name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Wall => "wall",
+            Self::SharedMemory => "shm",
             Self::ShmipcV3 => "shmipc-0.2.1-v3",
             Self::ShmipcV4Eventfd => "shmipc-0.2.1-v4-eventfd",
             Self::ShmipcOurs => "shmipc-ours",

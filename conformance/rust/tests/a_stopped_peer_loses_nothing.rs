@@ -47,7 +47,7 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
         drop((stream, teller));
         // It ends the session: who hangs up while theirs is still told that its answer was sent, makes it complain.
         server.end_stdin();
-        let ended = server.finish(PATIENCE)?;
+        let ended = server.finish(TIMEOUT)?;
         drop(session);
         content(&ended, plan)
     })
@@ -80,7 +80,7 @@ fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
         send_past_a_stop(&mut stream, plan, policy, &client)?;
         // In this protocol a stream ends as a whole.
         drop(stream);
-        let ended = client.finish(PATIENCE)?;
+        let ended = client.finish(TIMEOUT)?;
         content(&ended, plan)
     })
 }
@@ -212,7 +212,7 @@ fn content(ended: &Ended, plan: &Plan) -> Result<()> {
 }
 
 fn soon() -> Instant {
-    Instant::now() + PATIENCE
+    Instant::now() + TIMEOUT
 }
 
 const QUEUE_CAP: u32 = 64;
@@ -222,4 +222,4 @@ const SMALL: usize = 1000;
 const REGION: &str = "--buffer-cap 1048576 --slices 4096:50,65536:50 --queue-cap 64";
 /// How long ours waits for room while the peer is stopped.
 const WAIT: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);

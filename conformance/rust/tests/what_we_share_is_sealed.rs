@@ -43,7 +43,7 @@ fn clients_make(exchange: &Exchange) -> Result<()> {
     let mut clients = [exchange.run(&address, &traffic)?, exchange.run(&address, &traffic)?];
     let mut tokens = BTreeSet::new();
     for client in &mut clients {
-        client.wait_for_line("connected", PATIENCE)?;
+        client.wait_for_line("connected", TIMEOUT)?;
         nothing_is_inherited(client)?;
         let shared = shared(client, exchange.prefix())?;
         let ends: BTreeSet<_> = shared.iter().filter_map(|one| one.name.rsplit_once("_")).collect();
@@ -57,13 +57,13 @@ fn clients_make(exchange: &Exchange) -> Result<()> {
     let mut requests = 0;
     for mut client in clients {
         client.end_stdin();
-        let ended = client.finish(PATIENCE).context("client")?;
+        let ended = client.finish(TIMEOUT).context("client")?;
         let report = ended.report.clone().context("no report")?;
         ensure!(ended.code == Some(0) && report.failed == 0 && report.requests > 0, "{ended:?}");
         requests += report.requests;
     }
     server.end_stdin();
-    let server = server.finish(PATIENCE).context("server")?;
+    let server = server.finish(TIMEOUT).context("server")?;
     let served = server.report.as_ref().map(|report| report.requests);
     ensure!(server.code == Some(0) && served == Some(requests), "{requests} asked; {server:?}");
     Ok(())
@@ -83,12 +83,12 @@ fn what_our_server_received_is_not_inherited() -> Result<()> {
 fn server_keeps(exchange: &Exchange) -> Result<()> {
     let (mut server, address) = exchange.serve("")?;
     let mut client = exchange.run(&address, &format!("{TRAFFIC} --until-stdin-ends"))?;
-    client.wait_for_line("connected", PATIENCE)?;
+    client.wait_for_line("connected", TIMEOUT)?;
     nothing_is_inherited(&server)?;
     client.end_stdin();
-    let client = client.finish(PATIENCE).context("client")?;
+    let client = client.finish(TIMEOUT).context("client")?;
     server.end_stdin();
-    let server = server.finish(PATIENCE).context("server")?;
+    let server = server.finish(TIMEOUT).context("server")?;
     let requests = client.report.as_ref().map_or(0, |report| report.requests);
     Outcome { client, server }.judge(requests)
 }
@@ -181,4 +181,4 @@ fn open_across_execution(process: &str) -> Result<(BTreeSet<u32>, BTreeSet<u32>)
 const TRAFFIC: &str = "--streams 4 --sessions 2 --count 8 --sizes 1,9000,40000";
 /// `O_CLOEXEC`.
 const CLOSE_ON_EXEC: u32 = 0o2_000_000;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);

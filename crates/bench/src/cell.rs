@@ -41,9 +41,9 @@ pub enum Scenario {
 #[serde(rename_all = "kebab-case")]
 pub enum TransportName {
     /// Partywall's shared memory.
-    Wall,
+    SharedMemory,
     /// A link, kept in files that each end reads of the other.
-    LinkWall,
+    LinkShm,
     /// A link, kept in files, over TCP on loopback.
     LinkTcp,
     /// A link, kept in files, over a Unix socket.
@@ -182,10 +182,10 @@ impl Scenario {
         match transport {
             TransportName::FloorSpin | TransportName::FloorEventfd => matches!(self, Self::Ping),
             TransportName::Pipe => !matches!(self, Self::Parallel | Self::Connect | Self::Idle),
-            TransportName::LinkWall | TransportName::LinkTcp | TransportName::LinkUds => {
+            TransportName::LinkShm | TransportName::LinkTcp | TransportName::LinkUds => {
                 matches!(self, Self::Ping | Self::Flood | Self::Duplex | Self::Rate)
             }
-            TransportName::Wall | TransportName::Uds | TransportName::Tcp => true,
+            TransportName::SharedMemory | TransportName::Uds | TransportName::Tcp => true,
         }
     }
 }
@@ -194,8 +194,8 @@ impl TransportName {
     /// The name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Wall => "wall",
-            Self::LinkWall => "link-wall",
+            Self::SharedMemory => "shm",
+            Self::LinkShm => "link-wall",
             Self::LinkTcp => "link-tcp",
             Self::LinkUds => "link-uds",
             Self::Uds => "uds",

@@ -71,7 +71,7 @@ fn streams(outcomes: &[Outcome]) -> String {
 
 /// What a link costs beside what is not kept, and whether its directions need each other.
 fn links(outcomes: &[Outcome]) -> String {
-    use TransportName::{LinkTcp, LinkUds, LinkWall, Tcp, Uds, Wall};
+    use TransportName::{LinkShm, LinkTcp, LinkUds, SharedMemory, Tcp, Uds};
     let over = |outcome: &Outcome, below: Cell| {
         let metric = headline(below.scenario);
         let ratio = Spread::of_ratio((outcome, metric), (find(outcomes, below)?, metric));
@@ -80,7 +80,7 @@ fn links(outcomes: &[Outcome]) -> String {
     let lines = outcomes.iter().filter_map(|outcome| {
         let cell = outcome.cell;
         let (transport, wait) = match cell.transport {
-            LinkWall => (Wall, cell.wait),
+            LinkShm => (SharedMemory, cell.wait),
             LinkTcp => (Tcp, None),
             LinkUds => (Uds, None),
             _ => return None,
@@ -110,7 +110,7 @@ fn memory_name(memory: StreamMemory) -> String {
     if memory.unread_bytes_max > 0 {
         name += &format!(
             ", {} blocks out; unread {} ({} messages) of at most {}",
-            memory.blocks_out,
+            memory.blocks_in_flight,
             bytes(memory.unread_bytes),
             memory.unread_messages,
             bytes(memory.unread_bytes_max)

@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_window_fits_the_smallest_buffer() {
         assert_eq!([0, 48, 4096, 64 << 10, 1 << 20].map(window), [64, 64, 8, 1, 1]);
-        assert!(fits(TransportName::Tcp, 32 << 10) && fits(TransportName::Wall, 1 << 20));
+        assert!(fits(TransportName::Tcp, 32 << 10) && fits(TransportName::SharedMemory, 1 << 20));
         assert!(!fits(TransportName::Uds, (32 << 10) + 1));
     }
 }

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_shared_memory_is_counted_and_the_neighbours_is_not() {
+    fn own_shared_memory_is_counted_and_the_peers_is_not() {
         let before = Footprint::now().unwrap();
         let own = partywall_sys::OwnMap::create("footprint", 1 << 16).unwrap();
         let fd = std::os::fd::AsFd::as_fd(&own);

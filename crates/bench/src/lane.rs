@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::cell::{TransportName, WaitName};
-use super::{eventfd, floor, link, pipe, tcp, uds, wall};
+use super::{eventfd, floor, link, pipe, shm, tcp, uds};
 
 /// One end of a duplex pipe of messages.
 pub trait Lane: Send + 'static {
@@ -82,8 +82,8 @@ pub trait Work {
 /// Does `work` on the transport called `name`.
 pub fn dispatch<W: Work>(name: TransportName, work: W) -> Result<W::Output> {
     match name {
-        TransportName::Wall => work.on::<wall::Wall>(),
-        TransportName::LinkWall => work.on::<link::LinkWall>(),
+        TransportName::SharedMemory => work.on::<shm::SharedMemory>(),
+        TransportName::LinkShm => work.on::<link::LinkShm>(),
         TransportName::LinkTcp => work.on::<link::LinkTcp>(),
         TransportName::LinkUds => work.on::<link::LinkUds>(),
         TransportName::Uds => work.on::<uds::Uds>(),

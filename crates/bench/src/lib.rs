@@ -46,6 +46,7 @@ mod ratio;
 mod report;
 mod run;
 mod second;
+mod shm;
 mod spread;
 mod summary;
 mod system;
@@ -53,7 +54,6 @@ mod table;
 mod targets;
 mod tcp;
 mod uds;
-mod wall;
 mod watchdog;
 
 use std::path::{Path, PathBuf};

@@ -18,18 +18,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use partywall::TransportPolicy;
 use partywall::link::{
-    Link, LinkClient, LinkConfig, LinkMessageView, LinkPlace, LinkReceiver, LinkSender, LinkServer,
+    Link, LinkClient, LinkConfig, LinkMessageView, LinkReceiver, LinkSender, LinkServer, Storage,
 };
 
 use super::lane::{Door, Lane, Setup, Transport};
+use super::shm::wait_of;
 use super::system::monotonic_ns;
-use super::wall::wait_of;
 
 /// Links over one of the ways there are.
 pub struct LinkOver<W>(PhantomData<W>);
 
-/// The transport `link-wall`.
-pub type LinkWall = LinkOver<Wall>;
+/// The transport `link-shm`.
+pub type LinkShm = LinkOver<SharedMemory>;
 /// The transport `link-tcp`.
 pub type LinkTcp = LinkOver<Tcp>;
 /// The transport `link-uds`.
@@ -45,14 +45,14 @@ pub trait Way {
 }
 
 /// Shared memory, and nothing else.
-pub struct Wall;
+pub struct SharedMemory;
 /// A Unix socket, though memory could be shared.
 pub struct Uds;
 /// TCP on loopback.
 pub struct Tcp;
 
-impl Way for Wall {
-    const POLICY: TransportPolicy = TransportPolicy::Wall;
+impl Way for SharedMemory {
+    const POLICY: TransportPolicy = TransportPolicy::SharedMemory;
 }
 
 impl Way for Uds {
@@ -87,7 +87,7 @@ impl<W: Way> Transport for LinkOver<W> {
 
     fn bind(setup: &Setup) -> Result<LinkDoor> {
         let directory = Directory::new(setup)?;
-        let place = LinkPlace::directory(&directory.0.path);
+        let place = Storage::directory(&directory.0.path);
         let config = config(setup).transport(W::POLICY);
         let server = LinkServer::bind(W::address(setup), place, "server", config)?;
         let address = server.local_address().to_string();
@@ -97,7 +97,7 @@ impl<W: Way> Transport for LinkOver<W> {
     fn connect(setup: &Setup, address: &str) -> Result<LinkLane> {
         let directory = Directory::new(setup)?;
         let config = config(setup).transport(W::POLICY);
-        let client = LinkClient::new(LinkPlace::directory(&directory.0.path), "client", config)?;
+        let client = LinkClient::new(Storage::directory(&directory.0.path), "client", config)?;
         let link = client.connect(address, "server", "bench")?;
         link.wait_attached(Instant::now() + ACCEPT_TIMEOUT)?;
         Ok(LinkLane::new(link, directory))

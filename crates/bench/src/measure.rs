@@ -41,7 +41,7 @@ pub struct StreamMemory {
     /// How much of it came while the clock ran: 0, or the growth was measured too.
     pub grown_bytes: u64,
     /// Large messages that the receiver has not let go of.
-    pub blocks_out: u64,
+    pub blocks_in_flight: u64,
     /// Messages that lie unread on streams that nobody reads.
     pub unread_messages: u64,
     /// Payload bytes in them.
@@ -57,7 +57,7 @@ impl StreamMemory {
             memory_bytes: self.memory_bytes.max(other.memory_bytes),
             memory_bytes_max: self.memory_bytes_max.max(other.memory_bytes_max),
             grown_bytes: self.grown_bytes.max(other.grown_bytes),
-            blocks_out: self.blocks_out.max(other.blocks_out),
+            blocks_in_flight: self.blocks_in_flight.max(other.blocks_in_flight),
             unread_messages: self.unread_messages.max(other.unread_messages),
             unread_bytes: self.unread_bytes.max(other.unread_bytes),
             unread_bytes_max: self.unread_bytes_max.max(other.unread_bytes_max),

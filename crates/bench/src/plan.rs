@@ -180,12 +180,12 @@ impl Plan {
 
     /// Ping, flood and duplex over links, and over what they are compared with.
     fn add_links(&mut self, arguments: &Arguments, duration: Duration) {
-        use TransportName::{LinkTcp, LinkUds, LinkWall, Tcp, Uds, Wall};
+        use TransportName::{LinkShm, LinkTcp, LinkUds, SharedMemory, Tcp, Uds};
         let waits = or(&arguments.wait, &[WaitName::Spin, WaitName::Park]);
         for scenario in [Scenario::Ping, Scenario::Flood, Scenario::Duplex] {
             for size in or(&arguments.size, &[48, PAGE]) {
                 let waiting =
-                    [Wall, LinkWall, LinkTcp, LinkUds].into_iter().flat_map(|transport| {
+                    [SharedMemory, LinkShm, LinkTcp, LinkUds].into_iter().flat_map(|transport| {
                         waits
                             .iter()
                             .map(move |&wait| Cell::new(scenario, transport, size).waiting(wait))
@@ -231,7 +231,7 @@ impl Plan {
 
 /// Our transport, waiting as `wait` says.
 pub const fn ours(scenario: Scenario, size: usize, wait: WaitName) -> Cell {
-    Cell::new(scenario, TransportName::Wall, size).waiting(wait)
+    Cell::new(scenario, TransportName::SharedMemory, size).waiting(wait)
 }
 
 /// Twice the CPUs we may use and one: never enough of them. Asked once, before we are pinned to one of them.
@@ -325,11 +325,11 @@ mod tests {
             let program = Program::parse_from(line.split(' '));
             Plan::scenario(Choice::Parallel, &program.bench).unwrap().steps
         };
-        let wall = "bench parallel --size 64 --transport wall";
-        let alone = steps(&format!("{wall} --one-process"));
+        let shm = "bench parallel --size 64 --transport wall";
+        let alone = steps(&format!("{shm} --one-process"));
         assert_eq!(alone.len(), 1);
         assert_eq!((alone[0].cell.streams, alone[0].cell.processes), (199, Processes::One));
-        let both = steps(&format!("{wall} --unread 1"));
+        let both = steps(&format!("{shm} --unread 1"));
         let counts: Vec<_> = both.iter().map(|s| (s.cell.streams, s.cell.unread)).collect();
         assert_eq!(counts, [(198, 0), (198, 1)]);
         assert_eq!(steps("bench parallel").len(), 18, "six sizes, and pipes have no streams");

@@ -48,8 +48,9 @@ impl Spread {
     ///
     /// `None` if `outcome` has no such others, or the same streams were not measured without them.
     pub fn of_rate_kept(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
-        let is_beside = outcome.cell.unread > 0;
-        let without = find(outcomes, Cell { unread: 0, ..outcome.cell }).filter(|_| is_beside)?;
+        let is_side_by_side = outcome.cell.unread > 0;
+        let without =
+            find(outcomes, Cell { unread: 0, ..outcome.cell }).filter(|_| is_side_by_side)?;
         Self::of_ratio((without, Metric::NsPerOp), (outcome, Metric::NsPerOp))
     }
 

@@ -46,21 +46,21 @@ CPU: time of both processes per operation. Medians over the rounds; every payloa
 fn rows() -> Vec<Row> {
     let ping = |what: &str, size| Row {
         what: what.to_owned(),
-        like: Cell::new(Scenario::Ping, TransportName::Wall, size),
+        like: Cell::new(Scenario::Ping, TransportName::SharedMemory, size),
         metric: Metric::P50,
         show: |ns, _| time_name(ns),
         has_floor: true,
     };
     let flood = |what: &str, size, show| Row {
         what: what.to_owned(),
-        like: Cell::new(Scenario::Flood, TransportName::Wall, size),
+        like: Cell::new(Scenario::Flood, TransportName::SharedMemory, size),
         metric: Metric::NsPerOp,
         show,
         has_floor: size == TINY,
     };
     let rate = |rate: u64, name: &str| Row {
         what: format!("one way, at {name} messages a second"),
-        like: Cell::new(Scenario::Rate, TransportName::Wall, TINY).at_rate(rate),
+        like: Cell::new(Scenario::Rate, TransportName::SharedMemory, TINY).at_rate(rate),
         metric: Metric::P50,
         show: |ns, _| time_name(ns),
         has_floor: false,
@@ -78,21 +78,22 @@ fn rows() -> Vec<Row> {
         rate(10_000, "10,000"),
         Row {
             what: format!("{pairs} pairs at once, all together (64 B)"),
-            like: Cell::new(Scenario::Crowd, TransportName::Wall, TINY).with_streams(pairs),
+            like: Cell::new(Scenario::Crowd, TransportName::SharedMemory, TINY).with_streams(pairs),
             metric: Metric::NsPerOp,
             show: |ns, _| rate_name(1e9 / ns),
             has_floor: false,
         },
         Row {
             what: format!("{STREAMS} streams at once, a round trip (64 B)"),
-            like: Cell::new(Scenario::Parallel, TransportName::Wall, TINY).with_streams(STREAMS),
+            like: Cell::new(Scenario::Parallel, TransportName::SharedMemory, TINY)
+                .with_streams(STREAMS),
             metric: Metric::NsPerOp,
             show: |ns, _| time_name(ns),
             has_floor: false,
         },
         Row {
             what: "a session opened, used once, closed".to_owned(),
-            like: Cell::new(Scenario::Connect, TransportName::Wall, TINY),
+            like: Cell::new(Scenario::Connect, TransportName::SharedMemory, TINY),
             metric: Metric::P50,
             show: |ns, _| time_name(ns),
             has_floor: false,
@@ -108,7 +109,7 @@ fn line(row: &Row, outcomes: &[Outcome]) -> Vec<String> {
     let shown = |outcome| {
         value(outcome, row.metric).map_or_else(dash, |median| (row.show)(median, row.like.size))
     };
-    let by_wait = |wait| lookup(TransportName::Wall, Some(wait));
+    let by_wait = |wait| lookup(TransportName::SharedMemory, Some(wait));
     let ours = by_wait(WaitName::Adaptive);
     let uds = lookup(TransportName::Uds, None);
     // The floor's round trip, whatever the row measures.

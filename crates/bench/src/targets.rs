@@ -125,14 +125,14 @@ fn flow_targets() -> Vec<Target> {
     )];
     let rate = |transport, rate| Cell::new(Scenario::Rate, transport, TINY).at_rate(rate);
     for per_second in RATES {
-        let park = rate(TransportName::Wall, per_second).waiting(WaitName::Park);
+        let park = rate(TransportName::SharedMemory, per_second).waiting(WaitName::Park);
         let uds = rate(TransportName::Uds, per_second);
         for (name, metric, limit) in [("p50", Metric::P50, 1.1), ("p99", Metric::P99, 1.3)] {
             let what = format!("rate {per_second}/s, park: {name} ÷ uds");
             targets.push(target(&what, limit, (park, metric), (uds, metric)));
         }
     }
-    let adaptive = rate(TransportName::Wall, RATES[0]).waiting(WaitName::Adaptive);
+    let adaptive = rate(TransportName::SharedMemory, RATES[0]).waiting(WaitName::Adaptive);
     targets.push(Target {
         what: format!("rate {}/s, adaptive: receiver's share of a core", RATES[0]),
         limit: Limit::AtMost(0.05),

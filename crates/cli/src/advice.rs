@@ -95,7 +95,7 @@ impl InFlags for TooLarge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partywall::NoWall;
+    use partywall::FallbackReason;
 
     #[test]
     fn no_setting_of_the_library_is_named() {
@@ -122,7 +122,7 @@ mod tests {
             ),
             (refused.in_flags(), "--mode"),
             (
-                ConnectError::from(HandshakeError::NoTransport { reason: NoWall::Remote })
+                ConnectError::from(HandshakeError::NoTransport { reason: FallbackReason::Remote })
                     .in_flags(),
                 "--transport auto",
             ),

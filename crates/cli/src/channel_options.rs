@@ -42,7 +42,7 @@ pub enum TransportName {
     /// Shared memory where both sides can share it, the socket otherwise
     Auto,
     /// Shared memory, or an error that says why not
-    Wall,
+    SharedMemory,
     /// The socket, even where memory could be shared
     Socket,
 }
@@ -52,7 +52,7 @@ impl ChannelOptions {
     pub fn config(&self) -> Config {
         let policy = match self.transport {
             TransportName::Auto => TransportPolicy::Auto,
-            TransportName::Wall => TransportPolicy::Wall,
+            TransportName::SharedMemory => TransportPolicy::SharedMemory,
             TransportName::Socket => TransportPolicy::Socket,
         };
         Config::default()

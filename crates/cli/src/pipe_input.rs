@@ -18,7 +18,7 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 /// Stdin, and whoever it is for.
 pub struct Input {
     file: File,
-    neighbour: Option<PidFd>,
+    peer: Option<PidFd>,
 }
 
 /// What waiting for stdin came to.
@@ -35,15 +35,14 @@ impl Input {
     pub fn new(file: File, peer: &Peer) -> Self {
         // By number: if it stood for another process by now, the one it stood for would be dead. So
         // what `Dead` says is true all the same, at worst it is said late.
-        let neighbour = peer.credentials.and_then(|who| PidFd::of_pid(who.pid).ok());
-        Self { file, neighbour }
+        let peer = peer.credentials.and_then(|who| PidFd::of_pid(who.pid).ok());
+        Self { file, peer }
     }
 
     /// Waits until there is something to read, or nobody to send it to.
     pub fn wait(&self) -> io::Result<Next> {
-        let Some(neighbour) = &self.neighbour else { return Ok(Next::Readable) };
-        let mut either =
-            [PollFd::new(&self.file, PollFlags::IN), PollFd::new(neighbour, PollFlags::IN)];
+        let Some(peer) = &self.peer else { return Ok(Next::Readable) };
+        let mut either = [PollFd::new(&self.file, PollFlags::IN), PollFd::new(peer, PollFlags::IN)];
         poll::wait(&mut either, None)?;
         Ok(if either[0].revents().is_empty() { Next::Dead } else { Next::Readable })
     }

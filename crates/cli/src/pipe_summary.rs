@@ -62,11 +62,11 @@ impl Summary {
             text,
             "waiting    rang {} for the receiver, {} for the sender; slept {} for room, \
              {} for messages; spinning paid {}",
-            counted(sent.bells, "time"),
-            received.bells,
+            counted(sent.wakeups_sent, "time"),
+            received.wakeups_sent,
             counted(sent.sleeps, "time"),
             received.sleeps,
-            counted(received.spins_paid, "time")
+            counted(received.spin_hits, "time")
         );
         let peak = resident_peak().map_or_else(|| "unknown".to_owned(), size_name);
         let _ = writeln!(

@@ -83,7 +83,7 @@ pub fn parse_wait(text: &str) -> Result<Wait, String> {
         "adaptive" => Wait::Adaptive,
         "park" => Wait::Park,
         _ => match text.strip_prefix("timed:") {
-            Some(period) => Wait::Timed(parse_time(period)?),
+            Some(period) => Wait::Poll(parse_time(period)?),
             None => return Err("write spin, adaptive, park or timed:1ms".to_owned()),
         },
     })
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(parse_time("2min"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_mode("0660"), Ok(0o660));
         assert_eq!(parse_wait("park"), Ok(Wait::Park));
-        assert_eq!(parse_wait("timed:1ms"), Ok(Wait::Timed(Duration::from_millis(1))));
+        assert_eq!(parse_wait("timed:1ms"), Ok(Wait::Poll(Duration::from_millis(1))));
     }
 
     #[test]

@@ -31,9 +31,9 @@ impl Caught {
         let catch_one = |(signal, _)| {
             // Handlers run in this order: once let go, the default comes first, and ends the process.
             flag::register_conditional_default(signal, Arc::clone(&is_let_go))?;
-            let (ours, rung) = UnixStream::pair()?;
+            let (ours, notified) = UnixStream::pair()?;
             ours.set_nonblocking(true)?;
-            low_level::pipe::register(signal, rung)?;
+            low_level::pipe::register(signal, notified)?;
             io::Result::Ok(ours)
         };
         let [interrupt, terminate] = SIGNALS.map(catch_one);

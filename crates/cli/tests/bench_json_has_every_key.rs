@@ -104,9 +104,9 @@ fn link() {
         lines.iter().filter(is_it).count()
     };
     for scenario in ["ping", "flood", "duplex"] {
-        for transport in ["wall", "link-wall", "link-tcp", "link-uds", "tcp", "uds"] {
+        for transport in ["shm", "link-wall", "link-tcp", "link-uds", "tcp", "uds"] {
             // Sockets that both sides fill before they read stand still.
-            let is_stuck = scenario == "duplex" && !transport.contains('-') && transport != "wall";
+            let is_stuck = scenario == "duplex" && !transport.contains('-') && transport != "shm";
             assert_eq!(
                 sizes_of(scenario, transport),
                 if is_stuck { 1 } else { 2 },
@@ -167,7 +167,7 @@ fn parallel() {
             assert_eq!((&line["streams"], &line["unread"]), (&7.into(), &0.into()));
             assert_eq!(line["processes"], processes);
             assert!(line["ns_per_op"]["median"].as_f64().expect("a number") > 0.0);
-            assert_eq!(line["memory_bytes_max"].is_u64(), line["transport"] == "wall", "{line}");
+            assert_eq!(line["memory_bytes_max"].is_u64(), line["transport"] == "shm", "{line}");
         }
         let large = lines.iter().find(|line| line["size"] == 65536).expect("asked for");
         assert!(large["p50_ns"].as_u64() > Some(0), "each large operation is timed: {large}");
@@ -187,7 +187,7 @@ fn a_stream_that_nobody_reads_is_bounded_and_the_others_go_on() {
             assert!(without.get("rate_kept").is_none() && with["rate_kept"]["median"].is_f64());
         }
         let at = |key: &str| lines[1][key].as_u64().expect(key);
-        assert_eq!(lines[1]["transport"], "wall");
+        assert_eq!(lines[1]["transport"], "shm");
         assert!(at("unread_messages") >= 2, "each sender got at least one off");
         assert!(at("unread_bytes") <= at("unread_bytes_max"), "{}", lines[1]);
         assert!(at("memory_bytes") <= at("memory_bytes_max"), "{}", lines[1]);

@@ -48,8 +48,8 @@ fn ask(addresses: &[String], options: &[&str]) -> String {
 fn serve_all(options: &[&str]) -> (tempfile::TempDir, Serving) {
     let directory = tempfile::tempdir().unwrap();
     let at = |prefix: &str, name: &str| format!("{prefix}:{}/{name}", directory.path().display());
-    let (wall, plain) = (at("unix", "e.sock"), at("plain:unix", "p.sock"));
-    let all = [&*wall, "tcp:127.0.0.1:0", &plain, "plain:tcp:127.0.0.1:0"];
+    let (shm, plain) = (at("unix", "e.sock"), at("plain:unix", "p.sock"));
+    let all = [&*shm, "tcp:127.0.0.1:0", &plain, "plain:tcp:127.0.0.1:0"];
     let serving = Serving::start(&all, options);
     (directory, serving)
 }

@@ -34,7 +34,7 @@ fn address(directory: &Path) -> String {
 
 /// Both sides over each wire, with pipes to all streams.
 fn each(mut test: impl FnMut(Listening, Running)) {
-    for transport in ["wall", "socket"] {
+    for transport in ["shm", "socket"] {
         let directory = tempfile::tempdir().unwrap();
         let options = ["--transport", transport];
         let address = address(directory.path());
@@ -145,9 +145,9 @@ fn a_channel_and_a_session_do_not_meet_and_both_sides_say_why() {
 }
 
 #[test]
-fn without_shared_memory_asked_for_wall_is_3() {
+fn without_shared_memory_asked_for_shm_is_3() {
     let listen = Listening::start(&["tcp:127.0.0.1:0"], Stdio::null());
-    ends(&["connect", &listen.address, "--transport", "wall"], NO_CONNECTION, "--transport auto");
+    ends(&["connect", &listen.address, "--transport", "shm"], NO_CONNECTION, "--transport auto");
 }
 
 #[test]

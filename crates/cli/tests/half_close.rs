@@ -10,7 +10,7 @@ use std::process::Stdio;
 use program::{Listening, Running, partywall, text, wait_until};
 
 /// Address and options of each wire.
-const WIRES: [(&str, &str); 3] = [("unix", "wall"), ("unix", "socket"), ("tcp", "auto")];
+const WIRES: [(&str, &str); 3] = [("unix", "shm"), ("unix", "socket"), ("tcp", "auto")];
 
 /// Both sides, with pipes to all their streams.
 fn each(mut test: impl FnMut(&str, Listening, Running)) {

@@ -6,7 +6,7 @@ mod linked;
 mod program;
 
 use linked::Ground;
-use program::{PATIENCE, Running};
+use program::{Running, TIMEOUT};
 use std::fs;
 use std::time::Instant;
 
@@ -61,7 +61,7 @@ impl<'a> Both<'a> {
     fn until_grown(&mut self, bytes: u64) {
         let length =
             |ground: &Ground| fs::metadata(ground.path("out")).map_or(0, |facts| facts.len());
-        let (wanted, deadline) = (length(self.ground) + bytes, Instant::now() + PATIENCE);
+        let (wanted, deadline) = (length(self.ground) + bytes, Instant::now() + TIMEOUT);
         while length(self.ground) < wanted && !self.is_done() {
             assert!(Instant::now() < deadline, "nothing moves");
             std::thread::yield_now();

@@ -108,14 +108,14 @@ fn plain_unix_sockets_at_both_ends() {
 }
 
 #[test]
-fn abstract_names_and_a_wall_that_is_a_socket() {
+fn abstract_names_and_a_shm_that_is_a_socket() {
     let name = format!("partywall-proxy-{}", std::process::id());
     let server = echo_tcp();
     let to = proxied::address_of(&server);
-    let wall = format!("unix:@{name}");
+    let shm = format!("unix:@{name}");
     let options = ["--transport", "socket", "--stats"];
-    let _exit = Proxy::start(&wall, &to, &options);
-    let entry = Proxy::start("tcp:127.0.0.1:0", &wall, &options);
+    let _exit = Proxy::start(&shm, &to, &options);
+    let entry = Proxy::start("tcp:127.0.0.1:0", &shm, &options);
     round_trip(connect(&entry.address), &pattern(2 << 20, 5));
 }
 

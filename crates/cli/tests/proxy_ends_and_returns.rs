@@ -34,8 +34,8 @@ fn a_killed_exit_ends_every_connection_and_a_new_one_takes_over() {
     let mut early = pair.connect();
     early.write_all(b"first").unwrap();
     let to = proxied::address_of(&server);
-    let wall = pair.exit.address.clone();
-    pair.exit = Proxy::start(&wall, &to, &[]);
+    let shm = pair.exit.address.clone();
+    pair.exit = Proxy::start(&shm, &to, &[]);
     let mut back = [0; 5];
     early.read_exact(&mut back).unwrap();
     assert_eq!(&back, b"first");
@@ -65,8 +65,8 @@ fn exchange_across(client: &mut TcpStream, there: &mut TcpStream) {
 #[test]
 fn without_an_exit_a_connection_is_closed_in_the_end() {
     let directory = tempfile::tempdir().unwrap();
-    let wall = format!("unix:{}/nobody.sock", directory.path().display());
-    let entry = Proxy::start("tcp:127.0.0.1:0", &wall, &["--connect-timeout", "100ms"]);
+    let shm = format!("unix:{}/nobody.sock", directory.path().display());
+    let entry = Proxy::start("tcp:127.0.0.1:0", &shm, &["--connect-timeout", "100ms"]);
     assert_reset(&mut connect(&entry.address));
     entry.signal("INT");
     let (code, said) = entry.finish();
@@ -80,11 +80,11 @@ fn sigterm_lets_open_connections_finish_and_leaves_nothing_behind() {
     let (front, back) = (directory.path().join("front"), directory.path().join("back"));
     echo_unix(&back);
     let pair = Pair::unix(&front, &back, &["--drain", "1h"]);
-    let wall = pair.directory.path().join("wall.sock");
+    let shm = pair.directory.path().join("wall.sock");
     let mut client = UnixStream::connect(&front).unwrap();
     exchange(&mut client, b"before");
     pair.exit.signal("TERM");
-    until("the exit takes its socket file away", || !wall.exists());
+    until("the exit takes its socket file away", || !shm.exists());
     exchange(&mut client, b"the exit drains");
     pair.entry.signal("TERM");
     until("the entry takes its socket file away", || !front.exists());
@@ -133,11 +133,11 @@ fn an_exit_that_restarts_in_order_loses_no_connection() {
     let mut pair = Pair::tcp(&server, &["--drain", "1h"]);
     let mut old = pair.connect();
     exchange(&mut old, b"over the first");
-    let (wall, to) = (pair.exit.address.clone(), proxied::address_of(&server));
+    let (shm, to) = (pair.exit.address.clone(), proxied::address_of(&server));
     pair.exit.signal("TERM");
     let path = pair.directory.path().join("wall.sock");
     until("the first exit takes its socket file away", || !path.exists());
-    let first = std::mem::replace(&mut pair.exit, Proxy::start(&wall, &to, &[]));
+    let first = std::mem::replace(&mut pair.exit, Proxy::start(&shm, &to, &[]));
     exchange(&mut pair.connect(), b"over the second");
     exchange(&mut old, b"still over the first");
     drop(old);

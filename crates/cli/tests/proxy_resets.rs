@@ -87,9 +87,9 @@ fn nobody_behind_the_exit_resets_the_client_and_later_ones_get_through() {
     // A port that was somebody's a moment ago may be somebody else's by now, or that of the one who dials it.
     let to = "tcp:127.0.0.1:1";
     let directory = tempfile::tempdir().unwrap();
-    let wall = format!("unix:{}/wall.sock", directory.path().display());
-    let exit = Proxy::start(&wall, to, &["--stats"]);
-    let entry = Proxy::start("tcp:127.0.0.1:0", &wall, &["--stats"]);
+    let shm = format!("unix:{}/wall.sock", directory.path().display());
+    let exit = Proxy::start(&shm, to, &["--stats"]);
+    let entry = Proxy::start("tcp:127.0.0.1:0", &shm, &["--stats"]);
     let mut client = proxied::connect(&entry.address);
     assert_reset(&mut client);
     drop(client);

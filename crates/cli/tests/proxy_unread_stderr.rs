@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use program::{PATIENCE, Running, partywall, wait_until};
+use program::{Running, TIMEOUT, partywall, wait_until};
 use proxied::{Proxy, echo_unix, exchange, pattern, signal};
 
 /// An entry whose stderr takes not a byte more, from the beginning on.
@@ -28,17 +28,17 @@ impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        let (front, back, wall) = (path("front"), path("back"), path("wall"));
+        let (front, back, shm) = (path("front"), path("back"), path("shm"));
         echo_unix(&back);
-        let wall = format!("unix:{}", wall.display());
-        let exit = Proxy::start(&wall, &format!("plain:unix:{}", back.display()), &[]);
+        let shm = format!("unix:{}", shm.display());
+        let exit = Proxy::start(&shm, &format!("plain:unix:{}", back.display()), &[]);
         let (stderr, theirs) = UnixStream::pair().unwrap();
         let filling = fill(&theirs);
         let listen = format!("plain:unix:{}", front.display());
-        let arguments = ["proxy", "--listen", &listen, "--to", &wall, "--stats-every", "1ms"];
+        let arguments = ["proxy", "--listen", &listen, "--to", &shm, "--stats-every", "1ms"];
         let mut command = partywall(&[&arguments[..], &["--stats"]].concat());
         let entry = Running::start(command.stderr(Stdio::from(OwnedFd::from(theirs))));
-        stderr.set_read_timeout(Some(PATIENCE)).unwrap();
+        stderr.set_read_timeout(Some(TIMEOUT)).unwrap();
         Self { _directory: directory, exit, entry, front, stderr, filling }
     }
 
@@ -50,7 +50,7 @@ impl Fixture {
             client.is_some()
         });
         let mut client = client.unwrap();
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.set_read_timeout(Some(TIMEOUT)).unwrap();
         for seed in 0..100 {
             exchange(&mut client, &pattern(10_000, seed));
         }

@@ -41,9 +41,9 @@ fn of_echo_serve_with_a_client_that_stays() {
     for (signal, number) in SIGNALS {
         let directory = tempfile::tempdir().unwrap();
         let at = |prefix: &str| format!("{prefix}:{}/{}", directory.path().display(), prefix.len());
-        let (wall, plain) = (at("unix"), at("plain:unix"));
+        let (shm, plain) = (at("unix"), at("plain:unix"));
         let mut serve =
-            Running::start(&mut partywall(&["echo", "serve", "--listen", &wall, &plain]));
+            Running::start(&mut partywall(&["echo", "serve", "--listen", &shm, &plain]));
         let mut stdout = BufReader::new(serve.0.stdout.take().unwrap());
         let address = announced(&mut stdout);
         announced(&mut stdout);

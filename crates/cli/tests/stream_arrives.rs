@@ -20,7 +20,7 @@ use program::{Listening, Running, partywall};
 
 /// The wires, with the options that lead to them.
 const WIRES: [(&str, &str, &str); 3] =
-    [("wall", "unix", "wall"), ("unix socket", "unix", "socket"), ("tcp", "tcp", "auto")];
+    [("shm", "unix", "shm"), ("unix socket", "unix", "socket"), ("tcp", "tcp", "auto")];
 
 #[test]
 fn empty() {
@@ -38,7 +38,7 @@ fn of_300_megabytes() {
 }
 
 #[test]
-fn of_5_gibibytes_over_the_wall() {
+fn of_5_gibibytes_over_the_shm() {
     stream(&WIRES[0], FIVE_GIB, 64);
 }
 
@@ -75,7 +75,7 @@ fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u
     assert_eq!(output.status.code(), Some(0), "{name}: {}", program::text(&output.stderr));
     assert_eq!(received.0, bytes, "{name}");
     assert_eq!(received, sent, "{name}: other bytes came than went");
-    assert!(said.contains(if transport == "wall" { "wall:" } else { "socket:" }), "{said}");
+    assert!(said.contains(if transport == "shm" { "wall:" } else { "socket:" }), "{said}");
     let max = (64 + memory) << 20;
     for (who, resident) in ["listen", "connect"].iter().zip(resident) {
         assert!(resident <= max, "{name}: {who} had {resident} bytes resident, allowed: {max}");

@@ -33,7 +33,7 @@ const LINES_PER_THREAD: u64 = 50_000;
 const RING_BYTES: u64 = 16 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const COUNT_EVERY: Duration = Duration::from_millis(20);
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
@@ -50,8 +50,8 @@ fn application() -> Result<(), Failure> {
     let config = Config::default().ring_bytes(RING_BYTES);
     let mut listener = Listener::bind_with(&address, &config)?;
     let mut agent = Command::new(std::env::current_exe()?).args(["agent", &address]).spawn()?;
-    let lines = listener.accept_deadline(Instant::now() + PATIENCE)?;
-    let counters = listener.accept_deadline(Instant::now() + PATIENCE)?;
+    let lines = listener.accept_deadline(Instant::now() + TIMEOUT)?;
+    let counters = listener.accept_deadline(Instant::now() + TIMEOUT)?;
 
     let log = LossySender::new(lines.split().0, OnFull::DropNewest);
     let started = Instant::now();
@@ -68,7 +68,7 @@ fn application() -> Result<(), Failure> {
         count(counters, &log, started, counting)
     })?;
     // Dropping the last sender would do it too, with less patience.
-    log.flush(Instant::now() + PATIENCE)?;
+    log.flush(Instant::now() + TIMEOUT)?;
     let stats = log.stats();
     let took = started.elapsed();
     drop(log);
@@ -120,8 +120,8 @@ fn count(
 fn agent(address: &str) -> Result<(), Failure> {
     let mut lines = LossyReceiver::new(partywall::connect(address)?.split().1);
     let (_sender, mut counters) = partywall::connect(address)?.split();
-    lines.set_wait(Wait::Timed(LOOK_EVERY));
-    counters.set_wait(Wait::Timed(LOOK_EVERY));
+    lines.set_wait(Wait::Poll(LOOK_EVERY));
+    counters.set_wait(Wait::Poll(LOOK_EVERY));
 
     let counting = std::thread::spawn(move || -> Result<_, Failure> {
         let (mut count, mut last) = (0_u64, Counters::default());

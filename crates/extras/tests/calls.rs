@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 /// What must happen, happens before this is over.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Pair {
     client: Session,
@@ -41,7 +41,7 @@ async fn pair() -> Pair {
 }
 
 async fn soon<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, future).await.expect("in time")
+    tokio::time::timeout(TIMEOUT, future).await.expect("in time")
 }
 
 /// Tells when a handler is dropped before it was done.
@@ -75,8 +75,8 @@ fn serve_for_ever(
 #[tokio::test]
 async fn many_calls_of_every_size_are_each_answered() {
     for (name, config) in [
-        ("wall", Config::default().transport(TransportPolicy::Wall)),
-        ("isolated", Config::default().trust(TrustPolicy::Isolated)),
+        ("shm", Config::default().transport(TransportPolicy::SharedMemory)),
+        ("isolated", Config::default().trust(TrustPolicy::Untrusted)),
         ("socket", Config::default().transport(TransportPolicy::Socket)),
     ] {
         let pair = pair_with(&config).await;
@@ -97,7 +97,7 @@ async fn many_calls_of_every_size_are_each_answered() {
         }
         for task in tasks {
             let (len, is_view) = soon(task).await.unwrap();
-            if len >= 5000 && name == "wall" {
+            if len >= 5000 && name == "shm" {
                 assert!(is_view, "an answer of {len} bytes was copied");
             }
         }
@@ -193,10 +193,10 @@ async fn handlers_see_the_time_that_is_left() {
     let pair = pair().await;
     tokio::spawn(Server::new(pair.there).serve(|request: Request| async move {
         let left = request.deadline().map(|deadline| deadline - Instant::now());
-        Ok([u8::from(left.is_some_and(|left| left <= PATIENCE))])
+        Ok([u8::from(left.is_some_and(|left| left <= TIMEOUT))])
     }));
     let client = Client::new(pair.here);
-    assert_eq!(client.call_deadline(b"", Instant::now() + PATIENCE).await.unwrap(), [1]);
+    assert_eq!(client.call_deadline(b"", Instant::now() + TIMEOUT).await.unwrap(), [1]);
     assert_eq!(client.call(b"").await.unwrap(), [0]);
 }
 

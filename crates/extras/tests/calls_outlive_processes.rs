@@ -12,7 +12,7 @@ use std::time::Duration;
 use support::{Place, Victim, argument, role, second_process};
 use tokio::sync::mpsc;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The second process: a server whose handlers never end, or a client that waits for their answers.
 #[tokio::test]
@@ -65,7 +65,7 @@ fn handler(
 }
 
 async fn soon<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, future).await.expect("in time")
+    tokio::time::timeout(TIMEOUT, future).await.expect("in time")
 }
 
 #[tokio::test]

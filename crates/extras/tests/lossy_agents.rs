@@ -8,7 +8,7 @@ use partywall::{
     Channel, Config, Listener, RecvError, SendError, TransportPolicy, TryRecvError, Wait,
 };
 use partywall_extras::lossy::{
-    DropReason, Fate, LossyConfig, LossyReceiver, LossyRecvError, LossySender, OnFull,
+    DropReason, LossyConfig, LossyReceiver, LossyRecvError, LossySender, OnFull, SendOutcome,
 };
 use partywall_sys::signal::{Signal, kill, stop};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use support::{
     within,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn config() -> Config {
     Config::default().ring_bytes(4096).inline_max(512)
@@ -38,7 +38,7 @@ fn child() {
 fn agent(address: &str) {
     let (mut tell, receiver) = partywall::connect_with(address, &config()).unwrap().split();
     let mut records = LossyReceiver::new(receiver);
-    records.set_wait(Wait::Timed(millis(1)));
+    records.set_wait(Wait::Poll(millis(1)));
     let mut next = 0;
     loop {
         match records.recv() {
@@ -68,7 +68,7 @@ fn filler(address: &str) {
     let (sender, _receiver) = partywall::connect_with(address, &config()).unwrap().split();
     let mut aside = partywall::connect_with(address, &config()).unwrap();
     let log = LossySender::new(sender, OnFull::DropNewest);
-    log_until(&log, &mut 0, |_, fate| fate == Fate::Dropped(DropReason::Full));
+    log_until(&log, &mut 0, |_, outcome| outcome == SendOutcome::Dropped(DropReason::Full));
     aside.send(&log.stats().sent.to_le_bytes()).unwrap();
     let _ = aside.recv();
 }
@@ -78,29 +78,33 @@ fn start_agent(place: &Place, config: &Config) -> (Victim, Channel) {
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, config).unwrap();
     let agent = Victim::spawn(&mut second_process("agent", &[("address", &address)]));
-    (agent, listener.accept_deadline(within(PATIENCE)).unwrap())
+    (agent, listener.accept_deadline(within(TIMEOUT)).unwrap())
 }
 
 /// Logs until `enough`, with numbers from `next`.
-fn log_until(log: &LossySender, next: &mut u64, enough: impl Fn(&LossySender, Fate) -> bool) {
+fn log_until(
+    log: &LossySender,
+    next: &mut u64,
+    enough: impl Fn(&LossySender, SendOutcome) -> bool,
+) {
     loop {
-        let fate = log.log(&payload(*next, 100));
+        let outcome = log.log(&payload(*next, 100));
         *next += 1;
-        if enough(log, fate) {
+        if enough(log, outcome) {
             return;
         }
     }
 }
 
 fn stopped_agent(on_full: OnFull, transport: TransportPolicy) {
-    let _watchdog = Watchdog::new("stopped agent", 2 * PATIENCE);
+    let _watchdog = Watchdog::new("stopped agent", 2 * TIMEOUT);
     let place = Place::new();
     let (mut agent, channel) = start_agent(&place, &config().transport(transport));
     let (sender, mut answers) = channel.split();
     let log = LossySender::with(sender, LossyConfig::new(on_full).queue_records(50));
     let mut next = 0;
     log_until(&log, &mut next, |_, _| next_is(&log, 100));
-    stop(agent.pid(), within(PATIENCE)).unwrap();
+    stop(agent.pid(), within(TIMEOUT)).unwrap();
     // It goes on for as long as it takes to lose ten thousand, and waits for nobody.
     log_until(&log, &mut next, |log, _| log.stats().drops.full >= 10_000);
     // What is queued finds no room; the report of what was lost is short, and may.
@@ -109,13 +113,15 @@ fn stopped_agent(on_full: OnFull, transport: TransportPolicy) {
         assert!(matches!(flushed, Err(SendError::TimedOut)), "{flushed:?}");
     }
     kill(agent.pid(), Signal::CONT).unwrap();
-    log.flush(within(PATIENCE)).unwrap();
-    log_until(&log, &mut next, |_, fate| matches!(fate, Fate::Sent | Fate::Queued));
-    log.flush(within(PATIENCE)).unwrap();
+    log.flush(within(TIMEOUT)).unwrap();
+    log_until(&log, &mut next, |_, outcome| {
+        matches!(outcome, SendOutcome::Sent | SendOutcome::Queued)
+    });
+    log.flush(within(TIMEOUT)).unwrap();
     let stats = log.stats();
     assert_eq!((stats.queued, stats.sent + stats.drops.total()), (0, next));
     drop(log);
-    let counts = answers.recv_deadline(within(PATIENCE)).unwrap();
+    let counts = answers.recv_deadline(within(TIMEOUT)).unwrap();
     let count = |at: usize| u64::from_le_bytes(counts[at..at + 8].try_into().unwrap());
     assert_eq!((count(0), count(8)), (stats.sent, stats.drops.total()));
     assert!(agent.0.wait().unwrap().success());
@@ -128,12 +134,12 @@ fn next_is(log: &LossySender, count: u64) -> bool {
 
 #[test]
 fn a_stopped_agent_costs_records_and_the_counts_add_up_newest() {
-    stopped_agent(OnFull::DropNewest, TransportPolicy::Wall);
+    stopped_agent(OnFull::DropNewest, TransportPolicy::SharedMemory);
 }
 
 #[test]
 fn a_stopped_agent_costs_records_and_the_counts_add_up_oldest() {
-    stopped_agent(OnFull::DropOldest, TransportPolicy::Wall);
+    stopped_agent(OnFull::DropOldest, TransportPolicy::SharedMemory);
 }
 
 #[test]
@@ -143,35 +149,37 @@ fn a_stopped_agent_costs_records_and_the_counts_add_up_over_a_socket() {
 
 #[test]
 fn a_killed_agent_leaves_the_application_alone() {
-    let _watchdog = Watchdog::new("killed agent", 2 * PATIENCE);
-    for on_full in [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block(PATIENCE)] {
+    let _watchdog = Watchdog::new("killed agent", 2 * TIMEOUT);
+    for on_full in [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block(TIMEOUT)] {
         let place = Place::new();
         let (mut agent, channel) = start_agent(&place, &config());
         let log = LossySender::new(channel.split().0, on_full);
         let mut next = 0;
         log_until(&log, &mut next, |_, _| next_is(&log, 100));
         agent.kill();
-        log_until(&log, &mut next, |_, fate| fate == Fate::Dropped(DropReason::Closed));
+        log_until(&log, &mut next, |_, outcome| {
+            outcome == SendOutcome::Dropped(DropReason::Closed)
+        });
         assert!(log.is_closed());
         log.log(b"more");
         let stats = log.stats();
         assert_eq!((stats.queued, stats.sent + stats.drops.total()), (0, next + 1));
-        assert!(matches!(log.flush(within(PATIENCE)), Err(SendError::Closed(_)) | Ok(())));
+        assert!(matches!(log.flush(within(TIMEOUT)), Err(SendError::Closed(_)) | Ok(())));
     }
 }
 
 #[test]
 fn of_a_killed_application_the_agent_has_all_that_was_committed() {
-    let _watchdog = Watchdog::new("killed application", 2 * PATIENCE);
+    let _watchdog = Watchdog::new("killed application", 2 * TIMEOUT);
     let place = Place::new();
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, &config()).unwrap();
     let mut application =
         Victim::spawn(&mut second_process("application", &[("address", &address)]));
-    let channel = listener.accept_deadline(within(PATIENCE)).unwrap();
+    let channel = listener.accept_deadline(within(TIMEOUT)).unwrap();
     let mut records = LossyReceiver::new(channel.split().1);
     let mut next = 0;
-    let mut take = |records: &mut LossyReceiver| match records.recv_deadline(within(PATIENCE)) {
+    let mut take = |records: &mut LossyReceiver| match records.recv_deadline(within(TIMEOUT)) {
         Ok(record) => {
             next += record.lost_before;
             assert_eq!(number_of(&record.message), next);
@@ -192,19 +200,19 @@ fn of_a_killed_application_the_agent_has_all_that_was_committed() {
 
 #[test]
 fn of_a_killed_application_the_agent_has_exactly_what_it_said_was_sent() {
-    let _watchdog = Watchdog::new("killed application", 2 * PATIENCE);
+    let _watchdog = Watchdog::new("killed application", 2 * TIMEOUT);
     let place = Place::new();
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, &config()).unwrap();
     let mut application = Victim::spawn(&mut second_process("filler", &[("address", &address)]));
-    let channel = listener.accept_deadline(within(PATIENCE)).unwrap();
-    let mut aside = listener.accept_deadline(within(PATIENCE)).unwrap();
-    let told = aside.recv_deadline(within(PATIENCE)).unwrap();
+    let channel = listener.accept_deadline(within(TIMEOUT)).unwrap();
+    let mut aside = listener.accept_deadline(within(TIMEOUT)).unwrap();
+    let told = aside.recv_deadline(within(TIMEOUT)).unwrap();
     let sent = u64::from_le_bytes(told[..].try_into().unwrap());
     application.kill();
     let mut records = LossyReceiver::new(channel.split().1);
     let end = loop {
-        match records.recv_deadline(within(PATIENCE)) {
+        match records.recv_deadline(within(TIMEOUT)) {
             Ok(record) => assert_eq!(number_of(&record.message), records.received() - 1),
             Err(end) => break end,
         }
@@ -216,14 +224,14 @@ fn of_a_killed_application_the_agent_has_exactly_what_it_said_was_sent() {
 
 #[test]
 fn threads_log_at_once_and_every_record_is_accounted_for() {
-    let _watchdog = Watchdog::new("threads", 2 * PATIENCE);
-    for on_full in [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block(PATIENCE)] {
+    let _watchdog = Watchdog::new("threads", 2 * TIMEOUT);
+    for on_full in [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block(TIMEOUT)] {
         let place = Place::new();
         let (here, there) = pair(&place.address("a.sock"), &config());
         let log = LossySender::with(here.split().0, LossyConfig::new(on_full).queue_records(20));
         let mut records = LossyReceiver::new(there.split().1);
         let receiving = std::thread::spawn(move || {
-            while records.recv_deadline(within(PATIENCE)).is_ok() {}
+            while records.recv_deadline(within(TIMEOUT)).is_ok() {}
             (records.received(), records.lost())
         });
         std::thread::scope(|scope| {
@@ -237,12 +245,12 @@ fn threads_log_at_once_and_every_record_is_accounted_for() {
             }
             scope.spawn(|| {
                 for _ in 0..20 {
-                    let _ = log.flush(within(PATIENCE));
+                    let _ = log.flush(within(TIMEOUT));
                     log.try_flush();
                 }
             });
         });
-        log.flush(within(PATIENCE)).unwrap();
+        log.flush(within(TIMEOUT)).unwrap();
         let stats = log.stats();
         assert_eq!(stats.sent + stats.drops.total(), 20_000, "{on_full:?}");
         if matches!(on_full, OnFull::Block(_)) {

@@ -13,7 +13,7 @@ use core::fmt;
 #[non_exhaustive]
 pub enum Violation {
     /// The header of a half holds an impossible value (SPEC 3.2).
-    HalfHeader {
+    RegionHeader {
         /// Which field.
         field: &'static str,
         /// What was there.
@@ -151,7 +151,7 @@ impl Violation {
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
-            Self::HalfHeader { .. } => 1,
+            Self::RegionHeader { .. } => 1,
             Self::Word { .. } => 2,
             Self::Kind { .. } => 3,
             Self::Unexpected { .. } => 4,
@@ -175,7 +175,7 @@ impl Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::HalfHeader { field, found } => {
+            Self::RegionHeader { field, found } => {
                 write!(f, "the half's header has an impossible {field} ({found:#x}; SPEC 3.2)")
             }
             Self::Word { position, found } => {

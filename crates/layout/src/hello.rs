@@ -42,7 +42,7 @@ pub const FRAME_BYTES_MAX: usize = 1024;
 pub const REJECT_TEXT_MAX: usize = 512;
 
 /// [`Hello::features`]: this side can share memory.
-pub const FEATURE_WALL: u64 = 1;
+pub const FEATURE_SHM: u64 = 1;
 /// [`Hello::features`]: this side is content with the socket alone.
 pub const FEATURE_SOCKET: u64 = 1 << 1;
 
@@ -53,23 +53,23 @@ pub const SERVICE_SESSION: u32 = 2;
 /// [`Hello::service`]: a named, resumable pair.
 pub const SERVICE_LINK: u32 = 3;
 
-/// The connecting side, in [`crate::HalfHeader::role`].
+/// The connecting side, in [`crate::RegionHeader::role`].
 pub const ROLE_CONNECTOR: u32 = 0;
-/// The accepting side, in [`crate::HalfHeader::role`].
+/// The accepting side, in [`crate::RegionHeader::role`].
 pub const ROLE_ACCEPTOR: u32 = 1;
 
 /// [`Offer::transport`] and [`Ready::transport`]: shared memory.
-pub const TRANSPORT_WALL: u32 = 1;
+pub const TRANSPORT_SHM: u32 = 1;
 /// [`Offer::transport`] and [`Ready::transport`]: records on the socket.
 pub const TRANSPORT_SOCKET: u32 = 2;
 
 /// [`Offer::flags`]: two eventfds for bells follow the half.
-pub const OFFER_BELLS: u32 = 1;
+pub const OFFER_DOORBELLS: u32 = 1;
 
 /// Beside the wall: "look at your memory". One byte (SPEC 6.6).
-pub const BESIDE_BELL: u8 = 1;
+pub const CONTROL_DOORBELL: u8 = 1;
 /// Beside the wall: a segment's descriptor. This byte and four of number (SPEC 5.4).
-pub const BESIDE_SEGMENT: u8 = 2;
+pub const CONTROL_SEGMENT: u8 = 2;
 
 /// Who I am and what I can: the first frame of each side.
 ///
@@ -97,14 +97,14 @@ pub struct Hello {
     /// What the connection is for: `SERVICE_…`.
     pub service: U32,
     /// Why the sender cannot share memory, or 0: a number of SPEC 2.6.
-    pub why_no_wall: U32,
+    pub fallback_reason: U32,
     /// The most memory of the receiver of this frame that its sender will map, in bytes.
     pub map_max: U64,
     /// The longest message the sender of this frame will receive, in bytes.
     pub message_max: U64,
     /// Entries of the release ring that the sender will have: the other side never has more
     /// blocks out.
-    pub release_entries: U64,
+    pub peer_blocks_max: U64,
     /// The most segments of the other side that the sender will map at a time.
     pub segments_max: U32,
     /// The sender's process id in its own namespace; for people, never acted on.
@@ -136,7 +136,7 @@ pub struct Offer {
     pub zero0: U32,
     /// Length of the frame in bytes.
     pub length: U32,
-    /// `TRANSPORT_…`: with [`TRANSPORT_WALL`] the half's descriptor is attached.
+    /// `TRANSPORT_…`: with [`TRANSPORT_SHM`] the half's descriptor is attached.
     pub transport: U32,
     /// Why not the wall, or 0: a number of SPEC 2.6.
     pub reason: U32,
@@ -145,7 +145,7 @@ pub struct Offer {
     /// Always 0.
     pub zero1: U32,
     /// Size of the half in bytes; 0 without one.
-    pub half_size: U64,
+    pub region_size: U64,
     /// Always 0.
     pub zero2: [u8; 24],
 }
@@ -203,10 +203,10 @@ const _: () = {
     assert!(core::mem::offset_of!(Hello, length) == 12);
     assert!(core::mem::offset_of!(Hello, features) == 16);
     assert!(core::mem::offset_of!(Hello, service) == 24);
-    assert!(core::mem::offset_of!(Hello, why_no_wall) == 28);
+    assert!(core::mem::offset_of!(Hello, fallback_reason) == 28);
     assert!(core::mem::offset_of!(Hello, map_max) == 32);
     assert!(core::mem::offset_of!(Hello, message_max) == 40);
-    assert!(core::mem::offset_of!(Hello, release_entries) == 48);
+    assert!(core::mem::offset_of!(Hello, peer_blocks_max) == 48);
     assert!(core::mem::offset_of!(Hello, segments_max) == 56);
     assert!(core::mem::offset_of!(Hello, pid) == 60);
     assert!(core::mem::offset_of!(Hello, nonce) == 64);
@@ -218,7 +218,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Offer, transport) == 16);
     assert!(core::mem::offset_of!(Offer, reason) == 20);
     assert!(core::mem::offset_of!(Offer, flags) == 24);
-    assert!(core::mem::offset_of!(Offer, half_size) == 32);
+    assert!(core::mem::offset_of!(Offer, region_size) == 32);
     assert!(size_of::<Ready>() == 32);
     assert!(core::mem::offset_of!(Ready, transport) == 16);
     assert!(core::mem::offset_of!(Ready, reason) == 20);
@@ -291,14 +291,14 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
     if preamble.starts_with(&OFFER_TAG) {
         let offer: Offer = exactly(bytes, "OFFER length")?;
         return match offer.transport.get() {
-            TRANSPORT_WALL | TRANSPORT_SOCKET => Ok(Frame::Offer(offer)),
+            TRANSPORT_SHM | TRANSPORT_SOCKET => Ok(Frame::Offer(offer)),
             other => Err(Violation::Frame { what: "OFFER transport", found: other.into() }),
         };
     }
     if preamble.starts_with(&READY_TAG) {
         let ready: Ready = exactly(bytes, "READY length")?;
         return match ready.transport.get() {
-            TRANSPORT_WALL | TRANSPORT_SOCKET => Ok(Frame::Ready(ready)),
+            TRANSPORT_SHM | TRANSPORT_SOCKET => Ok(Frame::Ready(ready)),
             other => Err(Violation::Frame { what: "READY transport", found: other.into() }),
         };
     }
@@ -354,10 +354,10 @@ impl Hello {
             length: length_of::<Self>(),
             features: U64::new(0),
             service: U32::new(SERVICE_CHANNEL),
-            why_no_wall: U32::new(0),
+            fallback_reason: U32::new(0),
             map_max: U64::new(0),
             message_max: U64::new(0),
-            release_entries: U64::new(0),
+            peer_blocks_max: U64::new(0),
             segments_max: U32::new(0),
             pid: U32::new(0),
             nonce: [0; 16],
@@ -375,9 +375,9 @@ impl Default for Hello {
 }
 
 impl Offer {
-    /// An OFFER of `transport`; `half_size` is 0 and `reason` says why unless it is the wall.
+    /// An OFFER of `transport`; `region_size` is 0 and `reason` says why unless it is the wall.
     #[must_use]
-    pub const fn new(transport: u32, reason: u32, flags: u32, half_size: u64) -> Self {
+    pub const fn new(transport: u32, reason: u32, flags: u32, region_size: u64) -> Self {
         Self {
             tag: OFFER_TAG,
             zero0: U32::new(0),
@@ -386,7 +386,7 @@ impl Offer {
             reason: U32::new(reason),
             flags: U32::new(flags),
             zero1: U32::new(0),
-            half_size: U64::new(half_size),
+            region_size: U64::new(region_size),
             zero2: [0; 24],
         }
     }

@@ -33,8 +33,8 @@ pub mod segment;
 pub mod stream;
 
 pub use check::Violation;
-pub use reason::{NoWall, Refusal};
+pub use reason::{FallbackReason, Refusal};
 pub use record_ring::{BlobBody, Kind, Position, RecordHeader, RingSize, SLOT_BYTES};
 #[doc(hidden)]
 pub use seeded::seeded_fault;
-pub use segment::{Geometry, HalfHeader};
+pub use segment::{Geometry, RegionHeader};

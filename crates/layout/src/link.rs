@@ -14,15 +14,15 @@
 //! ```
 //!
 //! What two ends say to each other beside their records is in `frame.rs` (SPEC 15).
-//! What lies in the ring, and goes over sockets too, are records that prove themselves: `record.rs`, and `bare.rs` for those
+//! What lies in the ring, and goes over sockets too, are records that prove themselves: `record.rs`, and `compact.rs` for those
 //! without a prefix (SPEC 14).
 //!
 //! What changes lies in pairs of slots (`slot.rs`), so that a process killed between any two stores leaves the
 //! image before. What a file can say that is not true is a [`FileFault`]. Nothing here reads a file, knows who
 //! lives, or repairs anything.
 
-pub mod bare;
 mod checksum;
+pub mod compact;
 pub mod consumed;
 mod fault;
 pub mod frame;

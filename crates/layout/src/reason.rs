@@ -10,7 +10,7 @@ use core::fmt;
 /// Why two sides talk over the socket and not through shared memory (SPEC 2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum NoWall {
+pub enum FallbackReason {
     /// The configuration of one side asks for the socket.
     Policy,
     /// The address is a TCP address: memory cannot be shared, or descriptors not passed.
@@ -29,7 +29,7 @@ pub enum NoWall {
     Other(u32),
 }
 
-impl NoWall {
+impl FallbackReason {
     /// The number that stands for the reason on the wire; never 0.
     #[must_use]
     pub const fn number(self) -> u32 {
@@ -62,7 +62,7 @@ impl NoWall {
     }
 }
 
-impl fmt::Display for NoWall {
+impl fmt::Display for FallbackReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Policy => "the configuration asks for the socket",

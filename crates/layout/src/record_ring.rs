@@ -167,7 +167,7 @@ pub enum Kind {
     /// The answerer's last record of a stream (sessions).
     End = 15,
     /// A whole message of a link, without a prefix (links; elsewhere it does not exist).
-    Bare = 16,
+    CompactRecord = 16,
     /// Nothing: fills the ring up to its end.
     Pad = 31,
 }
@@ -193,7 +193,7 @@ impl Kind {
             13 => Self::GoAway,
             14 => Self::Ping,
             15 => Self::End,
-            16 => Self::Bare,
+            16 => Self::CompactRecord,
             31 => Self::Pad,
             _ => return None,
         })
@@ -331,7 +331,7 @@ impl RecordHeader {
             return Err(Violation::Word { position: position.0, found: first });
         }
         let number = ((first & KIND_MASK) >> 1) as u8;
-        let kind = Kind::from_number(number).filter(|kind| is_link || *kind != Kind::Bare);
+        let kind = Kind::from_number(number).filter(|kind| is_link || *kind != Kind::CompactRecord);
         let Some(kind) = kind else {
             return Err(Violation::Kind { position: position.0, kind: number });
         };
@@ -436,13 +436,13 @@ mod tests {
             let header = RecordHeader::of_words(Position(640), word, word1(5, 7), true).unwrap();
             assert_eq!((header.kind, header.len, header.stream), (kind, 5, 7));
             let elsewhere = RecordHeader::check_words(Position(640), word, word1(5, 7));
-            assert_eq!(elsewhere.is_ok(), kind != Kind::Bare, "only links have it");
+            assert_eq!(elsewhere.is_ok(), kind != Kind::CompactRecord, "only links have it");
         }
     }
 
     #[test]
     fn a_kind_of_links_is_unknown_elsewhere_whatever_its_length() {
-        let word = word0(Position(64), Kind::Bare);
+        let word = word0(Position(64), Kind::CompactRecord);
         for len in [0, 48, 1009, u32::MAX] {
             let found = RecordHeader::check(Position(64), ring(), word, word1(len, 0));
             assert_eq!(found, Err(Violation::Kind { position: 64, kind: 16 }));

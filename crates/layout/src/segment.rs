@@ -24,7 +24,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The first eight bytes of a half.
-pub const HALF_MAGIC: [u8; 8] = *b"PWHALF\x00\x01";
+pub const REGION_MAGIC: [u8; 8] = *b"PWHALF\x00\x01";
 
 /// The version of the memory format that this crate describes.
 pub const FORMAT_VERSION: u32 = 1;
@@ -73,7 +73,7 @@ pub mod sending {
     /// Messages copied through the ring because no memory was left.
     pub const OVERFLOWS: u64 = 3;
     /// Times the neighbour was woken because of records.
-    pub const BELLS: u64 = 4;
+    pub const DOORBELLS: u64 = 4;
     /// Times this side slept because there was no room.
     pub const SLEEPS: u64 = 5;
     /// Bytes of slab memory that exist at this moment.
@@ -95,7 +95,7 @@ pub mod receiving {
     /// Messages received as views of slab memory.
     pub const BLOBS: u64 = 2;
     /// Times the neighbour was woken because of room.
-    pub const BELLS: u64 = 3;
+    pub const DOORBELLS: u64 = 3;
     /// Times this side slept because there were no records.
     pub const SLEEPS: u64 = 4;
     /// Times records came while this side spun.
@@ -129,7 +129,7 @@ pub const LAYOUT_HASH: u64 = {
         crate::record_ring::HEADER_BYTES,
         crate::record_ring::KIND_MASK,
         size_of::<crate::record_ring::BlobBody>() as u64,
-        size_of::<HalfHeader>() as u64,
+        size_of::<RegionHeader>() as u64,
     ];
     crate::fnv::of_numbers(&facts)
 };
@@ -146,8 +146,8 @@ pub const LAYOUT_HASH: u64 = {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct HalfHeader {
-    /// [`HALF_MAGIC`].
+pub struct RegionHeader {
+    /// [`REGION_MAGIC`].
     pub magic: [u8; 8],
     /// [`FORMAT_VERSION`].
     pub version: U32,
@@ -156,7 +156,7 @@ pub struct HalfHeader {
     /// [`LAYOUT_HASH`].
     pub layout_hash: U64,
     /// Size of the half in bytes.
-    pub half_size: U64,
+    pub region_size: U64,
     /// Where the record ring begins.
     pub ring_offset: U64,
     /// Its size in bytes.
@@ -164,7 +164,7 @@ pub struct HalfHeader {
     /// Where the release ring begins.
     pub release_offset: U64,
     /// How many entries of eight bytes it has.
-    pub release_entries: U64,
+    pub peer_blocks_max: U64,
     /// Where the slab begins.
     pub slab_offset: U64,
     /// Its size in bytes; may be 0.
@@ -180,28 +180,28 @@ pub struct HalfHeader {
 }
 
 const _: () = {
-    assert!(size_of::<HalfHeader>() == 128);
-    assert!(core::mem::offset_of!(HalfHeader, version) == 8);
-    assert!(core::mem::offset_of!(HalfHeader, header_size) == 12);
-    assert!(core::mem::offset_of!(HalfHeader, layout_hash) == 16);
-    assert!(core::mem::offset_of!(HalfHeader, half_size) == 24);
-    assert!(core::mem::offset_of!(HalfHeader, ring_offset) == 32);
-    assert!(core::mem::offset_of!(HalfHeader, ring_size) == 40);
-    assert!(core::mem::offset_of!(HalfHeader, release_offset) == 48);
-    assert!(core::mem::offset_of!(HalfHeader, release_entries) == 56);
-    assert!(core::mem::offset_of!(HalfHeader, slab_offset) == 64);
-    assert!(core::mem::offset_of!(HalfHeader, slab_size) == 72);
-    assert!(core::mem::offset_of!(HalfHeader, session_id) == 80);
-    assert!(core::mem::offset_of!(HalfHeader, owner_pid) == 96);
-    assert!(core::mem::offset_of!(HalfHeader, role) == 100);
-    assert!(core::mem::offset_of!(HalfHeader, zero) == 104);
+    assert!(size_of::<RegionHeader>() == 128);
+    assert!(core::mem::offset_of!(RegionHeader, version) == 8);
+    assert!(core::mem::offset_of!(RegionHeader, header_size) == 12);
+    assert!(core::mem::offset_of!(RegionHeader, layout_hash) == 16);
+    assert!(core::mem::offset_of!(RegionHeader, region_size) == 24);
+    assert!(core::mem::offset_of!(RegionHeader, ring_offset) == 32);
+    assert!(core::mem::offset_of!(RegionHeader, ring_size) == 40);
+    assert!(core::mem::offset_of!(RegionHeader, release_offset) == 48);
+    assert!(core::mem::offset_of!(RegionHeader, peer_blocks_max) == 56);
+    assert!(core::mem::offset_of!(RegionHeader, slab_offset) == 64);
+    assert!(core::mem::offset_of!(RegionHeader, slab_size) == 72);
+    assert!(core::mem::offset_of!(RegionHeader, session_id) == 80);
+    assert!(core::mem::offset_of!(RegionHeader, owner_pid) == 96);
+    assert!(core::mem::offset_of!(RegionHeader, role) == 100);
+    assert!(core::mem::offset_of!(RegionHeader, zero) == 104);
 };
 
 /// Where the parts of a half lie, in bytes from its start. Every value was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size of the whole half: a multiple of [`GRAIN_BYTES`].
-    pub half_bytes: u64,
+    pub region_bytes: u64,
     /// Where the record ring begins.
     pub ring_offset: u64,
     /// Size of the record ring.
@@ -209,7 +209,7 @@ pub struct Geometry {
     /// Where the release ring begins.
     pub release_offset: u64,
     /// How many entries the release ring has: a power of two.
-    pub release_entries: u64,
+    pub peer_blocks_max: u64,
     /// Where the slab begins.
     pub slab_offset: u64,
     /// Size of the slab; may be 0.
@@ -227,46 +227,46 @@ impl Geometry {
     ///
     /// `None` if a size is not within the bounds of SPEC 3.2.
     #[must_use]
-    pub const fn new(ring_bytes: u64, release_entries: u64, slab_bytes: u64) -> Option<Self> {
+    pub const fn new(ring_bytes: u64, peer_blocks_max: u64, slab_bytes: u64) -> Option<Self> {
         let Some(ring) = RingSize::new(ring_bytes) else { return None };
         if ring_bytes < RING_BYTES_MIN
-            || !release_entries.is_power_of_two()
-            || release_entries < RELEASE_ENTRIES_MIN
-            || release_entries > RELEASE_ENTRIES_MAX
+            || !peer_blocks_max.is_power_of_two()
+            || peer_blocks_max < RELEASE_ENTRIES_MIN
+            || peer_blocks_max > RELEASE_ENTRIES_MAX
             || slab_bytes > 1 << 40
         {
             return None;
         }
         let ring_offset = CONTROL_OFFSET + PAGE_BYTES;
         let release_offset = ring_offset + ring_bytes;
-        let slab_offset = (release_offset + release_entries * 8).next_multiple_of(PAGE_BYTES);
-        let half_bytes = (slab_offset + slab_bytes).next_multiple_of(GRAIN_BYTES);
+        let slab_offset = (release_offset + peer_blocks_max * 8).next_multiple_of(PAGE_BYTES);
+        let region_bytes = (slab_offset + slab_bytes).next_multiple_of(GRAIN_BYTES);
         Some(Self {
-            half_bytes,
+            region_bytes,
             ring_offset,
             ring,
             release_offset,
-            release_entries,
+            peer_blocks_max,
             slab_offset,
-            slab_bytes: half_bytes - slab_offset,
+            slab_bytes: region_bytes - slab_offset,
         })
     }
 
     /// The header that describes this geometry.
     #[must_use]
-    pub fn header(&self, session_id: [u8; 16], owner_pid: u32, role: u32) -> HalfHeader {
+    pub fn header(&self, session_id: [u8; 16], owner_pid: u32, role: u32) -> RegionHeader {
         #[expect(clippy::cast_possible_truncation, reason = "4096")]
         let header_size = PAGE_BYTES as u32;
-        HalfHeader {
-            magic: HALF_MAGIC,
+        RegionHeader {
+            magic: REGION_MAGIC,
             version: U32::new(FORMAT_VERSION),
             header_size: U32::new(header_size),
             layout_hash: U64::new(LAYOUT_HASH),
-            half_size: U64::new(self.half_bytes),
+            region_size: U64::new(self.region_bytes),
             ring_offset: U64::new(self.ring_offset),
             ring_size: U64::new(self.ring.bytes()),
             release_offset: U64::new(self.release_offset),
-            release_entries: U64::new(self.release_entries),
+            peer_blocks_max: U64::new(self.peer_blocks_max),
             slab_offset: U64::new(self.slab_offset),
             slab_size: U64::new(self.slab_bytes),
             session_id,
@@ -277,18 +277,18 @@ impl Geometry {
     }
 
     /// Reads the geometry from the header of a neighbour's half whose size, by the descriptor, is
-    /// `half_bytes`. The header must be a private copy.
+    /// `region_bytes`. The header must be a private copy.
     ///
     /// # Errors
-    /// [`Violation::HalfHeader`] naming the first field that cannot be.
+    /// [`Violation::RegionHeader`] naming the first field that cannot be.
     pub fn check(
-        header: &HalfHeader,
-        half_bytes: u64,
+        header: &RegionHeader,
+        region_bytes: u64,
         session_id: &[u8; 16],
         role: u32,
     ) -> Result<Self, Violation> {
-        let bad = |field, found| Violation::HalfHeader { field, found };
-        if header.magic != HALF_MAGIC {
+        let bad = |field, found| Violation::RegionHeader { field, found };
+        if header.magic != REGION_MAGIC {
             return Err(bad("magic", u64::from_le_bytes(header.magic)));
         }
         if header.version.get() != FORMAT_VERSION {
@@ -300,8 +300,8 @@ impl Geometry {
         if header.layout_hash.get() != LAYOUT_HASH {
             return Err(bad("layout hash", header.layout_hash.get()));
         }
-        if header.half_size.get() != half_bytes {
-            return Err(bad("half size", header.half_size.get()));
+        if header.region_size.get() != region_bytes {
+            return Err(bad("half size", header.region_size.get()));
         }
         if header.session_id != *session_id {
             return Err(bad("session id", u64::from_le_bytes(first_eight(&header.session_id))));
@@ -316,18 +316,18 @@ impl Geometry {
         if !(RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes) {
             return Err(bad("ring size", ring_bytes));
         }
-        let entries = header.release_entries.get();
+        let entries = header.peer_blocks_max.get();
         if !entries.is_power_of_two()
             || !(RELEASE_ENTRIES_MIN..=RELEASE_ENTRIES_MAX).contains(&entries)
         {
             return Err(bad("release entries", entries));
         }
         let geometry = Self {
-            half_bytes,
+            region_bytes,
             ring_offset: header.ring_offset.get(),
             ring,
             release_offset: header.release_offset.get(),
-            release_entries: entries,
+            peer_blocks_max: entries,
             slab_offset: header.slab_offset.get(),
             slab_bytes: header.slab_size.get(),
         };
@@ -339,7 +339,7 @@ impl Geometry {
     fn check_order(&self) -> Result<(), Violation> {
         let parts = [
             ("ring offset", self.ring_offset, self.ring.bytes()),
-            ("release offset", self.release_offset, self.release_entries * 8),
+            ("release offset", self.release_offset, self.peer_blocks_max * 8),
             ("slab offset", self.slab_offset, self.slab_bytes),
         ];
         let mut free_from = CONTROL_OFFSET + PAGE_BYTES;
@@ -347,9 +347,9 @@ impl Geometry {
             let end = offset.checked_add(size);
             if offset < free_from
                 || offset % PAGE_BYTES != 0
-                || end.is_none_or(|end| end > self.half_bytes)
+                || end.is_none_or(|end| end > self.region_bytes)
             {
-                return Err(Violation::HalfHeader { field, found: offset });
+                return Err(Violation::RegionHeader { field, found: offset });
             }
             free_from = offset + size;
         }
@@ -370,9 +370,9 @@ mod tests {
     const SESSION: [u8; 16] = *b"sixteen bytes id";
 
     #[test]
-    fn a_half_describes_itself() {
+    fn region_header_describes_region() {
         let geometry = Geometry::new(64 << 10, 1024, 100 << 10).unwrap();
-        assert_eq!(geometry.half_bytes, 192 << 10);
+        assert_eq!(geometry.region_bytes, 192 << 10);
         let header = geometry.header(SESSION, 42, 1);
         assert_eq!(Geometry::check(&header, 192 << 10, &SESSION, 1), Ok(geometry));
     }
@@ -386,7 +386,7 @@ mod tests {
         assert!(Geometry::new(4096, 8, 1 << 41).is_none());
     }
 
-    type Tamper = fn(&mut HalfHeader);
+    type Tamper = fn(&mut RegionHeader);
 
     #[test]
     fn every_field_is_checked() {
@@ -396,14 +396,14 @@ mod tests {
             ("version", |h| h.version = U32::new(2)),
             ("header size", |h| h.header_size = U32::new(0)),
             ("layout hash", |h| h.layout_hash = U64::new(1)),
-            ("half size", |h| h.half_size = U64::new(1)),
+            ("half size", |h| h.region_size = U64::new(1)),
             ("session id", |h| h.session_id[15] ^= 1),
             ("role", |h| h.role = U32::new(0)),
             ("ring size", |h| h.ring_size = U64::new(12345)),
             ("ring size", |h| h.ring_size = U64::new(2048)),
             ("ring size", |h| h.ring_size = U64::new(1 << 31)),
-            ("release entries", |h| h.release_entries = U64::new(3)),
-            ("release entries", |h| h.release_entries = U64::new(1 << 40)),
+            ("release entries", |h| h.peer_blocks_max = U64::new(3)),
+            ("release entries", |h| h.peer_blocks_max = U64::new(1 << 40)),
             ("ring offset", |h| h.ring_offset = U64::new(4096)),
             ("ring offset", |h| h.ring_offset = U64::new(u64::MAX)),
             ("release offset", |h| h.release_offset = U64::new(8192)),
@@ -415,7 +415,7 @@ mod tests {
             let mut header = geometry.header(SESSION, 42, 1);
             tamper(&mut header);
             match Geometry::check(&header, 192 << 10, &SESSION, 1) {
-                Err(Violation::HalfHeader { field: found, .. }) => assert_eq!(found, *field),
+                Err(Violation::RegionHeader { field: found, .. }) => assert_eq!(found, *field),
                 other => panic!("{field}: {other:?}"),
             }
         }

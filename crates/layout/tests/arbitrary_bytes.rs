@@ -11,8 +11,8 @@ mod vectors;
 use partywall_layout::hello::{self, FRAME_BYTES_MAX, PREAMBLE_BYTES};
 use partywall_layout::record_ring::{RING_BYTES_MAX, SLOT_BYTES};
 use partywall_layout::segment::{CONTROL_OFFSET, PAGE_BYTES};
-use partywall_layout::{Geometry, HalfHeader, Kind, Position, RecordHeader, RingSize, Violation};
-use vectors::{HALF_BYTES, SESSION, golden, hostile, reader};
+use partywall_layout::{Geometry, Kind, Position, RecordHeader, RegionHeader, RingSize, Violation};
+use vectors::{REGION_BYTES, SESSION, golden, hostile, reader};
 use zerocopy::FromBytes;
 
 const CASES: u32 = 100_000;
@@ -110,8 +110,8 @@ fn arbitrary_half_headers_do_not_panic_and_accepted_ones_fit() {
                 bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
             }
         }
-        let (header, _) = HalfHeader::read_from_prefix(&bytes).unwrap();
-        match Geometry::check(&header, HALF_BYTES, &SESSION, 1) {
+        let (header, _) = RegionHeader::read_from_prefix(&bytes).unwrap();
+        match Geometry::check(&header, REGION_BYTES, &SESSION, 1) {
             Ok(geometry) => {
                 accepted += 1;
                 assert_fits(&geometry);
@@ -124,11 +124,11 @@ fn arbitrary_half_headers_do_not_panic_and_accepted_ones_fit() {
 
 /// The parts of an accepted half follow each other within it.
 fn assert_fits(geometry: &Geometry) {
-    let release_end = geometry.release_offset + geometry.release_entries * 8;
+    let release_end = geometry.release_offset + geometry.peer_blocks_max * 8;
     assert!(geometry.ring_offset >= CONTROL_OFFSET + PAGE_BYTES);
     assert!(geometry.release_offset >= geometry.ring_offset + geometry.ring.bytes());
     assert!(geometry.slab_offset >= release_end);
-    assert!(geometry.slab_offset + geometry.slab_bytes <= HALF_BYTES);
+    assert!(geometry.slab_offset + geometry.slab_bytes <= REGION_BYTES);
 }
 
 #[test]
@@ -156,7 +156,9 @@ fn arbitrary_record_headers_do_not_panic_and_accepted_ones_stay_in_the_ring() {
             Ok(None) => assert_eq!(first, 0),
             Err(Violation::Kind { kind: 16, .. }) => {
                 match RecordHeader::check_of_link(position, size, first, second) {
-                    Ok(header) => assert_eq!(header.map(|header| header.kind), Some(Kind::Bare)),
+                    Ok(header) => {
+                        assert_eq!(header.map(|header| header.kind), Some(Kind::CompactRecord))
+                    }
                     Err(violation) => assert_eq!(violation.code(), 5, "{violation}"),
                 }
             }

@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use partywall::link::{Link, LinkClient, LinkConfig, LinkPlace, LinkRecvError, LinkServer};
+use partywall::link::{Link, LinkClient, LinkConfig, LinkRecvError, LinkServer, Storage};
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
 
 /// Executes orders as they come, for ever.
 fn gateway(address: &str, directory: &str) -> Result<()> {
-    let place = LinkPlace::directory(directory);
+    let place = Storage::directory(directory);
     let server = LinkServer::bind(address, place, "gateway", LinkConfig::default())?;
     let link = server.accept()?;
     println!("a strategy is here: {}", link.key());
@@ -54,7 +54,7 @@ fn gateway(address: &str, directory: &str) -> Result<()> {
 
 /// Sends the orders of a day, and waits for all reports.
 fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()> {
-    let place = LinkPlace::directory(directory);
+    let place = Storage::directory(directory);
     let client = LinkClient::new(place, "strategy", LinkConfig::default())?;
     let link = client.connect(address, "gateway", "orders")?;
     if link.epoch()? < day {

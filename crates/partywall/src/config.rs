@@ -21,7 +21,7 @@ pub enum TransportPolicy {
     #[default]
     Auto,
     /// Shared memory, or an error that says why not.
-    Wall,
+    SharedMemory,
     /// The socket, even where memory could be shared.
     Socket,
 }
@@ -45,14 +45,14 @@ pub enum BackPressure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TrustPolicy {
-    /// [`Trust::Peer`](crate::Trust::Peer) if the other process certainly runs as our own user in our
-    /// own namespaces, [`Trust::Isolated`](crate::Trust::Isolated) otherwise.
+    /// [`Trust::Trusted`](crate::Trust::Trusted) if the other process certainly runs as our own user in our
+    /// own namespaces, [`Trust::Untrusted`](crate::Trust::Untrusted) otherwise.
     #[default]
     Auto,
     /// Trust it as one's own user: received messages are views of memory that it could change.
     Peer,
     /// Do not trust it: every message is copied before it is looked at.
-    Isolated,
+    Untrusted,
 }
 
 /// Told of each connection that was not let in: whoever it was, and why.
@@ -79,13 +79,13 @@ pub struct Config {
     pub(crate) handshakes_max: usize,
     pub(crate) backlog: i32,
     pub(crate) ring_bytes: u64,
-    pub(crate) release_entries: u64,
+    pub(crate) peer_blocks_max: u64,
     pub(crate) memory_max: u64,
     pub(crate) message_max: Option<u64>,
     pub(crate) map_max: Option<u64>,
     pub(crate) segments_max: u32,
     pub(crate) inline_max: usize,
-    pub(crate) idle_memory_after: Duration,
+    pub(crate) idle_memory_timeout: Duration,
     pub(crate) stream_window: u64,
     pub(crate) streams_max: u32,
     pub(crate) linger: Duration,
@@ -109,13 +109,13 @@ impl Default for Config {
             handshakes_max: 64,
             backlog: 128,
             ring_bytes: 64 << 10,
-            release_entries: 1024,
+            peer_blocks_max: 1024,
             memory_max: 64 << 20,
             message_max: None,
             map_max: None,
             segments_max: 32,
             inline_max: 1024,
-            idle_memory_after: Duration::from_secs(5),
+            idle_memory_timeout: Duration::from_secs(5),
             stream_window: 256 << 10,
             streams_max: 1024,
             linger: Duration::from_secs(5),
@@ -129,7 +129,7 @@ impl Default for Config {
 }
 
 /// A half besides its slab segments: what `map_max` adds to the other side's `memory_max`.
-const HALF_ALLOWANCE: u64 = 1 << 20;
+const REGION_ALLOWANCE: u64 = 1 << 20;
 
 impl Config {
     /// Which transport to use. Default: [`TransportPolicy::Auto`].
@@ -216,8 +216,8 @@ impl Config {
     /// is given at most as many as this at a time, or 1,024 if that is more, and never more than
     /// 65,536. To have more large messages on the way than 1,024, raise this on both sides.
     #[must_use]
-    pub const fn release_entries(mut self, entries: u64) -> Self {
-        self.release_entries = entries;
+    pub const fn peer_blocks_max(mut self, entries: u64) -> Self {
+        self.peer_blocks_max = entries;
         self
     }
 
@@ -267,8 +267,8 @@ impl Config {
     /// Memory segments that were not used for this long go back to the system, at the next large
     /// message or [`Sender::trim`](crate::Sender::trim). Default: 5 s.
     #[must_use]
-    pub const fn idle_memory_after(mut self, idle: Duration) -> Self {
-        self.idle_memory_after = idle;
+    pub const fn idle_memory_timeout(mut self, idle: Duration) -> Self {
+        self.idle_memory_timeout = idle;
         self
     }
 
@@ -359,20 +359,20 @@ impl Config {
     }
 
     pub(crate) fn map_max_effective(&self) -> u64 {
-        self.map_max.unwrap_or(self.memory_max.saturating_add(HALF_ALLOWANCE))
+        self.map_max.unwrap_or(self.memory_max.saturating_add(REGION_ALLOWANCE))
     }
 
     /// The geometry of our half.
     pub(crate) fn geometry(&self) -> Result<Geometry, ConfigError> {
         let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
-        let Some(geometry) = Geometry::new(self.ring_bytes, self.release_entries, SLAB_BYTES_MIN)
+        let Some(geometry) = Geometry::new(self.ring_bytes, self.peer_blocks_max, SLAB_BYTES_MIN)
         else {
             let power_of_two = "a power of two from 4096 to 1073741824";
             if Geometry::new(self.ring_bytes, 8, 0).is_none() {
                 return Err(wrong("ring_bytes", self.ring_bytes, power_of_two));
             }
             let wanted = "a power of two from 8 to 1048576";
-            return Err(wrong("release_entries", self.release_entries, wanted));
+            return Err(wrong("peer_blocks_max", self.peer_blocks_max, wanted));
         };
         if self.inline_max as u64 > geometry.ring.payload_max() {
             let wanted = "at most a quarter of ring_bytes, less 16";

@@ -187,7 +187,7 @@ pub trait LineSender: fmt::Debug + Send {
 /// Where one waits for room.
 pub trait LineRoom: fmt::Debug + Send + Sync {
     /// Some numbers that differ once there is more room. They may be of memory that the other side writes.
-    fn glance(&self) -> [u64; 3];
+    fn snapshot(&self) -> [u64; 3];
 
     /// Whether the system says that there is room, or that there never will be any, which no glance shows.
     fn is_writable(&self) -> bool;

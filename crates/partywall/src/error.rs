@@ -11,7 +11,7 @@
 
 use crate::address::AddressError;
 use partywall_layout::hello::{SERVICE_CHANNEL, SERVICE_LINK, SERVICE_SESSION};
-use partywall_layout::{NoWall, Refusal, Violation};
+use partywall_layout::{FallbackReason, Refusal, Violation};
 use std::io;
 
 /// How the other side ended.
@@ -357,7 +357,7 @@ pub enum HandshakeError {
     )]
     NoTransport {
         /// Why there is no shared memory.
-        reason: NoWall,
+        reason: FallbackReason,
     },
     /// The other side broke a rule.
     #[error("{peer} broke the handshake: {violation}")]

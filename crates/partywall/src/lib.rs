@@ -31,7 +31,7 @@
 //!  channel.rs                both directions            error.rs   what can go wrong
 //!  sender.rs shared.rs       sending: one thread, any   wait.rs    spin, adapt, park, look at intervals
 //!  receiver.rs message.rs    receiving                  half.rs    our memory, and the neighbour's
-//!  transport/wall/           shared memory              transport/socket/  the same records on a socket
+//!  transport/shm/           shared memory              transport/socket/  the same records on a socket
 //!  typed/                    values as messages         session/ tokio/ blocking/  many streams
 //!  link/                     streams that outlive connections and processes; tokio/link/  the same as futures
 //!  dialect.rs                other protocols            transport/dialect/ lines of them, as records
@@ -59,7 +59,6 @@ pub mod dialect;
 mod error;
 #[cfg(doctest)]
 mod guide;
-mod half;
 mod handshake;
 #[cfg(feature = "hyper")]
 pub mod hyper;
@@ -69,6 +68,7 @@ mod listen;
 mod message;
 mod peer;
 mod receiver;
+mod region;
 mod sender;
 mod session;
 mod shared;
@@ -92,10 +92,10 @@ pub use error::{
 };
 pub use listen::Listener;
 pub use message::Message;
-pub use partywall_layout::{NoWall, Refusal, Violation};
+pub use partywall_layout::{FallbackReason, Refusal, Violation};
 pub use partywall_sys::Credentials;
 pub use peer::{Admission, Peer, Trust};
-pub use receiver::{Armed, MessageRef, Receiver};
+pub use receiver::{MessageRef, Readiness, Receiver};
 pub use sender::{Batch, Reservation, Sender};
 pub use session::{
     DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, SessionError, StreamRecvError, StreamSendError,

@@ -12,7 +12,7 @@
 //! is nobody's business but [`is_zero_copy`](Message::is_zero_copy)'s.
 
 use crate::dialect::Lent;
-use crate::transport::wall::View;
+use crate::transport::shm::View;
 use bytes::{Buf, Bytes};
 use std::fmt;
 use std::ops::Deref;

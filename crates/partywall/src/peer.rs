@@ -16,10 +16,10 @@ use std::sync::Arc;
 pub enum Trust {
     /// As one's own user: received messages are views of its memory. It cannot write ours; it could
     /// change a message while we look at it, as it could with a debugger.
-    Peer,
+    Trusted,
     /// Not at all: every message is copied to private memory before anybody looks at it, and bells go
     /// over the socket.
-    Isolated,
+    Untrusted,
 }
 
 /// The other side of a channel.
@@ -132,15 +132,15 @@ impl fmt::Debug for Admission {
 /// Decides how far to trust whoever sent these credentials.
 ///
 /// `pidfd` proves that the process still lives *after* its namespaces were looked at by number;
-/// without that proof the answer is `Isolated`.
+/// without that proof the answer is `Untrusted`.
 pub(crate) fn decide_trust(
     policy: TrustPolicy,
     credentials: Option<&Credentials>,
     pidfd: Option<&PidFd>,
 ) -> Trust {
     match policy {
-        TrustPolicy::Peer => Trust::Peer,
-        TrustPolicy::Isolated => Trust::Isolated,
+        TrustPolicy::Peer => Trust::Trusted,
+        TrustPolicy::Untrusted => Trust::Untrusted,
         TrustPolicy::Auto => {
             let is_ours = credentials.is_some_and(|who| {
                 who.uid == sys_peer::own_euid()
@@ -149,7 +149,7 @@ pub(crate) fn decide_trust(
                     && sys_peer::same_namespaces(who.pid)
             });
             let lives = pidfd.is_some_and(|process| !process.is_dead());
-            if is_ours && lives { Trust::Peer } else { Trust::Isolated }
+            if is_ours && lives { Trust::Trusted } else { Trust::Untrusted }
         }
     }
 }
@@ -178,16 +178,19 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_remotes_are_isolated() {
-        assert_eq!(decide_trust(TrustPolicy::Auto, None, None), Trust::Isolated);
+    fn strangers_and_remotes_are_untrusted() {
+        assert_eq!(decide_trust(TrustPolicy::Auto, None, None), Trust::Untrusted);
         let stranger = somebody(sys_peer::own_euid() + 1, 0);
-        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&stranger), None), Trust::Isolated);
+        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&stranger), None), Trust::Untrusted);
         let mut us = Credentials::of_self();
-        let proof = PidFd::of_self().unwrap();
-        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&us), Some(&proof)), Trust::Peer);
-        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&us), None), Trust::Isolated);
-        assert_eq!(decide_trust(TrustPolicy::Isolated, Some(&us), Some(&proof)), Trust::Isolated);
+        let digest = PidFd::of_self().unwrap();
+        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&us), Some(&digest)), Trust::Trusted);
+        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&us), None), Trust::Untrusted);
+        assert_eq!(
+            decide_trust(TrustPolicy::Untrusted, Some(&us), Some(&digest)),
+            Trust::Untrusted
+        );
         us.pid = 0;
-        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&us), Some(&proof)), Trust::Isolated);
+        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&us), Some(&digest)), Trust::Untrusted);
     }
 }

@@ -25,11 +25,11 @@ pub struct Receiver {
 /// What [`Receiver::arm`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Armed {
+pub enum Readiness {
     /// There is something to do now: do not poll.
     Ready,
     /// Nothing now; the descriptor becomes readable when there may be.
-    Armed,
+    WillNotify,
 }
 
 impl Receiver {
@@ -111,13 +111,13 @@ impl Receiver {
     }
 
     /// For a foreign event loop: call this before polling the descriptor ([`AsFd`]), and poll only if
-    /// it returns [`Armed::Armed`]. When the descriptor is readable, receive with
+    /// it returns [`Readiness::WillNotify`]. When the descriptor is readable, receive with
     /// [`try_recv`](Self::try_recv) until `Empty`, then call this again. Never read the descriptor.
     ///
     /// # Errors
     /// [`Fault`] if the channel is broken.
-    pub fn arm(&mut self) -> Result<Armed, Fault> {
-        Ok(if self.wire.arm(false)? { Armed::Ready } else { Armed::Armed })
+    pub fn arm(&mut self) -> Result<Readiness, Fault> {
+        Ok(if self.wire.arm(false)? { Readiness::Ready } else { Readiness::WillNotify })
     }
 
     /// Counters of this direction.

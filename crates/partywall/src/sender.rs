@@ -6,11 +6,12 @@
 
 use crate::config::{BackPressure, Config};
 use crate::error::{Fault, SendError, TrySendError};
-use crate::receiver::Armed;
+use crate::receiver::Readiness;
 use crate::shared::SharedSender;
 use crate::stats::SenderStats;
 use crate::transport::{
-    Glance, Memory, Progress, Room, SendWire, Unsent, Waited, wait_for_room, waiting_failed,
+    Memory, Progress, ProgressSnapshot, SendWire, SpaceWaiter, Unsent, Waited, wait_for_room,
+    waiting_failed,
 };
 use crate::wait::{Spinner, Wait};
 use std::fmt;
@@ -24,9 +25,9 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct Sender {
     wire: Option<SendWire>,
-    room: Room,
+    room: SpaceWaiter,
     /// The glance before the last attempt that found no room: what `arm` compares with.
-    seen: Glance,
+    seen: ProgressSnapshot,
     wait: Wait,
     spinner: Spinner,
     policy: BackPressure,
@@ -37,7 +38,7 @@ pub struct Sender {
 impl Sender {
     pub(crate) fn new(wire: SendWire, config: &Config) -> Self {
         Self {
-            seen: wire.room().glance(),
+            seen: wire.room().snapshot(),
             room: wire.room(),
             wire: Some(wire),
             wait: config.wait,
@@ -204,23 +205,27 @@ impl Sender {
     }
 
     /// For a foreign event loop that waits for room: call this after `Full` and before polling the
-    /// descriptor ([`AsFd`]), and poll only if it returns [`Armed::Armed`]. Try again when the
+    /// descriptor ([`AsFd`]), and poll only if it returns [`Readiness::WillNotify`]. Try again when the
     /// descriptor is readable. Never read it.
     ///
     /// # Errors
     /// [`Fault`] if the channel is broken.
-    pub fn arm(&mut self) -> Result<Armed, Fault> {
-        let Some(wire) = &mut self.wire else { return Ok(Armed::Ready) };
+    pub fn arm(&mut self) -> Result<Readiness, Fault> {
+        let Some(wire) = &mut self.wire else { return Ok(Readiness::Ready) };
         wire.drain()?;
         wire.arm(false)?;
         // Takes from the descriptor what is not meant for us and would keep it readable; hears of a
         // hang-up, which the next attempt then reports.
         if self.room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
             wire.note_hang_up();
-            return Ok(Armed::Ready);
+            return Ok(Readiness::Ready);
         }
         // Compared with the glance *before* the attempt that failed: room that came since counts.
-        if self.room.glance() == self.seen { Ok(Armed::Armed) } else { Ok(Armed::Ready) }
+        if self.room.snapshot() == self.seen {
+            Ok(Readiness::WillNotify)
+        } else {
+            Ok(Readiness::Ready)
+        }
     }
 
     /// A sender that any number of threads may use at a time.
@@ -255,7 +260,7 @@ impl Sender {
         &mut self,
         attempt: impl FnOnce(&mut SendWire) -> Result<T, Unsent>,
     ) -> Result<T, TrySendError> {
-        self.seen = self.room.glance();
+        self.seen = self.room.snapshot();
         Ok(attempt(self.wire()?)?)
     }
 
@@ -307,7 +312,7 @@ impl Sender {
     ) -> Result<T, SendError> {
         loop {
             let Some(wire) = &mut self.wire else { return Err(SendError::Full) };
-            let seen = self.room.glance();
+            let seen = self.room.snapshot();
             self.seen = seen;
             match attempt(wire) {
                 Err(Unsent::Full) if waits => {}

@@ -14,7 +14,7 @@ use crate::config::BackPressure;
 use crate::error::{Fault, SendError, TrySendError};
 use crate::sender::{Holder, Reservation};
 use crate::stats::SenderStats;
-use crate::transport::{Memory, Progress, Room, SendWire, Unsent, Waited, wait_for_room};
+use crate::transport::{Memory, Progress, SendWire, SpaceWaiter, Unsent, Waited, wait_for_room};
 use crate::wait::{Spinner, Wait};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub struct SharedSender {
 struct Core {
     state: Mutex<State>,
     changed: Condvar,
-    room: Room,
+    room: SpaceWaiter,
     policy: BackPressure,
 }
 
@@ -50,7 +50,7 @@ struct State {
 impl SharedSender {
     pub(crate) fn new(
         wire: Option<SendWire>,
-        room: Room,
+        room: SpaceWaiter,
         wait: Wait,
         spinner: Spinner,
         policy: BackPressure,
@@ -266,7 +266,7 @@ impl SharedSender {
                 continue;
             }
             let Some(wire) = &mut state.wire else { return Err(SendError::Full) };
-            let seen = core.room.glance();
+            let seen = core.room.snapshot();
             let attempted = attempt(wire, progress);
             state.in_pieces = progress.started;
             match attempted {

@@ -29,7 +29,7 @@ pub enum Wait {
     Park,
     /// Look once per period; the other side is spared from waking this one. For those to whom a late
     /// message is as good as an early one, such as a log agent.
-    Timed(Duration),
+    Poll(Duration),
 }
 
 /// What became of spinning.
@@ -89,7 +89,7 @@ impl Spinner {
                 }
             }
             Wait::Adaptive => self.spin_adaptively(ready),
-            Wait::Park | Wait::Timed(_) => Spun::Exhausted,
+            Wait::Park | Wait::Poll(_) => Spun::Exhausted,
         }
     }
 
@@ -230,7 +230,7 @@ mod tests {
         let mut spinner = spinner();
         let none = || -> bool { panic!("looked") };
         assert_eq!(spinner.spin(Wait::Park, none), Spun::Exhausted);
-        assert_eq!(spinner.spin(Wait::Timed(Duration::from_millis(1)), none), Spun::Exhausted);
+        assert_eq!(spinner.spin(Wait::Poll(Duration::from_millis(1)), none), Spun::Exhausted);
     }
 
     #[test]

@@ -7,23 +7,23 @@
 mod support;
 
 use partywall::{
-    AcceptError, Admission, Config, ConnectError, HandshakeError, NoWall, Refusal, SendError,
-    Transport, TransportPolicy,
+    AcceptError, Admission, Config, ConnectError, FallbackReason, HandshakeError, Refusal,
+    SendError, Transport, TransportPolicy,
 };
 use partywall_layout::Geometry;
 use partywall_layout::hello::{
-    FEATURE_SOCKET, FEATURE_WALL, Hello, OFFER_BELLS, Offer, REJECT_TAG, ROLE_CONNECTOR, Ready,
-    TRANSPORT_SOCKET, TRANSPORT_WALL,
+    FEATURE_SHM, FEATURE_SOCKET, Hello, OFFER_DOORBELLS, Offer, REJECT_TAG, ROLE_CONNECTOR, Ready,
+    TRANSPORT_SHM, TRANSPORT_SOCKET,
 };
 use partywall_sys::poll::{self, PollFd, PollFlags};
-use partywall_sys::{Bell, PidFd, connect_unix_path};
+use partywall_sys::{Doorbell, PidFd, connect_unix_path};
 use std::io::{ErrorKind, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::foe::{BOTH, Foe, Wire, half, hello, small_geometry};
+use support::foe::{BOTH, Foe, Wire, hello, region, small_geometry};
 use support::home::{DESCRIPTOR, HUNG_UP, Home, VIOLATION, pipe};
 use support::{Holdings, Watchdog, millis, within};
 use zerocopy::little_endian::{U32, U64};
@@ -201,36 +201,36 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
     let _alone = support::alone();
     let mut home = Home::new(Config::default());
     let geometry = small_geometry();
-    let bell = Bell::new().unwrap();
+    let doorbell = Doorbell::new().unwrap();
     let pipe = pipe();
     // O_NONBLOCK belongs to the open file, whoever holds it; this is the same as fcntl.
-    let blocking = Bell::new().unwrap();
+    let blocking = Doorbell::new().unwrap();
     let alias = UnixStream::from(blocking.as_fd().try_clone_to_owned().unwrap());
     alias.set_nonblocking(false).unwrap();
-    let (bell, pipe, blocking) = (bell.as_fd(), pipe.as_fd(), blocking.as_fd());
+    let (doorbell, pipe, blocking) = (doorbell.as_fd(), pipe.as_fd(), blocking.as_fd());
     let cases: [(&str, u32, Vec<BorrowedFd<'_>>, u32); 6] = [
-        ("no bells", OFFER_BELLS, vec![], VIOLATION),
-        ("one bell", OFFER_BELLS, vec![bell], VIOLATION),
-        ("bells nobody told of", 0, vec![bell, bell], VIOLATION),
-        ("three bells", OFFER_BELLS, vec![bell, bell, bell], VIOLATION),
-        ("pipes for bells", OFFER_BELLS, vec![pipe, pipe], DESCRIPTOR),
-        ("blocking bells", OFFER_BELLS, vec![blocking, bell], DESCRIPTOR),
+        ("no bells", OFFER_DOORBELLS, vec![], VIOLATION),
+        ("one bell", OFFER_DOORBELLS, vec![doorbell], VIOLATION),
+        ("bells nobody told of", 0, vec![doorbell, doorbell], VIOLATION),
+        ("three bells", OFFER_DOORBELLS, vec![doorbell, doorbell, doorbell], VIOLATION),
+        ("pipes for bells", OFFER_DOORBELLS, vec![pipe, pipe], DESCRIPTOR),
+        ("blocking bells", OFFER_DOORBELLS, vec![blocking, doorbell], DESCRIPTOR),
     ];
-    for (what, flags, bells, code) in cases {
+    for (what, flags, doorbells, code) in cases {
         let (wire, session_id) = home.greeted(&hello(BOTH));
-        let half = half(&geometry, session_id, ROLE_CONNECTOR);
-        let offer = Offer::new(TRANSPORT_WALL, 0, flags, geometry.half_bytes);
-        let mut descriptors = vec![half.as_fd()];
-        descriptors.extend(bells);
+        let region = region(&geometry, session_id, ROLE_CONNECTOR);
+        let offer = Offer::new(TRANSPORT_SHM, 0, flags, geometry.region_bytes);
+        let mut descriptors = vec![region.as_fd()];
+        descriptors.extend(doorbells);
         wire.send(offer.as_bytes(), &descriptors);
         let reason = home.reason();
         assert_eq!(reason.0, code, "{what}: {reason:?}");
     }
     let (wire, _) = home.greeted(&hello(BOTH));
-    wire.send(Offer::new(TRANSPORT_WALL, 0, 0, geometry.half_bytes).as_bytes(), &[]);
+    wire.send(Offer::new(TRANSPORT_SHM, 0, 0, geometry.region_bytes).as_bytes(), &[]);
     assert_eq!(home.reason().0, VIOLATION, "no half");
     let (wire, _) = home.greeted(&hello(BOTH));
-    wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[bell]);
+    wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[doorbell]);
     assert_eq!(home.reason().0, VIOLATION, "a descriptor for the socket");
     home.serves();
 }
@@ -275,7 +275,7 @@ fn odd_limits_in_hello_lead_to_small_channels_not_to_trouble() {
         wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]);
         wire.send(Ready::new(TRANSPORT_SOCKET, 1).as_bytes(), &[]);
         let mut channel = home.listener.accept_deadline(within(Duration::from_secs(5))).unwrap();
-        assert_eq!(channel.transport(), Transport::Socket(NoWall::Limits));
+        assert_eq!(channel.transport(), Transport::Socket(FallbackReason::Limits));
         channel.send_deadline(&[1; 40], within(millis(20))).unwrap();
     }
     let changes: [&dyn Fn(&mut Hello); 6] = [
@@ -290,7 +290,7 @@ fn odd_limits_in_hello_lead_to_small_channels_not_to_trouble() {
         let mut own = hello(BOTH);
         change(&mut own);
         let (_foe, mut channel) = Foe::meet(&mut home.listener, &path, &own);
-        assert_eq!(channel.transport(), Transport::Wall);
+        assert_eq!(channel.transport(), Transport::SharedMemory);
         channel.send_deadline(&[1; 40], within(millis(20))).unwrap();
         let result = channel.send_deadline(&[1; 300_000], within(millis(20)));
         assert!(
@@ -300,7 +300,7 @@ fn odd_limits_in_hello_lead_to_small_channels_not_to_trouble() {
     }
     for entries in [8, 1 << 16, 1 << 20] {
         let mut own = hello(BOTH);
-        own.release_entries = U64::new(entries);
+        own.peer_blocks_max = U64::new(entries);
         let geometry = Geometry::new(4096, entries, 0).unwrap();
         let (_foe, mut channel) = Foe::meet_with(&mut home.listener, &path, &own, geometry);
         channel.send_deadline(&[1; 3000], within(millis(20))).unwrap();
@@ -333,14 +333,14 @@ fn one_that_gives_up_after_its_ready_only_hangs_up() {
 }
 
 #[test]
-fn a_wall_that_one_side_demands_is_not_replaced() {
+fn a_shm_that_one_side_demands_is_not_replaced() {
     let _alone = support::alone();
-    let mut home = Home::new(Config::default().transport(TransportPolicy::Wall));
+    let mut home = Home::new(Config::default().transport(TransportPolicy::SharedMemory));
     let wire = home.wire();
     wire.send_hello(&hello(FEATURE_SOCKET));
     let reason = home.reason();
     assert_eq!(reason.0, NO_TRANSPORT, "{reason:?}");
-    let (wire, _) = home.greeted(&hello(FEATURE_WALL | FEATURE_SOCKET));
+    let (wire, _) = home.greeted(&hello(FEATURE_SHM | FEATURE_SOCKET));
     wire.send(Offer::new(TRANSPORT_SOCKET, 4, 0, 0).as_bytes(), &[]);
     let reason = home.reason();
     assert!(reason.0 == NO_TRANSPORT && reason.1.contains("memory"), "{reason:?}");
@@ -355,16 +355,16 @@ fn a_socket_that_one_side_has_ruled_out_is_refused_even_if_that_side_names_it() 
         frame.starts_with(&REJECT_TAG) && frame[16] == Refusal::Transport.number() as u8
     };
     // In its OFFER: we still owe READY, and say why not in its place.
-    let (wire, _) = home.greeted(&hello(FEATURE_WALL));
+    let (wire, _) = home.greeted(&hello(FEATURE_SHM));
     wire.send(Offer::new(TRANSPORT_SOCKET, 4, 0, 0).as_bytes(), &[]);
     assert_eq!(home.reason().0, NO_TRANSPORT);
     assert!(refused(&wire));
     // In its READY: we owe nothing any more, and hang up.
-    let (wire, session_id) = home.greeted(&hello(FEATURE_WALL));
+    let (wire, session_id) = home.greeted(&hello(FEATURE_SHM));
     let geometry = small_geometry();
-    let half = half(&geometry, session_id, ROLE_CONNECTOR);
-    let offer = Offer::new(TRANSPORT_WALL, 0, 0, geometry.half_bytes);
-    wire.send(offer.as_bytes(), &[half.as_fd()]);
+    let region = region(&geometry, session_id, ROLE_CONNECTOR);
+    let offer = Offer::new(TRANSPORT_SHM, 0, 0, geometry.region_bytes);
+    wire.send(offer.as_bytes(), &[region.as_fd()]);
     wire.send(Ready::new(TRANSPORT_SOCKET, 7).as_bytes(), &[]);
     assert_eq!(home.reason().0, NO_TRANSPORT);
     assert!(Ready::read_from_bytes(&wire.receive().0).is_ok());

@@ -3,7 +3,7 @@
 //! wait ends with `Closed`, for a waiting thread and for an event loop alike.
 
 use partywall::{
-    Armed, Channel, Closed, Config, Listener, SendError, TransportPolicy, TrySendError,
+    Channel, Closed, Config, Listener, Readiness, SendError, TransportPolicy, TrySendError,
 };
 use std::sync::mpsc;
 use std::thread;
@@ -22,7 +22,7 @@ fn pair(policy: TransportPolicy) -> (Channel, Channel) {
     })
 }
 
-const POLICIES: [TransportPolicy; 2] = [TransportPolicy::Wall, TransportPolicy::Socket];
+const POLICIES: [TransportPolicy; 2] = [TransportPolicy::SharedMemory, TransportPolicy::Socket];
 
 #[test]
 fn a_thread_in_send_does_not_wait_for_ever() {
@@ -45,7 +45,7 @@ fn a_thread_in_send_does_not_wait_for_ever() {
         drop(receiver);
         let ended = outcome.recv_timeout(Duration::from_secs(5)).expect("the wait has ended");
         assert!(matches!(ended, Some(SendError::Closed(_))), "{policy:?}: {ended:?}");
-        if policy == TransportPolicy::Wall {
+        if policy == TransportPolicy::SharedMemory {
             assert!(matches!(ended, Some(SendError::Closed(Closed::Finished))));
         }
     }
@@ -79,7 +79,7 @@ fn an_event_loop_that_only_tries_learns_of_it() {
 
 #[test]
 fn room_that_came_before_it_was_asked_for_is_seen() {
-    let (client, server) = pair(TransportPolicy::Wall);
+    let (client, server) = pair(TransportPolicy::SharedMemory);
     let (mut sender, _keep) = client.split();
     let (_keep_sending, mut receiver) = server.split();
     while sender.try_send(&[7; 1000]).is_ok() {}
@@ -87,7 +87,7 @@ fn room_that_came_before_it_was_asked_for_is_seen() {
     while receiver.try_recv().is_ok() {}
     let soon = Instant::now() + Duration::from_millis(1);
     assert!(receiver.recv_deadline(soon).is_err());
-    assert_eq!(sender.arm().unwrap(), Armed::Ready);
+    assert_eq!(sender.arm().unwrap(), Readiness::Ready);
     sender.try_send(&[7; 1000]).unwrap();
 }
 

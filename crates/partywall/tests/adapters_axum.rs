@@ -76,12 +76,12 @@ async fn handlers_see_who_calls_over_every_transport() {
         let who = ask(&client, "/who").await;
         let pid = (!way.is_tcp()).then(std::process::id);
         assert!(who.starts_with(&format!("{pid:?} ")), "{who}");
-        assert_eq!(who.contains("wall: shared memory"), way.is_wall(), "{who}");
+        assert_eq!(who.contains("wall: shared memory"), way.is_shared_memory(), "{who}");
         for number in 0..500 {
             let path = format!("/double/{number}");
             assert_eq!(ask(&client, &path).await, (2 * number).to_string());
         }
-        let len = if way.is_wall() { 8 << 20 } else { 1 << 20 };
+        let len = if way.is_shared_memory() { 8 << 20 } else { 1 << 20 };
         let request = hyper::Request::post("http://wall/echo");
         let request = request.body(Full::new(Bytes::from(body(len, 9)))).unwrap();
         let echoed = client.request(request).await.unwrap().into_body().collect().await.unwrap();
@@ -94,12 +94,12 @@ async fn handlers_see_who_calls_over_every_transport() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_thousand_requests_are_answered_over_a_wall() {
+async fn a_hundred_thousand_requests_are_answered_over_a_shm() {
     const REQUESTS: u64 = 100_000;
     const CLIENTS: u64 = 50;
     let _watchdog = Watchdog::new("100,000 requests", Duration::from_secs(300));
     let directory = tempfile::tempdir().unwrap();
-    let mut way = Way::wall(&directory);
+    let mut way = Way::shm(&directory);
     let (stop, serving) = start(way.listen());
     let config = PoolConfig::default().session(way.config.clone()).sessions(2);
     let pool = Pool::new(&*way.address, config).unwrap();

@@ -87,7 +87,7 @@ async fn requests_share_a_stream_and_large_bodies_arrive_whole() {
             let most = if version == Version::HTTP_2 { 1 } else { 49 };
             assert!((1..=most).contains(&session.streams()), "{} {version:?}", way.name);
 
-            let len = if way.is_wall() { 8 << 20 } else { 1 << 20 };
+            let len = if way.is_shared_memory() { 8 << 20 } else { 1 << 20 };
             for seed in 0..3 {
                 let response = post(&client, body(len, seed)).await;
                 let bytes = response.into_body().collect().await.unwrap().to_bytes();
@@ -102,7 +102,7 @@ async fn requests_share_a_stream_and_large_bodies_arrive_whole() {
 async fn a_server_that_stops_answers_what_it_was_asked() {
     let _watchdog = Watchdog::new("a server that stops", Duration::from_secs(120));
     let directory = tempfile::tempdir().unwrap();
-    let mut way = Way::wall(&directory);
+    let mut way = Way::shm(&directory);
     let (asked, mut is_asked) = tokio::sync::mpsc::channel::<()>(1);
     let (answer, may_answer) = tokio::sync::watch::channel(false);
     let slow = service_fn(move |_: Request<RequestBody>| {

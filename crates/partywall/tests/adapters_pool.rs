@@ -11,7 +11,7 @@ use partywall::{Config, OpenError, SessionError, StreamRecvError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::{Place, Victim, argument, role, second_process};
-use support_adapters::{PATIENCE, soon, until};
+use support_adapters::{TIMEOUT, soon, until};
 
 /// What a pool told.
 #[derive(Clone, Default)]
@@ -23,7 +23,7 @@ impl Told {
         let listen = move |event: &PoolEvent| told.0.lock().unwrap().push(event.clone());
         PoolConfig::default()
             .backoff(Duration::from_millis(2), Duration::from_millis(20))
-            .open_timeout(PATIENCE)
+            .open_timeout(TIMEOUT)
             .on_event(listen)
     }
 
@@ -179,7 +179,7 @@ async fn a_server_that_always_sends_away_is_not_stormed() {
         };
         told.count(wait) > 0
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     for count in 0.. {
         if count >= 12 && have_grown() {
             break;

@@ -52,7 +52,7 @@ async fn every_kind_of_call_is_answered_over_every_transport() {
     let directory = tempfile::tempdir().unwrap();
     for mut way in Way::all(&directory) {
         let Pair { mut client, stop, server, .. } = pair(&mut way).await;
-        let len = if way.is_wall() { 8 << 20 } else { 1 << 20 };
+        let len = if way.is_shared_memory() { 8 << 20 } else { 1 << 20 };
         let large = Number { value: 1, payload: body(len, 3) };
         let answer = client.unary(large.clone()).await.unwrap();
         assert!(answer == Number { value: 2, ..large }, "{}: a large message differs", way.name);
@@ -88,7 +88,7 @@ async fn a_handler_sees_who_calls() {
         let text = String::from_utf8(answer.payload).unwrap();
         let own = format!("Some({}) Some(", std::process::id());
         match way.name {
-            "wall" => assert!(text.starts_with(&own) && text.contains("wall"), "{text}"),
+            "shm" => assert!(text.starts_with(&own) && text.contains("shm"), "{text}"),
             "unix" => assert!(text.starts_with(&own) && text.contains("socket"), "{text}"),
             _ => assert!(text.starts_with("None None None socket"), "{text}"),
         }
@@ -100,7 +100,7 @@ async fn one_stream_carries_a_million_messages() {
     const COUNT: u64 = 1_000_000;
     let _watchdog = Watchdog::new("a million messages", Duration::from_secs(300));
     let directory = tempfile::tempdir().unwrap();
-    let mut pair = pair(&mut Way::wall(&directory)).await;
+    let mut pair = pair(&mut Way::shm(&directory)).await;
     let start = std::time::Instant::now();
     let mut answers =
         pair.client.chat(tokio_stream::iter((0..COUNT).map(Number::new))).await.unwrap();
@@ -111,7 +111,9 @@ async fn one_stream_carries_a_million_messages() {
     let sent = pair.session.stats();
     eprintln!("{COUNT} messages both ways: {:.1?}; {sent:?}", start.elapsed());
     // Not around the wall: a number has at least a tag and a byte, behind five bytes of gRPC.
-    assert!(pair.session.transport() == partywall::Transport::Wall && sent.bytes > 7 * COUNT);
+    assert!(
+        pair.session.transport() == partywall::Transport::SharedMemory && sent.bytes > 7 * COUNT
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,7 +124,7 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
     let address = place.address("grpc");
     let mut server = Victim::spawn(&mut second_process("grpc", &[("ADDRESS", &address)]));
 
-    let pool = Pool::new(&*address, PoolConfig::default().open_timeout(support_adapters::PATIENCE));
+    let pool = Pool::new(&*address, PoolConfig::default().open_timeout(support_adapters::TIMEOUT));
     let pool = pool.unwrap();
     let client = client(Connector::from(pool.clone())).await;
     let (mut unary, mut streams) = (Vec::new(), Vec::new());

@@ -21,7 +21,7 @@ enum Call {
     TrySend(usize),
     /// With a deadline that has passed: what would wait fails, perhaps half-way.
     Send(usize),
-    Reserve(usize, usize, Fate),
+    Reserve(usize, usize, SendOutcome),
     Batch(Vec<usize>, bool),
     Recv,
     RecvRef,
@@ -34,7 +34,7 @@ enum Call {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum SendOutcome {
     Commit,
     TryCommit,
     Abort,
@@ -45,11 +45,15 @@ fn any_len() -> impl Strategy<Value = usize> {
 }
 
 fn any_call() -> impl Strategy<Value = Call> {
-    let fate = prop_oneof![Just(Fate::Commit), Just(Fate::TryCommit), Just(Fate::Abort)];
+    let outcome = prop_oneof![
+        Just(SendOutcome::Commit),
+        Just(SendOutcome::TryCommit),
+        Just(SendOutcome::Abort)
+    ];
     prop_oneof![
         6 => any_len().prop_map(Call::TrySend),
         4 => any_len().prop_map(Call::Send),
-        4 => (any_len(), 0_usize..50, fate).prop_map(|(len, cut, fate)| Call::Reserve(len, cut, fate)),
+        4 => (any_len(), 0_usize..50, outcome).prop_map(|(len, cut, outcome)| Call::Reserve(len, cut, outcome)),
         6 => (prop::collection::vec(any_len(), 0..6), any::<bool>())
             .prop_map(|(lens, commits)| Call::Batch(lens, commits)),
         8 => Just(Call::Recv),
@@ -71,13 +75,20 @@ struct Direction {
     queue: VecDeque<(usize, u64)>,
     held: Vec<(Message, u64)>,
     next_seed: u64,
-    is_wall: bool,
+    is_shared_memory: bool,
 }
 
 impl Direction {
-    fn new(sender: Sender, receiver: Receiver, is_wall: bool, first_seed: u64) -> Self {
+    fn new(sender: Sender, receiver: Receiver, is_shared_memory: bool, first_seed: u64) -> Self {
         let (queue, held) = (VecDeque::new(), Vec::new());
-        Self { sender: Some(sender), receiver, queue, held, next_seed: first_seed, is_wall }
+        Self {
+            sender: Some(sender),
+            receiver,
+            queue,
+            held,
+            next_seed: first_seed,
+            is_shared_memory,
+        }
     }
 
     fn call(&mut self, call: &Call) {
@@ -100,7 +111,7 @@ impl Direction {
             }
             Call::Close => {
                 // What a socket has not taken yet would be lost after a second.
-                if self.is_wall || self.queue.is_empty() {
+                if self.is_shared_memory || self.queue.is_empty() {
                     self.sender = None;
                 }
             }
@@ -123,9 +134,9 @@ impl Direction {
                     self.queue.push_back((*len, seed));
                 }
             }
-            Call::Reserve(len, cut, fate) => {
+            Call::Reserve(len, cut, outcome) => {
                 let len = len.saturating_sub(*cut);
-                if reserve(&mut sender, len, *cut, *fate, seed) {
+                if reserve(&mut sender, len, *cut, *outcome, seed) {
                     self.queue.push_back((len, seed));
                 }
             }
@@ -150,7 +161,10 @@ impl Direction {
             }
             (None, Some(TryRecvError::Empty)) => {
                 // A socket may still have it on its way.
-                assert!(!self.is_wall || self.queue.is_empty(), "a committed message is not there");
+                assert!(
+                    !self.is_shared_memory || self.queue.is_empty(),
+                    "a committed message is not there"
+                );
                 None
             }
             (None, Some(TryRecvError::Closed(Closed::Finished))) => {
@@ -204,7 +218,7 @@ impl Direction {
                 self.receive(false);
             }
             let left = sender.stats();
-            assert_eq!((left.blocks_out, left.memory_used_bytes), (0, 0), "memory is lost");
+            assert_eq!((left.blocks_in_flight, left.memory_used_bytes), (0, 0), "memory is lost");
         }
         let end = self.receiver.recv_deadline(soon());
         assert!(matches!(end, Err(RecvError::Closed(Closed::Finished))), "{end:?}");
@@ -227,23 +241,23 @@ fn sent(result: Result<(), SendError>) -> bool {
     }
 }
 
-fn reserve(sender: &mut Sender, len: usize, cut: usize, fate: Fate, seed: u64) -> bool {
+fn reserve(sender: &mut Sender, len: usize, cut: usize, outcome: SendOutcome, seed: u64) -> bool {
     let mut reserved = match sender.reserve_deadline(len + cut, Instant::now()) {
         Ok(reserved) => reserved,
         Err(error) => return sent(Err(error)),
     };
     reserved.truncate(len);
     reserved.copy_from_slice(&pattern(len, seed));
-    match fate {
-        Fate::Commit => sent(reserved.commit()),
-        Fate::TryCommit => match reserved.try_commit() {
+    match outcome {
+        SendOutcome::Commit => sent(reserved.commit()),
+        SendOutcome::TryCommit => match reserved.try_commit() {
             Ok(()) => true,
             Err((back, error)) => {
                 assert!(is_pattern(&back, seed), "it comes back changed");
                 tried(Err(error))
             }
         },
-        Fate::Abort => {
+        SendOutcome::Abort => {
             reserved.abort();
             false
         }
@@ -268,13 +282,13 @@ fn run(kind: Kind, policy: BackPressure, ring: u64, memory: u64, calls: &[(bool,
             .ring_bytes(ring)
             .memory_max(memory)
             .message_max(300_000)
-            .release_entries(8)
+            .peer_blocks_max(8)
             .inline_max(256)
             .back_pressure(policy)
     });
     let ((sender, back), (reply, receiver)) = (client.split(), server.split());
-    let mut there = Direction::new(sender, receiver, kind.is_wall(), 0);
-    let mut and_back = Direction::new(reply, back, kind.is_wall(), 1 << 40);
+    let mut there = Direction::new(sender, receiver, kind.is_shared_memory(), 0);
+    let mut and_back = Direction::new(reply, back, kind.is_shared_memory(), 1 << 40);
     for (is_back, call) in calls {
         if *is_back { and_back.call(call) } else { there.call(call) }
     }
@@ -294,14 +308,14 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
 
     #[test]
-    fn the_wall_is_two_queues(
-        isolated in any::<bool>(),
+    fn the_shm_is_two_queues(
+        untrusted in any::<bool>(),
         policy in any_policy(),
         ring in prop_oneof![Just(4096_u64), Just(16_384)],
         memory in prop_oneof![Just(0_u64), Just(128 << 10), Just(1 << 20)],
         calls in any_calls(),
     ) {
-        let kind = if isolated { Kind::Isolated } else { Kind::Wall };
+        let kind = if untrusted { Kind::Untrusted } else { Kind::SharedMemory };
         run(kind, policy, ring, memory, &calls);
     }
 

@@ -7,8 +7,8 @@
 mod support;
 
 use partywall::{
-    Address, AddressError, Admission, BindError, Config, ConfigError, ConnectError, HandshakeError,
-    Listener, NoWall, Refusal, TransportPolicy,
+    Address, AddressError, Admission, BindError, Config, ConfigError, ConnectError, FallbackReason,
+    HandshakeError, Listener, Refusal, TransportPolicy,
 };
 use partywall_layout::hello::{Hello, REJECT_TAG};
 use std::fmt::Display;
@@ -288,8 +288,8 @@ fn somebody_who_speaks_something_else() {
                 }
             });
             // Only one who says nothing is not waited for.
-            let patience = millis(if name == "silent" { 500 } else { 60_000 });
-            let config = Config::default().handshake_timeout(patience);
+            let timeout = millis(if name == "silent" { 500 } else { 60_000 });
+            let config = Config::default().handshake_timeout(timeout);
             partywall::connect_with(place.address(name), &config).unwrap_err()
         })
     };
@@ -383,15 +383,15 @@ fn somebody_who_is_not_admitted() {
 
 #[test]
 fn transports_that_do_not_agree() {
-    let wall = Config::default().transport(TransportPolicy::Wall);
+    let shm = Config::default().transport(TransportPolicy::SharedMemory);
     let socket = Config::default().transport(TransportPolicy::Socket);
-    let pairs = [(wall.clone(), socket.clone()), (socket, wall.clone())];
+    let pairs = [(shm.clone(), socket.clone()), (socket, shm.clone())];
     for (listening, connecting) in pairs {
         let (theirs, ours) = both_errors(listening, &connecting);
         let is_named = matches!(
             theirs,
             HandshakeError::Refused { refusal: Refusal::Transport, .. }
-                | HandshakeError::NoTransport { reason: NoWall::Policy }
+                | HandshakeError::NoTransport { reason: FallbackReason::Policy }
         );
         assert!(is_named, "{theirs:?}");
         says(&theirs, &["no transport", "the configuration asks for the socket"]);
@@ -404,7 +404,7 @@ fn transports_that_do_not_agree() {
         let listener = Listener::bind("tcp:127.0.0.1:0").unwrap();
         let address = listener.local_address().to_string();
         std::thread::scope(|scope| {
-            let client = scope.spawn(move || partywall::connect_with(&address, &wall).unwrap_err());
+            let client = scope.spawn(move || partywall::connect_with(&address, &shm).unwrap_err());
             let mut listener = listener;
             while !client.is_finished() {
                 let _ = listener.accept_deadline(within(millis(10)));
@@ -425,9 +425,9 @@ fn settings_that_cannot_be() {
         (Config::default().ring_bytes(2048), "ring_bytes", ring),
         (Config::default().ring_bytes(5000), "ring_bytes", ring),
         (Config::default().ring_bytes(1 << 31), "ring_bytes", ring),
-        (Config::default().release_entries(0), "release_entries", entries),
-        (Config::default().release_entries(7), "release_entries", entries),
-        (Config::default().release_entries(1 << 21), "release_entries", entries),
+        (Config::default().peer_blocks_max(0), "peer_blocks_max", entries),
+        (Config::default().peer_blocks_max(7), "peer_blocks_max", entries),
+        (Config::default().peer_blocks_max(1 << 21), "peer_blocks_max", entries),
         (Config::default().inline_max(16_385), "inline_max", "a quarter of ring_bytes"),
         (Config::default().inline_max(usize::MAX), "inline_max", "a quarter of ring_bytes"),
         (Config::default().handshakes_max(0), "handshakes_max", "at least 1"),

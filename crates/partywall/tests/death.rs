@@ -33,11 +33,11 @@ fn victim() {
     if role == "bind" {
         let _listener = Listener::bind(&address).unwrap();
         File::create(variable(LOG).unwrap()).unwrap();
-        std::thread::sleep(support_two::PATIENCE);
+        std::thread::sleep(support_two::TIMEOUT);
         return;
     }
     let channel = partywall::connect_with(&address, &config(kind)).unwrap();
-    let until = Instant::now() + support_two::PATIENCE;
+    let until = Instant::now() + support_two::TIMEOUT;
     if role == "send" {
         send_for_ever(
             channel,
@@ -235,11 +235,11 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// One after the other, because each counts what the whole process holds.
 #[test]
-fn a_thousand_deaths_over_the_wall_and_two_hundred_over_the_socket() {
+fn a_thousand_deaths_over_the_shm_and_two_hundred_over_the_socket() {
     let _alone = alone();
-    a_thousand(Kind::Wall, 500);
+    a_thousand(Kind::SharedMemory, 500);
     a_thousand(Kind::Unix, 100);
-    a_thousand(Kind::Isolated, 50);
+    a_thousand(Kind::Untrusted, 50);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn nothing_but_the_socket_path_stays_and_it_stops_nobody() {
     let log = directory.path().join("bound");
     for _ in 0..3 {
         let log_text = log.to_str().unwrap();
-        let variables = [(ROLE, "bind"), (KIND, "wall"), (ADDRESS, &address[..]), (LOG, log_text)];
+        let variables = [(ROLE, "bind"), (KIND, "shm"), (ADDRESS, &address[..]), (LOG, log_text)];
         let victim = Second::start("victim", &variables);
         wait_for(&log);
         drop(victim);

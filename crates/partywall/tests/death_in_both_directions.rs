@@ -57,8 +57,9 @@ fn config(policy: TransportPolicy) -> Config {
 fn child() {
     let Some(role) = support::role() else { return };
     let log = File::options().write(true).open(support::argument("log")).unwrap();
-    let is_wall = support::argument("transport") == "wall";
-    let policy = if is_wall { TransportPolicy::Wall } else { TransportPolicy::Socket };
+    let is_shared_memory = support::argument("transport") == "shm";
+    let policy =
+        if is_shared_memory { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
     // Waits until it is this process's turn.
     if std::io::Read::read(&mut std::io::stdin(), &mut [0]).unwrap() == 0 {
         return;
@@ -126,8 +127,9 @@ struct Stage {
 impl Stage {
     fn new(transport: &'static str) -> Self {
         let place = Place::new();
-        let is_wall = transport == "wall";
-        let policy = if is_wall { TransportPolicy::Wall } else { TransportPolicy::Socket };
+        let is_shared_memory = transport == "shm";
+        let policy =
+            if is_shared_memory { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
         let listener = Listener::bind_with(place.address("stage"), &config(policy)).unwrap();
         Self { place, listener, transport, started: 0 }
     }
@@ -154,7 +156,7 @@ impl Stage {
         std::io::Write::write_all(victim.0.stdin.as_mut().unwrap(), b"!").unwrap();
         let deadline = within(Duration::from_secs(20));
         let channel: Channel = self.listener.accept_deadline(deadline).unwrap();
-        assert_eq!(channel.transport() == Transport::Wall, self.transport == "wall");
+        assert_eq!(channel.transport() == Transport::SharedMemory, self.transport == "shm");
         let (sender, mut receiver) = channel.split();
         std::thread::scope(|scope| {
             let sending = (role != Role::Sender).then(|| {
@@ -227,7 +229,7 @@ fn four_hundred_kills_lose_nothing_and_leave_nothing() {
     let _watchdog = Watchdog::new("kills", Duration::from_secs(600));
     let _alone = support::alone();
     let started = Instant::now();
-    for (transport, kills, seed) in [("wall", 300, 1), ("socket", 100, 2)] {
+    for (transport, kills, seed) in [("shm", 300, 1), ("socket", 100, 2)] {
         let mut stage = Stage::new(transport);
         let series = stage.series(kills, seed);
         assert!(series.messages > kills as u64, "there was load");

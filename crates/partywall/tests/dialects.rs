@@ -101,7 +101,7 @@ async fn one_address_serves_both_protocols() {
         session.close();
         session.finished().await;
     }
-    assert_eq!(serving.await.unwrap(), [Transport::Dialect("plain"), Transport::Wall]);
+    assert_eq!(serving.await.unwrap(), [Transport::Dialect("plain"), Transport::SharedMemory]);
 }
 
 #[test]

@@ -5,7 +5,9 @@
 
 mod support_two;
 
-use partywall::{Armed, Channel, Config, Listener, Receiver, Sender, TryRecvError, TrySendError};
+use partywall::{
+    Channel, Config, Listener, Readiness, Receiver, Sender, TryRecvError, TrySendError,
+};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
@@ -64,7 +66,7 @@ fn receive_by_polling(receiver: &mut Receiver, name: &str) -> Polls {
             }
         }
         polls.in_vain += u64::from(before == expected);
-        if receiver.arm().unwrap() == Armed::Armed {
+        if receiver.arm().unwrap() == Readiness::WillNotify {
             until_readable(receiver, &format!("{name}: message {expected} of {MESSAGES}"));
             polls.done += 1;
         }
@@ -84,7 +86,7 @@ fn send_by_polling(sender: &mut Sender, len_max: u64, name: &str) -> Polls {
                 Err(TrySendError::Full) => attempts += 1,
                 Err(other) => panic!("{name}: {other}"),
             }
-            if sender.arm().unwrap() == Armed::Armed {
+            if sender.arm().unwrap() == Readiness::WillNotify {
                 until_readable(sender, &format!("{name}: room for message {number}"));
                 polls.done += 1;
             }
@@ -96,7 +98,7 @@ fn send_by_polling(sender: &mut Sender, len_max: u64, name: &str) -> Polls {
 }
 
 fn small(config: Config) -> Config {
-    config.ring_bytes(4096).release_entries(8).memory_max(256 << 10).inline_max(256)
+    config.ring_bytes(4096).peer_blocks_max(8).memory_max(256 << 10).inline_max(256)
 }
 
 #[test]
@@ -132,7 +134,7 @@ fn polls_until_closed(channel: &mut Channel, name: &str) -> u64 {
             Err(TrySendError::Full) => {}
             Err(other) => panic!("{name}: {other}"),
         }
-        if channel.sender().arm().unwrap() == Armed::Armed {
+        if channel.sender().arm().unwrap() == Readiness::WillNotify {
             until_readable(channel.sender(), &format!("{name}: hang-up"));
         }
     }
@@ -141,15 +143,15 @@ fn polls_until_closed(channel: &mut Channel, name: &str) -> u64 {
 
 #[test]
 fn room_that_came_before_arming_is_not_missed() {
-    for kind in [Kind::Wall, Kind::Isolated] {
+    for kind in [Kind::SharedMemory, Kind::Untrusted] {
         for len in [200, 20_000] {
             let (mut client, mut server) = kind.pair(small);
             while client.try_send(&vec![1; len]).is_ok() {}
             while server.try_recv().is_ok() {}
             // Nobody will ring again: the receiver waits for us.
-            assert!(matches!(server.receiver().arm(), Ok(Armed::Armed)));
+            assert!(matches!(server.receiver().arm(), Ok(Readiness::WillNotify)));
             let armed = client.sender().arm().unwrap();
-            assert_eq!(armed, Armed::Ready, "{}: {len} bytes", kind.name());
+            assert_eq!(armed, Readiness::Ready, "{}: {len} bytes", kind.name());
         }
     }
 }
@@ -159,7 +161,7 @@ fn a_hang_up_reaches_an_armed_receiver() {
     for kind in Kind::ALL {
         let (mut client, server) = kind.pair(small);
         assert!(matches!(client.try_recv(), Err(TryRecvError::Empty)));
-        assert_eq!(client.receiver().arm().unwrap(), Armed::Armed, "{}", kind.name());
+        assert_eq!(client.receiver().arm().unwrap(), Readiness::WillNotify, "{}", kind.name());
         std::thread::scope(|scope| {
             scope.spawn(|| drop(server));
             until_readable(client.receiver(), "hang-up");
@@ -186,7 +188,7 @@ fn a_hang_up_reaches_a_sender_without_room() {
 fn a_receiver_that_left_reaches_a_sender_without_room() {
     for kind in Kind::ALL {
         // A socket cannot tell: its other direction lives.
-        if !kind.is_wall() {
+        if !kind.is_shared_memory() {
             continue;
         }
         let (mut client, server) = kind.pair(small);
@@ -200,16 +202,16 @@ fn a_receiver_that_left_reaches_a_sender_without_room() {
 }
 
 #[test]
-fn waiting_for_room_sleeps_even_if_bells_lie_beside_the_wall() {
+fn waiting_for_room_sleeps_even_if_doorbells_lie_beside_the_shm() {
     for kind in Kind::ALL {
         let (mut client, mut server) = kind.pair(small);
         while client.try_send(&[1; 200]).is_ok() {}
         // The receiver of this side is rung, which over a byte bell is news for its sender too.
         assert!(matches!(client.try_recv(), Err(TryRecvError::Empty)));
-        assert_eq!(client.receiver().arm().unwrap(), Armed::Armed);
+        assert_eq!(client.receiver().arm().unwrap(), Readiness::WillNotify);
         server.send(b"bell").unwrap();
         let mut polls = 0;
-        while client.sender().arm().unwrap() == Armed::Ready {
+        while client.sender().arm().unwrap() == Readiness::Ready {
             assert!(matches!(client.try_send(&[1; 200]), Err(TrySendError::Full)));
             polls += 1;
             assert!(polls < 10, "{}: never armed", kind.name());
@@ -221,7 +223,7 @@ fn waiting_for_room_sleeps_even_if_bells_lie_beside_the_wall() {
             }
             polls += 1;
             assert!(polls < 10, "{}: readable for ever", kind.name());
-            assert_eq!(client.sender().arm().unwrap(), Armed::Armed);
+            assert_eq!(client.sender().arm().unwrap(), Readiness::WillNotify);
         }
         assert_eq!(client.recv_deadline(soon()).unwrap(), b"bell", "{}", kind.name());
     }
@@ -229,7 +231,7 @@ fn waiting_for_room_sleeps_even_if_bells_lie_beside_the_wall() {
 
 #[test]
 fn stalled_handshakes_hold_up_no_loop() {
-    let address = Kind::Wall.address();
+    let address = Kind::SharedMemory.address();
     let config = Config::default().handshake_timeout(Duration::from_secs(2));
     let mut listener = Listener::bind_with(&address, &config).unwrap();
     let name = SocketAddr::from_abstract_name(address.strip_prefix("unix:@").unwrap()).unwrap();
@@ -260,28 +262,32 @@ fn stalled_handshakes_hold_up_no_loop() {
 /// rings the next ones once.
 #[test]
 fn an_early_ring_in_vain_is_not_repeated_at_once() {
-    let (client, server) = Kind::Wall.pair(|config| config);
+    let (client, server) = Kind::SharedMemory.pair(|config| config);
     let (mut sender, _back) = client.split();
     let (_reply, mut receiver) = server.split();
-    let mut rung_early = Vec::new();
+    let mut notified_early = Vec::new();
     for number in 0..20_u64 {
-        assert_eq!(receiver.arm().unwrap(), Armed::Armed);
-        let before = sender.stats().bells;
+        assert_eq!(receiver.arm().unwrap(), Readiness::WillNotify);
+        let before = sender.stats().wakeups_sent;
         let mut is_early = false;
         let filled = sender.send_with(8, |message| {
             message.copy_from_slice(&number.to_le_bytes());
             is_early = is_readable(&receiver);
             // It wakes up, finds nothing, and sleeps again.
             assert!(matches!(receiver.try_recv(), Err(TryRecvError::Empty)));
-            assert_eq!(receiver.arm().unwrap(), Armed::Armed);
+            assert_eq!(receiver.arm().unwrap(), Readiness::WillNotify);
         });
         filled.unwrap();
-        assert_eq!(sender.stats().bells - before, 1 + u64::from(is_early), "message {number}");
+        assert_eq!(
+            sender.stats().wakeups_sent - before,
+            1 + u64::from(is_early),
+            "message {number}"
+        );
         assert!(is_readable(&receiver), "message {number} is rung for when it is there");
         assert_eq!(receiver.try_recv().unwrap()[..], number.to_le_bytes());
-        rung_early.extend(is_early.then_some(number));
+        notified_early.extend(is_early.then_some(number));
     }
-    assert_eq!(rung_early, [0, 17], "a trial, sixteen without, and a trial");
+    assert_eq!(notified_early, [0, 17], "a trial, sixteen without, and a trial");
 }
 
 fn is_readable(descriptor: &impl AsFd) -> bool {

@@ -146,7 +146,7 @@ fn a_listener_in_a_child_says_so_and_leaves_its_file() {
 
 #[test]
 fn open_reservations_batches_and_looks_do_no_harm_either() {
-    let (mut client, server) = Kind::Wall.pair(|config| config);
+    let (mut client, server) = Kind::SharedMemory.pair(|config| config);
     client.send(b"looked at").unwrap();
     let (mut sender, _receiver) = client.split();
     let (_sender, mut receiver) = server.split();
@@ -185,7 +185,7 @@ const ADDRESS: &str = "PARTYWALL_FORK_ADDRESS";
 const KIND: &str = "PARTYWALL_FORK_KIND";
 
 /// Longer than anybody waits for the news of a death.
-const SURVIVAL: Duration = support_two::PATIENCE.saturating_mul(2);
+const SURVIVAL: Duration = support_two::TIMEOUT.saturating_mul(2);
 
 /// Connects, and leaves a child behind that holds everything open, and whose number it sends.
 #[test]
@@ -199,7 +199,7 @@ fn parent_of_a_survivor() {
         _exit(0);
     }
     channel.send(&child.to_le_bytes()).unwrap();
-    std::thread::sleep(support_two::PATIENCE);
+    std::thread::sleep(support_two::TIMEOUT);
 }
 
 /// A child that outlives its parent, but not its test.
@@ -224,7 +224,7 @@ fn a_surviving_child_does_not_hide_the_death_of_its_parent() {
     if variable(ADDRESS).is_some() {
         return;
     }
-    let kinds = [Kind::Wall, Kind::Isolated, Kind::Unix];
+    let kinds = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
     for (kind, is_sending) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let mut listener = Listener::bind_with(kind.address(), &kind.config()).unwrap();
         let address = listener.local_address().to_string();

@@ -7,7 +7,7 @@ use partywall::{
     AcceptError, Admission, Config, ConnectError, HandshakeError, Listener, TransportPolicy,
 };
 use partywall_layout::hello::{
-    FEATURE_SOCKET, FEATURE_WALL, Offer, Ready, TRANSPORT_SOCKET, TRANSPORT_WALL,
+    FEATURE_SHM, FEATURE_SOCKET, Offer, Ready, TRANSPORT_SHM, TRANSPORT_SOCKET,
 };
 use std::io::{Seek, Write};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support_two::{Kind, PATIENCE, soon, variable};
+use support_two::{Kind, TIMEOUT, soon, variable};
 use zerocopy::IntoBytes;
 
 #[path = "support/foe.rs"]
@@ -92,7 +92,7 @@ fn a_hello_in_pieces_of_one_process_is_fine() {
 /// Comes to the point where both offers are known, and offers `transport`; unless the time for it was up before.
 fn offering(home: &mut Home, transport: u32) -> Option<foe::Wire> {
     let wire = foe::Wire::connect(&home.path);
-    assert!(wire.send_hello(&foe::hello(FEATURE_SOCKET | FEATURE_WALL)));
+    assert!(wire.send_hello(&foe::hello(FEATURE_SOCKET | FEATURE_SHM)));
     foe::drive(&mut home.listener);
     let frames = [wire.receive().0.len(), wire.receive().0.len()];
     let is_offer_sent = wire.send(Offer::new(transport, 1, 0, 0).as_bytes(), &[]);
@@ -100,11 +100,11 @@ fn offering(home: &mut Home, transport: u32) -> Option<foe::Wire> {
 }
 
 #[test]
-fn ready_for_a_wall_that_nobody_offered_breaks_a_rule() {
+fn ready_for_a_shm_that_nobody_offered_breaks_a_rule() {
     for policy in [TransportPolicy::Auto, TransportPolicy::Socket] {
         let mut home = Home::new(Config::default().transport(policy));
         let wire = offering(&mut home, TRANSPORT_SOCKET).unwrap();
-        assert!(wire.send(Ready::new(TRANSPORT_WALL, 0).as_bytes(), &[]));
+        assert!(wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]));
         let why = home.refusal();
         assert!(why.contains("transport of READY"), "{why}");
         // It was ready itself, so it hangs up and says nothing more.
@@ -117,8 +117,8 @@ fn ready_for_a_wall_that_nobody_offered_breaks_a_rule() {
 fn after_ready_a_deadline_hangs_up_without_a_word() {
     // It has to become ready before its time is up, however busy the machine is.
     let ready = [200, 2000, 20_000].into_iter().find_map(|patience_ms| {
-        let patience = Duration::from_millis(patience_ms);
-        let mut home = Home::new(Config::default().handshake_timeout(patience));
+        let timeout = Duration::from_millis(patience_ms);
+        let mut home = Home::new(Config::default().handshake_timeout(timeout));
         let wire = offering(&mut home, TRANSPORT_SOCKET)?;
         foe::drive(&mut home.listener);
         let is_refused = !home.refused.lock().unwrap().is_empty();
@@ -206,12 +206,12 @@ fn whoever_took_an_abstract_name_is_not_believed() {
     std::fs::set_permissions(directory.path(), anybody).unwrap();
     let program = directory.path().join("stranger");
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    let address = Kind::Wall.address();
+    let address = Kind::SharedMemory.address();
     let mut command = Command::new(program);
     command.args(["--exact", "stranger"]).env(NAME, &address).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).uid(54_321).gid(54_321);
     let _stranger = Stranger(command.spawn().unwrap());
-    let until = within(PATIENCE);
+    let until = within(TIMEOUT);
     let error = loop {
         match partywall::connect(&address) {
             Err(ConnectError::System(_)) if Instant::now() < until => {

@@ -7,17 +7,17 @@
 mod support;
 
 use partywall::Config;
-use partywall_layout::HalfHeader;
+use partywall_layout::RegionHeader;
 use partywall_layout::hello::{
-    Hello, Offer, REJECT_TAG, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, RejectHead, TRANSPORT_SOCKET,
-    TRANSPORT_WALL,
+    Hello, Offer, REJECT_TAG, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, RejectHead, TRANSPORT_SHM,
+    TRANSPORT_SOCKET,
 };
-use partywall_sys::{Bell, OwnMap, PidFd, SIZE_GRANULE};
+use partywall_sys::{Doorbell, OwnMap, PidFd, SIZE_GRANULE};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use support::foe::{BOTH, half_with, hello, small_geometry};
+use support::foe::{BOTH, hello, region_with, small_geometry};
 use support::home::{DESCRIPTOR, HUNG_UP, Home, NOT_PARTYWALL, VIOLATION, pipe};
 use support::{Random, Victim, Watchdog, millis, within};
 use zerocopy::IntoBytes;
@@ -54,11 +54,11 @@ fn a_hello_that_cannot_be_is_named() {
         ("service 0", with(|h| h.service = U32::new(0)), VIOLATION, "service"),
         ("service of all bits", with(|h| h.service = U32::new(u32::MAX)), VIOLATION, "service"),
         ("a session", with(|h| h.service = U32::new(2)), 207, "asks for sessions"),
-        ("entries 0", with(|h| h.release_entries = U64::new(0)), VIOLATION, "release entries"),
-        ("entries 9", with(|h| h.release_entries = U64::new(9)), VIOLATION, "release entries"),
+        ("entries 0", with(|h| h.peer_blocks_max = U64::new(0)), VIOLATION, "release entries"),
+        ("entries 9", with(|h| h.peer_blocks_max = U64::new(9)), VIOLATION, "release entries"),
         (
             "entries 2^63",
-            with(|h| h.release_entries = U64::new(1 << 63)),
+            with(|h| h.peer_blocks_max = U64::new(1 << 63)),
             VIOLATION,
             "release entries",
         ),
@@ -94,7 +94,7 @@ fn frames_out_of_order_short_huge_and_repeated_are_named() {
     let _watchdog = Watchdog::new("order of frames", Duration::from_secs(60));
     let mut home = Home::new(Config::default());
     let ready = Ready::new(TRANSPORT_SOCKET, 1);
-    let wall = Ready::new(TRANSPORT_WALL, 0);
+    let shm = Ready::new(TRANSPORT_SHM, 0);
     let offer = Offer::new(TRANSPORT_SOCKET, 1, 0, 0);
     let mut odd_offer = offer;
     odd_offer.transport = U32::new(3);
@@ -116,7 +116,7 @@ fn frames_out_of_order_short_huge_and_repeated_are_named() {
         ("OFFER too long", vec![long_offer.as_bytes(), b"x"], VIOLATION),
         ("no tag", vec![&[0; 64]], VIOLATION),
         ("a refusal with a lying length", vec![&reject], VIOLATION),
-        ("READY for the wall without one", vec![offer.as_bytes(), wall.as_bytes()], VIOLATION),
+        ("READY for the wall without one", vec![offer.as_bytes(), shm.as_bytes()], VIOLATION),
     ];
     for (what, frames, code) in cases {
         let (wire, _) = home.greeted(&hello);
@@ -159,10 +159,10 @@ fn a_pidfd_of_somebody_else_is_named() {
 }
 
 /// Offers this memory; why it was refused.
-fn offered(home: &mut Home, half: BorrowedFd<'_>, size: u64) -> (u32, String) {
+fn offered(home: &mut Home, region: BorrowedFd<'_>, size: u64) -> (u32, String) {
     let (wire, _) = home.greeted(&hello(BOTH));
-    let offer = Offer::new(TRANSPORT_WALL, 0, 0, size);
-    wire.send(offer.as_bytes(), &[half]);
+    let offer = Offer::new(TRANSPORT_SHM, 0, 0, size);
+    wire.send(offer.as_bytes(), &[region]);
     home.reason()
 }
 
@@ -177,7 +177,7 @@ fn memory_that_is_not_as_it_must_be_is_named() {
     let file = File::create_new(home.place.path("file")).unwrap();
     file.set_len(grain).unwrap();
     let pipe = pipe();
-    let bell = Bell::new().unwrap();
+    let doorbell = Doorbell::new().unwrap();
     let directory = File::open("/").unwrap();
     let cases: [(&str, BorrowedFd<'_>, u64, &str); 9] = [
         ("smaller than announced", sealed.as_fd(), 2 * grain, "131072"),
@@ -187,7 +187,7 @@ fn memory_that_is_not_as_it_must_be_is_named() {
         ("of an odd size", sealed.as_fd(), grain + 1, "65537"),
         ("a regular file", file.as_fd(), grain, ""),
         ("a pipe", pipe.as_fd(), grain, ""),
-        ("an eventfd", bell.as_fd(), grain, ""),
+        ("an eventfd", doorbell.as_fd(), grain, ""),
         ("a directory", directory.as_fd(), grain, ""),
     ];
     for (what, descriptor, size, text) in cases {
@@ -235,7 +235,7 @@ wire.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [f
     ours.receive(&mut [0; 8], true).ok()?.fds.pop()
 }
 
-type Tamper = fn(&mut HalfHeader);
+type Tamper = fn(&mut RegionHeader);
 
 #[test]
 fn each_wrong_field_of_a_header_is_named() {
@@ -246,16 +246,16 @@ fn each_wrong_field_of_a_header_is_named() {
         ("version", |h| h.version = U32::new(2)),
         ("header size", |h| h.header_size = U32::new(4097)),
         ("layout hash", |h| h.layout_hash = U64::new(0)),
-        ("half size", |h| h.half_size = U64::new(u64::MAX)),
+        ("half size", |h| h.region_size = U64::new(u64::MAX)),
         ("session id", |h| h.session_id[0] ^= 1),
         ("role", |h| h.role = U32::new(ROLE_ACCEPTOR)),
         ("role", |h| h.role = U32::new(2)),
         ("ring size", |h| h.ring_size = U64::new(0)),
         ("ring size", |h| h.ring_size = U64::new(4095)),
         ("ring size", |h| h.ring_size = U64::new(1 << 63)),
-        ("release entries", |h| h.release_entries = U64::new(0)),
-        ("release entries", |h| h.release_entries = U64::new(u64::MAX)),
-        ("release entries", |h| h.release_entries = U64::new(512)),
+        ("release entries", |h| h.peer_blocks_max = U64::new(0)),
+        ("release entries", |h| h.peer_blocks_max = U64::new(u64::MAX)),
+        ("release entries", |h| h.peer_blocks_max = U64::new(512)),
         ("ring offset", |h| h.ring_offset = U64::new(0)),
         ("ring offset", |h| h.ring_offset = U64::new(u64::MAX - 4095)),
         ("release offset", |h| h.release_offset = U64::new(8192)),
@@ -268,9 +268,9 @@ fn each_wrong_field_of_a_header_is_named() {
         let (wire, session_id) = home.greeted(&hello(BOTH));
         let mut header = geometry.header(session_id, 1, ROLE_CONNECTOR);
         tamper(&mut header);
-        let half = half_with(geometry.half_bytes, &header);
-        let offer = Offer::new(TRANSPORT_WALL, 0, 0, geometry.half_bytes);
-        wire.send(offer.as_bytes(), &[half.as_fd()]);
+        let region = region_with(geometry.region_bytes, &header);
+        let offer = Offer::new(TRANSPORT_SHM, 0, 0, geometry.region_bytes);
+        wire.send(offer.as_bytes(), &[region.as_fd()]);
         let reason = home.reason();
         assert!(reason.0 == VIOLATION && reason.1.contains(field), "{field}: {reason:?}");
         // The other side is told, too.
@@ -296,10 +296,10 @@ fn random_headers_never_panic() {
             let word = [0, 1, u64::MAX, 4096, 1 << 16, random.next()][random.below(6) as usize];
             header.as_mut_bytes()[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
-        let half = half_with(geometry.half_bytes, &header);
-        let offer = Offer::new(TRANSPORT_WALL, 0, 0, geometry.half_bytes);
-        wire.send(offer.as_bytes(), &[half.as_fd()]);
-        wire.send(Ready::new(TRANSPORT_WALL, 0).as_bytes(), &[]);
+        let region = region_with(geometry.region_bytes, &header);
+        let offer = Offer::new(TRANSPORT_SHM, 0, 0, geometry.region_bytes);
+        wire.send(offer.as_bytes(), &[region.as_fd()]);
+        wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]);
         if let Some(mut channel) = home.go_on() {
             // Only what nobody acts on was changed, or the parts moved to where they may be.
             let_in += 1;

@@ -16,9 +16,9 @@ mod support;
 use partywall::{
     Channel, Closed, Config, ConnectError, Fault, HandshakeError, Listener, RecvError, TrustPolicy,
 };
-use partywall_layout::hello::{FEATURE_SOCKET, Hello, Offer, TRANSPORT_WALL};
+use partywall_layout::hello::{FEATURE_SOCKET, Hello, Offer, TRANSPORT_SHM};
 use partywall_layout::record_ring::Kind;
-use partywall_layout::{Geometry, HalfHeader};
+use partywall_layout::{Geometry, RegionHeader};
 use partywall_sys::OwnMap;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use std::fs;
@@ -32,8 +32,8 @@ use zerocopy::little_endian::U64;
 
 /// The half, the session and the reader of SPEC 10.
 const RING_BYTES: u64 = 4096;
-const RELEASE_ENTRIES: u64 = 8;
-const HALF_BYTES: u64 = 128 << 10;
+const PEER_BLOCKS_MAX: u64 = 8;
+const REGION_BYTES: u64 = 128 << 10;
 const SESSION: [u8; 16] = *b"0123456789abcdef";
 const SEGMENT_BYTES: usize = 64 << 10;
 const SEGMENTS: [u32; 2] = [1, 2];
@@ -91,10 +91,10 @@ fn rings() {
     let _alone = support::alone();
     let _watchdog = Watchdog::new("rings", Duration::from_secs(120));
     let place = Place::new();
-    let geometry = Geometry::new(RING_BYTES, RELEASE_ENTRIES, SEGMENT_BYTES as u64).unwrap();
-    assert_eq!(geometry.half_bytes, HALF_BYTES);
-    let own = Hello { release_entries: U64::new(RELEASE_ENTRIES), ..hello(BOTH) };
-    for trust in [TrustPolicy::Peer, TrustPolicy::Isolated] {
+    let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, SEGMENT_BYTES as u64).unwrap();
+    assert_eq!(geometry.region_bytes, REGION_BYTES);
+    let own = Hello { peer_blocks_max: U64::new(PEER_BLOCKS_MAX), ..hello(BOTH) };
+    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
         let config = reader().trust(trust);
         let mut listener = Listener::bind_with(place.address("ring"), &config).unwrap();
         for image in images("ring") {
@@ -109,7 +109,7 @@ fn rings() {
                 channel.recv().unwrap();
             }
             let at = geometry.ring_offset as usize;
-            foe.half.as_mut_slice()[at..at + image.bytes.len()].copy_from_slice(&image.bytes);
+            foe.region.as_mut_slice()[at..at + image.bytes.len()].copy_from_slice(&image.bytes);
             let expected = match &*image.name {
                 name if BEHIND_THE_END.contains(&name) => Err(Closed::Finished.to_string()),
                 _ => Ok(image.code),
@@ -135,13 +135,13 @@ fn sockets() {
 }
 
 #[test]
-fn halves() {
+fn regions() {
     let _alone = support::alone();
     let _watchdog = Watchdog::new("halves", Duration::from_secs(60));
     let place = Place::new();
     let listener = partywall_sys::Listener::listen_unix_path(place.path("half"), 0o600, 8).unwrap();
     for image in images("half") {
-        assert_eq!(image.bytes.len(), size_of::<HalfHeader>(), "{}", image.name);
+        assert_eq!(image.bytes.len(), size_of::<RegionHeader>(), "{}", image.name);
         let result = std::thread::scope(|scope| {
             let address = place.address("half");
             let connecting = scope.spawn(move || partywall::connect_with(&address, &reader()));
@@ -163,10 +163,10 @@ fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let wire = Wire { socket: listener.accept().unwrap().expect("somebody connects") };
     wire.receive();
     // The acceptor's nonce is the session.
-    let release_entries = U64::new(RELEASE_ENTRIES);
-    assert!(wire.send_hello(&Hello { nonce: SESSION, release_entries, ..hello(BOTH) }));
-    let mut half = OwnMap::create("foe-half", HALF_BYTES as usize).unwrap();
-    half.as_mut_slice()[..header.len()].copy_from_slice(header);
-    wire.send(Offer::new(TRANSPORT_WALL, 0, 0, HALF_BYTES).as_bytes(), &[half.as_fd()]);
+    let peer_blocks_max = U64::new(PEER_BLOCKS_MAX);
+    assert!(wire.send_hello(&Hello { nonce: SESSION, peer_blocks_max, ..hello(BOTH) }));
+    let mut region = OwnMap::create("foe-half", REGION_BYTES as usize).unwrap();
+    region.as_mut_slice()[..header.len()].copy_from_slice(header);
+    wire.send(Offer::new(TRANSPORT_SHM, 0, 0, REGION_BYTES).as_bytes(), &[region.as_fd()]);
     while !wire.receive().0.is_empty() {}
 }

@@ -35,7 +35,7 @@ impl Home {
             .wait(Wait::Park)
             .ring_bytes(4096)
             .inline_max(512)
-            .release_entries(16)
+            .peer_blocks_max(16)
             .memory_max(MESSAGE_MAX)
             .map_max(2 << 20)
             .segments_max(2);
@@ -77,12 +77,12 @@ fn sent(result: Result<(), SendError>) -> Result<(), Violation> {
 }
 
 /// Uses both directions as an application does; the violation, if one was noticed.
-fn use_both_ways(channel: &mut Channel, patience: Duration) -> Result<usize, Violation> {
+fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Violation> {
     let started = Instant::now();
     let mut messages = Vec::new();
     for len in [40, 500, 3000, 100_000] {
-        messages.extend(received(channel.recv_deadline(within(patience)))?);
-        sent(channel.send_deadline(&vec![len as u8; len], within(patience)))?;
+        messages.extend(received(channel.recv_deadline(within(timeout)))?);
+        sent(channel.send_deadline(&vec![len as u8; len], within(timeout)))?;
         messages.extend(match channel.try_recv() {
             Ok(message) => Some(message),
             Err(TryRecvError::Empty | TryRecvError::Closed(_)) => None,
@@ -94,7 +94,7 @@ fn use_both_ways(channel: &mut Channel, patience: Duration) -> Result<usize, Vio
     let sum: u64 = messages.iter().flat_map(|message| message.iter()).map(|b| u64::from(*b)).sum();
     std::hint::black_box(sum);
     let _ = (channel.sender().stats(), channel.receiver().stats());
-    assert!(started.elapsed() < patience * 8 + Duration::from_secs(30), "deadlines are kept");
+    assert!(started.elapsed() < timeout * 8 + Duration::from_secs(30), "deadlines are kept");
     Ok(messages.len())
 }
 
@@ -219,7 +219,7 @@ fn each_rule_that_is_broken_is_named() {
     let _alone = support::alone();
     let _watchdog = Watchdog::new("each rule", Duration::from_secs(120));
     let mut wrong = Vec::new();
-    for trust in [TrustPolicy::Peer, TrustPolicy::Isolated] {
+    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
         let mut home = Home::new(trust);
         for (what, code, act) in CASES {
             let (mut foe, mut channel) = home.meet();
@@ -344,7 +344,7 @@ fn random_words_and_records_never_make_us_panic_hang_or_grow() {
     let _watchdog = Watchdog::new("random words", Duration::from_secs(240));
     let mut named = [0_u32; 16];
     let (mut rounds, mut correct) = (0, 0);
-    for trust in [TrustPolicy::Peer, TrustPolicy::Isolated] {
+    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
         let mut home = Home::new(trust);
         let mut before = None;
         for seed in 0..400 {

@@ -11,7 +11,7 @@ use partywall_layout::hello::FEATURE_SOCKET;
 use partywall_layout::record_ring::{self, Kind, WireHeader};
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED};
 use partywall_layout::{Position, RecordHeader};
-use partywall_sys::{Bell, OwnMap, Socket};
+use partywall_sys::{Doorbell, OwnMap, Socket};
 use std::io::{IoSlice, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
@@ -23,14 +23,14 @@ use support::{Holdings, Place, Random, Watchdog, millis, within};
 use zerocopy::IntoBytes;
 
 /// What takes longer than this has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn soon() -> Instant {
-    within(PATIENCE)
+    within(TIMEOUT)
 }
 
 fn config() -> Config {
-    Config::default().trust(TrustPolicy::Isolated).segments_max(2).map_max(4 << 20)
+    Config::default().trust(TrustPolicy::Untrusted).segments_max(2).map_max(4 << 20)
 }
 
 fn meet(config: &Config, features: u64) -> (Foe, Channel) {
@@ -53,7 +53,7 @@ fn code(channel: &mut Channel) -> u32 {
 type Act = fn(&mut Foe);
 
 #[test]
-fn what_cannot_be_beside_a_wall_is_named() {
+fn what_cannot_be_beside_a_shm_is_named() {
     let _alone = support::alone();
     let _watchdog = Watchdog::new("beside the wall", Duration::from_secs(60));
     let cases: &[(&str, u32, Act)] = &[
@@ -107,14 +107,14 @@ fn what_cannot_be_beside_a_wall_is_named() {
     ];
     for (what, expected, act) in cases {
         let (mut foe, mut channel) = meet(&config(), BOTH);
-        assert_eq!(channel.peer().trust, Trust::Isolated);
+        assert_eq!(channel.peer().trust, Trust::Untrusted);
         act(&mut foe);
         assert_eq!(code(&mut channel), *expected, "{what}");
     }
 }
 
 #[test]
-fn half_a_frame_beside_a_wall_holds_up_nothing() {
+fn half_a_frame_beside_a_shm_holds_up_nothing() {
     let _alone = support::alone();
     let (mut foe, mut channel) = meet(&config(), BOTH);
     foe.wire.send(&[2, 1, 0], &[pipe().as_fd()]);
@@ -125,10 +125,10 @@ fn half_a_frame_beside_a_wall_holds_up_nothing() {
 }
 
 #[test]
-fn a_flood_of_bells_only_wakes() {
+fn a_flood_of_doorbells_only_wakes() {
     let _alone = support::alone();
     let _watchdog = Watchdog::new("flood of bells", Duration::from_secs(60));
-    for trust in [TrustPolicy::Peer, TrustPolicy::Isolated] {
+    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
         let (mut foe, mut channel) = meet(&config().trust(trust).wait(Wait::Park), BOTH);
         let over = AtomicBool::new(false);
         let flooding = foe.wire.socket.try_clone().unwrap();
@@ -156,13 +156,13 @@ fn a_flood_of_bells_only_wakes() {
 }
 
 /// How many descriptors of this process are that very eventfd.
-fn holders(bell: &Bell) -> usize {
+fn holders(doorbell: &Doorbell) -> usize {
     let id = |number: i32| {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
         let line = info.lines().find(|line| line.starts_with("eventfd-id:"))?;
         Some(line.to_owned())
     };
-    let wanted = id(bell.as_fd().as_raw_fd());
+    let wanted = id(doorbell.as_fd().as_raw_fd());
     if wanted.is_none() {
         println!("skipped: this kernel does not number eventfds");
         return 1;
@@ -172,23 +172,23 @@ fn holders(bell: &Bell) -> usize {
 }
 
 /// Fills a bell and clears its O_NONBLOCK, which belongs to the open file, whoever holds it.
-fn fill_and_block(bell: &Bell) {
-    let file = bell.as_fd().try_clone_to_owned().unwrap();
+fn fill_and_block(doorbell: &Doorbell) {
+    let file = doorbell.as_fd().try_clone_to_owned().unwrap();
     std::fs::File::from(file).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
-    let file = bell.as_fd().try_clone_to_owned().unwrap();
+    let file = doorbell.as_fd().try_clone_to_owned().unwrap();
     UnixStream::from(file).set_nonblocking(false).unwrap();
 }
 
 #[test]
-fn full_blocking_bells_of_an_isolated_neighbour_never_block_us() {
+fn full_blocking_doorbells_of_an_isolated_peer_never_block_us() {
     let _alone = support::alone();
     let _watchdog = Watchdog::new("blocking bells", Duration::from_secs(60));
     let (mut foe, mut channel) = meet(&config(), BOTH);
-    assert_eq!(channel.transport(), Transport::Wall);
-    assert!(foe.bells.is_empty(), "it has no bell of ours");
-    for bell in &foe.own_bells {
-        assert_eq!(holders(bell), 1, "only itself holds its bells");
-        fill_and_block(bell);
+    assert_eq!(channel.transport(), Transport::SharedMemory);
+    assert!(foe.doorbells.is_empty(), "it has no bell of ours");
+    for doorbell in &foe.own_doorbells {
+        assert_eq!(holders(doorbell), 1, "only itself holds its bells");
+        fill_and_block(doorbell);
     }
     // It sleeps anew before each message, for both reasons, and reads no bell: the socket fills up.
     for epoch in 1..20_000_u64 {
@@ -202,7 +202,7 @@ fn full_blocking_bells_of_an_isolated_neighbour_never_block_us() {
 }
 
 #[test]
-fn bells_that_were_handed_out_in_vain_are_not_used() {
+fn doorbells_that_were_handed_out_in_vain_are_not_used() {
     let _alone = support::alone();
     let _watchdog = Watchdog::new("bells handed out", Duration::from_secs(30));
     let place = Place::new();
@@ -211,9 +211,9 @@ fn bells_that_were_handed_out_in_vain_are_not_used() {
     // Our side trusts and sends its bells; the neighbour sends none, so bells are bytes.
     let (path, hello, geometry) = (place.path("home"), hello(BOTH), small_geometry());
     let (mut foe, mut channel) = Foe::meet_as(&mut listener, &path, &hello, geometry, 0);
-    assert_eq!(foe.bells.len(), 2);
-    for bell in &foe.bells {
-        fill_and_block(bell);
+    assert_eq!(foe.doorbells.len(), 2);
+    for doorbell in &foe.doorbells {
+        fill_and_block(doorbell);
     }
     for number in 0..10_u64 {
         foe.wire.send(&[1], &[]);
@@ -225,12 +225,12 @@ fn bells_that_were_handed_out_in_vain_are_not_used() {
 }
 
 #[test]
-fn what_an_isolated_neighbour_changes_afterwards_changes_no_message() {
+fn what_an_isolated_peer_changes_afterwards_changes_no_message() {
     let _alone = support::alone();
     let (mut foe, mut channel) = meet(&config(), BOTH);
     let ring = foe.geometry.ring_offset as usize;
     let slab = foe.geometry.slab_offset as usize;
-    foe.half.as_mut_slice()[slab..slab + 4096].fill(1);
+    foe.region.as_mut_slice()[slab..slab + 4096].fill(1);
     foe.publish(Kind::Data, &[1; 48]);
     foe.publish(Kind::Data, &[1; 200]);
     foe.publish(Kind::Data, &[1; 48]);
@@ -238,14 +238,14 @@ fn what_an_isolated_neighbour_changes_afterwards_changes_no_message() {
     let messages = [channel.recv().unwrap(), channel.recv().unwrap()];
     {
         let shown = channel.recv_ref().unwrap();
-        foe.half.as_mut_slice()[ring + 16..ring + 640].fill(2);
+        foe.region.as_mut_slice()[ring + 16..ring + 640].fill(2);
         assert_eq!(&*shown, [1; 48]);
     }
     // The header of the blob was overwritten, too: write it again.
     foe.position -= 64;
     foe.publish_blob(5, 0, 0, 4096);
     let large = channel.recv().unwrap();
-    foe.half.as_mut_slice()[slab..].fill(2);
+    foe.region.as_mut_slice()[slab..].fill(2);
     assert!(!large.is_zero_copy());
     assert_eq!(large, [1; 4096]);
     assert_eq!(messages[0], [1; 48]);
@@ -265,7 +265,7 @@ fn payload_that_changes_all_the_time_is_read_once() {
                 if over.load(Ordering::Relaxed) {
                     break;
                 }
-                foe.half.as_mut_slice()[slab..slab + 8192].fill(round as u8);
+                foe.region.as_mut_slice()[slab..slab + 8192].fill(round as u8);
                 let consumed = foe.theirs.as_ref().unwrap().load(4096 + CONSUMED as usize);
                 if foe.position < consumed + 2048 {
                     foe.publish_blob(round, 0, 0, 8192);
@@ -325,7 +325,7 @@ fn records_on_a_socket_that_cannot_be_are_named() {
         ("an endless blob", 7, bytes(wire(0, Kind::Blob, u32::MAX), &[0; 31])),
         ("an end with a body", 7, bytes(wire(0, Kind::CloseWrite, 1), b"x")),
     ];
-    for trust in [TrustPolicy::Peer, TrustPolicy::Isolated] {
+    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
         for (what, expected, bytes) in &cases {
             let config = config().trust(trust).message_max(60_000);
             let (foe, mut channel) = meet(&config, FEATURE_SOCKET);
@@ -391,12 +391,12 @@ fn random_bytes_on_a_socket_never_panic_or_hang() {
             }
         }
         let _ = channel.send_deadline(&[1; 100], within(millis(1)));
-        assert!(started.elapsed() < PATIENCE);
+        assert!(started.elapsed() < TIMEOUT);
     }
 }
 
 #[test]
-fn a_neighbour_that_never_reads_only_makes_its_own_messages_wait() {
+fn a_peer_that_never_reads_only_makes_its_own_messages_wait() {
     let _alone = support::alone();
     let (foe, mut channel) = meet(&Config::default(), FEATURE_SOCKET);
     let before = Holdings::now().resident_bytes;

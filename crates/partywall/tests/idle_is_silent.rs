@@ -8,7 +8,7 @@ mod support_two;
 use partywall::Wait;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use support_two::{Kind, PATIENCE, soon};
+use support_two::{Kind, TIMEOUT, soon};
 
 /// So long nothing may happen.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ fn switches(thread: &str, name: &str) -> (char, u64, u64) {
 
 /// Waits until the thread has stopped waking: twice asleep with the same count.
 fn until_asleep(thread: &str, name: &str) -> (char, u64, u64) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut last = switches(thread, name);
     loop {
         // A look now and then, so as not to keep a core from the one that goes to sleep.

@@ -7,8 +7,8 @@ mod support_ends;
 mod support_link_async;
 
 use partywall::link::{
-    Delivery, LinkEvent, LinkPlace, LinkRecvError, LinkStatus, LinkStopped, LinkTryRecvError,
-    LinkTrySendError,
+    Delivery, LinkEvent, LinkRecvError, LinkStatus, LinkStopped, LinkTryRecvError,
+    LinkTrySendError, Storage,
 };
 use partywall::tokio::link::{Link, LinkClient, LinkGroup, LinkServer};
 use std::collections::HashSet;
@@ -56,12 +56,12 @@ fn messages_go_both_ways_over_each_wire() {
 fn a_group_has_many_links_of_clients_and_servers() {
     const LINKS: usize = 60;
     on_runtimes(|| async {
-        for via in [Via::Wall, Via::Unix, Via::Tcp] {
+        for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
             let (ground, group) = (Ground::new(via, false), LinkGroup::new().unwrap());
             let server =
-                LinkServer::bind_in(&group, ground.address(), LinkPlace::Volatile, "bob", config());
+                LinkServer::bind_in(&group, ground.address(), Storage::Memory, "bob", config());
             let server = server.unwrap();
-            let client = LinkClient::new_in(&group, LinkPlace::Volatile, "alice", config());
+            let client = LinkClient::new_in(&group, Storage::Memory, "alice", config());
             let client = client.unwrap();
             drop(group);
             let mut tasks = JoinSet::new();
@@ -94,7 +94,7 @@ fn a_group_has_many_links_of_clients_and_servers() {
 #[test]
 fn more_links_than_a_turn_takes_are_told_at_once() {
     const LINKS: usize = 150;
-    let ([asleep, awake], ground) = (runtimes(), Ground::new(Via::Wall, false));
+    let ([asleep, awake], ground) = (runtimes(), Ground::new(Via::SharedMemory, false));
     let client = {
         let _inside = awake.enter();
         client(&ground, config())
@@ -132,7 +132,7 @@ fn more_links_than_a_turn_takes_are_told_at_once() {
 #[test]
 fn a_peer_that_dies_and_comes_back_is_gone_on_with() {
     on_runtimes(|| async {
-        for via in [Via::Wall, Via::Unix, Via::Tcp] {
+        for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
             let ground = Ground::new(via, true);
             let Ends { server: first, client, served, link } = ends(&ground, &config());
             let (address, link) = (first.local_address().clone(), Arc::new(link));
@@ -179,7 +179,7 @@ fn a_peer_that_dies_and_comes_back_is_gone_on_with() {
 #[test]
 fn a_flush_ends_only_when_all_is_consumed() {
     on_runtimes(|| async {
-        for via in [Via::Wall, Via::Unix, Via::Tcp] {
+        for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
             let ground = Ground::new(via, false);
             let Ends { server: _server, client: _client, served, link } = ends(&ground, &config());
             for n in 0..3 {
@@ -208,7 +208,7 @@ fn a_flush_ends_only_when_all_is_consumed() {
 fn many_tasks_send_and_receive_over_one_link() {
     const TASKS: u64 = 8;
     on_runtimes(|| async {
-        let ground = Ground::new(Via::Wall, false);
+        let ground = Ground::new(Via::SharedMemory, false);
         // At most once: tasks that commit after one another would commit for others.
         let config = config().delivery(Delivery::AtMostOnce);
         let Ends { server: _server, client: _client, served, link } = ends(&ground, &config);
@@ -244,7 +244,7 @@ fn many_tasks_send_and_receive_over_one_link() {
 #[test]
 fn what_is_not_committed_is_received_again() {
     on_runtimes(|| async {
-        let ground = Ground::new(Via::Wall, true);
+        let ground = Ground::new(Via::SharedMemory, true);
         let config = config().attempts_max(2);
         let Ends { server, client: _client, served, link } = ends(&ground, &config);
         let mut batch = link.batch();
@@ -274,7 +274,7 @@ fn what_is_not_committed_is_received_again() {
 #[test]
 fn events_tell_of_connections() {
     on_runtimes(|| async {
-        let ground = Ground::new(Via::Wall, false);
+        let ground = Ground::new(Via::SharedMemory, false);
         let client = client(&ground, config());
         let address = ground.address();
         let link = Arc::new(client.connect(&*address, "bob", "orders").unwrap());
@@ -302,7 +302,7 @@ fn events_tell_of_connections() {
 #[test]
 fn a_server_that_goes_wakes_who_waits_for_its_links() {
     on_runtimes(|| async {
-        let ground = Ground::new(Via::Wall, false);
+        let ground = Ground::new(Via::SharedMemory, false);
         let Ends { server, client: _client, served, link } = ends(&ground, &config());
         link.wait_attached().await.unwrap();
         served.send(b"nobody consumes it").await.unwrap();
@@ -328,7 +328,7 @@ fn a_server_that_goes_wakes_who_waits_for_its_links() {
 #[test]
 fn a_link_that_only_a_message_remembers_is_offered_again() {
     on_runtimes(|| async {
-        let ground = Ground::new(Via::Wall, false);
+        let ground = Ground::new(Via::SharedMemory, false);
         let (server, client) = (server(&ground, config()), client(&ground, config()));
         let link = client.connect(server.local_address(), "bob", "orders").unwrap();
         let mut kept = Vec::new();
@@ -377,7 +377,7 @@ fn the_try_forms_never_wait() {
 #[test]
 fn a_runtime_that_ends_tells_who_waits_elsewhere() {
     let [elsewhere, runtime] = runtimes();
-    let ground = Ground::new(Via::Wall, false);
+    let ground = Ground::new(Via::SharedMemory, false);
     let (link, waits) = {
         let _inside = runtime.enter();
         let link = Arc::new(ends(&ground, &config()).link);
@@ -394,7 +394,7 @@ fn a_runtime_that_ends_tells_who_waits_elsewhere() {
 fn the_task_of_a_group_ends_with_its_last_handle() {
     for runtime in runtimes() {
         let tasks = || runtime.metrics().num_alive_tasks();
-        let ground = Ground::new(Via::Wall, false);
+        let ground = Ground::new(Via::SharedMemory, false);
         runtime.block_on(within(async {
             let Ends { server, client, served, link } = ends(&ground, &config());
             assert_eq!(tasks(), 2);

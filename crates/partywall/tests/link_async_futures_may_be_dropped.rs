@@ -12,13 +12,13 @@ use std::collections::HashSet;
 use std::sync::mpsc;
 use support_ends::{Ground, Via, message, number};
 use support_link_async::{
-    Ends, PATIENCE, client, config, echo, ends, for_turns, on_runtimes, runtimes, server, turns,
+    Ends, TIMEOUT, client, config, echo, ends, for_turns, on_runtimes, runtimes, server, turns,
     within,
 };
 use tokio::task::JoinSet;
 
 /// So many turns until a future is dropped, one after the other.
-fn patience(round: u64) -> usize {
+fn timeout(round: u64) -> usize {
     usize::try_from(round * 7 % 5).unwrap()
 }
 
@@ -27,7 +27,7 @@ async fn recv(link: &Link) -> LinkMessage {
     let mut round = 0;
     loop {
         round += 1;
-        if let Some(received) = for_turns(patience(round), link.recv()).await {
+        if let Some(received) = for_turns(timeout(round), link.recv()).await {
             return received.unwrap();
         }
     }
@@ -36,13 +36,13 @@ async fn recv(link: &Link) -> LinkMessage {
 #[test]
 fn a_recv_that_is_dropped_took_nothing() {
     on_runtimes(|| async {
-        for via in [Via::Wall, Via::Unix, Via::Tcp] {
+        for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
             let ground = Ground::new(via, false);
             let Ends { server: _server, client: _client, served, link } = ends(&ground, &config());
             let sends = tokio::spawn(async move {
                 for n in 0..1000 {
                     link.send(&message(n, 100)).await.unwrap();
-                    turns(patience(n)).await;
+                    turns(timeout(n)).await;
                 }
                 link.flush().await.unwrap();
             });
@@ -59,7 +59,7 @@ fn a_recv_that_is_dropped_took_nothing() {
 #[test]
 fn a_send_that_is_dropped_sent_nothing() {
     on_runtimes(|| async {
-        for via in [Via::Wall, Via::Unix, Via::Tcp] {
+        for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
             let ground = Ground::new(via, false);
             let config = config().ring_bytes(4096);
             let Ends { server: _server, client: _client, served, link } = ends(&ground, &config);
@@ -70,11 +70,11 @@ fn a_send_that_is_dropped_sent_nothing() {
                     let sent = if n % 3 == 0 {
                         let mut batch = link.batch();
                         batch.push(&message(n, 100)).push(&message(n + 1, 100));
-                        let published = for_turns(patience(dropped), batch.publish()).await;
+                        let published = for_turns(timeout(dropped), batch.publish()).await;
                         published.map(|published| published.map(|()| 2))
                     } else {
                         let payload = message(n, 100);
-                        let sent = for_turns(patience(dropped), link.send(&payload)).await;
+                        let sent = for_turns(timeout(dropped), link.send(&payload)).await;
                         sent.map(|sent| sent.map(|()| 1))
                     };
                     match sent {
@@ -92,7 +92,7 @@ fn a_send_that_is_dropped_sent_nothing() {
                 assert_eq!(number(&message), next);
                 message.commit().unwrap();
                 next += 1;
-                turns(patience(next)).await;
+                turns(timeout(next)).await;
             }
             if let Some(last) = for_turns(50, served.recv()).await {
                 last.unwrap().commit().unwrap();
@@ -107,7 +107,7 @@ fn a_send_that_is_dropped_sent_nothing() {
 #[test]
 fn a_reply_that_is_dropped_neither_sent_nor_committed() {
     on_runtimes(|| async {
-        let ground = Ground::new(Via::Wall, false);
+        let ground = Ground::new(Via::SharedMemory, false);
         let config = config().ring_bytes(4096);
         let Ends { server: _server, client: _client, served, link } = ends(&ground, &config);
         let (sender, mut receiver) = link.split();
@@ -121,7 +121,7 @@ fn a_reply_that_is_dropped_neither_sent_nor_committed() {
             while n < 500 {
                 let request = served.recv().await.unwrap();
                 assert_eq!(number(&request), n);
-                match for_turns(patience(dropped), request.reply(&message(n, 300))).await {
+                match for_turns(timeout(dropped), request.reply(&message(n, 300))).await {
                     Some(done) => {
                         done.unwrap();
                         n += 1;
@@ -141,7 +141,7 @@ fn a_reply_that_is_dropped_neither_sent_nor_committed() {
             let answer = receiver.recv().await.unwrap();
             assert_eq!(number(&answer), n);
             answer.commit().unwrap();
-            turns(patience(n)).await;
+            turns(timeout(n)).await;
         }
         asks.await.unwrap();
         assert!(replies.await.unwrap() > 0);
@@ -151,7 +151,7 @@ fn a_reply_that_is_dropped_neither_sent_nor_committed() {
 #[test]
 fn an_accept_that_is_dropped_took_no_link() {
     on_runtimes(|| async {
-        let ground = Ground::new(Via::Wall, false);
+        let ground = Ground::new(Via::SharedMemory, false);
         let (server, client) = (server(&ground, config()), client(&ground, config()));
         let (mut links, mut names) = (Vec::new(), HashSet::new());
         let mut round = 0;
@@ -161,7 +161,7 @@ fn an_accept_that_is_dropped_took_no_link() {
                 links.push(client.connect(server.local_address(), "bob", &name).unwrap());
             }
             round += 1;
-            if let Some(link) = for_turns(patience(round), server.accept()).await {
+            if let Some(link) = for_turns(timeout(round), server.accept()).await {
                 assert!(names.insert(link.unwrap().key().link().to_owned()));
             }
         }
@@ -178,13 +178,13 @@ fn an_event_that_nobody_waited_for_to_the_end_is_told_the_next() {
             link.begin_epoch(epoch).unwrap();
             loop {
                 round += 1;
-                let event = for_turns(patience(round), served.next_event()).await;
+                let event = for_turns(timeout(round), served.next_event()).await;
                 match event.transpose().unwrap() {
                     Some(LinkEvent::Epoch { epoch: told }) if told == epoch => break,
                     _ => {}
                 }
             }
-            while for_turns(patience(round), link.wait_attached()).await.is_none() {
+            while for_turns(timeout(round), link.wait_attached()).await.is_none() {
                 round += 1;
             }
         }
@@ -218,7 +218,7 @@ fn a_link_that_is_closed_has_sent_everything() {
 #[test]
 fn a_close_that_is_dropped_closes_at_once() {
     on_runtimes(|| async {
-        let ground = Ground::new(Via::Wall, true);
+        let ground = Ground::new(Via::SharedMemory, true);
         let client = client(&ground, config());
         let link = client.connect(&*ground.address(), "bob", "orders").unwrap();
         let (sender, _receiver) = link.split();
@@ -241,7 +241,8 @@ fn a_close_that_is_dropped_closes_at_once() {
 #[test]
 fn a_close_that_takes_long_holds_up_no_other_link_and_leaves_no_thread() {
     let ([asleep, awake], large) = (runtimes(), LinkConfig::default());
-    let (ground, elsewhere) = (Ground::new(Via::Unix, false), Ground::new(Via::Wall, false));
+    let (ground, elsewhere) =
+        (Ground::new(Via::Unix, false), Ground::new(Via::SharedMemory, false));
     let stuck_server = {
         let _inside = asleep.enter();
         server(&ground, large.clone())
@@ -285,5 +286,5 @@ fn a_close_that_takes_long_holds_up_no_other_link_and_leaves_no_thread() {
         drop((client, awake));
         ended.send(()).unwrap();
     });
-    is_over.recv_timeout(PATIENCE).unwrap();
+    is_over.recv_timeout(TIMEOUT).unwrap();
 }

@@ -12,7 +12,7 @@ use support_link_async::{Ends, config, echo, ends, on_runtimes};
 #[test]
 fn a_link_goes_over_to_another_address_while_messages_flow() {
     on_runtimes(|| async {
-        let ground = Ground::new(Via::Wall, true);
+        let ground = Ground::new(Via::SharedMemory, true);
         let Ends { server, client: _client, served, link } = ends(&ground, &config());
         let (near, far) =
             (server.local_address().clone(), server.listen_also("tcp:127.0.0.1:0").unwrap());

@@ -13,7 +13,7 @@ use support_link_async::{Ends, config, ends, on_runtimes, turns, within};
 #[test]
 fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
     on_runtimes(|| async {
-        for via in [Via::Wall, Via::Unix, Via::Tcp] {
+        for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
             let ground = Ground::new(via, false);
             let Ends { server: _server, client: _client, served, link } =
                 ends(&ground, &config().ring_bytes(4096));

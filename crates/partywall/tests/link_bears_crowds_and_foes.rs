@@ -6,7 +6,7 @@ mod support_ends;
 use partywall::Wait;
 use partywall::link::protocol::codec;
 use partywall::link::protocol::frame::{Frame, Refusal};
-use partywall::link::{Link, LinkClient, LinkConfig, LinkGroup, LinkId, LinkPlace, LinkServer};
+use partywall::link::{Link, LinkClient, LinkConfig, LinkGroup, LinkId, LinkServer, Storage};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -27,7 +27,7 @@ fn path(server: &LinkServer) -> String {
 
 #[test]
 fn one_thread_polls_a_hundred_links() {
-    let ground = Ground::new(Via::Wall, false);
+    let ground = Ground::new(Via::SharedMemory, false);
     let group = LinkGroup::new().unwrap();
     let server = ground.server(config().links_max(LINKS).group(&group));
     let client = ground.client(config());
@@ -76,7 +76,7 @@ fn one_thread_polls_a_hundred_links() {
 
 #[test]
 fn idle_links_wake_nobody() {
-    for via in [Via::Wall, Via::Unix, Via::Tcp] {
+    for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
         let ground = Ground::new(via, false);
         let group = LinkGroup::with_wait(Wait::Park).unwrap();
         let config = config().wait(Wait::Park).group(&group);
@@ -105,12 +105,12 @@ fn idle_links_wake_nobody() {
 #[test]
 fn a_foreign_event_loop_is_told_by_the_descriptor() {
     use partywall_sys::poll::{self, PollFd, PollFlags};
-    let ground = Ground::new(Via::Wall, false);
+    let ground = Ground::new(Via::SharedMemory, false);
     let group = LinkGroup::new().unwrap();
     let server = ground.server(config().group(&group));
     let address = server.local_address().clone();
     let client = thread::spawn(move || {
-        let client = LinkClient::new(LinkPlace::Volatile, "alice", config()).unwrap();
+        let client = LinkClient::new(Storage::Memory, "alice", config()).unwrap();
         let link = client.connect(&address, "bob", "orders").unwrap();
         link.send(b"hello").unwrap();
         link.flush(soon()).unwrap();
@@ -138,7 +138,7 @@ fn a_foreign_event_loop_is_told_by_the_descriptor() {
 
 #[test]
 fn strangers_at_the_door_disturb_nobody() {
-    let ground = Ground::new(Via::Wall, false);
+    let ground = Ground::new(Via::SharedMemory, false);
     let group = LinkGroup::new().unwrap();
     let few = config().handshakes_max(4).group(&group);
     let server = ground.server(few.clone());

@@ -6,7 +6,7 @@ mod support_ends;
 use partywall::Address;
 use partywall::link::{
     Delivery, Link, LinkBindError, LinkClient, LinkConfig, LinkEvent, LinkGroup, LinkOpenError,
-    LinkPlace, LinkServer, LinkTransport, LoginAnswer,
+    LinkServer, LinkTransport, LoginAnswer, Storage,
 };
 use std::time::Instant;
 use support_ends::{Ground, Pair, Via, message, number, soon};
@@ -72,7 +72,7 @@ fn an_epoch_begun_at_either_end_empties_both_and_is_reported_at_both() {
 
 #[test]
 fn a_login_is_answered_and_its_answer_is_told() {
-    for ground in [Ground::new(Via::Wall, false), Ground::new(Via::Tcp, true)] {
+    for ground in [Ground::new(Via::SharedMemory, false), Ground::new(Via::Tcp, true)] {
         let group = LinkGroup::new().unwrap();
         let config = config(&group).on_login(|request| {
             assert_eq!(request.key.remote(), "alice");
@@ -103,14 +103,14 @@ fn a_login_is_answered_and_its_answer_is_told() {
         let link = link.connect(server.local_address(), "bob", "secret").unwrap();
         link.wait_attached(soon()).unwrap();
         assert_eq!(link.login_reply().unwrap(), &b"welcome"[..]);
-        let too_long = LinkClient::new(LinkPlace::Volatile, "alice", config.login(vec![0; 5000]));
+        let too_long = LinkClient::new(Storage::Memory, "alice", config.login(vec![0; 5000]));
         assert!(matches!(too_long, Err(LinkOpenError::Config(_))));
     }
 }
 
 /// What a client hears from a server that does not want it.
 fn refusal(server: &LinkServer, config: LinkConfig, called: &str) -> String {
-    let client = LinkClient::new(LinkPlace::Volatile, "alice", config).unwrap();
+    let client = LinkClient::new(Storage::Memory, "alice", config).unwrap();
     let link = client.connect(server.local_address(), called, "orders").unwrap();
     let deadline = soon();
     loop {
@@ -126,7 +126,7 @@ fn refusal(server: &LinkServer, config: LinkConfig, called: &str) -> String {
 
 #[test]
 fn a_client_of_another_server_is_told_so() {
-    let ground = Ground::new(Via::Wall, false);
+    let ground = Ground::new(Via::SharedMemory, false);
     let group = LinkGroup::new().unwrap();
     let server = ground.server(config(&group));
     let text = refusal(&server, config(&group), "carol");
@@ -137,8 +137,7 @@ fn a_client_of_another_server_is_told_so() {
 #[test]
 fn a_server_that_asks_nobody_who_it_is_does_not_listen_over_tcp() {
     let group = LinkGroup::new().unwrap();
-    let bind =
-        |address: &str, config| LinkServer::bind(address, LinkPlace::Volatile, "bob", config);
+    let bind = |address: &str, config| LinkServer::bind(address, Storage::Memory, "bob", config);
     let nobody_asked = bind("tcp:127.0.0.1:0", config(&group)).unwrap_err();
     let near = Ground::new(Via::Unix, false);
     let server = bind(&near.address(), config(&group)).unwrap();
@@ -160,7 +159,7 @@ fn server_listens(bound: Result<LinkServer, LinkBindError>) {
 
 #[test]
 fn a_client_that_wants_to_keep_too_much_here_is_refused() {
-    let ground = Ground::new(Via::Wall, false);
+    let ground = Ground::new(Via::SharedMemory, false);
     let group = LinkGroup::new().unwrap();
     let server = ground.server(config(&group).peer_max(32 << 10, 0));
     let text = refusal(&server, config(&group), "bob");
@@ -169,7 +168,7 @@ fn a_client_that_wants_to_keep_too_much_here_is_refused() {
 
 #[test]
 fn a_server_that_wants_to_keep_too_much_here_is_refused() {
-    let ground = Ground::new(Via::Wall, false);
+    let ground = Ground::new(Via::SharedMemory, false);
     let group = LinkGroup::new().unwrap();
     let server = ground.server(config(&group));
     let client = ground.client(config(&group).peer_max(32 << 10, 0));
@@ -184,7 +183,7 @@ fn a_server_that_wants_to_keep_too_much_here_is_refused() {
 
 #[test]
 fn what_is_received_at_most_once_is_consumed_by_receiving() {
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let group = LinkGroup::new().unwrap();
     let config = config(&group).delivery(Delivery::AtMostOnce);
     let Pair { server, served, link } = ground.pair(&config);
@@ -202,7 +201,7 @@ fn what_is_received_at_most_once_is_consumed_by_receiving() {
 
 #[test]
 fn what_its_receivers_die_of_is_called_poison() {
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let group = LinkGroup::new().unwrap();
     let config = config(&group).attempts_max(2);
     let Pair { server, served, link } = ground.pair(&config);
@@ -226,7 +225,7 @@ fn a_link_larger_than_all_memory_is_an_error() {
     for address in ["tcp:127.0.0.1:1", "unix:/nowhere"] {
         for shift in [40, 46, 62] {
             let config = LinkConfig::default().slab_bytes(1 << shift);
-            let client = LinkClient::new(LinkPlace::Volatile, "alice", config);
+            let client = LinkClient::new(Storage::Memory, "alice", config);
             let refused = client.map(|client| client.connect(address, "bob", "orders"));
             let message = match refused {
                 Ok(Ok(link)) => panic!("{link:?}"),

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use support_link::{DIRECTORY, directory, look, open};
-use support_two::{Chance, PATIENCE, Second, soon, variable};
+use support_two::{Chance, Second, TIMEOUT, soon, variable};
 
 const ROLE: &str = "PARTYWALL_LINK_ROLE";
 
@@ -31,7 +31,7 @@ fn owner() {
         "stay" => {
             let _own = open(&directory).unwrap();
             say(&directory, "owns", std::process::id());
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(TIMEOUT);
         }
         "fork" => fork_and_stay(&directory),
         "race" => race(&directory),
@@ -46,7 +46,7 @@ fn fork_and_stay(directory: &Path) {
     assert!(child >= 0);
     if child == 0 {
         // Until the test is over: it removes its directory.
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while Instant::now() < until && directory.exists() {
             if directory.join("write").exists() {
                 let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -61,13 +61,13 @@ fn fork_and_stay(directory: &Path) {
     }
     say(directory, "child", child.unsigned_abs());
     say(directory, "owns", std::process::id());
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(TIMEOUT);
 }
 
 /// Opens as often as it can. Whoever owns writes its number over that of whoever did before, and must find it again.
 fn race(directory: &Path) {
     let log = fs::File::options().read(true).write(true).open(directory.join("log")).unwrap();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let own_number = u64::from(std::process::id());
     while Instant::now() < until {
         let own = match open(directory) {
@@ -78,11 +78,11 @@ fn race(directory: &Path) {
                 panic!("{error}");
             }
         };
-        let mark = own_number << 32 | own.incarnation;
-        log.write_all_at(&mark.to_le_bytes(), 0).unwrap();
+        let acked_offset = own_number << 32 | own.incarnation;
+        log.write_all_at(&acked_offset.to_le_bytes(), 0).unwrap();
         log.write_all_at(&(word(&log, 8) + 1).to_le_bytes(), 8).unwrap();
         for _ in 0..50 {
-            if word(&log, 0) != mark {
+            if word(&log, 0) != acked_offset {
                 fs::write(directory.join("two-owners"), "").unwrap();
             }
         }

@@ -70,10 +70,10 @@ fn messages_of_every_length_are_read_in_order() {
 
 #[test]
 fn two_who_spin_pass_messages_on() {
-    for via in [Via::Wall, Via::Unix] {
+    for via in [Via::SharedMemory, Via::Unix] {
         let ground = Ground::new(via, true);
         let Pair { server: _server, served, link } = ground.pair(&config().wait(Wait::Spin));
-        let count = if via == Via::Wall { 20_000 } else { 2000 };
+        let count = if via == Via::SharedMemory { 20_000 } else { 2000 };
         thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 0..count {
@@ -166,9 +166,9 @@ fn what_panics_is_there_for_another_who_waits() {
         let served = &served;
         for round in 0..50 {
             thread::scope(|scope| {
-                let patience = Instant::now() + Duration::from_secs(20);
+                let timeout = Instant::now() + Duration::from_secs(20);
                 let waits =
-                    move || served.recv_with_deadline(|lies| lies.to_vec(), patience).unwrap();
+                    move || served.recv_with_deadline(|lies| lies.to_vec(), timeout).unwrap();
                 let other = scope.spawn(waits);
                 link.send(&message(round, 48)).unwrap();
                 link.wait_sent(soon()).unwrap();
@@ -190,7 +190,7 @@ fn what_panics_is_there_for_another_who_waits() {
 
 #[test]
 fn what_its_readers_die_of_says_how_often() {
-    for via in [Via::Wall, Via::Unix] {
+    for via in [Via::SharedMemory, Via::Unix] {
         for len in [48, 3000, 100_000] {
             let ground = Ground::new(via, true);
             let group = LinkGroup::new().unwrap();
@@ -286,7 +286,7 @@ fn waiting_for_one_ends_at_the_deadline() {
 
 #[test]
 fn what_was_sent_in_batches_is_read_one_by_one() {
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let Pair { server: _server, served, link } = ground.pair(&config());
     attach(&link, &served);
     for round in 0..200 {

@@ -88,16 +88,16 @@ fn a_flood_in_one_direction_is_acknowledged_without_traffic_back() {
         assert_eq!(served.stats().messages_sent, 0);
         let stats = served.stats();
         // A quarter of the window, and what idle moments add: not one for each message. In shared memory it is read.
-        let least = if ground.via == Via::Wall { 0 } else { 100 * count / (16 << 10) };
+        let least = if ground.via == Via::SharedMemory { 0 } else { 100 * count / (16 << 10) };
         assert!(stats.acknowledgements >= least, "{stats:?}");
-        assert!(ground.via != Via::Wall || stats.acknowledgements == 0, "{stats:?}");
+        assert!(ground.via != Via::SharedMemory || stats.acknowledgements == 0, "{stats:?}");
     }
 }
 
 #[test]
 fn a_spinning_pair_and_a_parking_pair_echo() {
     let waits = [Wait::Spin, Wait::Adaptive, Wait::Park];
-    let vias = [Via::Wall, Via::Tcp];
+    let vias = [Via::SharedMemory, Via::Tcp];
     for (wait, via) in waits.into_iter().flat_map(|wait| vias.map(|via| (wait, via))) {
         let ground = Ground::new(via, false);
         let Pair { server: _server, served, link } = ground.pair(&config().wait(wait));
@@ -117,7 +117,7 @@ fn a_spinning_pair_and_a_parking_pair_echo() {
 
 #[test]
 fn any_thread_may_send_and_each_of_them_keeps_its_order() {
-    for ground in [Ground::new(Via::Wall, true), Ground::new(Via::Tcp, false)] {
+    for ground in [Ground::new(Via::SharedMemory, true), Ground::new(Via::Tcp, false)] {
         let Pair { server: _server, served, link } = ground.pair(&config());
         let (sender, receiver) = link.split();
         let (threads, each) = (4_u64, 2_000_u64);
@@ -147,7 +147,7 @@ fn any_thread_may_send_and_each_of_them_keeps_its_order() {
 
 #[test]
 fn a_batch_appears_at_once_or_not_at_all() {
-    let ground = Ground::new(Via::Wall, false);
+    let ground = Ground::new(Via::SharedMemory, false);
     let group = LinkGroup::new().unwrap();
     let Pair { server: _server, served, link } = ground.pair(&config().group(&group));
     let mut batch = link.batch();
@@ -199,7 +199,7 @@ fn a_full_link_says_so_and_has_room_once_the_peer_has_consumed() {
 
 #[test]
 fn what_is_not_committed_comes_again_after_a_rewind() {
-    let ground = Ground::new(Via::Wall, false);
+    let ground = Ground::new(Via::SharedMemory, false);
     let group = LinkGroup::new().unwrap();
     let Pair { server: _server, served, link } = ground.pair(&config().group(&group));
     for n in 0..3 {

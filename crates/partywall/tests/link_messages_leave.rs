@@ -44,8 +44,8 @@ fn what_was_waited_for_needs_no_thread_any_more() {
             }
         };
         let is_as_expected = match &sent {
-            Ok(()) => ground.via == Via::Wall,
-            Err(LinkWaitError::TimedOut { .. }) => ground.via != Via::Wall,
+            Ok(()) => ground.via == Via::SharedMemory,
+            Err(LinkWaitError::TimedOut { .. }) => ground.via != Via::SharedMemory,
             Err(_) => false,
         };
         assert!(is_as_expected, "{name}: {sent:?} of {count}");
@@ -129,7 +129,7 @@ fn only_what_was_sent_before_is_waited_for() {
 /// Who waits for room for a reply is told that another has consumed what it would answer.
 #[test]
 fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
-    let ground = Ground::new(Via::Wall, false);
+    let ground = Ground::new(Via::SharedMemory, false);
     let Pair { server: _server, served, link } = ground.pair(&config().ring_bytes(4096));
     thread::scope(|scope| {
         scope.spawn(|| link.wait_attached(soon()).unwrap());

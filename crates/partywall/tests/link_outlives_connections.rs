@@ -4,8 +4,8 @@
 mod support_ends;
 
 use partywall::link::{
-    Link, LinkClient, LinkConfig, LinkError, LinkEvent, LinkGroup, LinkOpenError, LinkPlace,
-    LinkSendError, LinkStatus, LinkStopped,
+    Link, LinkClient, LinkConfig, LinkError, LinkEvent, LinkGroup, LinkOpenError, LinkSendError,
+    LinkStatus, LinkStopped, Storage,
 };
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -98,7 +98,7 @@ fn received(link: &Link, expected: u64, attempt: u32) {
 
 #[test]
 fn both_ends_go_on_after_a_restart_where_they_were() {
-    for via in [Via::Wall, Via::Unix, Via::Tcp] {
+    for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
         let ground = Ground::new(via, true);
         let group = LinkGroup::new().unwrap();
         let config = config().group(&group);
@@ -130,7 +130,7 @@ fn both_ends_go_on_after_a_restart_where_they_were() {
 
 #[test]
 fn a_reply_and_what_it_answers_are_one() {
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let group = LinkGroup::new().unwrap();
     let config = config().group(&group);
     let Pair { server, served, link } = ground.pair(&config);
@@ -151,7 +151,7 @@ fn a_reply_and_what_it_answers_are_one() {
 
 #[test]
 fn an_acknowledgement_does_not_wait_for_a_thread_that_does_not_come_back() {
-    let ground = Ground::new(Via::Wall, false);
+    let ground = Ground::new(Via::SharedMemory, false);
     let server = ground.server(config());
     let client = ground.client(config());
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
@@ -177,7 +177,7 @@ fn an_acknowledgement_does_not_wait_for_a_thread_that_does_not_come_back() {
 #[test]
 fn a_client_that_says_its_word_and_leaves_is_accepted_all_the_same() {
     for n in 0..30 {
-        let ground = Ground::new([Via::Wall, Via::Unix, Via::Tcp][n % 3], false);
+        let ground = Ground::new([Via::SharedMemory, Via::Unix, Via::Tcp][n % 3], false);
         let server = ground.server(config());
         let client = ground.client(config());
         let address = server.local_address().clone();
@@ -204,7 +204,7 @@ fn until_some<T>(mut look: impl FnMut() -> Option<T>) -> T {
 
 #[test]
 fn what_was_sent_while_nobody_was_there_arrives() {
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let group = LinkGroup::new().unwrap();
     let client = ground.client(config().group(&group));
     let link = client.connect(ground.address().as_str(), "bob", "orders").unwrap();
@@ -225,7 +225,7 @@ fn what_was_sent_while_nobody_was_there_arrives() {
 
 #[test]
 fn a_file_has_one_owner_and_a_link_of_a_server_one_handle() {
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let group = LinkGroup::new().unwrap();
     let config = config().group(&group);
     let Pair { server, served, link } = ground.pair(&config);
@@ -244,7 +244,7 @@ fn a_file_has_one_owner_and_a_link_of_a_server_one_handle() {
 
 #[test]
 fn a_newer_owner_of_the_client_takes_the_place_of_the_old_one() {
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let group = LinkGroup::new().unwrap();
     let config = config().group(&group);
     let Pair { server, served, link } = ground.pair(&config);
@@ -263,7 +263,7 @@ fn a_newer_owner_of_the_client_takes_the_place_of_the_old_one() {
     let old = ground.client(config.clone());
     let old = old.connect(server.local_address(), "bob", "orders").unwrap();
     old.wait_attached(soon()).unwrap();
-    let newer = LinkClient::new(LinkPlace::directory(&moved), "alice", config).unwrap();
+    let newer = LinkClient::new(Storage::directory(&moved), "alice", config).unwrap();
     // Opened once more often than the other.
     drop(newer.connect("unix:/nowhere", "bob", "orders").unwrap());
     let newer = newer.connect(server.local_address(), "bob", "orders").unwrap();

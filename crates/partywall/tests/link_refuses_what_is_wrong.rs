@@ -43,9 +43,9 @@ fn used() -> Row {
 
 fn is_in_force(own: &OwnFile, expected: &str) -> bool {
     let state = own.state.state();
-    let (consumed, proof) = own.image.consumed_to();
+    let (consumed, digest) = own.image.consumed_to();
     let line = format!(
-        "epoch={} base={} acked={} consumed={consumed}/{proof} peer={} previous={} reports={}",
+        "epoch={} base={} acked={} consumed={consumed}/{digest} peer={} previous={} reports={}",
         state.epoch,
         state.sending_base,
         state.sending_acked,

@@ -5,8 +5,8 @@
 mod support_ends;
 
 use partywall::link::{
-    Link, LinkConfig, LinkEvent, LinkGroup, LinkPlace, LinkServer, LinkStatus, LinkSwitchError,
-    LinkTransport, LinkTrySendError,
+    Link, LinkConfig, LinkEvent, LinkGroup, LinkServer, LinkStatus, LinkSwitchError, LinkTransport,
+    LinkTrySendError, Storage,
 };
 use partywall::{TransportPolicy, Wait};
 use partywall_sys::poll::{self, PollFd, PollFlags};
@@ -37,7 +37,7 @@ fn take(link: &Link, n: u64) {
 fn memory_is_shared_where_it_can_be_and_not_where_it_is_unwanted() {
     for is_kept in [false, true] {
         for (via, expected) in [
-            (Via::Wall, LinkTransport::Wall),
+            (Via::SharedMemory, LinkTransport::SharedMemory),
             (Via::Unix, LinkTransport::Unix),
             (Via::Tcp, LinkTransport::Tcp),
         ] {
@@ -55,7 +55,7 @@ fn memory_is_shared_where_it_can_be_and_not_where_it_is_unwanted() {
 #[test]
 fn one_side_that_wants_a_socket_is_enough() {
     for unwilling in 0..2 {
-        let ground = Ground::new(Via::Wall, true);
+        let ground = Ground::new(Via::SharedMemory, true);
         let group = LinkGroup::new().unwrap();
         let config = config().group(&group);
         let policies = [TransportPolicy::Auto, TransportPolicy::Socket];
@@ -75,7 +75,7 @@ fn who_insists_on_shared_memory_takes_nothing_else() {
     let group = LinkGroup::new().unwrap();
     let config = config().group(&group);
     let server = ground.server(config.clone());
-    let client = ground.client(config.transport(TransportPolicy::Wall));
+    let client = ground.client(config.transport(TransportPolicy::SharedMemory));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
     link.send(b"kept").unwrap();
     let mut reasons = Vec::new();
@@ -94,7 +94,7 @@ fn who_insists_on_shared_memory_takes_nothing_else() {
 /// An event loop of the application's own sleeps at the group's descriptor, and misses nothing: no message, no room.
 #[test]
 fn a_foreign_event_loop_hears_of_messages_and_of_room() {
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let group = LinkGroup::new().unwrap();
     let server = ground.server(config().group(&group));
     let client = ground.client(config());
@@ -144,7 +144,7 @@ fn a_foreign_event_loop_hears_of_messages_and_of_room() {
 /// One thread waits for a link that gets nothing; what comes on the other is for threads that are busy elsewhere now and then.
 #[test]
 fn a_leader_that_sleeps_for_another_link_tells_the_group() {
-    let ground = Ground::new(Via::Wall, false);
+    let ground = Ground::new(Via::SharedMemory, false);
     let group = LinkGroup::with_wait(Wait::Park).unwrap();
     let near = config().wait(Wait::Park).group(&group);
     let server = ground.server(near.clone());
@@ -186,7 +186,7 @@ fn a_leader_that_sleeps_for_another_link_tells_the_group() {
 
 #[test]
 fn many_threads_wait_for_one_link_in_every_way() {
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let Pair { server: _server, served, link } = ground.pair(&config().wait(Wait::Park));
     let count = 4_000;
     let (sender, mut receiver) = link.split();
@@ -221,7 +221,7 @@ fn many_threads_wait_for_one_link_in_every_way() {
 
 #[test]
 fn a_peer_that_goes_away_is_missed_by_who_only_sends() {
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let server = ground.server(config());
     let client = ground.client(config());
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
@@ -257,7 +257,7 @@ fn a_peer_that_goes_away_is_missed_by_who_only_sends() {
 fn a_link_goes_over_to_another_transport_while_messages_flow() {
     let switches = std::env::var("PARTYWALL_SWITCHES").map_or(300, |text| text.parse().unwrap());
     for is_kept in [false, true] {
-        let ground = Ground::new(Via::Wall, is_kept);
+        let ground = Ground::new(Via::SharedMemory, is_kept);
         let server = ground.server(config());
         let far = server.listen_also("tcp:127.0.0.1:0").unwrap();
         let near = server.local_address().clone();
@@ -293,7 +293,7 @@ fn a_link_goes_over_to_another_transport_while_messages_flow() {
                 for n in 0..switches {
                     let (address, expected) = match n % 2 {
                         0 => (&far, LinkTransport::Tcp),
-                        _ => (&near, LinkTransport::Wall),
+                        _ => (&near, LinkTransport::SharedMemory),
                     };
                     link.switch_to(address.clone()).unwrap();
                     until("a switch", || transport(&link) == Some(expected));
@@ -303,7 +303,7 @@ fn a_link_goes_over_to_another_transport_while_messages_flow() {
             for n in 0.. {
                 let reply = link.recv_deadline(soon()).unwrap();
                 assert_eq!(number(&reply), n);
-                over[usize::from(transport(&link) == Some(LinkTransport::Wall))] += 1;
+                over[usize::from(transport(&link) == Some(LinkTransport::SharedMemory))] += 1;
                 let len = reply.len();
                 reply.commit().unwrap();
                 if len == LAST_BYTES {
@@ -320,7 +320,7 @@ fn a_link_goes_over_to_another_transport_while_messages_flow() {
 
 #[test]
 fn an_address_where_nobody_answers_leaves_the_link_where_it_is() {
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let group = LinkGroup::new().unwrap();
     let server = ground.server(config().group(&group));
     let client = ground.client(config().group(&group));
@@ -333,7 +333,7 @@ fn an_address_where_nobody_answers_leaves_the_link_where_it_is() {
     for n in 0..100 {
         link.send(&message(n, 8)).unwrap();
         take(&served, n);
-        assert_eq!(transport(&link), Some(LinkTransport::Wall));
+        assert_eq!(transport(&link), Some(LinkTransport::SharedMemory));
     }
     until("what came of it", || {
         let _ = link.try_recv();
@@ -341,7 +341,7 @@ fn an_address_where_nobody_answers_leaves_the_link_where_it_is() {
         matches!(link.try_event(), Some(LinkEvent::Refused { reason }) if reason.contains("nobody"))
     });
     // Who answers late is found all the same.
-    let late = LinkServer::bind(nobody.as_str(), LinkPlace::Volatile, "carol", config());
+    let late = LinkServer::bind(nobody.as_str(), Storage::Memory, "carol", config());
     drop(late.unwrap());
     link.switch_to(near).unwrap();
     until("the way back", || {
@@ -358,7 +358,7 @@ const LAST_BYTES: usize = 777;
 /// An acknowledgement that comes with a record is news for whoever waits for room, though nobody rings for it.
 #[test]
 fn a_poller_that_wants_room_hears_of_it_by_a_record() {
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let group = LinkGroup::with_wait(Wait::Park).unwrap();
     let server = ground.server(config().wait(Wait::Park));
     let client = ground.client(config().wait(Wait::Park).group(&group));
@@ -384,10 +384,10 @@ fn a_poller_that_wants_room_hears_of_it_by_a_record() {
 #[test]
 fn who_insists_on_shared_memory_keeps_it() {
     for insists in 0..2 {
-        let ground = Ground::new(Via::Wall, true);
+        let ground = Ground::new(Via::SharedMemory, true);
         let group = LinkGroup::new().unwrap();
         let config = config().group(&group);
-        let policies = [TransportPolicy::Wall, TransportPolicy::Auto];
+        let policies = [TransportPolicy::SharedMemory, TransportPolicy::Auto];
         let server = ground.server(config.clone().transport(policies[insists]));
         let far = server.listen_also("tcp:127.0.0.1:0").unwrap();
         let client = ground.client(config.transport(policies[1 - insists]));
@@ -401,7 +401,7 @@ fn who_insists_on_shared_memory_keeps_it() {
             take(&served, n);
             n += 1;
             group.try_poll().unwrap();
-            assert_eq!(transport(&link), Some(LinkTransport::Wall));
+            assert_eq!(transport(&link), Some(LinkTransport::SharedMemory));
             matches!(link.try_event(), Some(LinkEvent::Refused { reason }) if reason.contains("LinkConfig::transport"))
         });
         assert_eq!(link.stats().connections, 1);

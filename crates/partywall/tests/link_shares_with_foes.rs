@@ -21,23 +21,27 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support_ends::{Ground, Via, message, number, soon};
 
-/// What is passed on in the place of `[memory, bell]`.
+/// What is passed on in the place of `[memory, doorbell]`.
 type Lie = fn([OwnedFd; 2], &Path) -> Vec<OwnedFd>;
 
 const LIES: [(&str, Lie); 13] = [
     ("nothing", |_, _| Vec::new()),
     ("the memory alone", |[memory, _], _| vec![memory]),
-    ("both the other way round", |[memory, bell], _| vec![bell, memory]),
-    ("three", |[memory, bell], path| vec![memory, bell, file(path, 4096)]),
+    ("both the other way round", |[memory, doorbell], _| vec![doorbell, memory]),
+    ("three", |[memory, doorbell], path| vec![memory, doorbell, file(path, 4096)]),
     ("the memory twice", |[memory, _], _| vec![memory.try_clone().unwrap(), memory]),
-    ("a device for memory", |[_, bell], _| vec![File::open("/dev/zero").unwrap().into(), bell]),
-    ("a directory for memory", |[_, bell], path| vec![File::open(path).unwrap().into(), bell]),
-    ("an empty file for memory", |[_, bell], path| vec![file(path, 0), bell]),
-    ("zeros for memory", |[memory, bell], path| {
-        vec![file(path, File::from(memory).metadata().unwrap().len()), bell]
+    ("a device for memory", |[_, doorbell], _| {
+        vec![File::open("/dev/zero").unwrap().into(), doorbell]
     }),
-    ("a sparse terabyte for memory", |[_, bell], path| vec![file(path, 1 << 40), bell]),
-    ("other memory of a link", |[memory, bell], path| vec![altered(memory, path), bell]),
+    ("a directory for memory", |[_, doorbell], path| {
+        vec![File::open(path).unwrap().into(), doorbell]
+    }),
+    ("an empty file for memory", |[_, doorbell], path| vec![file(path, 0), doorbell]),
+    ("zeros for memory", |[memory, doorbell], path| {
+        vec![file(path, File::from(memory).metadata().unwrap().len()), doorbell]
+    }),
+    ("a sparse terabyte for memory", |[_, doorbell], path| vec![file(path, 1 << 40), doorbell]),
+    ("other memory of a link", |[memory, doorbell], path| vec![altered(memory, path), doorbell]),
     ("a file for a bell", |[memory, _], path| vec![memory, file(path, 4096)]),
     ("a bell that blocks", |[memory, _], _| vec![memory, blocking_counter().unwrap()]),
 ];
@@ -121,13 +125,13 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 #[test]
-fn whatever_comes_for_memory_and_bell_messages_flow() {
+fn whatever_comes_for_memory_and_doorbell_messages_flow() {
     let _alone = alone();
     let mut before = 0;
     // The first of them makes what is kept for ever.
     for (round, (what, lie)) in LIES[..1].iter().chain(&LIES).enumerate() {
         for (liar, is_kept) in [(0, false), (0, true), (1, false), (1, true)] {
-            let ground = Ground::new(Via::Wall, is_kept);
+            let ground = Ground::new(Via::SharedMemory, is_kept);
             let group = LinkGroup::new().unwrap();
             let config = partywall::link::LinkConfig::default()
                 .ring_bytes(16 << 10)
@@ -170,9 +174,9 @@ fn whatever_comes_for_memory_and_bell_messages_flow() {
 
 /// A bell that is rung again and again, and memory that says nothing, wear nobody out: who waits wakes at its deadline, and hears the next message.
 #[test]
-fn a_bell_that_is_rung_for_nothing_is_only_a_look() {
+fn a_doorbell_that_is_notified_for_nothing_is_only_a_look() {
     let _alone = alone();
-    let ground = Ground::new(Via::Wall, true);
+    let ground = Ground::new(Via::SharedMemory, true);
     let group = LinkGroup::new().unwrap();
     let config = partywall::link::LinkConfig::default().group(&group);
     let server = ground.server(config.clone());
@@ -197,10 +201,11 @@ fn a_bell_that_is_rung_for_nothing_is_only_a_look() {
                         continue;
                     }
                     let Ok(received) = sockets[from].receive(&mut bytes, true) else { continue };
-                    if let (1, [_, bell]) = (from, &received.fds[..]) {
+                    if let (1, [_, doorbell]) = (from, &received.fds[..]) {
                         // The server's: who has it may ring it at any time.
-                        let bell = partywall_sys::Bell::from_peer(bell.try_clone().unwrap());
-                        tell.send(bell.unwrap()).unwrap();
+                        let doorbell =
+                            partywall_sys::Doorbell::from_peer(doorbell.try_clone().unwrap());
+                        tell.send(doorbell.unwrap()).unwrap();
                     }
                     let beside: Vec<_> = received.fds.iter().map(AsFd::as_fd).collect();
                     let rest = &bytes[..received.bytes];
@@ -216,15 +221,17 @@ fn a_bell_that_is_rung_for_nothing_is_only_a_look() {
         let served = server.open("alice", "orders").unwrap();
         link.wait_attached(soon()).unwrap();
         served.wait_attached(soon()).unwrap();
-        let is_shared =
-            matches!(served.status(), LinkStatus::Attached { transport: LinkTransport::Wall, .. });
+        let is_shared = matches!(
+            served.status(),
+            LinkStatus::Attached { transport: LinkTransport::SharedMemory, .. }
+        );
         assert!(is_shared, "{}", served.status());
-        let bell = stolen.recv().unwrap();
+        let doorbell = stolen.recv().unwrap();
         for n in 0..200 {
-            bell.ring().unwrap();
+            doorbell.notify().unwrap();
             let until = Instant::now() + Duration::from_millis(2);
             served.recv_deadline(until).unwrap_err();
-            bell.ring().unwrap();
+            doorbell.notify().unwrap();
             link.send(&message(n, 50)).unwrap();
             let found = served.recv_deadline(soon()).unwrap();
             assert_eq!(number(&found), n);

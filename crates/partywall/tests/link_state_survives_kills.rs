@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use support_link::{DIRECTORY, directory, look, open};
-use support_two::{Chance, PATIENCE, Second, soon, variable};
+use support_two::{Chance, Second, TIMEOUT, soon, variable};
 
 const ROUNDS: u32 = 150;
 /// More than so many commits are seen in all.
@@ -29,13 +29,13 @@ fn committer() {
     let log = fs::File::options().write(true).open(directory.join("log")).unwrap();
     let first = own.state.state().epoch.get();
     let consumed = own.image.consumed_to().0 / 64;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     for step in 1.. {
         let number = first + step;
         own.state.commit(&numbered(number));
         log.write_all_at(&number.to_le_bytes(), 0).unwrap();
         let number = consumed + step;
-        own.consumed.commit(STREAM, number * 64, proof(number));
+        own.consumed.commit(STREAM, number * 64, digest(number));
         log.write_all_at(&number.to_le_bytes(), 8).unwrap();
         if Instant::now() >= until {
             return;
@@ -58,17 +58,17 @@ fn numbered(number: u64) -> StateImage {
         sending_stream: number.into(),
         sending_base: (number * 64).into(),
         sending_acked: (number * 128).into(),
-        sending_proof: proof(number).into(),
+        sending_digest: digest(number).into(),
         report_count: 16.into(),
         receiving_stream: STREAM.into(),
         peer_incarnation: number.into(),
-        peer_lineage: [1; 16],
+        peer_store_id: [1; 16],
         reports: [report; 16],
         ..StateImage::new()
     }
 }
 
-fn proof(number: u64) -> u32 {
+fn digest(number: u64) -> u32 {
     u32::try_from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).unwrap()
 }
 
@@ -89,7 +89,7 @@ fn judge(own: &OwnFile, log: &fs::File) -> u64 {
     assert!((confirmed..=confirmed + 1).contains(&number), "{number}, confirmed {confirmed}");
     let (consumed, found) = own.image.consumed_to();
     let number_consumed = consumed / 64;
-    assert!(consumed == 0 || found == proof(number_consumed), "consumed {number_consumed}");
+    assert!(consumed == 0 || found == digest(number_consumed), "consumed {number_consumed}");
     let confirmed = word(log, 8);
     let range = confirmed..=confirmed + 1;
     assert!(range.contains(&number_consumed), "consumed {number_consumed}, confirmed {confirmed}");
@@ -108,7 +108,7 @@ fn whatever_is_found_was_committed_and_nothing_confirmed_is_lost() {
     let log = log_in(directory.path());
     let mut chance = Chance(u64::from(std::process::id()));
     let mut commits = 0;
-    let deadline = Instant::now() + 4 * PATIENCE;
+    let deadline = Instant::now() + 4 * TIMEOUT;
     for round in 1.. {
         // On a busy machine there is little time before a kill: then there are more of them.
         if round > ROUNDS && commits > COMMITS {

@@ -11,12 +11,12 @@ use partywall::link::retained::{Boundary, Refused, Retained, Unsent};
 use partywall_layout::RingSize;
 use partywall_reconcile::recovery::recover;
 use partywall_reconcile::watermarks::AckUnfit;
-use partywall_reconcile::{Mark, Position, Proof, StreamId};
+use partywall_reconcile::{AckedOffset, Position, RecordDigest, StreamId};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use support_retained::{Image, Memory, Receiver, State, all_messages, message, next_bytes, stream};
 
-/// What somebody may do. A message is appended with a prefix, or `bare`.
+/// What somebody may do. A message is appended with a prefix, or `compact`.
 #[derive(Clone, Debug)]
 enum Step {
     Append(usize, bool),
@@ -39,8 +39,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let len = prop_oneof![3 => 0_usize..250, 1 => 0_usize..1100];
     prop_oneof![
-        6 => (len.clone(), any::<bool>()).prop_map(|(len, bare)| Step::Append(len, bare)),
-        6 => (len.clone(), any::<bool>()).prop_map(|(len, bare)| Step::AppendAndPublish(len, bare)),
+        6 => (len.clone(), any::<bool>()).prop_map(|(len, compact)| Step::Append(len, compact)),
+        6 => (len.clone(), any::<bool>()).prop_map(|(len, compact)| Step::AppendAndPublish(len, compact)),
         1 => len.prop_map(Step::ReserveAndDrop),
         4 => Just(Step::Publish),
         1 => Just(Step::Abort),
@@ -104,9 +104,9 @@ impl World {
 
     fn take(&mut self, step: &Step) {
         match *step {
-            Step::Append(len, bare) => self.append(len, bare),
-            Step::AppendAndPublish(len, bare) => {
-                self.append(len, bare);
+            Step::Append(len, compact) => self.append(len, compact),
+            Step::AppendAndPublish(len, compact) => {
+                self.append(len, compact);
                 self.publish();
             }
             Step::ReserveAndDrop(len) => {
@@ -138,18 +138,18 @@ impl World {
         self.check();
     }
 
-    fn append(&mut self, len: usize, bare: bool) {
+    fn append(&mut self, len: usize, compact: bool) {
         self.numbers += 1;
         let bytes = message(self.numbers, len);
         let has_room = self.retained.has_room(len);
         let (left, right) = bytes.split_at(len / 3);
-        let appended = match bare {
-            true => self.retained.append_bare(&[left, right], None),
+        let appended = match compact {
+            true => self.retained.append_compact(&[left, right], None),
             false => self.retained.append(&[left, right], None),
         };
         match appended {
             Ok(end) => {
-                assert!(has_room || bare, "a prefix takes room");
+                assert!(has_room || compact, "a prefix takes room");
                 self.batch.push(Sent { end, bytes });
             }
             Err(Refused::TooLarge { len, max }) => assert!(len > max && !has_room),
@@ -228,13 +228,13 @@ impl World {
         while position <= Position(tail.0 + 64) {
             let is_end = self.kept.iter().any(|sent| sent.end == position);
             let is_boundary = is_end || position == retained.base();
-            assert_eq!(retained.proof_at(position).is_some(), is_boundary, "{position:?}");
+            assert_eq!(retained.digest_at(position).is_some(), is_boundary, "{position:?}");
             position = Position(position.0 + 64);
         }
-        assert_eq!(retained.proof_at(retained.base()), Some(self.state.base.proof));
+        assert_eq!(retained.digest_at(retained.base()), Some(self.state.base.digest));
         let received = self.receiver.received;
         if received.position > retained.base() {
-            assert_eq!(retained.proof_at(received.position), Some(received.proof));
+            assert_eq!(retained.digest_at(received.position), Some(received.digest));
         }
     }
 }
@@ -327,17 +327,17 @@ fn what_was_not_acknowledged_is_not_trimmed() {
     let (mut retained, ..) = stream(1024, 64);
     let position = retained.append(&[b"x"], None).unwrap();
     retained.publish();
-    let proof = retained.proof_at(position).unwrap();
-    retained.trimmed(Boundary { position, proof });
+    let digest = retained.digest_at(position).unwrap();
+    retained.trimmed(Boundary { position, digest });
 }
 
 #[test]
 fn the_last_reply_says_what_was_consumed() {
     let (mut retained, memory, state) = stream(1024, 64);
-    let of = |stream: u64, position: u64, proof: u32| Mark {
+    let of = |stream: u64, position: u64, digest: u32| AckedOffset {
         stream: StreamId::new(stream).unwrap(),
         position: Position(position),
-        proof: Proof(proof),
+        digest: RecordDigest(digest),
     };
     retained.append(&[b"first"], Some(of(8, 64, 1))).unwrap();
     retained.publish();
@@ -348,7 +348,7 @@ fn the_last_reply_says_what_was_consumed() {
     let stored = Some(of(8, 0, 0));
     let recovered = |retained: &Retained| {
         let prepared = retained.prepared(StreamId::new(8).unwrap());
-        recover(stored, prepared, |_| prepared.map(|prepared| prepared.mark.position))
+        recover(stored, prepared, |_| prepared.map(|prepared| prepared.acked_offset.position))
     };
     assert_eq!(recovered(&found), Some(of(8, 64, 1)), "the batch was not published");
     retained.publish();

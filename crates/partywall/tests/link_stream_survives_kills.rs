@@ -97,7 +97,7 @@ struct Seen {
     laps: usize,
     blobs: usize,
     /// As far as they may be.
-    bare: usize,
+    compact: usize,
     epochs: usize,
     epochs_over_a_record: usize,
     kills: usize,
@@ -155,13 +155,13 @@ impl World {
         let len = lens[self.random.below(lens.len())];
         self.numbers += 1;
         let bytes = message(self.numbers, len);
-        let is_bare = self.random.below(2) == 0;
-        let appended = match is_bare {
-            true => self.retained().append_bare(&[&bytes], None),
+        let is_compact = self.random.below(2) == 0;
+        let appended = match is_compact {
+            true => self.retained().append_compact(&[&bytes], None),
             false => self.retained().append(&[&bytes], None),
         };
         if let Ok(end) = appended {
-            self.has_seen.bare += usize::from(is_bare);
+            self.has_seen.compact += usize::from(is_compact);
             self.has_seen.blobs += usize::from(len > 150);
             self.batch.push((end, bytes));
         }
@@ -292,7 +292,7 @@ fn killed_between_any_two_stores() {
         world.step();
     }
     let seen = &world.has_seen;
-    assert!(seen.pads > 5 && seen.laps > 3 && seen.blobs > 200 && seen.bare > 200, "{seen:?}");
+    assert!(seen.pads > 5 && seen.laps > 3 && seen.blobs > 200 && seen.compact > 200, "{seen:?}");
     assert!(seen.epochs > 20 && seen.epochs_over_a_record > 5, "{seen:?}");
     assert!(seen.kills > 100_000 && seen.zeros_ahead > 100, "{seen:?}");
 }
@@ -306,7 +306,7 @@ fn a_former_stream_never_comes_alive() {
     let mut retained = Retained::empty(ring, image.size(), slab, first.stream);
     for number in 0..4 {
         // The first of them has a prefix: by its tag it is known.
-        retained.append_bare(&[&message(number, 10)], None).unwrap();
+        retained.append_compact(&[&message(number, 10)], None).unwrap();
         retained.publish();
     }
     let before = memory.image();
@@ -363,7 +363,7 @@ fn appended(retained: &mut Retained, number: usize, len: usize) -> Result<Positi
     let message = message(number, len);
     match number % 2 {
         0 => retained.append(&[&message], None),
-        _ => retained.append_bare(&[&message], None),
+        _ => retained.append_compact(&[&message], None),
     }
 }
 
@@ -451,7 +451,7 @@ fn a_state_that_does_not_fit_its_records_is_damage() {
         assert_eq!(damage.position, position, "{damage}");
     }
     let mut other = State::new(1);
-    other.base.proof.0 = 1;
+    other.base.digest.0 = 1;
     assert!(image.found(other).is_err(), "a proof where none can be");
     let (mut found, _) = image.found(state).unwrap();
     assert!(found.acknowledged(Position(found.tail().0 + 64)).is_err(), "an acked beyond the tail");

@@ -14,7 +14,7 @@ use partywall::{
 };
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use support_two::{Chance, Kind, PATIENCE, Second, fill, is_pattern, soon, variable};
+use support_two::{Chance, Kind, Second, TIMEOUT, fill, is_pattern, soon, variable};
 
 const LEN_MAX: u64 = 8 << 20;
 /// Threads that share the sender for the last fifth of the messages.
@@ -281,9 +281,9 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
             receiver.set_wait(chance.wait());
         }
         let is_holding = !reader.held.is_empty();
-        let patience = Instant::now() + if is_holding { HOLD_TIME } else { Duration::from_secs(1) };
+        let timeout = Instant::now() + if is_holding { HOLD_TIME } else { Duration::from_secs(1) };
         let outcome = match chance.below(4) {
-            0 => match receiver.recv_ref_deadline(patience) {
+            0 => match receiver.recv_ref_deadline(timeout) {
                 Ok(message) => {
                     reader.check(&message);
                     if chance.below(4) == 0 {
@@ -301,7 +301,7 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
                 Err(TryRecvError::Fault(fault)) => Err(RecvError::Fault(fault)),
                 Err(other) => panic!("{other}"),
             },
-            _ => receiver.recv_deadline(patience).map(Some),
+            _ => receiver.recv_deadline(timeout).map(Some),
         };
         match outcome {
             Ok(message) => {
@@ -314,7 +314,7 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
             // What is held may be what the sender waits for: sixty small ones can leave no place of 8 MiB
             // in one piece.
             Err(RecvError::TimedOut) if is_holding => reader.drop_one(&mut chance),
-            Err(RecvError::TimedOut) => assert!(last.elapsed() < PATIENCE, "nothing comes"),
+            Err(RecvError::TimedOut) => assert!(last.elapsed() < TIMEOUT, "nothing comes"),
             Err(RecvError::Closed(Closed::Finished)) => return,
             Err(other) => panic!("after {} messages: {other}", reader.next),
         }
@@ -361,13 +361,13 @@ fn pass(kind: Kind, count: u64) -> Duration {
 }
 
 #[test]
-fn a_hundred_thousand_over_the_wall() {
-    assert!(pass(Kind::Wall, 100_000) < Duration::from_secs(180), "far too slow");
+fn a_hundred_thousand_over_the_shm() {
+    assert!(pass(Kind::SharedMemory, 100_000) < Duration::from_secs(180), "far too slow");
 }
 
 #[test]
 fn thousands_without_trust() {
-    pass(Kind::Isolated, 5000);
+    pass(Kind::Untrusted, 5000);
 }
 
 #[test]

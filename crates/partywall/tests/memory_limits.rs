@@ -11,7 +11,7 @@ use partywall::{
 use partywall_sys::process::{MappedRange, Process, mappings};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use support_two::{Kind, PATIENCE, fill, is_pattern, pair, pattern, soon};
+use support_two::{Kind, TIMEOUT, fill, is_pattern, pair, pattern, soon};
 
 /// Tests here count this process's mappings and memory: one at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -30,7 +30,7 @@ fn one_message_of_a_gibibyte_passes() {
         return;
     }
     const LEN: usize = 1 << 30;
-    let (mut client, mut server) = Kind::Wall.pair(|config| config.memory_max(1100 * MIB));
+    let (mut client, mut server) = Kind::SharedMemory.pair(|config| config.memory_max(1100 * MIB));
     let mut reserved = client.reserve(LEN).unwrap();
     fill(&mut reserved, 1);
     reserved.commit().unwrap();
@@ -58,8 +58,8 @@ fn too_large(channel: &mut Channel, len: usize) -> TooLarge {
 #[test]
 fn what_is_too_large_is_told_with_the_limit_and_its_remedy() {
     let _alone = alone();
-    let small = Kind::Wall.config().memory_max(2 * MIB);
-    let large = Kind::Wall.config().memory_max(64 * MIB);
+    let small = Kind::SharedMemory.config().memory_max(2 * MIB);
+    let large = Kind::SharedMemory.config().memory_max(64 * MIB);
     for (client, server, limit, max, remedy) in [
         // Ours: the other side would take more.
         (&small, &large, Limit::OwnMemory, 2 * MIB, "raise Config::memory_max on this side"),
@@ -90,7 +90,7 @@ fn what_is_too_large_is_told_with_the_limit_and_its_remedy() {
         ),
         (&large, &large.clone().segments_max(0), Limit::PeerMap, 0, "on the other side"),
     ] {
-        let (mut channel, mut other) = pair(&Kind::Wall.address(), client, server);
+        let (mut channel, mut other) = pair(&Kind::SharedMemory.address(), client, server);
         let found = too_large(&mut channel, max.max(256 << 10) as usize + 1);
         assert_eq!(found.limit, limit);
         let text = found.to_string();
@@ -131,7 +131,7 @@ fn each_policy_at_the_end_of_memory_and_back() {
     const LEN: usize = 100_000;
     for policy in [BackPressure::Block, BackPressure::Error] {
         let (mut client, mut server) =
-            Kind::Wall.pair(|config| config.memory_max(MIB).back_pressure(policy));
+            Kind::SharedMemory.pair(|config| config.memory_max(MIB).back_pressure(policy));
         for _ in 0..3 {
             let (mut held, error) = exhaust(&mut client, &mut server, LEN);
             match policy {
@@ -157,8 +157,8 @@ fn each_policy_at_the_end_of_memory_and_back() {
 fn overflow_at_the_end_of_memory_and_back() {
     let _alone = alone();
     const LEN: usize = 100_000;
-    let (client, server) =
-        Kind::Wall.pair(|config| config.memory_max(MIB).back_pressure(BackPressure::Overflow));
+    let (client, server) = Kind::SharedMemory
+        .pair(|config| config.memory_max(MIB).back_pressure(BackPressure::Overflow));
     let ((mut sender, _back), (_reply, mut receiver)) = (client.split(), server.split());
     for round in 0..3 {
         let before = sender.stats().overflows;
@@ -185,7 +185,7 @@ fn overflow_at_the_end_of_memory_and_back() {
 fn as_many_blocks_as_the_receiver_can_hold() {
     let _alone = alone();
     const LEN: usize = 2000;
-    let (mut client, mut server) = Kind::Wall.pair(|config| config.release_entries(8));
+    let (mut client, mut server) = Kind::SharedMemory.pair(|config| config.peer_blocks_max(8));
     for _ in 0..50 {
         let (mut held, error) = exhaust(&mut client, &mut server, LEN);
         assert!(matches!(error, SendError::TimedOut), "{error}");
@@ -229,7 +229,7 @@ fn grow(client: &mut Channel, server: &mut Channel) {
 fn trimmed_memory_goes_back_on_both_sides() {
     let _alone = alone();
     assert_eq!(segments(), (0, 0));
-    let (mut client, mut server) = Kind::Wall.pair(|config| config.memory_max(16 * MIB));
+    let (mut client, mut server) = Kind::SharedMemory.pair(|config| config.memory_max(16 * MIB));
     let mut resident = Vec::new();
     for _ in 0..20 {
         grow(&mut client, &mut server);
@@ -252,9 +252,9 @@ fn idle_memory_goes_back_with_the_next_large_message() {
     let _alone = alone();
     let idle = Duration::from_millis(20);
     let (mut client, mut server) =
-        Kind::Wall.pair(|config| config.memory_max(16 * MIB).idle_memory_after(idle));
+        Kind::SharedMemory.pair(|config| config.memory_max(16 * MIB).idle_memory_timeout(idle));
     grow(&mut client, &mut server);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while segments() != (0, 0) {
         client.send_deadline(&[1; 5000], soon()).unwrap();
         drop(server.recv_deadline(soon()).unwrap());
@@ -266,7 +266,7 @@ fn idle_memory_goes_back_with_the_next_large_message() {
 #[test]
 fn many_small_segments_make_way_for_a_large_message() {
     let _alone = alone();
-    let (mut client, mut server) = Kind::Wall.pair(|config| config.memory_max(16 * MIB));
+    let (mut client, mut server) = Kind::SharedMemory.pair(|config| config.memory_max(16 * MIB));
     grow(&mut client, &mut server);
     assert!(segments().0 >= 4);
     let large = pattern(16 << 20, 5);
@@ -277,7 +277,7 @@ fn many_small_segments_make_way_for_a_large_message() {
 #[test]
 fn a_batch_that_needs_more_segments_than_it_can_tell_of_says_so() {
     let _alone = alone();
-    let (mut client, mut server) = Kind::Wall.pair(|config| config.memory_max(16 * MIB));
+    let (mut client, mut server) = Kind::SharedMemory.pair(|config| config.memory_max(16 * MIB));
     grow(&mut client, &mut server);
     let large = pattern(16 << 20, 5);
     let mut batch = client.sender().batch_deadline(soon());
@@ -297,7 +297,7 @@ fn a_batch_that_needs_more_segments_than_it_can_tell_of_says_so() {
 #[test]
 fn half_a_message_is_never_seen() {
     let _alone = alone();
-    let (client, server) = Kind::Wall.pair(|config| {
+    let (client, server) = Kind::SharedMemory.pair(|config| {
         config.memory_max(MIB).message_max(8 * MIB).back_pressure(BackPressure::Overflow)
     });
     let ((mut sender, _back), (_reply, mut receiver)) = (client.split(), server.split());
@@ -326,7 +326,7 @@ fn half_a_message_is_never_seen() {
 #[test]
 fn fragments_in_a_batch_come_whole_or_not_at_all() {
     let _alone = alone();
-    let (mut client, mut server) = Kind::Wall.pair(|config| {
+    let (mut client, mut server) = Kind::SharedMemory.pair(|config| {
         config.memory_max(256 << 10).message_max(8 * MIB).back_pressure(BackPressure::Overflow)
     });
     // All memory is held, and the ring is nearly full.
@@ -365,7 +365,7 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
 #[test]
 fn a_batch_refuses_what_fits_neither_memory_nor_ring() {
     let _alone = alone();
-    let (mut client, _server) = Kind::Wall.pair(|config| {
+    let (mut client, _server) = Kind::SharedMemory.pair(|config| {
         config.memory_max(MIB).message_max(8 * MIB).back_pressure(BackPressure::Overflow)
     });
     let mut batch = client.sender().batch_deadline(soon());
@@ -395,7 +395,7 @@ fn resident_of_halves() -> (u64, u64) {
 #[test]
 fn an_idle_channel_takes_little() {
     let _alone = alone();
-    let (mut client, mut server) = Kind::Wall.pair(|config| config);
+    let (mut client, mut server) = Kind::SharedMemory.pair(|config| config);
     client.send(b"hello").unwrap();
     assert_eq!(server.recv_deadline(soon()).unwrap(), b"hello");
     let (written, read) = resident_of_halves();

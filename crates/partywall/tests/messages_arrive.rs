@@ -24,15 +24,15 @@ fn each(mut test: impl FnMut(&str, Channel, Channel)) {
     let path = format!("unix:{}/wall.sock", directory.path().display());
     let config = Config::default();
     let kinds = [
-        ("wall", &path[..], config.clone().transport(TransportPolicy::Wall)),
-        ("isolated", &path, config.clone().trust(TrustPolicy::Isolated)),
+        ("shm", &path[..], config.clone().transport(TransportPolicy::SharedMemory)),
+        ("isolated", &path, config.clone().trust(TrustPolicy::Untrusted)),
         ("unix", &path, config.clone().transport(TransportPolicy::Socket)),
         ("tcp", "tcp:127.0.0.1:0", config),
     ];
     for (name, address, config) in kinds {
         let (client, server) = pair(address, &config);
-        let is_wall = matches!(server.transport(), Transport::Wall);
-        assert_eq!(is_wall, name == "wall" || name == "isolated", "{name}");
+        let is_shared_memory = matches!(server.transport(), Transport::SharedMemory);
+        assert_eq!(is_shared_memory, name == "shm" || name == "isolated", "{name}");
         assert_eq!(client.transport(), server.transport());
         test(name, client, server);
     }
@@ -123,7 +123,7 @@ fn closing_one_direction_leaves_the_other() {
 
 #[test]
 fn a_deadline_ends_every_wait() {
-    for wait in [Wait::Spin, Wait::Adaptive, Wait::Park, Wait::Timed(Duration::from_millis(1))] {
+    for wait in [Wait::Spin, Wait::Adaptive, Wait::Park, Wait::Poll(Duration::from_millis(1))] {
         each(|name, mut client, mut server| {
             server.set_wait(wait);
             client.set_wait(wait);

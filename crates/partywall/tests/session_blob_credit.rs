@@ -56,7 +56,7 @@ fn credit_in_a_blob_is_checked_as_credit_is() {
     let _alone = alone();
     let _watchdog = Watchdog::new("credit in blobs", Duration::from_secs(60));
     let mut wrong = Vec::new();
-    for role in Role::ALL.into_iter().filter(|role| role.is_wall) {
+    for role in Role::ALL.into_iter().filter(|role| role.is_shared_memory) {
         let home = Home::new(role);
         for (what, code, act) in CASES {
             let (mut foe, session, _ours) = home.in_use();
@@ -75,7 +75,7 @@ fn credit_in_a_blob_is_checked_as_credit_is() {
 fn a_blob_with_credit_is_a_message_like_any_other() {
     let _alone = alone();
     let _watchdog = Watchdog::new("a blob with credit", Duration::from_secs(60));
-    for role in Role::ALL.into_iter().filter(|role| role.is_wall) {
+    for role in Role::ALL.into_iter().filter(|role| role.is_shared_memory) {
         let home = Home::new(role);
         let (mut foe, _session, mut ours) = home.in_use();
         assert!(say_blob(&mut foe, 1, &0u64.to_le_bytes()));
@@ -93,7 +93,7 @@ fn a_blob_with_credit_is_a_message_like_any_other() {
 fn one_who_waits_to_send_is_told_of_a_violation_that_comes_with_credit() {
     let _alone = alone();
     let _watchdog = Watchdog::new("a violation with credit", Duration::from_secs(60));
-    for role in Role::ALL.into_iter().filter(|role| role.is_wall) {
+    for role in Role::ALL.into_iter().filter(|role| role.is_shared_memory) {
         let home = Home::new(role);
         let (mut foe, session, mut ours) = home.in_use();
         let sending = home.runtime.spawn(async move {

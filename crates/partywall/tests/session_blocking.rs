@@ -24,9 +24,9 @@ fn each(mut test: impl FnMut(&str, Session, Session)) {
     let path = format!("unix:{}/s.sock", directory.path().display());
     let config = Config::default();
     let kinds = [
-        ("wall", &path[..], config.clone().transport(TransportPolicy::Wall)),
+        ("shm", &path[..], config.clone().transport(TransportPolicy::SharedMemory)),
         ("parked", &path, config.clone().wait(Wait::Park)),
-        ("timed", &path, config.clone().wait(Wait::Timed(Duration::from_millis(1)))),
+        ("timed", &path, config.clone().wait(Wait::Poll(Duration::from_millis(1)))),
         ("unix", &path, config.clone().transport(TransportPolicy::Socket)),
         ("tcp", "tcp:127.0.0.1:0", config),
     ];

@@ -6,15 +6,15 @@
 mod support_session;
 
 use partywall::{Closed, SessionError, StreamSendError, Wait};
-use support_session::two::PATIENCE;
+use support_session::two::TIMEOUT;
 use support_session::{Kind, give_up_after, pair, run, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const KINDS: [Kind; 3] = [Kind::Wall, Kind::Isolated, Kind::Unix];
+const KINDS: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
 
 #[test]
-fn one_who_never_sleeps_finds_room_and_a_dead_neighbour() {
-    run("spin", PATIENCE, async {
+fn one_who_never_sleeps_finds_room_and_a_dead_peer() {
+    run("spin", TIMEOUT, async {
         for kind in KINDS {
             let (client, server) = pair(kind, |config| config.wait(Wait::Spin)).await;
             let mut stream = client.open(b"").await.unwrap();
@@ -38,7 +38,7 @@ fn one_who_never_sleeps_finds_room_and_a_dead_neighbour() {
 
 #[test]
 fn more_records_owed_than_a_small_ring_holds_are_all_written() {
-    run("owed", PATIENCE, async {
+    run("owed", TIMEOUT, async {
         for kind in KINDS {
             let small = |config: partywall::Config| config.ring_bytes(4096).inline_max(512);
             let (client, server) = pair(kind, small).await;
@@ -61,7 +61,7 @@ fn more_records_owed_than_a_small_ring_holds_are_all_written() {
 
 #[test]
 fn of_many_questions_at_once_each_is_answered() {
-    run("pings", PATIENCE, async {
+    run("pings", TIMEOUT, async {
         for kind in KINDS {
             let (client, server) = pair(kind, |config| config).await;
             let mut tasks = Vec::new();
@@ -83,7 +83,7 @@ fn of_many_questions_at_once_each_is_answered() {
 
 #[test]
 fn those_who_gave_up_waiting_do_not_keep_others_from_being_woken() {
-    run("abandoned", PATIENCE, async {
+    run("abandoned", TIMEOUT, async {
         for kind in KINDS {
             let (client, server) = pair(kind, |config| config).await;
             let accepting = server.clone();
@@ -102,7 +102,7 @@ fn those_who_gave_up_waiting_do_not_keep_others_from_being_woken() {
 
 #[test]
 fn bytes_are_written_where_messages_must_be_short() {
-    run("short messages", PATIENCE, async {
+    run("short messages", TIMEOUT, async {
         for kind in KINDS {
             let (client, server) = pair(kind, |config| config.message_max(5000)).await;
             let mut writing = client.open(b"").await.unwrap().into_io();
@@ -121,7 +121,7 @@ fn bytes_are_written_where_messages_must_be_short() {
 
 #[test]
 fn stopped_ends_when_this_side_has_closed() {
-    run("stopped", PATIENCE, async {
+    run("stopped", TIMEOUT, async {
         for kind in KINDS {
             let (client, _server) = pair(kind, |config| config).await;
             let (mut sending, _receiving) = client.open(b"").await.unwrap().into_split();
@@ -133,7 +133,7 @@ fn stopped_ends_when_this_side_has_closed() {
 
 #[test]
 fn a_session_that_closes_with_a_full_ring_ends_in_good_order() {
-    run("full ring", PATIENCE, async {
+    run("full ring", TIMEOUT, async {
         for kind in KINDS {
             let small = |config: partywall::Config| config.ring_bytes(4096).inline_max(512);
             let (client, server) = pair(kind, small).await;

@@ -8,7 +8,7 @@ mod support_session;
 
 use partywall::tokio::{Session, Stream};
 use partywall::{BackPressure, Config};
-use support_session::two::PATIENCE;
+use support_session::two::TIMEOUT;
 use support_session::{Kind, pair, run};
 
 const WINDOW: u64 = 64 << 10;
@@ -76,8 +76,8 @@ async fn carry(way: Way, client: &Session, server: &Session) {
 
 #[test]
 fn credit_goes_along_with_messages_of_every_kind() {
-    run("credit along with messages", PATIENCE, async {
-        for kind in [Kind::Wall, Kind::Isolated, Kind::Unix] {
+    run("credit along with messages", TIMEOUT, async {
+        for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix] {
             let adapt = |config: Config| config.stream_window(WINDOW);
             let (client, server) = pair(kind, adapt).await;
             for way in Way::ALL {
@@ -89,9 +89,9 @@ fn credit_goes_along_with_messages_of_every_kind() {
 
 #[test]
 fn credit_goes_along_with_messages_in_pieces() {
-    run("credit along with pieces", PATIENCE, async {
+    run("credit along with pieces", TIMEOUT, async {
         // Not isolated: there, what arrives is copied, and its memory goes home at once.
-        let (client, server) = pair(Kind::Wall, |config| {
+        let (client, server) = pair(Kind::SharedMemory, |config| {
             let config = config.stream_window(WINDOW).memory_max(256 << 10);
             config.back_pressure(BackPressure::Overflow)
         })
@@ -111,8 +111,8 @@ fn credit_goes_along_with_messages_in_pieces() {
 /// told, because it waits itself.
 #[test]
 fn two_who_wait_to_send_do_not_wait_for_each_other() {
-    run("both wait to send", PATIENCE, async {
-        for kind in [Kind::Wall, Kind::Isolated, Kind::Unix] {
+    run("both wait to send", TIMEOUT, async {
+        for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix] {
             let (client, server) = pair(kind, |config| config.stream_window(256 << 10)).await;
             let ours = client.open(b"").await.unwrap();
             let theirs = server.accept().await.unwrap();

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support_session::two::{Chance, PATIENCE, Second, is_pattern, pattern, soon, variable};
+use support_session::two::{Chance, Second, TIMEOUT, is_pattern, pattern, soon, variable};
 use support_session::{Kind, run};
 
 const DEATHS: u64 = 300;
@@ -37,7 +37,7 @@ fn victim() {
     let Some(kind) = variable(KIND) else { return };
     let kind = Kind::from_name(&kind);
     let log = Arc::new(File::options().write(true).open(variable(LOG).unwrap()).unwrap());
-    run("victim", PATIENCE, async move {
+    run("victim", TIMEOUT, async move {
         let session = connect_with(variable(ADDRESS).unwrap(), &config(kind)).await.unwrap();
         let mut tasks = Vec::new();
         for id in 0..STREAMS {
@@ -111,7 +111,7 @@ async fn one_death(
         log.as_file().read_exact_at(&mut committed, id as u64 * 8).unwrap();
         let committed = u64::from_le_bytes(committed);
         // The last may have been committed and not yet been noted. A socket's tail is lost with its process.
-        let is_right = if kind.is_wall() {
+        let is_right = if kind.is_shared_memory() {
             (committed..=committed + 1).contains(&received)
         } else {
             received <= committed + 1
@@ -164,8 +164,8 @@ fn three_hundred_deaths_with_many_streams() {
         return;
     }
     run("deaths", Duration::from_secs(300), async {
-        deaths(Kind::Wall, DEATHS - 100).await;
-        deaths(Kind::Isolated, 50).await;
+        deaths(Kind::SharedMemory, DEATHS - 100).await;
+        deaths(Kind::Untrusted, 50).await;
         deaths(Kind::Unix, 50).await;
     });
 }

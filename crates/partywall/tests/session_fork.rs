@@ -17,7 +17,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use support_fork::{_exit, fork, in_a_fork};
-use support_session::two::{PATIENCE, Second, pattern, soon, variable};
+use support_session::two::{Second, TIMEOUT, pattern, soon, variable};
 use support_session::{Kind, pair};
 use tokio::runtime::Runtime;
 
@@ -45,7 +45,7 @@ impl Ends {
 
     /// Lets everything go on until `future` is ready.
     fn wait<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
-        runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await }).expect("hung")
+        runtime.block_on(async { tokio::time::timeout(TIMEOUT, future).await }).expect("hung")
     }
 
     /// All goes on as before, with memory of both sides.
@@ -247,14 +247,14 @@ fn parent_of_a_survivor() {
     let mut stream = session.open(b"").unwrap();
     let child = fork();
     if child == 0 {
-        let deadline = Instant::now() + 2 * PATIENCE;
+        let deadline = Instant::now() + 2 * TIMEOUT;
         while Path::new(&file).exists() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
         _exit(0);
     }
     stream.send(&child.to_le_bytes()).unwrap();
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(TIMEOUT);
 }
 
 /// Whether there is such a process, and it has not ended.
@@ -269,7 +269,7 @@ fn a_surviving_child_does_not_hide_the_death_of_its_parent_from_a_session() {
     if variable(ADDRESS).is_some() {
         return;
     }
-    let kinds = [Kind::Wall, Kind::Isolated, Kind::Unix];
+    let kinds = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
     for (kind, is_sending) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut listener = blocking::Listener::bind_with(kind.address(), &kind.config()).unwrap();

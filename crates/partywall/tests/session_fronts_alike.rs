@@ -14,7 +14,7 @@ use partywall::{
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
-use support_session::two::{PATIENCE, soon};
+use support_session::two::{TIMEOUT, soon};
 use support_session::{Kind, pair, run_alone, until};
 
 fn blocking_pair(kind: Kind) -> (blocking::Session, blocking::Session) {
@@ -35,7 +35,7 @@ const fn is_not_now(error: &SessionError) -> bool {
 #[test]
 fn what_never_waits_says_so_on_tokio() {
     for kind in Kind::ALL {
-        run_alone("try", PATIENCE, async move {
+        run_alone("try", TIMEOUT, async move {
             let (client, server) = pair(kind, |config| config.streams_max(1)).await;
             assert!(server.try_accept().is_err_and(|error| is_not_now(&error)));
             let mut stream = client.try_open(b"first").unwrap();
@@ -68,8 +68,8 @@ fn what_never_waits_says_so_on_tokio() {
 
 #[test]
 fn a_listener_on_tokio_may_be_asked_without_waiting() {
-    run_alone("listener", PATIENCE, async {
-        let kind = Kind::Wall;
+    run_alone("listener", TIMEOUT, async {
+        let kind = Kind::SharedMemory;
         let mut listener = tokio::Listener::bind_with(kind.address(), &kind.config()).unwrap();
         assert!(matches!(listener.try_accept(), Err(AcceptError::TimedOut)));
         let address = listener.local_address().to_string();
@@ -123,7 +123,7 @@ fn a_blocking_stream_has_the_deadlines_of_its_halves() {
 
 #[test]
 fn streams_as_bytes_are_closed_and_stopped_by_the_same_names() {
-    let (client, server) = blocking_pair(Kind::Wall);
+    let (client, server) = blocking_pair(Kind::SharedMemory);
     let (mut stream, there) =
         (client.open(b"").unwrap().into_io(), server.accept_deadline(soon()).unwrap());
     stream.close();
@@ -134,8 +134,8 @@ fn streams_as_bytes_are_closed_and_stopped_by_the_same_names() {
     let stopped = write.stopped(Some(soon())).unwrap();
     assert!(matches!(stopped, StreamSendError::Stopped { code: 7 }), "{stopped:?}");
 
-    run_alone("bytes", PATIENCE, async {
-        let (client, server) = pair(Kind::Wall, |config| config).await;
+    run_alone("bytes", TIMEOUT, async {
+        let (client, server) = pair(Kind::SharedMemory, |config| config).await;
         let mut stream = client.open(b"").await.unwrap().into_io();
         stream.close();
         let (mut read, mut write) = server.accept().await.unwrap().into_io().into_split();
@@ -154,7 +154,7 @@ fn panics(give: impl FnOnce()) -> bool {
 #[test]
 fn no_front_gives_up_a_stream_with_a_code_of_the_protocol() {
     const FIRST: u32 = 0xffff_ff00;
-    let (client, server) = blocking_pair(Kind::Wall);
+    let (client, server) = blocking_pair(Kind::SharedMemory);
     let mut stream = client.open(b"").unwrap();
     let mut there = server.accept_deadline(soon()).unwrap();
     assert!(panics(|| stream.reset(FIRST)));
@@ -169,8 +169,8 @@ fn no_front_gives_up_a_stream_with_a_code_of_the_protocol() {
     let mut bytes = there.into_io();
     assert!(panics(|| bytes.reset(u32::MAX)));
 
-    run_alone("codes", PATIENCE, async {
-        let (client, server) = pair(Kind::Wall, |config| config).await;
+    run_alone("codes", TIMEOUT, async {
+        let (client, server) = pair(Kind::SharedMemory, |config| config).await;
         let mut stream = client.open(b"").await.unwrap();
         let mut there = server.accept().await.unwrap();
         assert!(panics(|| stream.reset(FIRST)));

@@ -11,11 +11,11 @@ use partywall::{Closed, Config, OpenError, SessionError, StreamRecvError, Stream
 use partywall_sys::signal::{Signal, kill, stop};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
-use support_session::two::{PATIENCE, Second, is_pattern, pattern, variable};
+use support_session::two::{Second, TIMEOUT, is_pattern, pattern, variable};
 use support_session::{Kind, run};
 use tokio::task::JoinHandle;
 
-const KINDS: [Kind; 3] = [Kind::Wall, Kind::Isolated, Kind::Unix];
+const KINDS: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
 const WINDOW: u64 = 4000;
 /// Streams that our side may open.
 const STREAMS_MAX: u32 = 40;
@@ -50,7 +50,7 @@ fn idler() {
     if variable(KIND).is_none() {
         return;
     }
-    run("idler", PATIENCE, async {
+    run("idler", TIMEOUT, async {
         let session = reach().await.unwrap();
         let mut kept = Vec::new();
         while let Ok(stream) = session.accept().await {
@@ -65,7 +65,7 @@ fn reader() {
     if variable(KIND).is_none() {
         return;
     }
-    run("reader", PATIENCE, async {
+    run("reader", TIMEOUT, async {
         let session = reach().await.unwrap();
         while let Ok(mut stream) = session.accept().await {
             tokio::spawn(async move { while stream.recv().await.is_ok() {} });
@@ -79,7 +79,7 @@ fn sender() {
     if variable(KIND).is_none() {
         return;
     }
-    run("sender", 2 * PATIENCE, async {
+    run("sender", 2 * TIMEOUT, async {
         let session = reach().await.unwrap();
         let mut stream = session.open(b"").await.unwrap();
         for number in 0..MESSAGES {
@@ -105,7 +105,7 @@ fn senders_under_load_learn_promptly_that_the_receiver_was_killed() {
     if variable(KIND).is_some() {
         return;
     }
-    run("load", PATIENCE, async {
+    run("load", TIMEOUT, async {
         for kind in KINDS {
             let (second, session) = start("reader", kind).await;
             let (told, mut sent) = tokio::sync::mpsc::unbounded_channel();
@@ -161,7 +161,7 @@ fn every_call_that_waits_ends_when_the_other_process_is_killed() {
     if variable(KIND).is_some() {
         return;
     }
-    run("waiting calls", 2 * PATIENCE, async {
+    run("waiting calls", 2 * TIMEOUT, async {
         for kind in KINDS {
             let (second, session) = start("idler", kind).await;
             // Stopped, it neither reads the ring, nor answers, nor gives credit.
@@ -176,7 +176,7 @@ fn every_call_that_waits_ends_when_the_other_process_is_killed() {
                 held.push(session.open(b"").await.unwrap());
             }
             assert!(session.ping().await.is_ok());
-            stop(second.pid(), Instant::now() + PATIENCE).unwrap();
+            stop(second.pid(), Instant::now() + TIMEOUT).unwrap();
             let room = fill(&session).await;
             let waiting = session.clone();
             let open = tokio::spawn(async move { waiting.open(b"").await.map(drop) });
@@ -209,14 +209,14 @@ fn five_seconds_of_being_stopped_lose_nothing() {
     if variable(KIND).is_some() {
         return;
     }
-    run("stopped", 2 * PATIENCE, async {
-        for kind in [Kind::Wall, Kind::Unix] {
+    run("stopped", 2 * TIMEOUT, async {
+        for kind in [Kind::SharedMemory, Kind::Unix] {
             let (mut second, session) = start("sender", kind).await;
             let mut stream = session.accept().await.unwrap();
             for number in 0..MESSAGES / 3 {
                 assert!(is_pattern(&stream.recv().await.unwrap(), number), "message {number}");
             }
-            stop(second.pid(), Instant::now() + PATIENCE).unwrap();
+            stop(second.pid(), Instant::now() + TIMEOUT).unwrap();
             let until = tokio::time::Instant::from_std(Instant::now() + STOPPED);
             let mut number = MESSAGES / 3;
             // What it had sent still comes; then nothing, and no news of a death.

@@ -74,7 +74,7 @@ fn both_ways(session: &Session, opens: bool, lives: usize, stop: &AtomicBool) {
 
 fn race(lives: usize) {
     let config = Config::default()
-        .transport(TransportPolicy::Wall)
+        .transport(TransportPolicy::SharedMemory)
         .ring_bytes(4096)
         .inline_max(512)
         .wait(Wait::Park)

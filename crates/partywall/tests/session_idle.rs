@@ -22,7 +22,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use support_session::Kind;
-use support_session::two::{PATIENCE, variable};
+use support_session::two::{TIMEOUT, variable};
 
 const SESSIONS_MAX: u64 = 1000;
 const SILENCE: Duration = Duration::from_secs(5);
@@ -224,7 +224,7 @@ impl Holdings {
 
 /// Waits until neither has done anything between two looks.
 fn until_quiet(ends: &[End; 2]) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut last = ends.each_ref().map(End::activity);
     loop {
         // A look now and then, so as not to keep a core from the ones that go to sleep.
@@ -263,8 +263,11 @@ fn are_silent(kind: Kind, silence: Duration) {
         sum.cpu_time += now.cpu_time - start.cpu_time;
     }
     println!("{} {count} sessions, {silence:?}: {sum:?}", kind.name());
-    let private_bytes_max =
-        if kind.is_wall() { PRIVATE_BYTES_PER_END_MAX } else { PRIVATE_BYTES_PER_SOCKET_END_MAX };
+    let private_bytes_max = if kind.is_shared_memory() {
+        PRIVATE_BYTES_PER_END_MAX
+    } else {
+        PRIVATE_BYTES_PER_SOCKET_END_MAX
+    };
     for ((end, before), name) in ends.iter().zip(before).zip(names) {
         let each = end.holdings().per_session(before, count);
         println!("{} {name}, per session: {each:?}", kind.name());
@@ -282,7 +285,7 @@ fn are_silent(kind: Kind, silence: Duration) {
 
 fn each_is_silent(silence: Duration) {
     if variable(ADDRESS).is_none() {
-        are_silent(Kind::Wall, silence);
+        are_silent(Kind::SharedMemory, silence);
         are_silent(Kind::Unix, silence);
     }
 }

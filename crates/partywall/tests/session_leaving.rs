@@ -17,10 +17,10 @@ use std::process::exit;
 use std::time::{Duration, Instant};
 use support::Place;
 use support_session::Kind;
-use support_session::two::{PATIENCE, Second, is_pattern, pattern, soon, variable};
+use support_session::two::{Second, TIMEOUT, is_pattern, pattern, soon, variable};
 
 /// Transports whose buffers a test can fill in a moment.
-const SMALL: [Kind; 3] = [Kind::Wall, Kind::Isolated, Kind::Unix];
+const SMALL: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
 
 const KIND: &str = "PARTYWALL_LEAVING_KIND";
 const ADDRESS: &str = "PARTYWALL_LEAVING_ADDRESS";
@@ -32,7 +32,7 @@ fn config(kind: Kind) -> Config {
 
 /// The same for one who leaves, and gives nothing up because the other side has no time to read.
 fn patient(kind: Kind) -> Config {
-    config(kind).linger(2 * PATIENCE)
+    config(kind).linger(2 * TIMEOUT)
 }
 
 /// Connects as a second process does.
@@ -181,7 +181,7 @@ const PATH: &str = "PARTYWALL_LEAVING_PATH";
 #[test]
 fn last_words_and_gone() {
     let Some(path) = variable(PATH) else { return };
-    let config = config(Kind::Unix).linger(2 * PATIENCE);
+    let config = config(Kind::Unix).linger(2 * TIMEOUT);
     let mut listener = blocking::Listener::bind_with(format!("unix:{path}"), &config).unwrap();
     std::fs::write(format!("{path}.ready"), "").unwrap();
     let session = listener.accept_deadline(soon()).unwrap();
@@ -268,7 +268,7 @@ fn the_same_on_a_runtime_that_has_no_timers() {
         let pid = second.pid();
         // There is no timer to give up by: whoever waits for this does.
         let watch = std::thread::spawn(move || {
-            let ended = heard.recv_timeout(2 * PATIENCE);
+            let ended = heard.recv_timeout(2 * TIMEOUT);
             drop(second);
             assert!(ended.is_ok(), "{kind:?}: the session is still there");
         });

@@ -9,7 +9,7 @@ use partywall::tokio::{Session, Stream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support_session::two::PATIENCE;
+use support_session::two::TIMEOUT;
 use support_session::{Kind, pair, run_alone};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -51,8 +51,8 @@ async fn arrived(session: &Session) {
 
 #[test]
 fn one_who_receives_what_is_there() {
-    for kind in [Kind::Wall, Kind::Unix] {
-        run_alone("receiving", PATIENCE, async {
+    for kind in [Kind::SharedMemory, Kind::Unix] {
+        run_alone("receiving", TIMEOUT, async {
             let ((client, _server), (mut ours, mut theirs)) = streams(kind).await;
             for _ in 0..OPERATIONS {
                 ours.send(b"there").await.unwrap();
@@ -69,8 +69,8 @@ fn one_who_receives_what_is_there() {
 
 #[test]
 fn one_who_sends_while_there_is_room() {
-    run_alone("sending", PATIENCE, async {
-        let (_sessions, (mut ours, _theirs)) = streams(Kind::Wall).await;
+    run_alone("sending", TIMEOUT, async {
+        let (_sessions, (mut ours, _theirs)) = streams(Kind::SharedMemory).await;
         let others = Others::start();
         for _ in 0..OPERATIONS {
             ours.send(b"room").await.unwrap();
@@ -92,8 +92,8 @@ fn one_who_sends_while_there_is_room() {
 
 #[test]
 fn one_who_reads_bytes_one_by_one() {
-    run_alone("reading", PATIENCE, async {
-        let ((client, _server), (mut ours, theirs)) = streams(Kind::Wall).await;
+    run_alone("reading", TIMEOUT, async {
+        let ((client, _server), (mut ours, theirs)) = streams(Kind::SharedMemory).await;
         ours.send(&[7; OPERATIONS]).await.unwrap();
         arrived(&client).await;
         let others = Others::start();
@@ -108,8 +108,8 @@ fn one_who_reads_bytes_one_by_one() {
 /// They fill no buffer, so a read goes on to the next.
 #[test]
 fn one_who_reads_bytes_of_messages_that_are_empty() {
-    run_alone("empty", PATIENCE, async {
-        let ((client, _server), (mut ours, theirs)) = streams(Kind::Wall).await;
+    run_alone("empty", TIMEOUT, async {
+        let ((client, _server), (mut ours, theirs)) = streams(Kind::SharedMemory).await;
         for _ in 0..OPERATIONS {
             ours.send(b"").await.unwrap();
         }
@@ -124,8 +124,8 @@ fn one_who_reads_bytes_of_messages_that_are_empty() {
 
 #[test]
 fn one_who_accepts_streams_that_were_opened() {
-    run_alone("accepting", PATIENCE, async {
-        let ((client, server), _first) = streams(Kind::Wall).await;
+    run_alone("accepting", TIMEOUT, async {
+        let ((client, server), _first) = streams(Kind::SharedMemory).await;
         let mut opened = Vec::new();
         let others = Others::start();
         for _ in 0..OPERATIONS {
@@ -146,9 +146,9 @@ fn one_who_accepts_streams_that_were_opened() {
 fn a_timer_fires_amid_a_flood() {
     let flooding =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let (_sessions, (mut ours, mut theirs)) = flooding.block_on(streams(Kind::Wall));
+    let (_sessions, (mut ours, mut theirs)) = flooding.block_on(streams(Kind::SharedMemory));
     flooding.spawn(async move { while ours.send(b"more").await.is_ok() {} });
-    run_alone("flood", PATIENCE, async move {
+    run_alone("flood", TIMEOUT, async move {
         let timer = tokio::spawn(tokio::time::sleep(Duration::from_millis(20)));
         let deadline = support_session::two::soon();
         while !timer.is_finished() {

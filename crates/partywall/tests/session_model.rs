@@ -94,14 +94,14 @@ struct World {
 }
 
 /// What a run is made with.
-fn config(seed: u64, base: Config, is_wall: bool) -> (Config, u64, bool) {
+fn config(seed: u64, base: Config, is_shared_memory: bool) -> (Config, u64, bool) {
     let mut chance = Chance(seed);
     let policy = [BackPressure::Block, BackPressure::Error, BackPressure::Overflow]
         [chance.below(3) as usize];
     let wait = match chance.below(8) {
         0 => Wait::Spin,
         1 => Wait::Park,
-        2 => Wait::Timed(Duration::from_micros(500)),
+        2 => Wait::Poll(Duration::from_micros(500)),
         _ => Wait::Adaptive,
     };
     let mut config = base.back_pressure(policy).wait(wait);
@@ -121,7 +121,7 @@ fn config(seed: u64, base: Config, is_wall: bool) -> (Config, u64, bool) {
     }
     if chance.below(2) == 0 {
         config = config.memory_max(128 << 10).message_max(8 << 20);
-        if is_wall && policy != BackPressure::Overflow {
+        if is_shared_memory && policy != BackPressure::Overflow {
             size_max = 128 << 10;
         }
     }
@@ -356,7 +356,7 @@ async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionEr
 }
 
 async fn one_run(kind: Kind, seed: u64) {
-    let (config, size_max, lets_go) = config(seed, kind.config(), kind.is_wall());
+    let (config, size_max, lets_go) = config(seed, kind.config(), kind.is_shared_memory());
     let (client, server) = pair_with(kind, &config, &config).await;
     let is_cut = seed % 8 == 7;
     let world = Arc::new(World { seed, size_max, lets_go, is_cut, streams: Mutex::default() });
@@ -411,13 +411,13 @@ impl Drop for Repeat {
 }
 
 #[test]
-fn streams_over_a_wall_are_queues() {
-    runs(Kind::Wall);
+fn streams_over_a_shm_are_queues() {
+    runs(Kind::SharedMemory);
 }
 
 #[test]
-fn streams_over_an_isolated_wall_are_queues() {
-    runs(Kind::Isolated);
+fn streams_over_an_isolated_shm_are_queues() {
+    runs(Kind::Untrusted);
 }
 
 #[test]

@@ -17,7 +17,7 @@ const LEN: usize = 40_000;
 #[test]
 fn after_each_storm_messages_are_zero_copy_again() {
     run("storms", Duration::from_secs(120), async {
-        let (client, server) = pair(Kind::Wall, |config| {
+        let (client, server) = pair(Kind::SharedMemory, |config| {
             let config = config.back_pressure(BackPressure::Overflow).ring_bytes(1 << 16);
             config.memory_max(256 << 10).message_max(8 << 20).stream_window(4 << 20)
         })

@@ -15,8 +15,8 @@ async fn pair(address: &str, config: &Config) -> (Session, Session) {
 fn kinds(path: &str) -> Vec<(&'static str, String, Config)> {
     let config = Config::default();
     vec![
-        ("wall", path.into(), config.clone().transport(TransportPolicy::Wall)),
-        ("isolated", path.into(), config.clone().trust(TrustPolicy::Isolated)),
+        ("shm", path.into(), config.clone().transport(TransportPolicy::SharedMemory)),
+        ("isolated", path.into(), config.clone().trust(TrustPolicy::Untrusted)),
         ("unix", path.into(), config.clone().transport(TransportPolicy::Socket)),
         ("tcp", "tcp:127.0.0.1:0".into(), config),
     ]

@@ -35,7 +35,7 @@ async fn credit_is_told(kind: Kind) {
 
 #[test]
 fn credit_goes_alone_where_its_message_is_too_large() {
-    for kind in [Kind::Wall, Kind::Isolated, Kind::Unix, Kind::Tcp] {
+    for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix, Kind::Tcp] {
         run(kind.name(), Duration::from_secs(30), credit_is_told(kind));
     }
 }

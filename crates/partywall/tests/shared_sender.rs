@@ -13,7 +13,7 @@ use partywall::{
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use support_two::{Chance, Kind, PATIENCE, fill, is_pattern, soon};
+use support_two::{Chance, Kind, TIMEOUT, fill, is_pattern, soon};
 
 const THREADS: u64 = 8;
 /// Of each thread.
@@ -95,17 +95,17 @@ fn told(sent: Result<(), SendError>) -> bool {
 #[test]
 fn eight_threads_lose_and_double_nothing() {
     for (kind, policy) in [
-        (Kind::Wall, BackPressure::Block),
-        (Kind::Wall, BackPressure::Overflow),
-        (Kind::Wall, BackPressure::Error),
-        (Kind::Isolated, BackPressure::Block),
+        (Kind::SharedMemory, BackPressure::Block),
+        (Kind::SharedMemory, BackPressure::Overflow),
+        (Kind::SharedMemory, BackPressure::Error),
+        (Kind::Untrusted, BackPressure::Block),
         (Kind::Unix, BackPressure::Block),
         (Kind::Tcp, BackPressure::Block),
     ] {
         let (client, server) = kind.pair(|config| {
             config
                 .ring_bytes(8192)
-                .release_entries(16)
+                .peer_blocks_max(16)
                 .memory_max(512 << 10)
                 .message_max(1 << 20)
                 .back_pressure(policy)
@@ -147,7 +147,7 @@ fn full(kind: Kind) -> (SharedSender, partywall::Sender, Receiver, Receiver) {
 
 #[test]
 fn who_times_out_strands_nobody() {
-    for kind in [Kind::Wall, Kind::Isolated, Kind::Unix] {
+    for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix] {
         let (sender, _reply, mut receiver, _back) = full(kind);
         let timed_out = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -159,7 +159,7 @@ fn who_times_out_strands_nobody() {
                     let sent = sender.send_deadline(&message(0, 0, 500), until);
                     assert!(matches!(sent, Err(SendError::TimedOut)), "{sent:?}");
                     // The last of the eight has no deadline.
-                    assert!(Instant::now() < until + PATIENCE / 2, "far too late");
+                    assert!(Instant::now() < until + TIMEOUT / 2, "far too late");
                     timed_out.fetch_add(1, Ordering::Relaxed);
                 });
             }
@@ -173,14 +173,14 @@ fn who_times_out_strands_nobody() {
             }
             // Room comes when all the others have gone.
             while receiver.recv_deadline(soon()).is_ok_and(|message| check(&message).0 != 7) {}
-            sent.recv_timeout(PATIENCE).expect("stranded").unwrap();
+            sent.recv_timeout(TIMEOUT).expect("stranded").unwrap();
         });
     }
 }
 
 #[test]
 fn room_for_one_wakes_the_next() {
-    let (sender, _reply, mut receiver, _back) = full(Kind::Wall);
+    let (sender, _reply, mut receiver, _back) = full(Kind::SharedMemory);
     let (told, sent) = mpsc::channel();
     std::thread::scope(|scope| {
         for thread in 1..THREADS {
@@ -193,7 +193,7 @@ fn room_for_one_wakes_the_next() {
             came += u64::from(check(&receiver.recv_deadline(soon()).unwrap()).0 != 0);
         }
         for _ in 1..THREADS {
-            sent.recv_timeout(PATIENCE).expect("stranded").unwrap();
+            sent.recv_timeout(TIMEOUT).expect("stranded").unwrap();
         }
     });
 }
@@ -201,8 +201,8 @@ fn room_for_one_wakes_the_next() {
 #[test]
 fn memory_that_comes_back_unsent_wakes_who_waits_for_it() {
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
-        let (client, server) =
-            Kind::Wall.pair(|config| config.memory_max(1 << 20).wait(wait).release_entries(8));
+        let (client, server) = Kind::SharedMemory
+            .pair(|config| config.memory_max(1 << 20).wait(wait).peer_blocks_max(8));
         let ((sender, _back), (_reply, mut receiver)) = (client.split(), server.split());
         let sender = sender.shared();
         for round in 0..200 {
@@ -213,13 +213,13 @@ fn memory_that_comes_back_unsent_wakes_who_waits_for_it() {
                 told.send(None).unwrap();
                 told.send(Some(waiting.send(&message(1, round, 800_000)))).unwrap();
             });
-            assert!(sent.recv_timeout(PATIENCE).unwrap().is_none());
+            assert!(sent.recv_timeout(TIMEOUT).unwrap().is_none());
             // Sometimes before it sleeps, sometimes after.
             if round % 2 == 0 {
                 std::thread::park_timeout(Duration::from_micros(20 * round));
             }
             reserved.abort();
-            let sent = sent.recv_timeout(PATIENCE).expect("it sleeps for ever");
+            let sent = sent.recv_timeout(TIMEOUT).expect("it sleeps for ever");
             sent.unwrap().unwrap();
             thread.join().unwrap();
             assert_eq!(check(&receiver.recv_deadline(soon()).unwrap()), (1, round));
@@ -229,7 +229,7 @@ fn memory_that_comes_back_unsent_wakes_who_waits_for_it() {
 
 #[test]
 fn trying_waits_for_no_other_thread() {
-    for kind in [Kind::Wall, Kind::Unix] {
+    for kind in [Kind::SharedMemory, Kind::Unix] {
         let (client, server) = kind.pair(|config| {
             config.memory_max(64 << 10).message_max(64 << 20).back_pressure(BackPressure::Overflow)
         });
@@ -258,7 +258,7 @@ fn trying_waits_for_no_other_thread() {
                     Err(other) => panic!("{other}"),
                 }
                 // Nobody reads: whoever waits for the other thread waits until its deadline.
-                assert!(start.elapsed() < PATIENCE / 2, "it waited");
+                assert!(start.elapsed() < TIMEOUT / 2, "it waited");
                 assert!(Instant::now() < until, "{}: never busy", kind.name());
             }
             assert!(!is_done.load(Ordering::Relaxed));

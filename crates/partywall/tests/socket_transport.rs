@@ -43,7 +43,7 @@ fn a_large_message_arrives_before_the_deadline() {
 }
 
 /// A neighbour by hand on a Unix socket, and our channel to it.
-fn neighbour() -> (Socket, partywall::Channel) {
+fn peer() -> (Socket, partywall::Channel) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("home");
     let config = Config::default().transport(TransportPolicy::Socket);
@@ -96,7 +96,7 @@ fn a_stream_that_never_pauses_has_no_false_end() {
 
 #[test]
 fn nothing_may_follow_close_write() {
-    let (socket, mut channel) = neighbour();
+    let (socket, mut channel) = peer();
     let mut bytes = record(0, RecordKind::Data, 5);
     bytes.extend_from_slice(b"hello");
     bytes.extend_from_slice(&record(64, RecordKind::CloseWrite, 0));

@@ -56,9 +56,9 @@ fn survives(kind: Kind) {
 }
 
 #[test]
-fn half_a_minute_over_the_wall() {
+fn half_a_minute_over_the_shm() {
     if variable(ADDRESS).is_none() {
-        survives(Kind::Wall);
+        survives(Kind::SharedMemory);
     }
 }
 

@@ -58,7 +58,7 @@ fn values_of_every_size_arrive() {
 
 #[test]
 fn what_is_no_such_value_is_named_and_given_back() {
-    let (mut here, mut there) = Kind::Wall.pair(|config| config);
+    let (mut here, mut there) = Kind::SharedMemory.pair(|config| config);
     here.send_value(&1_u8).unwrap();
     here.send(&[0xff; 4]).unwrap();
     here.send_value("after").unwrap();
@@ -82,17 +82,17 @@ impl Serialize for Growing {
 
 #[test]
 fn a_value_that_changes_while_it_is_encoded_is_not_sent() {
-    let (mut here, mut there) = Kind::Wall.pair(|config| config);
+    let (mut here, mut there) = Kind::SharedMemory.pair(|config| config);
     let sent = here.send_value(&Growing(Cell::new(0)));
     assert!(matches!(sent, Err(SendValueError::Encode(_))), "{sent:?}");
-    assert_eq!(here.sender().stats().blocks_out, 0, "what was reserved went back");
+    assert_eq!(here.sender().stats().blocks_in_flight, 0, "what was reserved went back");
     here.send_value(&2_u8).unwrap();
     assert_eq!(there.recv_value::<u8>().unwrap(), 2);
 }
 
 #[test]
 fn the_limits_on_values_are_those_on_messages() {
-    let (mut here, _there) = Kind::Wall.pair(|config| config.memory_max(1 << 20));
+    let (mut here, _there) = Kind::SharedMemory.pair(|config| config.memory_max(1 << 20));
     let sent = here.send_value(&vec![7_u8; 2 << 20]);
     assert!(matches!(sent, Err(SendValueError::Send(SendError::TooLarge(_)))), "{sent:?}");
 }
@@ -108,7 +108,7 @@ fn structs_and_slices_arrive_aligned() {
             // It may be moved.
             let moved = Box::new(received);
             assert_eq!(**moved, sent[..], "{}: {count}", kind.name());
-            let is_view = kind == Kind::Wall && count * 16 > 1024;
+            let is_view = kind == Kind::SharedMemory && count * 16 > 1024;
             assert_eq!(moved.is_zero_copy(), is_view, "{}: {count}", kind.name());
         }
         here.send_plain(&samples(1)[0]).unwrap();
@@ -119,7 +119,7 @@ fn structs_and_slices_arrive_aligned() {
 #[test]
 fn behind_a_header_that_does_not_suit_the_struct_is_copied() {
     use bytes::Buf;
-    let (mut here, mut there) = Kind::Wall.pair(|config| config);
+    let (mut here, mut there) = Kind::SharedMemory.pair(|config| config);
     for header in [1, 16, 24] {
         let sent = samples(500);
         here.send(&[&vec![9; header], sent.as_bytes()].concat()).unwrap();
@@ -133,7 +133,7 @@ fn behind_a_header_that_does_not_suit_the_struct_is_copied() {
 
 #[test]
 fn another_length_and_forbidden_bytes_are_refused_and_given_back() {
-    let (mut here, mut there) = Kind::Wall.pair(|config| config);
+    let (mut here, mut there) = Kind::SharedMemory.pair(|config| config);
     here.send(&[1; 15]).unwrap();
     let Err(RecvPlainError::NotPlain(error)) = there.recv_plain::<Sample>() else { panic!() };
     assert_eq!(error.number(), Some(0));

@@ -11,13 +11,13 @@
 //! CONFIRM: bytes of an old connection, replayed or late, look like an ATTACH; only whoever has just
 //! read the server's fresh nonce can echo it.
 
-use crate::identity::{Generation, Identity, Incarnation, Lineage};
+use crate::identity::{ConnectionNumber, Identity, Incarnation, StoreId};
 
 /// The neighbour as this side knows it: stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// Its file.
-    pub lineage: Lineage,
+    pub store_id: StoreId,
     /// The highest owner of it that was met.
     pub incarnation: Incarnation,
 }
@@ -40,7 +40,7 @@ impl Peer {
     #[must_use]
     pub fn meet(known: Option<&Self>, claim: &Identity) -> Meeting {
         let Some(known) = known else { return Meeting::Same };
-        if known.lineage != claim.lineage {
+        if known.store_id != claim.store_id {
             return Meeting::Stranger;
         }
         if claim.incarnation < known.incarnation {
@@ -52,7 +52,7 @@ impl Peer {
     /// The neighbour to be stored once `claim` was confirmed.
     #[must_use]
     pub const fn of(claim: &Identity) -> Self {
-        Self { lineage: claim.lineage, incarnation: claim.incarnation }
+        Self { store_id: claim.store_id, incarnation: claim.incarnation }
     }
 }
 
@@ -62,7 +62,7 @@ pub struct Connection {
     /// The client.
     pub peer: Peer,
     /// Its connection.
-    pub generation: Generation,
+    pub connection_number: ConnectionNumber,
 }
 
 /// The connection that a server has confirmed last while it lives, even if that has ended since.
@@ -74,7 +74,7 @@ pub enum Admission {
     /// Answer it, and replace the present one when it confirms.
     Accept,
     /// REFUSE: not newer than the present one, which has this generation; the client goes on above it.
-    Stale(Generation),
+    Stale(ConnectionNumber),
     /// REFUSE: a later owner, of this number, was here.
     Fenced(Incarnation),
 }
@@ -83,11 +83,11 @@ pub enum Admission {
 ///
 /// ```
 /// use partywall_reconcile::attach::{admit, Admission, Connection, Peer};
-/// use partywall_reconcile::{Epoch, Generation, Identity, Incarnation, Lineage};
-/// let claim = Identity { lineage: Lineage(1), incarnation: Incarnation(1), generation: Generation(4), epoch: Epoch(1) };
-/// let present = Connection { peer: Peer::of(&claim), generation: Generation(4) };
+/// use partywall_reconcile::{Epoch, ConnectionNumber, Identity, Incarnation, StoreId};
+/// let claim = Identity { store_id: StoreId(1), incarnation: Incarnation(1), connection_number: ConnectionNumber(4), epoch: Epoch(1) };
+/// let present = Connection { peer: Peer::of(&claim), connection_number: ConnectionNumber(4) };
 /// assert_eq!(admit(None, None, &claim), Admission::Accept);
-/// assert_eq!(admit(Some(&present.peer), Some(present), &claim), Admission::Stale(Generation(4)));
+/// assert_eq!(admit(Some(&present.peer), Some(present), &claim), Admission::Stale(ConnectionNumber(4)));
 /// ```
 #[must_use]
 pub fn admit(known: Option<&Peer>, present: Present, claim: &Identity) -> Admission {
@@ -96,9 +96,10 @@ pub fn admit(known: Option<&Peer>, present: Present, claim: &Identity) -> Admiss
     }
     match present {
         Some(present)
-            if present.peer == Peer::of(claim) && claim.generation <= present.generation =>
+            if present.peer == Peer::of(claim)
+                && claim.connection_number <= present.connection_number =>
         {
-            Admission::Stale(present.generation)
+            Admission::Stale(present.connection_number)
         }
         _ => Admission::Accept,
     }

@@ -9,7 +9,7 @@
 //! [`Decision::check`] goes, and only if it is still where its view said it was.
 
 use crate::identity::{Epoch, StreamId};
-use crate::position::{Mark, Position, Proof, Range};
+use crate::position::{AckedOffset, Position, Range, RecordDigest};
 use crate::skip::Skip;
 use crate::views::{ReceiverView, SenderView};
 
@@ -18,12 +18,12 @@ use crate::views::{ReceiverView, SenderView};
 pub enum Decision {
     /// At this position, which the receiver had reached.
     Resume(Position),
-    /// At the end of this range: the sender no longer has it. `proof` is what identifies the record that ends there.
+    /// At the end of this range: the sender no longer has it. `digest` is what identifies the record that ends there.
     Gap {
         /// What the receiver will not get.
         range: Range,
         /// The proof at its end.
-        proof: Proof,
+        digest: RecordDigest,
     },
     /// With another stream, because the sender's memory was lost.
     Lost {
@@ -34,7 +34,7 @@ pub enum Decision {
         /// Where the new stream goes on: at its base.
         resume: Position,
         /// The proof at `resume`.
-        proof: Proof,
+        digest: RecordDigest,
     },
     /// Not at all: the views contradict each other.
     Impossible(Impossible),
@@ -71,14 +71,16 @@ impl Decision {
     /// [`Unfit::Contradiction`]: a violation by the sender; the connection is closed, nothing was changed.
     pub fn check(&self, sender: &SenderView, receiver: &ReceiverView) -> Result<(), Unfit> {
         // Only the sender knows its records, so what they prove is taken from its decision.
-        let proof = match (self, receiver.consumed()) {
-            (Self::Resume(_), Some(mark)) => Some(mark.proof),
-            (Self::Resume(_), None) => Some(Proof::START),
-            (Self::Gap { proof, .. } | Self::Lost { proof, .. }, _) => Some(*proof),
-            (Self::Impossible(Impossible::OtherRecord), Some(mark)) => Some(Proof(!mark.proof.0)),
+        let digest = match (self, receiver.consumed()) {
+            (Self::Resume(_), Some(acked_offset)) => Some(acked_offset.digest),
+            (Self::Resume(_), None) => Some(RecordDigest::START),
+            (Self::Gap { digest, .. } | Self::Lost { digest, .. }, _) => Some(*digest),
+            (Self::Impossible(Impossible::OtherRecord), Some(acked_offset)) => {
+                Some(RecordDigest(!acked_offset.digest.0))
+            }
             _ => None,
         };
-        let expected = crate::reconcile(sender, receiver, |_| proof);
+        let expected = crate::reconcile(sender, receiver, |_| digest);
         if expected == *self { Ok(()) } else { Err(Unfit::Contradiction) }
     }
 
@@ -113,10 +115,10 @@ impl Decision {
         if given.epoch() != now.epoch() || (then != at && !(continuous && self.goes_on(then, at))) {
             return Err(Unfit::Moved);
         }
-        let start = |proof| Mark { stream: sender.stream(), position: resume, proof };
+        let start = |digest| AckedOffset { stream: sender.stream(), position: resume, digest };
         let consumed = match *self {
-            Self::Gap { proof, .. } | Self::Lost { proof, .. } => start(proof),
-            _ => at.unwrap_or(start(Proof::START)),
+            Self::Gap { digest, .. } | Self::Lost { digest, .. } => start(digest),
+            _ => at.unwrap_or(start(RecordDigest::START)),
         };
         Ok(Applied { consumed, skip: self.skip(sender) })
     }
@@ -135,7 +137,7 @@ impl Decision {
     }
 
     /// Whether a receiver that was at `then` could have come to `at` on the stream that is resumed.
-    fn goes_on(&self, then: Option<Mark>, at: Option<Mark>) -> bool {
+    fn goes_on(&self, then: Option<AckedOffset>, at: Option<AckedOffset>) -> bool {
         match (self, then, at) {
             (Self::Resume(_), Some(then), Some(at)) => {
                 then.stream == at.stream && then.position <= at.position
@@ -149,7 +151,7 @@ impl Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Applied {
     /// How far it has now consumed.
-    pub consumed: Mark,
+    pub consumed: AckedOffset,
     /// What it went past: kept in place of the former skip, and reported.
     pub skip: Option<Skip>,
 }

@@ -15,7 +15,7 @@ use core::num::NonZeroU64;
 
 /// The file (or memory) of one end: a random number made with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Lineage(pub u128);
+pub struct StoreId(pub u128);
 
 /// How many owners a file has had; the first is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,9 +23,9 @@ pub struct Incarnation(pub u64);
 
 /// A connection among those of one incarnation of the client; a later one has a higher number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Generation(pub u64);
+pub struct ConnectionNumber(pub u64);
 
-impl Generation {
+impl ConnectionNumber {
     /// The next one to connect with, above both this one and one that was `heard` of.
     ///
     /// `None` after the last number there is: the owner then opens its file again.
@@ -58,11 +58,11 @@ impl StreamId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Its file.
-    pub lineage: Lineage,
+    pub store_id: StoreId,
     /// Its owner.
     pub incarnation: Incarnation,
     /// The connection; a server repeats the client's.
-    pub generation: Generation,
+    pub connection_number: ConnectionNumber,
     /// Where it is.
     pub epoch: Epoch,
 }

@@ -94,20 +94,20 @@ impl Range {
 
 /// What identifies the record that ends at a position: its crc32c; 0 at the start of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Proof(pub u32);
+pub struct RecordDigest(pub u32);
 
-impl Proof {
+impl RecordDigest {
     /// The proof at the start of every stream, where no record ends.
     pub const START: Self = Self(0);
 }
 
 /// A position of a named stream, with its proof: how far somebody has consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mark {
+pub struct AckedOffset {
     /// The stream.
     pub stream: StreamId,
     /// Everything below was consumed.
     pub position: Position,
     /// The record that ends there.
-    pub proof: Proof,
+    pub digest: RecordDigest,
 }

@@ -13,13 +13,13 @@
 //! has no effect until the reply is published; this function does not care. The highest acknowledgement that the neighbour saw is *not* used: if this memory went
 //! back, it would skip in silence what the application here has forgotten.
 
-use crate::position::{Mark, Position};
+use crate::position::{AckedOffset, Position};
 
 /// A consume that a reply will commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prepared {
     /// What will have been consumed.
-    pub mark: Mark,
+    pub acked_offset: AckedOffset,
     /// Where the reply begins, in this side's own stream.
     pub reply_at: Position,
 }
@@ -30,26 +30,26 @@ pub struct Prepared {
 ///
 /// ```
 /// use partywall_reconcile::recovery::{recover, Prepared};
-/// use partywall_reconcile::{Mark, Position, Proof, StreamId};
+/// use partywall_reconcile::{AckedOffset, Position, RecordDigest, StreamId};
 /// let stream = StreamId::new(7).ok_or("zero")?;
-/// let mark = |position, proof| Mark { stream, position: Position(position), proof: Proof(proof) };
-/// let prepared = Prepared { mark: mark(64, 9), reply_at: Position(128) };
-/// assert_eq!(recover(Some(mark(0, 0)), Some(prepared), |_| None), Some(mark(0, 0)));
-/// assert_eq!(recover(Some(mark(0, 0)), Some(prepared), |_| Some(Position(64))), Some(mark(64, 9)));
+/// let acked_offset = |position, digest| AckedOffset { stream, position: Position(position), digest: RecordDigest(digest) };
+/// let prepared = Prepared { acked_offset: acked_offset(64, 9), reply_at: Position(128) };
+/// assert_eq!(recover(Some(acked_offset(0, 0)), Some(prepared), |_| None), Some(acked_offset(0, 0)));
+/// assert_eq!(recover(Some(acked_offset(0, 0)), Some(prepared), |_| Some(Position(64))), Some(acked_offset(64, 9)));
 /// # Ok::<(), &'static str>(())
 /// ```
 #[must_use]
 pub fn recover(
-    stored: Option<Mark>,
+    stored: Option<AckedOffset>,
     prepared: Option<Prepared>,
     ack_at: impl FnOnce(Position) -> Option<Position>,
-) -> Option<Mark> {
+) -> Option<AckedOffset> {
     let (Some(old), Some(new)) = (stored, prepared) else { return stored };
-    if new.mark.stream != old.stream || new.mark.position <= old.position {
+    if new.acked_offset.stream != old.stream || new.acked_offset.position <= old.position {
         return stored;
     }
     match ack_at(new.reply_at) {
-        Some(ack) if ack >= new.mark.position => Some(new.mark),
+        Some(ack) if ack >= new.acked_offset.position => Some(new.acked_offset),
         _ => stored,
     }
 }

@@ -14,7 +14,7 @@
 use core::fmt;
 
 use crate::identity::{Epoch, StreamId};
-use crate::position::{Mark, Position, Proof};
+use crate::position::{AckedOffset, Position, RecordDigest};
 use crate::skip::Skip;
 use crate::watermarks::{Incoming, Outgoing};
 
@@ -80,7 +80,7 @@ impl SenderView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceiverView {
     epoch: Epoch,
-    consumed: Option<Mark>,
+    consumed: Option<AckedOffset>,
     received: Position,
     skip: Option<Skip>,
 }
@@ -93,19 +93,21 @@ impl ReceiverView {
     ///
     /// # Errors
     /// [`Malformed::ConsumedBeyondReceived`], also if anything was received of no stream;
-    /// [`Malformed::ProofAtStart`] for a proof at position 0.
+    /// [`Malformed::DigestAtStart`] for a proof at position 0.
     pub fn new(
         epoch: Epoch,
-        consumed: Option<Mark>,
+        consumed: Option<AckedOffset>,
         received: Position,
         skip: Option<Skip>,
     ) -> Result<Self, Malformed> {
-        let position = consumed.map_or(Position::START, |mark| mark.position);
+        let position = consumed.map_or(Position::START, |acked_offset| acked_offset.position);
         if position > received || (consumed.is_none() && received != Position::START) {
             return Err(Malformed::ConsumedBeyondReceived);
         }
-        if position == Position::START && consumed.is_some_and(|mark| mark.proof != Proof::START) {
-            return Err(Malformed::ProofAtStart);
+        if position == Position::START
+            && consumed.is_some_and(|acked_offset| acked_offset.digest != RecordDigest::START)
+        {
+            return Err(Malformed::DigestAtStart);
         }
         Ok(Self { epoch, consumed, received, skip })
     }
@@ -114,15 +116,15 @@ impl ReceiverView {
     #[must_use]
     pub fn of(
         epoch: Epoch,
-        consumed: Option<Mark>,
+        consumed: Option<AckedOffset>,
         incoming: &Incoming,
         skip: Option<Skip>,
     ) -> Self {
-        let Some(mark) = consumed else { return Self::nothing(epoch, skip) };
-        let received = incoming.received().max(mark.position);
-        let is_start = mark.position == Position::START;
-        let proof = if is_start { Proof::START } else { mark.proof };
-        Self { epoch, consumed: Some(Mark { proof, ..mark }), received, skip }
+        let Some(acked_offset) = consumed else { return Self::nothing(epoch, skip) };
+        let received = incoming.received().max(acked_offset.position);
+        let is_start = acked_offset.position == Position::START;
+        let digest = if is_start { RecordDigest::START } else { acked_offset.digest };
+        Self { epoch, consumed: Some(AckedOffset { digest, ..acked_offset }), received, skip }
     }
 
     /// The view of a receiver that knows no stream of `epoch` yet.
@@ -139,7 +141,7 @@ impl ReceiverView {
 
     /// How far it consumed, of which stream.
     #[must_use]
-    pub const fn consumed(&self) -> Option<Mark> {
+    pub const fn consumed(&self) -> Option<AckedOffset> {
         self.consumed
     }
 
@@ -164,7 +166,7 @@ pub enum Malformed {
     /// A receiver has consumed what it has not received.
     ConsumedBeyondReceived,
     /// A proof at the start of a stream, where no record ends.
-    ProofAtStart,
+    DigestAtStart,
 }
 
 impl fmt::Display for Malformed {
@@ -172,7 +174,7 @@ impl fmt::Display for Malformed {
         f.write_str(match self {
             Self::BaseBeyondTail => "a sender's base lies beyond its tail",
             Self::ConsumedBeyondReceived => "a receiver consumed more than it received",
-            Self::ProofAtStart => "a proof is given at the start of a stream",
+            Self::DigestAtStart => "a proof is given at the start of a stream",
         })
     }
 }

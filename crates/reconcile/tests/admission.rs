@@ -3,21 +3,21 @@
 
 use partywall_reconcile::attach::{Nonce, admit};
 use partywall_reconcile::{
-    Admission, Connection, Epoch, Generation, Identity, Incarnation, Lineage, Meeting, Peer,
+    Admission, Connection, ConnectionNumber, Epoch, Identity, Incarnation, Meeting, Peer, StoreId,
 };
 use proptest::prelude::*;
 
-fn claim(lineage: u128, incarnation: u64, generation: u64) -> Identity {
+fn claim(store_id: u128, incarnation: u64, connection_number: u64) -> Identity {
     Identity {
-        lineage: Lineage(lineage),
+        store_id: StoreId(store_id),
         incarnation: Incarnation(incarnation),
-        generation: Generation(generation),
+        connection_number: ConnectionNumber(connection_number),
         epoch: Epoch(1),
     }
 }
 
 fn present(claim: &Identity) -> Connection {
-    Connection { peer: Peer::of(claim), generation: claim.generation }
+    Connection { peer: Peer::of(claim), connection_number: claim.connection_number }
 }
 
 #[test]
@@ -29,9 +29,11 @@ fn the_first_client_is_admitted() {
 fn an_equal_or_older_connection_is_stale_and_a_newer_one_is_admitted() {
     let now = claim(1, 3, 5);
     let known = Peer::of(&now);
-    let ask = |generation| admit(Some(&known), Some(present(&now)), &claim(1, 3, generation));
-    assert_eq!(ask(4), Admission::Stale(Generation(5)));
-    assert_eq!(ask(5), Admission::Stale(Generation(5)));
+    let ask = |connection_number| {
+        admit(Some(&known), Some(present(&now)), &claim(1, 3, connection_number))
+    };
+    assert_eq!(ask(4), Admission::Stale(ConnectionNumber(5)));
+    assert_eq!(ask(5), Admission::Stale(ConnectionNumber(5)));
     assert_eq!(ask(6), Admission::Accept);
 }
 
@@ -55,8 +57,8 @@ fn another_file_is_a_stranger_and_admitted() {
 
 #[test]
 fn after_the_last_generation_there_is_none() {
-    assert_eq!(Generation(4).next_above(Generation(9)), Some(Generation(10)));
-    assert_eq!(Generation(u64::MAX).next_above(Generation(0)), None);
+    assert_eq!(ConnectionNumber(4).next_above(ConnectionNumber(9)), Some(ConnectionNumber(10)));
+    assert_eq!(ConnectionNumber(u64::MAX).next_above(ConnectionNumber(0)), None);
 }
 
 proptest! {
@@ -68,7 +70,7 @@ proptest! {
         let admits = |now: &Identity, claim: &Identity| {
             admit(Some(&Peer::of(now)), Some(present(now)), claim) == Admission::Accept
         };
-        prop_assert_eq!(admits(&one, &other), one.generation < other.generation);
+        prop_assert_eq!(admits(&one, &other), one.connection_number < other.connection_number);
         prop_assert!(!(admits(&one, &other) && admits(&other, &one)));
     }
 

@@ -2,8 +2,8 @@
 //! Reconciling any two views, against what a person would say about them.
 
 use partywall_reconcile::{
-    Decision, Epoch, Impossible, Malformed, Mark, Position, Proof, ReceiverView, SenderView,
-    StreamId, Unfit, reconcile,
+    AckedOffset, Decision, Epoch, Impossible, Malformed, Position, ReceiverView, RecordDigest,
+    SenderView, StreamId, Unfit, reconcile,
 };
 use proptest::prelude::*;
 
@@ -26,28 +26,31 @@ fn sender() -> impl Strategy<Value = SenderView> {
 }
 
 fn receiver() -> impl Strategy<Value = ReceiverView> {
-    let mark = proptest::option::of((stream(), number(), 0_u32..3));
-    (0_u64..3, mark, number()).prop_filter_map("no view", |(epoch, mark, received)| {
-        let mark = mark.map(|(stream, position, proof)| Mark {
-            stream,
-            position: Position(position),
-            proof: Proof(proof),
-        });
-        ReceiverView::new(Epoch(epoch), mark, Position(received), None).ok()
-    })
+    let acked_offset = proptest::option::of((stream(), number(), 0_u32..3));
+    (0_u64..3, acked_offset, number()).prop_filter_map(
+        "no view",
+        |(epoch, acked_offset, received)| {
+            let acked_offset = acked_offset.map(|(stream, position, digest)| AckedOffset {
+                stream,
+                position: Position(position),
+                digest: RecordDigest(digest),
+            });
+            ReceiverView::new(Epoch(epoch), acked_offset, Position(received), None).ok()
+        },
+    )
 }
 
-fn proof() -> impl Strategy<Value = Option<Proof>> {
-    proptest::option::of((0_u32..3).prop_map(Proof))
+fn digest() -> impl Strategy<Value = Option<RecordDigest>> {
+    proptest::option::of((0_u32..3).prop_map(RecordDigest))
 }
 
 proptest! {
     #[test]
     fn nothing_is_resumed_outside_what_both_have(
-        sender in sender(), receiver in receiver(), proof in proof(),
+        sender in sender(), receiver in receiver(), digest in digest(),
     ) {
-        let decision = reconcile(&sender, &receiver, |_| proof);
-        let consumed = receiver.consumed().map_or(Position(0), |mark| mark.position);
+        let decision = reconcile(&sender, &receiver, |_| digest);
+        let consumed = receiver.consumed().map_or(Position(0), |acked_offset| acked_offset.position);
         if let Some(resume) = decision.resume_at() {
             prop_assert!(resume >= sender.base() && resume <= sender.tail());
             if !matches!(decision, Decision::Lost { .. }) {
@@ -56,8 +59,8 @@ proptest! {
         }
         if decision == Decision::Resume(consumed) {
             prop_assert!(receiver.received() <= sender.tail());
-            if let Some(mark) = receiver.consumed() {
-                prop_assert_eq!((mark.stream, Some(mark.proof)), (sender.stream(), proof));
+            if let Some(acked_offset) = receiver.consumed() {
+                prop_assert_eq!((acked_offset.stream, Some(acked_offset.digest)), (sender.stream(), digest));
             }
         }
         prop_assert_eq!(
@@ -68,10 +71,10 @@ proptest! {
 
     #[test]
     fn whatever_is_not_resumed_at_consumed_is_a_skip(
-        sender in sender(), receiver in receiver(), proof in proof(),
+        sender in sender(), receiver in receiver(), digest in digest(),
     ) {
-        let decision = reconcile(&sender, &receiver, |_| proof);
-        let consumed = receiver.consumed().map_or(Position(0), |mark| mark.position);
+        let decision = reconcile(&sender, &receiver, |_| digest);
+        let consumed = receiver.consumed().map_or(Position(0), |acked_offset| acked_offset.position);
         match decision.skip(&sender) {
             Some(skip) => {
                 prop_assert_eq!(skip.range.from(), consumed);
@@ -84,9 +87,9 @@ proptest! {
 
     #[test]
     fn what_a_sender_decides_its_receiver_accepts(
-        sender in sender(), receiver in receiver(), proof in proof(),
+        sender in sender(), receiver in receiver(), digest in digest(),
     ) {
-        let decision = reconcile(&sender, &receiver, |_| proof);
+        let decision = reconcile(&sender, &receiver, |_| digest);
         prop_assert_eq!(decision.check(&sender, &receiver), Ok(()));
         let applied = decision.apply(&sender, &receiver, &receiver, false);
         match decision.resume_at() {
@@ -103,9 +106,9 @@ proptest! {
     #[test]
     fn a_decision_for_other_views_changes_nothing_it_does_not_fit(
         sender in sender(), other in sender(), given in receiver(), now in receiver(),
-        proof in proof(), continuous in any::<bool>(),
+        digest in digest(), continuous in any::<bool>(),
     ) {
-        let decision = reconcile(&other, &given, |_| proof);
+        let decision = reconcile(&other, &given, |_| digest);
         if let Ok(applied) = decision.apply(&sender, &given, &now, continuous) {
             prop_assert_eq!(applied.consumed.stream, sender.stream());
             prop_assert!(applied.consumed.position >= decision.resume_at().unwrap());
@@ -119,23 +122,29 @@ proptest! {
 #[test]
 fn views_that_contradict_themselves_are_none() {
     let stream = StreamId::new(1).unwrap();
-    let at = |position, proof| Mark { stream, position: Position(position), proof: Proof(proof) };
-    let view = |mark, received| ReceiverView::new(Epoch(1), mark, Position(received), None);
+    let at = |position, digest| AckedOffset {
+        stream,
+        position: Position(position),
+        digest: RecordDigest(digest),
+    };
+    let view = |acked_offset, received| {
+        ReceiverView::new(Epoch(1), acked_offset, Position(received), None)
+    };
     assert_eq!(
         SenderView::new(Epoch(1), stream, Position(2), Position(1)),
         Err(Malformed::BaseBeyondTail)
     );
     assert_eq!(view(Some(at(2, 9)), 1), Err(Malformed::ConsumedBeyondReceived));
     assert_eq!(view(None, 1), Err(Malformed::ConsumedBeyondReceived));
-    assert_eq!(view(Some(at(0, 9)), 1), Err(Malformed::ProofAtStart));
+    assert_eq!(view(Some(at(0, 9)), 1), Err(Malformed::DigestAtStart));
 }
 
 #[test]
 fn a_receiver_that_holds_more_than_was_sent_is_ahead_even_if_it_consumed_less() {
     let stream = StreamId::new(1).unwrap();
     let sender = SenderView::new(Epoch(1), stream, Position(0), Position(64)).unwrap();
-    let mark = Mark { stream, position: Position(64), proof: Proof(5) };
-    let receiver = ReceiverView::new(Epoch(1), Some(mark), Position(128), None).unwrap();
-    let decision = reconcile(&sender, &receiver, |_| Some(Proof(5)));
+    let acked_offset = AckedOffset { stream, position: Position(64), digest: RecordDigest(5) };
+    let receiver = ReceiverView::new(Epoch(1), Some(acked_offset), Position(128), None).unwrap();
+    let decision = reconcile(&sender, &receiver, |_| Some(RecordDigest(5)));
     assert_eq!(decision, Decision::Impossible(Impossible::ReceiverAhead));
 }

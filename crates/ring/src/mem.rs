@@ -460,7 +460,7 @@ impl PeerMem {
     /// `len` bytes from `offset`, without a copy.
     ///
     /// Sound as far as the neighbour keeps "committed bytes do not change" for as long as the slice
-    /// lives: `Trust::Peer`. For others there is [`copy`](Self::copy).
+    /// lives: `Trust::Trusted`. For others there is [`copy`](Self::copy).
     ///
     /// # Panics
     /// If the bytes are not all there.

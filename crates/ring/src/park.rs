@@ -81,9 +81,9 @@ pub enum Wake {
     /// It is awake.
     No,
     /// It sleeps and was rung for this sleep already.
-    Rung,
+    Notified,
     /// Ring its bell.
-    Ring,
+    Notify,
     /// It sleeps, but looks again by itself; ring only if we are about to wait for it.
     Quiet,
     /// It will never look again.
@@ -94,18 +94,18 @@ pub enum Wake {
 #[derive(Debug)]
 pub struct Waker {
     /// The neighbour's control page.
-    neighbour: PeerMem,
+    peer: PeerMem,
     /// Offset of the sleeper's word in it.
     offset: usize,
     /// The last epoch we rang for. Private memory: our own threads may share a waker.
-    last_rung: AtomicU64,
+    last_notified: AtomicU64,
 }
 
 impl Waker {
     /// Looks at the word at `offset` of the neighbour's control page.
     #[must_use]
-    pub fn new(neighbour: PeerMem, offset: usize) -> Self {
-        Self { neighbour, offset, last_rung: AtomicU64::new(0) }
+    pub fn new(peer: PeerMem, offset: usize) -> Self {
+        Self { peer, offset, last_notified: AtomicU64::new(0) }
     }
 
     /// Call after publishing; says whether the neighbour must be rung: once per epoch. A thread that
@@ -118,7 +118,7 @@ impl Waker {
         if !seeded_fault("no_waker_fence") {
             fence(Ordering::SeqCst);
         }
-        let word = self.neighbour.peek(self.offset);
+        let word = self.peer.peek(self.offset);
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
@@ -128,7 +128,7 @@ impl Waker {
     #[inline]
     #[must_use]
     pub fn look_early(&self) -> Wake {
-        let word = self.neighbour.peek(self.offset);
+        let word = self.peer.peek(self.offset);
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
@@ -136,7 +136,7 @@ impl Waker {
     #[must_use]
     pub fn look_insistently(&self) -> Wake {
         match self.look() {
-            Wake::Quiet => self.claim(self.neighbour.peek(self.offset)),
+            Wake::Quiet => self.claim(self.peer.peek(self.offset)),
             other => other,
         }
     }
@@ -145,7 +145,7 @@ impl Waker {
     #[inline]
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        self.neighbour.peek(self.offset) == GONE
+        self.peer.peek(self.offset) == GONE
     }
 
     #[cold]
@@ -167,7 +167,11 @@ impl Waker {
             return Wake::No;
         }
         // ORDER: Relaxed: decides only which of our threads rings; the ring itself is a system call.
-        if self.last_rung.swap(word, Ordering::Relaxed) == word { Wake::Rung } else { Wake::Ring }
+        if self.last_notified.swap(word, Ordering::Relaxed) == word {
+            Wake::Notified
+        } else {
+            Wake::Notify
+        }
     }
 }
 

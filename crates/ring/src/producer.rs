@@ -55,7 +55,7 @@ pub struct Producer {
     ring: OwnMem,
     size: RingSize,
     /// The neighbour's control page, for its `consumed`; none if we are told.
-    neighbour: Option<PeerMem>,
+    peer: Option<PeerMem>,
     /// Up to where the neighbour had consumed when we last looked, or were told.
     consumed: Position,
     /// Where the open batch begins: everything before is visible to the consumer.
@@ -76,17 +76,17 @@ const AHEAD_BYTES: u64 = 16 * SLOT_BYTES;
 const CLEAN_BYTES: u64 = 4 * SLOT_BYTES;
 
 impl Producer {
-    /// Takes over a ring of zeroed memory; `neighbour` is the control page of the other half.
+    /// Takes over a ring of zeroed memory; `peer` is the control page of the other half.
     ///
     /// # Panics
     /// If `ring` is not as long as `size` says.
     #[must_use]
-    pub fn new(ring: OwnMem, size: RingSize, neighbour: PeerMem) -> Self {
+    pub fn new(ring: OwnMem, size: RingSize, peer: PeerMem) -> Self {
         assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
         Self {
             ring,
             size,
-            neighbour: Some(neighbour),
+            peer: Some(peer),
             consumed: Position(0),
             published: Position(0),
             tail: Position(0),
@@ -114,7 +114,7 @@ impl Producer {
         let mut producer = Self {
             ring,
             size,
-            neighbour: None,
+            peer: None,
             consumed: base,
             published: tail,
             tail,
@@ -450,9 +450,9 @@ impl Producer {
     /// Reads how far the neighbour has come; whether `room` bytes are free now.
     #[cold]
     fn look(&mut self, room: u64) -> Result<bool, Violation> {
-        let Some(neighbour) = &self.neighbour else { return Ok(false) };
+        let Some(peer) = &self.peer else { return Ok(false) };
         #[expect(clippy::cast_possible_truncation, reason = "0")]
-        let found = neighbour.load(segment::CONSUMED as usize);
+        let found = peer.load(segment::CONSUMED as usize);
         self.accept(found)?;
         Ok(self.fits(room))
     }

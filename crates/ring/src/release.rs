@@ -56,7 +56,7 @@ pub struct Reclaimer {
     /// The neighbour's release ring.
     ring: PeerMem,
     /// The neighbour's control page.
-    neighbour: PeerMem,
+    peer: PeerMem,
     /// Offset of `released` in it.
     offset: usize,
     /// How many entries we have taken.
@@ -72,10 +72,10 @@ impl Reclaimer {
     /// # Panics
     /// If `ring` is not a power of two of whole entries: geometry was checked before.
     #[must_use]
-    pub fn new(ring: PeerMem, neighbour: PeerMem, offset: usize) -> Self {
+    pub fn new(ring: PeerMem, peer: PeerMem, offset: usize) -> Self {
         let entries = (ring.len() / 8) as u64;
         assert!(entries.is_power_of_two() && ring.len() % 8 == 0, "a power of two of entries");
-        Self { ring, neighbour, offset, taken: 0, seen: 0, entries }
+        Self { ring, peer, offset, taken: 0, seen: 0, entries }
     }
 
     /// The next block id that came home. `out` is how many blocks are out: more cannot come.
@@ -86,7 +86,7 @@ impl Reclaimer {
     #[inline]
     pub fn next(&mut self, out: u64) -> Result<Option<u64>, Violation> {
         if self.taken == self.seen {
-            let found = self.neighbour.load(self.offset);
+            let found = self.peer.load(self.offset);
             // Copy once (`found`), check, then use.
             if found < self.seen || found - self.taken > out.min(self.entries) {
                 return Err(Violation::Released {
@@ -110,7 +110,7 @@ impl Reclaimer {
     /// earlier one.
     #[inline]
     #[must_use]
-    pub fn glance(&self) -> u64 {
-        self.neighbour.peek(self.offset)
+    pub fn snapshot(&self) -> u64 {
+        self.peer.peek(self.offset)
     }
 }

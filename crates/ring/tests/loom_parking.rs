@@ -34,29 +34,29 @@ use partywall_ring::{
 };
 
 /// What an eventfd is to its two processes.
-struct Bell {
-    is_rung: Mutex<bool>,
+struct Doorbell {
+    is_notified: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl Doorbell {
     fn new() -> Arc<Self> {
-        Arc::new(Self { is_rung: Mutex::new(false), changed: Condvar::new() })
+        Arc::new(Self { is_notified: Mutex::new(false), changed: Condvar::new() })
     }
 
-    fn ring(&self) {
-        *self.is_rung.lock().unwrap() = true;
+    fn notify(&self) {
+        *self.is_notified.lock().unwrap() = true;
         self.changed.notify_one();
     }
 
     fn drain(&self) {
-        *self.is_rung.lock().unwrap() = false;
+        *self.is_notified.lock().unwrap() = false;
     }
 
     fn wait(&self) {
-        let mut is_rung = self.is_rung.lock().unwrap();
-        while !*is_rung {
-            is_rung = self.changed.wait(is_rung).unwrap();
+        let mut is_notified = self.is_notified.lock().unwrap();
+        while !*is_notified {
+            is_notified = self.changed.wait(is_notified).unwrap();
         }
     }
 }
@@ -64,30 +64,30 @@ impl Bell {
 /// One who waits: the sleeper word and the bell behind it.
 struct Waiting {
     sleeper: Sleeper,
-    bell: Arc<Bell>,
+    doorbell: Arc<Doorbell>,
 }
 
 /// One who wakes the other side.
 struct Waking {
     waker: Waker,
-    bell: Arc<Bell>,
+    doorbell: Arc<Doorbell>,
 }
 
 /// A sleeper of one side, and what the other side has of it.
 fn sleeper() -> (Waiting, Waking) {
     let (word, seen) = mem::pair(64);
-    let bell = Bell::new();
-    let waking = Waking { waker: Waker::new(seen, 0), bell: Arc::clone(&bell) };
-    (Waiting { sleeper: Sleeper::new(word), bell }, waking)
+    let doorbell = Doorbell::new();
+    let waking = Waking { waker: Waker::new(seen, 0), doorbell: Arc::clone(&doorbell) };
+    (Waiting { sleeper: Sleeper::new(word), doorbell }, waking)
 }
 
 impl Waiting {
     /// Sleeps unless `found` says, after arming, that there is something to do.
     fn sleep(&mut self, quiet: bool, found: impl FnOnce() -> bool) {
-        self.bell.drain();
+        self.doorbell.drain();
         self.sleeper.arm(quiet);
         if !found() {
-            self.bell.wait();
+            self.doorbell.wait();
         }
         self.sleeper.disarm();
     }
@@ -95,14 +95,14 @@ impl Waiting {
 
 impl Waking {
     fn wake(&self) {
-        if self.waker.look() == Wake::Ring {
-            self.bell.ring();
+        if self.waker.look() == Wake::Notify {
+            self.doorbell.notify();
         }
     }
 
     fn wake_insistently(&self) {
-        if self.waker.look_insistently() == Wake::Ring {
-            self.bell.ring();
+        if self.waker.look_insistently() == Wake::Notify {
+            self.doorbell.notify();
         }
     }
 }
@@ -112,7 +112,7 @@ struct Writer {
     room: Waiting,
     records: Waking,
     /// Looks before publishing too, as senders do.
-    rings_early: bool,
+    notifies_early: bool,
 }
 
 struct Reader {
@@ -126,7 +126,7 @@ fn sides(ring_bytes: u64) -> (Writer, Reader) {
     let (reader_sleeps, writer_wakes) = sleeper();
     let (writer_sleeps, reader_wakes) = sleeper();
     (
-        Writer { producer, room: writer_sleeps, records: writer_wakes, rings_early: false },
+        Writer { producer, room: writer_sleeps, records: writer_wakes, notifies_early: false },
         Reader { consumer, records: reader_sleeps, room: reader_wakes },
     )
 }
@@ -144,8 +144,8 @@ impl Writer {
                 Err(AppendError::Violation(violation)) => panic!("{violation}"),
             }
         }
-        if self.rings_early && self.records.waker.look_early() == Wake::Ring {
-            self.records.bell.ring();
+        if self.notifies_early && self.records.waker.look_early() == Wake::Notify {
+            self.records.doorbell.notify();
         }
         self.producer.publish();
         self.records.wake();
@@ -209,7 +209,7 @@ fn writer_and_reader_wake_each_other() {
 fn ringing_early_loses_nothing() {
     explore("ringing_early_loses_nothing", 3, || {
         let (mut writer, mut reader) = sides(256);
-        writer.rings_early = true;
+        writer.notifies_early = true;
         let sender = thread::spawn(move || {
             for number in 0..3 {
                 assert!(writer.send(number, 1));

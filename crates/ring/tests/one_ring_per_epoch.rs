@@ -11,7 +11,7 @@ fn sides() -> (Sleeper, Waker) {
 }
 
 #[test]
-fn an_awake_neighbour_is_not_rung() {
+fn an_awake_peer_is_not_notified() {
     let (mut sleeper, waker) = sides();
     assert_eq!(waker.look(), Wake::No);
     assert_eq!(waker.look_insistently(), Wake::No);
@@ -21,14 +21,14 @@ fn an_awake_neighbour_is_not_rung() {
 }
 
 #[test]
-fn each_sleep_is_rung_once() {
+fn each_sleep_is_notified_once() {
     let (mut sleeper, waker) = sides();
     for _ in 0..100 {
         sleeper.arm(false);
-        assert_eq!(waker.look(), Wake::Ring);
-        assert_eq!(waker.look(), Wake::Rung);
-        assert_eq!(waker.look_insistently(), Wake::Rung);
-        assert_ne!(waker.look_early(), Wake::Ring);
+        assert_eq!(waker.look(), Wake::Notify);
+        assert_eq!(waker.look(), Wake::Notified);
+        assert_eq!(waker.look_insistently(), Wake::Notified);
+        assert_ne!(waker.look_early(), Wake::Notify);
         sleeper.disarm();
         assert_eq!(waker.look(), Wake::No);
     }
@@ -39,14 +39,14 @@ fn each_sleep_is_rung_once() {
 #[test]
 fn an_early_ring_is_the_ring_of_its_epoch() {
     let (mut sleeper, waker) = sides();
-    assert_ne!(waker.look_early(), Wake::Ring);
+    assert_ne!(waker.look_early(), Wake::Notify);
     sleeper.arm(false);
-    assert_eq!(waker.look_early(), Wake::Ring);
-    assert_eq!(waker.look(), Wake::Rung);
+    assert_eq!(waker.look_early(), Wake::Notify);
+    assert_eq!(waker.look(), Wake::Notified);
     sleeper.arm(false);
-    assert_eq!(waker.look(), Wake::Ring);
+    assert_eq!(waker.look(), Wake::Notify);
     sleeper.leave();
-    assert_ne!(waker.look_early(), Wake::Ring);
+    assert_ne!(waker.look_early(), Wake::Notify);
 }
 
 /// Two sleeps with no look in between are two sleeps, even without waking up.
@@ -54,25 +54,25 @@ fn an_early_ring_is_the_ring_of_its_epoch() {
 fn arming_again_is_another_sleep() {
     let (mut sleeper, waker) = sides();
     sleeper.arm(false);
-    assert_eq!(waker.look(), Wake::Ring);
+    assert_eq!(waker.look(), Wake::Notify);
     sleeper.arm(false);
-    assert_eq!(waker.look(), Wake::Ring);
+    assert_eq!(waker.look(), Wake::Notify);
 }
 
 #[test]
-fn a_quiet_sleeper_is_rung_by_who_insists() {
+fn a_quiet_sleeper_is_notified_by_who_insists() {
     let (mut sleeper, waker) = sides();
     for _ in 0..3 {
         sleeper.arm(true);
         assert_eq!(waker.look(), Wake::Quiet);
         assert_eq!(waker.look(), Wake::Quiet);
-        assert_ne!(waker.look_early(), Wake::Ring);
-        assert_eq!(waker.look_insistently(), Wake::Ring);
-        assert_eq!(waker.look_insistently(), Wake::Rung);
+        assert_ne!(waker.look_early(), Wake::Notify);
+        assert_eq!(waker.look_insistently(), Wake::Notify);
+        assert_eq!(waker.look_insistently(), Wake::Notified);
         assert_eq!(waker.look(), Wake::Quiet);
         // What it would be told if it now slept in earnest.
         sleeper.arm(false);
-        assert_eq!(waker.look(), Wake::Ring);
+        assert_eq!(waker.look(), Wake::Notify);
         sleeper.disarm();
     }
 }
@@ -102,6 +102,6 @@ fn any_word_can_be_looked_at() {
         assert_eq!(first == Wake::Gone, is_gone);
         assert_eq!(waker.is_gone(), is_gone);
         let again = waker.look_insistently();
-        assert!(matches!(again, Wake::No | Wake::Rung | Wake::Gone) || first == Wake::Quiet);
+        assert!(matches!(again, Wake::No | Wake::Notified | Wake::Gone) || first == Wake::Quiet);
     }
 }

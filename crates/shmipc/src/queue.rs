@@ -74,7 +74,7 @@ impl Queue {
     /// `None` if that is too much.
     pub fn size_bytes(capacity: u32) -> Option<usize> {
         let capacity = rounded(capacity)?;
-        Some(2 * half_bytes(capacity))
+        Some(2 * region_bytes(capacity))
     }
 
     /// Makes a queue of fresh memory, which must be zeros, as large as [`size_bytes`](Self::size_bytes) says. Rings
@@ -89,7 +89,7 @@ impl Queue {
         let (Some(capacity), true) = (rounded(capacity), size == Some(map.len())) else {
             return Err(Damage::new("this is no size for a queue region", map.len() as u64));
         };
-        let half = half_bytes(capacity);
+        let half = region_bytes(capacity);
         for base in [0, half] {
             map.store(base, capacity);
         }
@@ -104,7 +104,7 @@ impl Queue {
     pub fn map(map: SharedMap, layout: QueueLayout) -> Result<Self, Damage> {
         let size = map.len();
         let half = size / 2;
-        if size % 8 != 0 || half < half_bytes(1) {
+        if size % 8 != 0 || half < region_bytes(1) {
             return Err(Damage::new("this is no size for a queue region", size as u64));
         }
         let capacity = map.load(0);
@@ -313,7 +313,7 @@ pub struct RoomWatch {
 
 impl RoomWatch {
     /// The other side's count, or a part of it: it differs once there is more room.
-    pub fn glance(&self) -> u32 {
+    pub fn snapshot(&self) -> u32 {
         self.map.load(self.head)
     }
 }
@@ -431,7 +431,7 @@ fn rounded(capacity: u32) -> Option<u32> {
     (1..=CAPACITY_MAX).contains(&rounded).then_some(rounded)
 }
 
-const fn half_bytes(capacity: u32) -> usize {
+const fn region_bytes(capacity: u32) -> usize {
     HEADER_BYTES + capacity as usize * ELEMENT_BYTES
 }
 

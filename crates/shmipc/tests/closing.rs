@@ -9,7 +9,7 @@ use partywall::{Config, StreamRecvError};
 use partywall_shmipc::{MemMapType, Shmipc};
 use std::sync::Arc;
 use std::time::Duration;
-use support_foe::{PATIENCE, address, alone, assert_footprint, footprint, small, soon};
+use support_foe::{TIMEOUT, address, alone, assert_footprint, footprint, small, soon};
 
 /// How two sessions share their memory, and where they meet.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ fn pair_with(transport: Transport, linger: Duration) -> (Session, Session) {
     };
     let settings = small()
         .mem_map_type(mem_map_type)
-        .share_memory_path_prefix(directory.path().join("wall").to_str().unwrap())
+        .share_memory_path_prefix(directory.path().join("shm").to_str().unwrap())
         .directory(directory.path())
         .files_of_strangers(matches!(transport, Transport::TcpFile));
     let dialect = Arc::new(Shmipc::new(settings).unwrap());
@@ -116,7 +116,7 @@ fn what_was_sent_before_a_stream_and_its_session_were_closed_arrives() {
 fn closed_at_once(transport: Transport) {
     for round in 0..50_usize {
         // All is read: also on a busy machine nothing is given up.
-        let (client, server) = pair_with(transport, PATIENCE);
+        let (client, server) = pair_with(transport, TIMEOUT);
         let mut out = client.open(&[]).unwrap();
         for number in 0..20_usize {
             out.send_deadline(&vec![number as u8; 1 + number * round], soon()).unwrap();

@@ -32,7 +32,7 @@ const STREAMS: u64 = 4;
 
 fn dialect(directory: &Path, files: bool) -> Arc<Shmipc> {
     let mem_map_type = if files { MemMapType::DevShmFile } else { MemMapType::MemFd };
-    let prefix = directory.join("wall").to_str().unwrap().to_owned();
+    let prefix = directory.join("shm").to_str().unwrap().to_owned();
     let config = small()
         .share_memory_buffer_cap(4 << 20)
         // What the allocator keeps of it afterwards is not to look like a leak.

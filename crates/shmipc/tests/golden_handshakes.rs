@@ -84,7 +84,7 @@ fn replay_to_our_client(recording: &Recording) -> Result<String, String> {
     // The name of a memfd is a word; a file has to lie somewhere.
     let (prefix, mapping) = match recording.is_memfd() {
         true => (recording.start.rsplit_once('_').unwrap().0.to_owned(), MemMapType::MemFd),
-        false => (directory.path().join("wall").to_str().unwrap().into(), MemMapType::DevShmFile),
+        false => (directory.path().join("shm").to_str().unwrap().into(), MemMapType::DevShmFile),
     };
     let config = partywall_shmipc::Config::default().mem_map_type(mapping);
     let dialect = Shmipc::new(config.share_memory_path_prefix(prefix.as_str())).unwrap();

@@ -43,7 +43,7 @@ fn accepted(listener: &Listener) -> Socket {
 fn over_tcp(linger: Duration, directory: &tempfile::TempDir) -> (Session, Wire) {
     let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
-    let prefix = directory.path().join("wall").to_str().unwrap().to_owned();
+    let prefix = directory.path().join("shm").to_str().unwrap().to_owned();
     let dialect = small().mem_map_type(MemMapType::DevShmFile).share_memory_path_prefix(prefix);
     let config = Config::default().linger(linger).speak(Arc::new(Shmipc::new(dialect).unwrap()));
     let session = connect_with(&*address, &config).unwrap();

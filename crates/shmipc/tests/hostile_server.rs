@@ -228,12 +228,12 @@ fn files_of_killed_processes_are_swept_and_no_others() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
     // The largest process that there can be is none.
-    let stale = file("wall_0123456789abcdef_4194303_buffer");
+    let stale = file("shm_0123456789abcdef_4194303_buffer");
     let kept = [
-        "wall_0123456789abcdef_1_buffer",
-        "wall_4194303_buffer",
+        "shm_0123456789abcdef_1_buffer",
+        "shm_4194303_buffer",
         "wallet_0123456789abcdef_4194303_buffer",
-        "wall_0123456789abcdef_4194303_other",
+        "shm_0123456789abcdef_4194303_other",
     ];
     for name in kept {
         std::fs::write(file(name), [0; 8]).unwrap();
@@ -241,7 +241,7 @@ fn files_of_killed_processes_are_swept_and_no_others() {
     std::fs::write(&stale, [0; 8]).unwrap();
     let config = small()
         .mem_map_type(MemMapType::DevShmFile)
-        .share_memory_path_prefix(file("wall").to_str().unwrap());
+        .share_memory_path_prefix(file("shm").to_str().unwrap());
     let path = file("s.sock");
     let _listener = UnixListener::bind(&path).unwrap();
     let speaks = Config::default().speak(Arc::new(Shmipc::new(config).unwrap()));

@@ -193,7 +193,7 @@ fn one_who_waits_to_send_learns_of_the_end_while_nothing_is_read() {
         .fallback_message_max(1 << 20)
         .fallback_unread_max(1 << 20);
     let config = partywall::Config::default()
-        .trust(partywall::TrustPolicy::Isolated)
+        .trust(partywall::TrustPolicy::Untrusted)
         .dialect(Arc::new(Shmipc::new(little).unwrap()));
     let mut listener = Listener::bind_with(&*support_foe::address(&path), &config).unwrap();
     let (foe, session) = std::thread::scope(|scope| {
@@ -224,7 +224,7 @@ fn one_who_waits_to_send_learns_of_the_end_while_nothing_is_read() {
 fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
     let listener = partywall_sys::Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
-    let prefix = directory.join("wall").to_str().unwrap().to_owned();
+    let prefix = directory.join("shm").to_str().unwrap().to_owned();
     let dialect =
         support_foe::small().mem_map_type(MemMapType::DevShmFile).share_memory_path_prefix(prefix);
     let config = partywall::Config::default().speak(Arc::new(Shmipc::new(dialect).unwrap()));

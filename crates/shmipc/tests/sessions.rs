@@ -20,7 +20,7 @@ fn kinds(directory: &tempfile::TempDir) -> Vec<Kind> {
     let memfd = partywall_shmipc::Config::default();
     let files = memfd.clone().mem_map_type(MemMapType::DevShmFile).files_of_strangers(true);
     let config = Config::default();
-    let isolated = config.clone().trust(TrustPolicy::Isolated);
+    let untrusted = config.clone().trust(TrustPolicy::Untrusted);
     let kind = |name, address: &str, dialect: &partywall_shmipc::Config, config: &Config| Kind {
         name,
         address: address.to_owned(),
@@ -29,7 +29,7 @@ fn kinds(directory: &tempfile::TempDir) -> Vec<Kind> {
     };
     vec![
         kind("shmipc v3, memfd", &unix, &memfd, &config),
-        kind("shmipc v3, memfd", &unix, &memfd, &isolated),
+        kind("shmipc v3, memfd", &unix, &memfd, &untrusted),
         kind("shmipc v2, files", &unix, &files, &config),
         kind("shmipc v2, files", "tcp:127.0.0.1:0", &files, &config),
     ]
@@ -148,7 +148,7 @@ async fn what_finds_no_memory_goes_by_the_socket_in_order_and_before_the_end() {
                 MemMapType::DevShmFile
             });
         let (client, server) = pair(&kind).await;
-        let isolates = server.peer().trust == Trust::Isolated;
+        let isolates = server.peer().trust == Trust::Untrusted;
         let sending = tokio::spawn(async move {
             let mut stream = client.open(&[]).await.unwrap();
             for index in 0..200usize {

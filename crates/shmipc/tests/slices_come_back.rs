@@ -173,24 +173,24 @@ proptest! {
         let (_, mut receiver) = server.split(Side::Server).unwrap();
         let mut model = VecDeque::new();
         // Of what was taken the other side is told by eighths, and when nothing is left.
-        let mut untold = 0;
+        let mut unreported = 0;
         for (number, is_put) in acts.into_iter().enumerate() {
             let element = Element { stream: number as u32, offset: 1, status: 2 };
             if is_put {
-                let has_room = model.len() + untold < 16;
+                let has_room = model.len() + unreported < 16;
                 prop_assert_eq!(sender.put(element).is_ok(), has_room);
                 if has_room {
                     model.push_back(element);
                 }
             } else {
-                untold = if model.is_empty() || untold + 1 == 2 { 0 } else { untold + 1 };
+                unreported = if model.is_empty() || unreported + 1 == 2 { 0 } else { unreported + 1 };
                 prop_assert_eq!(receiver.pop(), Ok(model.pop_front()));
             }
-            prop_assert_eq!(sender.room(), Ok(16 - (model.len() + untold) as u32));
+            prop_assert_eq!(sender.room(), Ok(16 - (model.len() + unreported) as u32));
             prop_assert_eq!(receiver.pending(), Ok(model.len() as u32));
             // The peers read all 64 bits, and calculate slots from them.
             let count = |at| u64::from(seen.load(at)) | u64::from(seen.load(at + 4)) << 32;
-            prop_assert_eq!(count(tail).wrapping_sub(count(head)), (model.len() + untold) as u64);
+            prop_assert_eq!(count(tail).wrapping_sub(count(head)), (model.len() + unreported) as u64);
         }
     }
 }

@@ -19,11 +19,11 @@ pub use rustix::event::epoll::EventFlags;
 /// A set of watched descriptors.
 ///
 /// ```
-/// use partywall_sys::{Bell, EpollSet, epoll::EventFlags};
+/// use partywall_sys::{Doorbell, EpollSet, epoll::EventFlags};
 ///
-/// let (bell, set) = (Bell::new()?, EpollSet::new()?);
-/// set.add(&bell, EventFlags::IN, 7)?;
-/// bell.ring()?;
+/// let (doorbell, set) = (Doorbell::new()?, EpollSet::new()?);
+/// set.add(&doorbell, EventFlags::IN, 7)?;
+/// doorbell.notify()?;
 /// let mut ready = Vec::new();
 /// set.wait(&mut ready, None)?;
 /// assert_eq!(ready[0].token, 7);

@@ -24,47 +24,48 @@ use crate::procfs;
 /// An eventfd, non-blocking, close-on-exec.
 ///
 /// ```
-/// let bell = partywall_sys::Bell::new()?;
-/// bell.ring()?;
-/// assert!(bell.drain()?);
-/// assert!(!bell.drain()?);
+/// let doorbell = partywall_sys::Doorbell::new()?;
+/// doorbell.notify()?;
+/// assert!(doorbell.drain()?);
+/// assert!(!doorbell.drain()?);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Bell {
+pub struct Doorbell {
     fd: OwnedFd,
 }
 
-impl Bell {
+impl Doorbell {
     /// Creates a doorbell without a pending notification.
     ///
     /// # Errors
     ///
     /// `EMFILE`/`ENFILE`: no descriptor left. `ENOMEM`.
-    pub fn new() -> io::Result<Bell> {
+    pub fn new() -> io::Result<Doorbell> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Bell { fd })
+        Ok(Doorbell { fd })
     }
 
     /// Takes over a descriptor that a peer sent as its doorbell.
     ///
     /// # Errors
     ///
-    /// Fails for one of the reasons in [`BellError`].
-    pub fn from_peer(fd: OwnedFd) -> Result<Bell, BellError> {
-        let info = procfs::fdinfo(&fd).map_err(|source| BellError::Unverifiable { source })?;
+    /// Fails for one of the reasons in [`DoorbellError`].
+    pub fn from_peer(fd: OwnedFd) -> Result<Doorbell, DoorbellError> {
+        let info = procfs::fdinfo(&fd).map_err(|source| DoorbellError::Unverifiable { source })?;
         if procfs::field(&info, "eventfd-count").is_none() {
-            return Err(BellError::NotEventfd);
+            return Err(DoorbellError::NotEventfd);
         }
         // Newer kernels report the kind; a semaphore would take many reads to clear.
         if procfs::field(&info, "eventfd-semaphore").is_some_and(|value| value != "0") {
-            return Err(BellError::Semaphore);
+            return Err(DoorbellError::Semaphore);
         }
-        let flags = fcntl_getfl(&fd).map_err(|e| BellError::Unverifiable { source: e.into() })?;
+        let flags =
+            fcntl_getfl(&fd).map_err(|e| DoorbellError::Unverifiable { source: e.into() })?;
         if !flags.contains(OFlags::NONBLOCK) {
-            return Err(BellError::Blocking);
+            return Err(DoorbellError::Blocking);
         }
-        Ok(Bell { fd })
+        Ok(Doorbell { fd })
     }
 
     /// Notifies the waiter: it wakes, or its next wait returns at once. A second notification
@@ -73,7 +74,7 @@ impl Bell {
     /// # Errors
     ///
     /// None on a valid eventfd.
-    pub fn ring(&self) -> io::Result<()> {
+    pub fn notify(&self) -> io::Result<()> {
         match retry_on_intr(|| write(&self.fd, &1u64.to_ne_bytes())) {
             // EAGAIN: the counter is full, so a notification is pending already.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
@@ -96,7 +97,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -107,7 +108,7 @@ impl AsFd for Bell {
 ///
 /// # Errors
 ///
-/// As [`Bell::new`].
+/// As [`Doorbell::new`].
 pub fn blocking_counter() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }
@@ -115,7 +116,7 @@ pub fn blocking_counter() -> io::Result<OwnedFd> {
 /// Why a descriptor was rejected as a doorbell.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BellError {
+pub enum DoorbellError {
     /// The descriptor is of another kind.
     #[error("the peer's doorbell is not an eventfd")]
     NotEventfd,
@@ -133,9 +134,9 @@ pub enum BellError {
     },
 }
 
-impl BellError {
+impl DoorbellError {
     /// True if the peer broke the protocol; false if this process lacks something.
     pub fn is_violation(&self) -> bool {
-        !matches!(self, BellError::Unverifiable { .. })
+        !matches!(self, DoorbellError::Unverifiable { .. })
     }
 }

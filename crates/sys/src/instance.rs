@@ -42,7 +42,7 @@ pub struct Instance {
 
 /// Whether a process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Liveness {
     /// It exists, or nothing shows that it does not.
     Alive,
     /// It has ended and will not come back.
@@ -73,25 +73,25 @@ impl Instance {
     }
 
     /// Whether the process lives, as far as this process can observe.
-    pub fn fate(&self) -> Fate {
+    pub fn liveness(&self) -> Liveness {
         let is_visible = procfs::is_our_own()
             && boot_id() == Some(self.boot_id)
             && namespace("pid") == Some(self.pid_namespace);
         let Some(pid) = i32::try_from(self.pid).ok().filter(|pid| *pid > 0 && is_visible) else {
-            return Fate::Unknown;
+            return Liveness::Unknown;
         };
         // Opened before the start time is read: if that is the recorded one, this descriptor is of
         // that process.
         let descriptor = PidFd::of_pid(pid);
         if one_process(pid).is_ok_and(|pid| test_kill_process(pid) == Err(Errno::SRCH)) {
-            return Fate::Dead;
+            return Liveness::Dead;
         }
         // Ticks of another time namespace count from another moment.
         let is_comparable = namespace("time").unwrap_or(0) == self.time_namespace;
         match start_ticks(self.pid) {
-            Some(ticks) if is_comparable && ticks != self.start_ticks => Fate::Dead,
-            Some(_) if descriptor.is_ok_and(|descriptor| descriptor.is_dead()) => Fate::Dead,
-            _ => Fate::Alive,
+            Some(ticks) if is_comparable && ticks != self.start_ticks => Liveness::Dead,
+            Some(_) if descriptor.is_ok_and(|descriptor| descriptor.is_dead()) => Liveness::Dead,
+            _ => Liveness::Alive,
         }
     }
 }
@@ -130,7 +130,7 @@ mod tests {
     fn this_process_is_alive_and_one() {
         let own = Instance::of_self().unwrap();
         assert_eq!(own, Instance::of_self().unwrap());
-        assert_eq!(own.fate(), Fate::Alive);
+        assert_eq!(own.liveness(), Liveness::Alive);
         assert_ne!(own.boot_id, [0; 16]);
     }
 
@@ -138,19 +138,19 @@ mod tests {
     fn another_start_time_is_another_process() {
         let own = Instance::of_self().unwrap();
         let before = Instance { start_ticks: own.start_ticks - 1, ..own };
-        assert_eq!(before.fate(), Fate::Dead);
+        assert_eq!(before.liveness(), Liveness::Dead);
         let elsewhere = Instance { time_namespace: own.time_namespace + 1, ..before };
-        assert_eq!(elsewhere.fate(), Fate::Alive, "its ticks count from another moment");
+        assert_eq!(elsewhere.liveness(), Liveness::Alive, "its ticks count from another moment");
     }
 
     #[test]
     fn what_is_not_of_this_kernel_or_namespace_is_unknown() {
         let own = Instance::of_self().unwrap();
-        assert_eq!(Instance { boot_id: [1; 16], ..own }.fate(), Fate::Unknown);
+        assert_eq!(Instance { boot_id: [1; 16], ..own }.liveness(), Liveness::Unknown);
         let inner = Instance { pid_namespace: own.pid_namespace + 1, ..own };
-        assert_eq!(inner.fate(), Fate::Unknown);
-        assert_eq!(Instance { pid: 0, ..own }.fate(), Fate::Unknown);
-        assert_eq!(Instance { pid: u32::MAX, ..own }.fate(), Fate::Unknown);
+        assert_eq!(inner.liveness(), Liveness::Unknown);
+        assert_eq!(Instance { pid: 0, ..own }.liveness(), Liveness::Unknown);
+        assert_eq!(Instance { pid: u32::MAX, ..own }.liveness(), Liveness::Unknown);
     }
 
     #[test]
@@ -159,14 +159,14 @@ mod tests {
         let own = Instance::of_self().unwrap();
         let start_ticks = start_ticks(child.id()).unwrap();
         let instance = Instance { pid: child.id(), start_ticks, ..own };
-        assert_eq!(instance.fate(), Fate::Alive);
+        assert_eq!(instance.liveness(), Liveness::Alive);
         let descriptor = PidFd::of_pid(child.id().try_into().unwrap()).unwrap();
         child.kill().unwrap();
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let mut ended = [crate::poll::PollFd::new(&descriptor, crate::poll::PollFlags::IN)];
         assert!(crate::poll::wait(&mut ended, Some(until)).unwrap() > 0);
-        assert_eq!(instance.fate(), Fate::Dead);
+        assert_eq!(instance.liveness(), Liveness::Dead);
         child.wait().unwrap();
-        assert_eq!(instance.fate(), Fate::Dead);
+        assert_eq!(instance.liveness(), Liveness::Dead);
     }
 }

@@ -26,11 +26,11 @@ pub use rustix::event::{PollFd, PollFlags};
 /// `EINVAL` for more descriptors than RLIMIT_NOFILE, `ENOMEM`.
 ///
 /// ```
-/// use partywall_sys::{Bell, poll::{PollFd, PollFlags, wait}};
+/// use partywall_sys::{Doorbell, poll::{PollFd, PollFlags, wait}};
 ///
-/// let bell = Bell::new()?;
-/// bell.ring()?;
-/// let mut fds = [PollFd::new(&bell, PollFlags::IN)];
+/// let doorbell = Doorbell::new()?;
+/// doorbell.notify()?;
+/// let mut fds = [PollFd::new(&doorbell, PollFlags::IN)];
 /// assert_eq!(wait(&mut fds, None)?, 1);
 /// # Ok::<(), std::io::Error>(())
 /// ```

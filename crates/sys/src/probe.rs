@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-use crate::eventfd::Bell;
+use crate::eventfd::Doorbell;
 use crate::memfd::{OwnMap, SIZE_GRANULE, check_file_size};
 use crate::peer::{Credentials, PidFd};
 use crate::socket::Socket;
@@ -25,7 +25,7 @@ pub enum Feature {
     /// Memory that only its creator can write; required, from Linux 5.1.
     FutureWriteSeal,
     /// A complete region, created as a session does it; required.
-    Half,
+    Region,
     /// Descriptors of processes, which report a death; from Linux 5.3. Without them a forked child
     /// can hide the death of its parent, and no peer is trusted by default.
     PidFd,
@@ -41,7 +41,7 @@ impl Feature {
         Feature::SealableMemfd,
         Feature::NoExecSeal,
         Feature::FutureWriteSeal,
-        Feature::Half,
+        Feature::Region,
         Feature::PidFd,
         Feature::EventFd,
         Feature::Credentials,
@@ -53,7 +53,7 @@ impl Feature {
             Feature::SealableMemfd => "memfd with seals",
             Feature::NoExecSeal => "MFD_NOEXEC_SEAL",
             Feature::FutureWriteSeal => "F_SEAL_FUTURE_WRITE",
-            Feature::Half => "a region of 64 KiB",
+            Feature::Region => "a region of 64 KiB",
             Feature::PidFd => "pidfd",
             Feature::EventFd => "eventfd",
             Feature::Credentials => "SCM_CREDENTIALS",
@@ -82,11 +82,11 @@ pub fn probe(feature: Feature) -> io::Result<()> {
             let fd = memfd(MemfdFlags::empty())?;
             Ok(fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE)?)
         }
-        Feature::Half => {
+        Feature::Region => {
             OwnMap::create(PROBE_NAME, SIZE_GRANULE).map(drop).map_err(io::Error::other)
         }
         Feature::PidFd => PidFd::of_self().map(drop),
-        Feature::EventFd => Bell::new().map(drop),
+        Feature::EventFd => Doorbell::new().map(drop),
         Feature::Credentials => probe_credentials(),
     }
 }

@@ -20,7 +20,7 @@
 //! - Words are accessed atomically, and never within a claimed piece: the code that lays out an
 //!   area knows its words.
 //! - "Committed bytes do not change": the other process does not write a piece that this process
-//!   has claimed. That is the other process's promise (`Trust::Peer`). If it breaks the promise, a
+//!   has claimed. That is the other process's promise (`Trust::Trusted`). If it breaks the promise, a
 //!   reader gets a mixture of bytes.
 
 use core::ptr::NonNull;
@@ -319,7 +319,7 @@ impl Pieces {
     /// The piece's bytes `from..from + len`.
     ///
     /// Sound while the other process keeps "committed bytes do not change" for the life of the
-    /// slice: `Trust::Peer`. For other peers there is [`copy`](Self::copy).
+    /// slice: `Trust::Trusted`. For other peers there is [`copy`](Self::copy).
     ///
     /// # Panics
     ///

@@ -160,10 +160,10 @@ impl Socket {
         nonblocking: bool,
     ) -> io::Result<usize> {
         let has_bytes = bufs.iter().any(|buf| !buf.is_empty());
-        let has_beside = credentials || !fds.is_empty();
+        let has_descriptors = credentials || !fds.is_empty();
         assert!(fds.len() <= FDS_MAX, "{} descriptors, the limit is {FDS_MAX}", fds.len());
-        assert!(!has_beside || has_bytes, "a stream carries nothing beside no bytes");
-        assert!(!has_beside || self.family == Family::Unix, "TCP carries bytes only");
+        assert!(!has_descriptors || has_bytes, "a stream carries nothing beside no bytes");
+        assert!(!has_descriptors || self.family == Family::Unix, "TCP carries bytes only");
 
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX), ScmCredentials(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);

@@ -16,6 +16,6 @@ fn shared_memory_beyond_the_limit_is_an_error() {
     assert!(matches!(error, MemfdError::FileSizeLimit { .. }), "{error}");
     assert!(error.to_string().contains("ulimit -f"));
     setrlimit(Resource::Fsize, Rlimit { current: Some(4096), ..low }).unwrap();
-    assert!(probe(Feature::SealableMemfd).is_err() && probe(Feature::Half).is_err());
+    assert!(probe(Feature::SealableMemfd).is_err() && probe(Feature::Region).is_err());
     setrlimit(Resource::Fsize, before).unwrap();
 }

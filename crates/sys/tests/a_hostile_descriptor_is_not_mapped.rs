@@ -7,7 +7,7 @@ mod support;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
-use partywall_sys::{Bell, MapError, PeerMap, SIZE_GRANULE};
+use partywall_sys::{Doorbell, MapError, PeerMap, SIZE_GRANULE};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::fs::{fallocate, fcntl_add_seals, ftruncate, memfd_create};
 
@@ -67,8 +67,8 @@ fn other_kinds_of_descriptors_are_refused() {
     let (pipe, _other_end) = rustix::pipe::pipe().unwrap();
     let path_only =
         rustix::fs::open(directory.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    let bell = Bell::new().unwrap();
-    for fd in [file.as_fd(), pipe.as_fd(), path_only.as_fd(), bell.as_fd()] {
+    let doorbell = Doorbell::new().unwrap();
+    for fd in [file.as_fd(), pipe.as_fd(), path_only.as_fd(), doorbell.as_fd()] {
         let error = refusal(fd, SIZE);
         // A temporary directory may be a tmpfs, whose files know seals but cannot be given any.
         assert!(

@@ -8,7 +8,7 @@ mod support;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 
-use partywall_sys::{AcceptError, Bell, ConnectError, Listener, MemfdError, OwnMap, Socket};
+use partywall_sys::{AcceptError, ConnectError, Doorbell, Listener, MemfdError, OwnMap, Socket};
 use partywall_sys::{connect_unix_abstract, limits};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use support::deadline;
@@ -19,8 +19,8 @@ fn at_the_descriptor_limit_everything_says_so() {
     let listener = Listener::listen_unix_abstract(&name, 4).unwrap();
     let _waiting = connect_unix_abstract(&name, deadline()).unwrap();
     let (near, far) = Socket::pair().unwrap();
-    let bell = Bell::new().unwrap();
-    near.send(&[IoSlice::new(b"x")], &[bell.as_fd()], true, false).unwrap();
+    let doorbell = Doorbell::new().unwrap();
+    near.send(&[IoSlice::new(b"x")], &[doorbell.as_fd()], true, false).unwrap();
 
     let maximum = limits::descriptors().hard;
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum }).unwrap();

@@ -9,11 +9,11 @@ use std::process::{Child, Command, Stdio};
 use partywall_sys::peer::same_namespaces;
 use partywall_sys::poll::{PollFd, PollFlags, wait};
 use partywall_sys::signal::{Signal, kill};
-use partywall_sys::{Bell, Credentials, PidFd, PidFdError};
+use partywall_sys::{Credentials, Doorbell, PidFd, PidFdError};
 use support::deadline;
 
 /// A process that lives until it is killed or its input ends.
-fn start_neighbour() -> (Child, i32) {
+fn start_peer() -> (Child, i32) {
     let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
     (child, pid)
@@ -28,7 +28,7 @@ fn the_descriptor_of_another_process_is_refused() {
     let own_pid = Credentials::of_self().pid;
     PidFd::from_peer(duplicate(PidFd::of_self().unwrap()), own_pid).unwrap();
 
-    let (mut child, child_pid) = start_neighbour();
+    let (mut child, child_pid) = start_peer();
     let theirs = PidFd::of_pid(child_pid).unwrap();
     let error = PidFd::from_peer(duplicate(&theirs), own_pid).unwrap_err();
     assert!(
@@ -47,14 +47,14 @@ fn the_descriptor_of_another_process_is_refused() {
 
 #[test]
 fn another_kind_of_descriptor_is_refused() {
-    let bell = duplicate(Bell::new().unwrap());
-    let error = PidFd::from_peer(bell, Credentials::of_self().pid).unwrap_err();
+    let doorbell = duplicate(Doorbell::new().unwrap());
+    let error = PidFd::from_peer(doorbell, Credentials::of_self().pid).unwrap_err();
     assert!(matches!(error, PidFdError::NotPidFd) && error.is_violation(), "{error}");
 }
 
 #[test]
 fn death_makes_the_descriptor_readable() {
-    let (mut child, pid) = start_neighbour();
+    let (mut child, pid) = start_peer();
     let process = PidFd::of_pid(pid).unwrap();
     assert!(!process.is_dead());
     kill(pid, Signal::KILL).unwrap();
@@ -66,7 +66,7 @@ fn death_makes_the_descriptor_readable() {
 
 #[test]
 fn a_child_shares_our_namespaces_and_nobody_does_not() {
-    let (mut child, pid) = start_neighbour();
+    let (mut child, pid) = start_peer();
     assert!(same_namespaces(pid));
     assert!(!same_namespaces(0) && !same_namespaces(-1) && !same_namespaces(i32::MAX));
     child.kill().unwrap();

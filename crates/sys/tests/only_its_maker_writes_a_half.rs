@@ -52,7 +52,7 @@ fn a_holder_of_the_descriptor_cannot_write_resize_or_unseal_it() {
 }
 
 #[test]
-fn what_the_maker_writes_the_neighbour_reads() {
+fn what_the_maker_writes_the_peer_reads() {
     let mut own = OwnMap::create("half", 2 * SIZE_GRANULE).unwrap();
     let peer = PeerMap::map(own.as_fd(), 2 * SIZE_GRANULE as u64, u64::MAX).unwrap();
     own.as_mut_slice()[2 * SIZE_GRANULE - 1] = 9;

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::poll::{PollFd, PollFlags, wait};
-use partywall_sys::{Bell, EpollSet, Ready, Socket, Timer};
+use partywall_sys::{Doorbell, EpollSet, Ready, Socket, Timer};
 use support::deadline;
 
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[test]
 fn a_silent_wait_lasts_to_its_deadline() {
-    let (bell, set) = (Bell::new().unwrap(), EpollSet::new().unwrap());
-    set.add(&bell, EventFlags::IN, 1).unwrap();
+    let (doorbell, set) = (Doorbell::new().unwrap(), EpollSet::new().unwrap());
+    set.add(&doorbell, EventFlags::IN, 1).unwrap();
     let end = Instant::now() + PAUSE;
-    assert_eq!(wait(&mut [PollFd::new(&bell, PollFlags::IN)], Some(end)).unwrap(), 0);
+    assert_eq!(wait(&mut [PollFd::new(&doorbell, PollFlags::IN)], Some(end)).unwrap(), 0);
     assert!(Instant::now() >= end);
 
     let end = Instant::now() + PAUSE;
@@ -26,25 +26,25 @@ fn a_silent_wait_lasts_to_its_deadline() {
     assert_eq!(set.wait(&mut ready, Some(end)).unwrap(), 0);
     assert!(Instant::now() >= end && ready.is_empty());
     // A deadline long past is a look.
-    assert_eq!(wait(&mut [PollFd::new(&bell, PollFlags::IN)], Some(end)).unwrap(), 0);
+    assert_eq!(wait(&mut [PollFd::new(&doorbell, PollFlags::IN)], Some(end)).unwrap(), 0);
 }
 
 #[test]
-fn bell_hang_up_and_timer_are_told_apart() {
-    let bell = Bell::new().unwrap();
+fn doorbell_hang_up_and_timer_are_told_apart() {
+    let doorbell = Doorbell::new().unwrap();
     let (near, far) = Socket::pair().unwrap();
     let timer = Timer::new().unwrap();
     let set = EpollSet::new().unwrap();
-    set.add(&bell, EventFlags::IN, 1).unwrap();
+    set.add(&doorbell, EventFlags::IN, 1).unwrap();
     set.add(&near, EventFlags::RDHUP, 2).unwrap();
     set.add(&timer, EventFlags::IN, 3).unwrap();
     let mut ready = Vec::new();
 
-    bell.ring().unwrap();
-    bell.ring().unwrap();
+    doorbell.notify().unwrap();
+    doorbell.notify().unwrap();
     set.wait(&mut ready, deadline()).unwrap();
     assert_eq!(ready, [Ready { token: 1, flags: EventFlags::IN }]);
-    assert!(bell.drain().unwrap() && !bell.drain().unwrap());
+    assert!(doorbell.drain().unwrap() && !doorbell.drain().unwrap());
 
     let time = Instant::now() + PAUSE;
     timer.set(Some(time)).unwrap();

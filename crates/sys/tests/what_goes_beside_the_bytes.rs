@@ -8,7 +8,7 @@ use std::io::{ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use partywall_sys::poll::{PollFd, PollFlags, wait};
-use partywall_sys::{Bell, Credentials, FDS_MAX, Listener, Socket};
+use partywall_sys::{Credentials, Doorbell, FDS_MAX, Listener, Socket};
 use partywall_sys::{connect_tcp, connect_unix_path};
 use rustix::io::FdFlags;
 use support::{Directory, deadline};
@@ -43,16 +43,16 @@ fn bytes_sent_before_accept_carry_credentials() {
 #[test]
 fn descriptors_arrive_close_on_exec_and_refer_to_the_same_thing() {
     let (near, far) = Socket::pair().unwrap();
-    let bells: Vec<Bell> = (0..FDS_MAX).map(|_| Bell::new().unwrap()).collect();
-    let fds: Vec<BorrowedFd<'_>> = bells.iter().map(Bell::as_fd).collect();
+    let doorbells: Vec<Doorbell> = (0..FDS_MAX).map(|_| Doorbell::new().unwrap()).collect();
+    let fds: Vec<BorrowedFd<'_>> = doorbells.iter().map(Doorbell::as_fd).collect();
     near.send(&[IoSlice::new(b"a"), IoSlice::new(b"b")], &fds, true, false).unwrap();
 
     let received = far.receive(&mut [0; 8], true).unwrap();
     assert_eq!((received.bytes, received.fds.len(), received.truncated), (2, FDS_MAX, false));
     assert_eq!(received.credentials, Some(Credentials::of_self()));
-    for (fd, original) in received.fds.into_iter().zip(&bells) {
+    for (fd, original) in received.fds.into_iter().zip(&doorbells) {
         assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(FdFlags::CLOEXEC));
-        Bell::from_peer(fd).unwrap().ring().unwrap();
+        Doorbell::from_peer(fd).unwrap().notify().unwrap();
         assert!(original.drain().unwrap());
     }
 }
@@ -60,8 +60,8 @@ fn descriptors_arrive_close_on_exec_and_refer_to_the_same_thing() {
 #[test]
 fn more_descriptors_than_asked_for_are_closed_and_reported() {
     let (near, far) = Socket::pair().unwrap();
-    let bell = Bell::new().unwrap();
-    let many = vec![bell.as_fd(); 3 * FDS_MAX];
+    let doorbell = Doorbell::new().unwrap();
+    let many = vec![doorbell.as_fd(); 3 * FDS_MAX];
     let mut space = vec![core::mem::MaybeUninit::uninit(); 1024];
     let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
     assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&many)));
@@ -73,14 +73,14 @@ fn more_descriptors_than_asked_for_are_closed_and_reported() {
 }
 
 #[test]
-fn what_is_not_an_idle_eventfd_is_no_bell() {
-    use partywall_sys::BellError;
+fn what_is_not_an_idle_eventfd_is_no_doorbell() {
+    use partywall_sys::DoorbellError;
     use rustix::event::{EventfdFlags, eventfd};
     let (pipe, _other_end) = rustix::pipe::pipe().unwrap();
-    assert!(matches!(Bell::from_peer(pipe), Err(BellError::NotEventfd)));
+    assert!(matches!(Doorbell::from_peer(pipe), Err(DoorbellError::NotEventfd)));
     let blocking = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-    let error = Bell::from_peer(blocking).unwrap_err();
-    assert!(matches!(error, BellError::Blocking) && error.is_violation());
+    let error = Doorbell::from_peer(blocking).unwrap_err();
+    assert!(matches!(error, DoorbellError::Blocking) && error.is_violation());
 }
 
 #[test]

@@ -125,7 +125,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "a hint that sending is over; whoever acts on it asks again under the lock",
     ),
     (
-        "crates/partywall/src/transport/wall/segments.rs",
+        "crates/partywall/src/transport/shm/segments.rs",
         "how many views were given back: written under a lock that another struct has",
     ),
     (
@@ -154,13 +154,13 @@ mod tests {
 
     #[test]
     fn orders_stay_in_the_ring() {
-        let findings = findings_of(check, &[("crates/partywall/src/half.rs", LOAD)]);
+        let findings = findings_of(check, &[("crates/partywall/src/region.rs", LOAD)]);
         assert!(
-            findings[0].starts_with("crates/partywall/src/half.rs:2: ordering"),
+            findings[0].starts_with("crates/partywall/src/region.rs:2: ordering"),
             "{findings:?}"
         );
         let comparing = "fn f() -> Ordering { Ordering::Less }\n// Ordering::SeqCst\n";
-        assert!(findings_of(check, &[("crates/partywall/src/half.rs", comparing)]).is_empty());
+        assert!(findings_of(check, &[("crates/partywall/src/region.rs", comparing)]).is_empty());
         assert!(findings_of(check, &[("crates/partywall/tests/kill.rs", LOAD)]).is_empty());
     }
 

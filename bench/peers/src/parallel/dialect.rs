@@ -18,7 +18,7 @@ use partywall_shmipc::{Shmipc, SizePercentPair};
 
 use super::lane::{Client, Incoming, Lane, Outgoing, Server, Shape, Transport};
 use super::shmipc::{ShmipcLane, ShmipcServer, ShmipcV3};
-use super::wall::{STREAMS_MAX, WallClient, WallLane, WallServer};
+use super::shm::{STREAMS_MAX, ShmClient, ShmLane, ShmServer};
 use crate::setup::Setup;
 
 /// The transport `shmipc-ours`.
@@ -30,30 +30,30 @@ pub struct OursTheirs;
 /// One end of a stream between ours and theirs.
 pub enum MixedLane {
     /// The client's.
-    Ours(WallLane),
+    Ours(ShmLane),
     /// The server's.
     Theirs(ShmipcLane),
 }
 
 /// Our client, of the rival's server.
 #[derive(Clone)]
-pub struct MixedClient(WallClient);
+pub struct MixedClient(ShmClient);
 
 /// The rival's server, of our client.
 pub struct MixedServer(ShmipcServer);
 
 impl Transport for Ours {
-    type Lane = WallLane;
-    type Client = WallClient;
-    type Server = WallServer;
+    type Lane = ShmLane;
+    type Client = ShmClient;
+    type Server = ShmServer;
 
-    async fn bind(setup: &Setup, shape: Shape) -> Result<WallServer> {
+    async fn bind(setup: &Setup, shape: Shape) -> Result<ShmServer> {
         let address = format!("unix:{}", setup.path("dialect").display());
         let config = Config::default().streams_max(STREAMS_MAX).dialect(dialect(setup, shape)?);
-        WallServer::bind(address, &config)
+        ShmServer::bind(address, &config)
     }
 
-    async fn connect(setup: &Setup, shape: Shape, address: &str) -> Result<WallClient> {
+    async fn connect(setup: &Setup, shape: Shape, address: &str) -> Result<ShmClient> {
         connect(setup, shape, address).await
     }
 }
@@ -73,9 +73,9 @@ impl Transport for OursTheirs {
     }
 }
 
-async fn connect(setup: &Setup, shape: Shape, address: &str) -> Result<WallClient> {
+async fn connect(setup: &Setup, shape: Shape, address: &str) -> Result<ShmClient> {
     let config = Config::default().streams_max(STREAMS_MAX).speak(dialect(setup, shape)?);
-    WallClient::connect(address, &config).await
+    ShmClient::connect(address, &config).await
 }
 
 impl Server for MixedServer {

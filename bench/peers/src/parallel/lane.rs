@@ -15,7 +15,7 @@ use std::future::Future;
 
 use anyhow::{Result, bail};
 
-use super::{dialect, shmipc, tcp, uds, wall};
+use super::{dialect, shmipc, tcp, uds, shm};
 use crate::cell::{Cell, TransportName};
 use crate::pattern::{Inspection, Pattern, Touch};
 use crate::setup::Setup;
@@ -155,7 +155,7 @@ pub fn dispatch<W: Work>(name: TransportName, work: W) -> Result<W::Output> {
         TransportName::ShmipcOursTheirs => work.on::<dialect::OursTheirs>(),
         TransportName::Uds => work.on::<uds::Uds>(),
         TransportName::Tcp => work.on::<tcp::Tcp>(),
-        TransportName::Wall => work.on::<wall::Wall>(),
+        TransportName::SharedMemory => work.on::<shm::SharedMemory>(),
         TransportName::Iceoryx2Pubsub | TransportName::Iceoryx2Reqres => {
             bail!("{} has no lanes for parallel; leave it out of --transport", name.name())
         }

@@ -18,7 +18,7 @@ mod lane;
 mod shmipc;
 mod tcp;
 mod uds;
-mod wall;
+mod shm;
 
 use std::time::{Duration, Instant};
 

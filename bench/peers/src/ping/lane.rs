@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::{iceoryx_pubsub, iceoryx_reqres, uds, wall};
+use super::{iceoryx_pubsub, iceoryx_reqres, uds, shm};
 use crate::cell::TransportName;
 use crate::setup::Setup;
 
@@ -63,7 +63,7 @@ pub trait Work {
 /// Does `work` on the transport called `name`.
 pub fn dispatch<W: Work>(name: TransportName, work: W) -> Result<W::Output> {
     match name {
-        TransportName::Wall => work.on::<wall::Wall>(),
+        TransportName::SharedMemory => work.on::<shm::SharedMemory>(),
         TransportName::Iceoryx2Pubsub => work.on::<iceoryx_pubsub::Pubsub>(),
         TransportName::Iceoryx2Reqres => work.on::<iceoryx_reqres::Reqres>(),
         TransportName::Uds => work.on::<uds::Uds>(),

@@ -13,7 +13,7 @@ mod iceoryx_pubsub;
 mod iceoryx_reqres;
 mod lane;
 mod uds;
-mod wall;
+mod shm;
 
 use std::time::Instant;
 

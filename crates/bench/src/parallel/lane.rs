@@ -19,7 +19,7 @@ use anyhow::{Result, bail};
 use super::super::cell::{Cell, TransportName};
 use super::super::lane::Setup;
 use super::super::pattern::{Corrupted, Touch};
-use super::{tcp, uds, wall};
+use super::{shm, tcp, uds};
 
 /// One end of one stream.
 pub trait Lane: Send + 'static {
@@ -103,7 +103,7 @@ pub struct Memory {
     /// The bound of that.
     pub bytes_max: u64,
     /// Large messages that the receiver has not let go of.
-    pub blocks_out: u64,
+    pub blocks_in_flight: u64,
     /// How much of one stream may lie unread.
     pub unread_bytes_max: u64,
 }
@@ -134,11 +134,11 @@ pub trait Work {
 /// Does `work` on the transport called `name`.
 pub fn dispatch<W: Work>(name: TransportName, work: W) -> Result<W::Output> {
     match name {
-        TransportName::Wall => work.on::<wall::Wall>(),
+        TransportName::SharedMemory => work.on::<shm::SharedMemory>(),
         TransportName::Uds => work.on::<uds::Uds>(),
         TransportName::Tcp => work.on::<tcp::Tcp>(),
         TransportName::Pipe
-        | TransportName::LinkWall
+        | TransportName::LinkShm
         | TransportName::LinkTcp
         | TransportName::LinkUds
         | TransportName::FloorSpin

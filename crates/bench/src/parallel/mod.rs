@@ -15,10 +15,10 @@
 mod framed;
 mod lane;
 mod play;
+mod shm;
 mod tcp;
 mod uds;
 mod unread;
-mod wall;
 
 use std::time::Duration;
 
@@ -164,7 +164,7 @@ impl<T: Transport> Ends<T> {
             memory_bytes: memory.bytes,
             memory_bytes_max: memory.bytes_max,
             grown_bytes: 0,
-            blocks_out: memory.blocks_out,
+            blocks_in_flight: memory.blocks_in_flight,
             unread_messages: messages,
             unread_bytes: messages * self.cell.size as u64,
             unread_bytes_max: memory.unread_bytes_max * self.cell.unread as u64,

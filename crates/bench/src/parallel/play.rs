@@ -122,7 +122,7 @@ async fn ask<L: Lane>(
     first: u64,
     amount: u64,
 ) -> Result<(L, Vec<u64>)> {
-    let period = if cell.size >= TIMED_SIZE_MIN { 1 } else { SAMPLE_PERIOD };
+    let period = if cell.size >= POLL_SIZE_MIN { 1 } else { SAMPLE_PERIOD };
     let samples = usize::try_from(amount / period + 1).unwrap_or(usize::MAX);
     let mut latencies_ns = Vec::with_capacity(samples.min(SAMPLES_MAX));
     for operation in first..first + amount {
@@ -186,7 +186,7 @@ async fn reply<L: Lane>(
 const STREAM_SHIFT: u32 = 40;
 
 /// From this size on an operation takes so long that each can be timed.
-const TIMED_SIZE_MIN: usize = 64 << 10;
+const POLL_SIZE_MIN: usize = 64 << 10;
 
 /// One operation in so many is timed where they are shorter.
 const SAMPLE_PERIOD: u64 = 16;
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn no_two_messages_have_the_same_number() {
-        let cell = Cell::new(Scenario::Parallel, TransportName::Wall, 64);
+        let cell = Cell::new(Scenario::Parallel, TransportName::SharedMemory, 64);
         let numbers = [
             payload(cell, 0, 0).sequence,
             payload(cell, 0, 1).sequence,

@@ -46,7 +46,7 @@ fn remedy(feature: Feature) -> &'static str {
         }
         Feature::NoExecSeal => "nothing: Linux 6.3 has it, and memfds work without",
         Feature::FutureWriteSeal => "upgrade to Linux 5.1 or newer",
-        Feature::Half => "see the memory limits below; a half takes 192 KiB of shared memory",
+        Feature::Region => "see the memory limits below; a half takes 192 KiB of shared memory",
         Feature::PidFd => "upgrade to Linux 5.3, or allow pidfd_open in the sandbox's filter",
         Feature::EventFd => "allow eventfd2 in the sandbox's filter, or raise `ulimit -n`",
         Feature::Credentials => "allow sendmsg with SCM_CREDENTIALS in the sandbox",

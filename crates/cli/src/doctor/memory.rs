@@ -68,7 +68,7 @@ fn file_size(soft: Option<u64>) -> Finding {
     let subject = "RLIMIT_FSIZE";
     match soft {
         None => Finding::ok(subject, "unlimited"),
-        Some(bytes) if bytes < HALF_BYTES => Finding::told(
+        Some(bytes) if bytes < REGION_BYTES => Finding::told(
             Severity::Fail,
             subject,
             format!("{}: no half can be made", size_name(bytes)),
@@ -143,4 +143,4 @@ const MEMORY_DEFAULT: u64 = 64 << 20;
 const MEMORY_WANTED: u64 = 2 * MEMORY_DEFAULT;
 
 /// One side of a channel at rest.
-const HALF_BYTES: u64 = 192 << 10;
+const REGION_BYTES: u64 = 192 << 10;

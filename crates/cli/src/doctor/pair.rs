@@ -10,7 +10,7 @@ use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use partywall::{AcceptError, Channel, Listener, NoWall, Transport};
+use partywall::{AcceptError, Channel, FallbackReason, Listener, Transport};
 use partywall_sys::limits;
 use partywall_sys::process::{Process, mappings, open_descriptors};
 
@@ -47,14 +47,16 @@ pub fn look() -> Vec<Finding> {
 fn transport(channel: &Channel, took: Duration) -> Finding {
     let state = format!("{}, set up in {}", channel.transport(), time_name(took));
     let why = match channel.transport() {
-        Transport::Wall => return Finding::ok("transport", state),
+        Transport::SharedMemory => return Finding::ok("transport", state),
         Transport::Socket(why) => why,
         _ => return Finding::ok("transport", state),
     };
     let advice = match why {
-        NoWall::Memfd => "see the kernel's features above",
-        NoWall::Memory => "see the memory limits above",
-        NoWall::Descriptors => "raise `ulimit -n`, or let the security module pass descriptors",
+        FallbackReason::Memfd => "see the kernel's features above",
+        FallbackReason::Memory => "see the memory limits above",
+        FallbackReason::Descriptors => {
+            "raise `ulimit -n`, or let the security module pass descriptors"
+        }
         _ => "see the findings above",
     };
     Finding::told(Severity::Fail, "transport", state, advice)
@@ -63,7 +65,7 @@ fn transport(channel: &Channel, took: Duration) -> Finding {
 /// A message each way, and what the other side is taken for.
 fn works(mut ours: Channel, mut theirs: Channel) -> Finding {
     let trust = format!("{:?}", ours.peer().trust).to_lowercase();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let message = vec![7; 100_000];
     let there_and_back = ours
         .send_deadline(&message, deadline)
@@ -137,7 +139,7 @@ fn make(directory: &Path) -> Result<(Channel, Channel), String> {
 
 /// The other side of a connection; one that came to nothing there is not waited for.
 fn accept(listener: &mut Listener, is_over: impl Fn() -> bool) -> Result<Channel, AcceptError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_over() && Instant::now() < deadline {
         match listener.accept_deadline(Instant::now() + GLANCE) {
             Err(AcceptError::TimedOut) => {}
@@ -193,7 +195,7 @@ impl Drop for Directory {
 }
 
 /// Nothing here takes longer on a machine that works.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// So long one listens before it is asked whether anybody still comes.
 const GLANCE: Duration = Duration::from_millis(100);
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use partywall::{Channel, Closed, RecvError, SendError};
-use partywall_sys::Bell;
+use partywall_sys::Doorbell;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
 use super::door::{Client, Door};
@@ -111,29 +111,29 @@ fn watch_signals(caught: &Arc<Caught>, desk: &Arc<Desk>) -> Result<()> {
 
 /// A thread that accepts at one address, and the bell that ends it.
 struct Attendant {
-    bell: Arc<Bell>,
+    doorbell: Arc<Doorbell>,
     thread: JoinHandle<()>,
 }
 
 impl Attendant {
     fn start(door: Door, desk: &Arc<Desk>) -> Result<Self> {
-        let bell = Arc::new(Bell::new().context("no bell to be had")?);
-        let (rung, desk) = (Arc::clone(&bell), Arc::clone(desk));
+        let doorbell = Arc::new(Doorbell::new().context("no bell to be had")?);
+        let (notified, desk) = (Arc::clone(&doorbell), Arc::clone(desk));
         let thread = thread::Builder::new().name("accept".to_owned());
-        let thread = thread.spawn(move || attend(door, &rung, &desk)).context("no thread")?;
-        Ok(Self { bell, thread })
+        let thread = thread.spawn(move || attend(door, &notified, &desk)).context("no thread")?;
+        Ok(Self { doorbell, thread })
     }
 
     /// Ends the thread, which closes the door and removes its socket file.
     fn dismiss(self) {
-        if self.bell.ring().is_ok() {
+        if self.doorbell.notify().is_ok() {
             let _ = self.thread.join();
         }
     }
 }
 
 /// Lets clients in until the bell rings.
-fn attend(mut door: Door, bell: &Bell, desk: &Arc<Desk>) {
+fn attend(mut door: Door, doorbell: &Doorbell, desk: &Arc<Desk>) {
     while desk.wait_for_place() {
         // First take those who are set up already: the descriptor tells of new ones only.
         let client = match door.try_accept() {
@@ -141,7 +141,7 @@ fn attend(mut door: Door, bell: &Bell, desk: &Arc<Desk>) {
             Ok(None) => {
                 let mut ready = [
                     PollFd::from_borrowed_fd(door.as_fd(), PollFlags::IN),
-                    PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN),
+                    PollFd::from_borrowed_fd(doorbell.as_fd(), PollFlags::IN),
                 ];
                 if poll::wait(&mut ready, None).is_err() || !ready[1].revents().is_empty() {
                     return;

@@ -94,11 +94,11 @@ fn link(text: &mut String, found: &Found, facts: &LinkFacts) -> std::fmt::Result
         key.link(),
         found.path.display()
     )?;
-    writeln!(text, "  lineage      {}, made {}", hex(facts.lineage), ago(facts.created))?;
+    writeln!(text, "  lineage      {}, made {}", hex(facts.store_id), ago(facts.created))?;
     writeln!(text, "  incarnation  {}, {}", facts.incarnation, owner(facts))?;
     match facts.peer {
-        Some((lineage, seen)) => {
-            writeln!(text, "  peer         {}, incarnation {seen}", hex(lineage))?
+        Some((store_id, seen)) => {
+            writeln!(text, "  peer         {}, incarnation {seen}", hex(store_id))?
         }
         None => writeln!(text, "  peer         never met")?,
     }

@@ -43,7 +43,7 @@ struct Link<'a> {
     local: &'a str,
     remote: &'a str,
     link: &'a str,
-    lineage: String,
+    store_id: String,
     created: u64,
     incarnation: u64,
     owner: Owner,
@@ -80,7 +80,7 @@ struct Receiving {
 
 #[derive(Serialize)]
 struct Peer {
-    lineage: String,
+    store_id: String,
     incarnation: u64,
 }
 
@@ -125,14 +125,16 @@ fn link<'a>(found: &Found, facts: &'a LinkFacts) -> Link<'a> {
         local: facts.key.local(),
         remote: facts.key.remote(),
         link: facts.key.link(),
-        lineage: hex(facts.lineage),
+        store_id: hex(facts.store_id),
         created: seconds(facts.created),
         incarnation: facts.incarnation,
         owner: Owner { status: status(owner.status), pid: owner.pid, since: seconds(owner.since) },
         epoch: facts.epoch,
         sending: Sending { stream: facts.sending_stream, base: facts.base, acked: facts.acked },
         receiving: Receiving { stream: facts.receiving_stream, consumed: facts.consumed },
-        peer: facts.peer.map(|(lineage, incarnation)| Peer { lineage: hex(lineage), incarnation }),
+        peer: facts
+            .peer
+            .map(|(store_id, incarnation)| Peer { store_id: hex(store_id), incarnation }),
         previous: facts.previous.map(|old| Previous {
             epoch: old.epoch,
             acked: old.acked,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use partywall::link::LinkPlace;
+use partywall::link::Storage;
 
 use super::framing::Framing;
 use crate::quantity::parse_time;
@@ -53,7 +53,7 @@ pub struct EndOptions {
 
 impl EndOptions {
     /// Where the link is kept; `file`: the option that names the file which --exactly-once needs, and whether it was given.
-    pub fn place(&self, (option, is_given): (&str, bool)) -> Result<LinkPlace> {
+    pub fn place(&self, (option, is_given): (&str, bool)) -> Result<Storage> {
         if self.exactly_once {
             let needs = "--exactly-once has to find both after a kill";
             ensure!(
@@ -66,8 +66,8 @@ impl EndOptions {
             );
         }
         match &self.dir {
-            Some(path) => Ok(LinkPlace::directory(path)),
-            None if self.volatile => Ok(LinkPlace::Volatile),
+            Some(path) => Ok(Storage::directory(path)),
+            None if self.volatile => Ok(Storage::Memory),
             None => bail!(
                 "a link needs a directory to be kept in: make one (mkdir -m 700 links), and give --dir links; or say \
                  --volatile, and what is not consumed when this process ends is gone"

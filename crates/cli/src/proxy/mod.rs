@@ -173,27 +173,27 @@ fn start(arguments: &Arguments, way: Way, shared: &Arc<Shared>) -> Result<JoinHa
         shared.say(&format!("listening on {plain}{listening}"));
     };
     match way {
-        Way::In { plain, wall } => {
+        Way::In { plain, shm } => {
             let listener = PlainListener::bind(&plain, at.mode, at.allow_remote)?;
             announce(&listener.local_address(&plain), arguments.listen.says_plain);
-            let (keeper, link) = Link::new(wall, config);
+            let (keeper, link) = Link::new(shm, config);
             tokio::spawn(keeper.keep(Arc::clone(shared)));
             Ok(tokio::spawn(way_in::serve(listener, link, Arc::clone(shared))))
         }
-        Way::Out { wall, plain } => {
+        Way::Out { shm, plain } => {
             let log = shared.log.clone();
             let config = at.apply(config).on_refused(move |error| {
                 log.say(&format!("partywall: refused: {}", error.in_flags()));
             });
-            let listener = bind(&wall, &config)?;
+            let listener = bind(&shm, &config)?;
             announce(listener.local_address(), false);
             Ok(tokio::spawn(way_out::serve(listener, plain, Arc::clone(shared))))
         }
     }
 }
 
-fn bind(wall: &Address, config: &Config) -> Result<Listener, String> {
-    Listener::bind_with(wall, config).map_err(|error| error.in_flags())
+fn bind(shm: &Address, config: &Config) -> Result<Listener, String> {
+    Listener::bind_with(shm, config).map_err(|error| error.in_flags())
 }
 
 /// One connection that nobody reads must not hold up others: where its blocks take all memory, the rest goes

@@ -32,12 +32,12 @@ pub enum Way {
         /// Where plain sockets are accepted.
         plain: Address,
         /// Where the other proxy listens.
-        wall: Address,
+        shm: Address,
     },
     /// Sessions in, plain sockets out.
     Out {
         /// Where sessions are accepted.
-        wall: Address,
+        shm: Address,
         /// Where plain sockets lead.
         plain: Address,
     },
@@ -62,9 +62,9 @@ impl Way {
         };
         let (listen, to) = (listen.address.clone(), to.address.clone());
         Ok(if is_plain {
-            Self::In { plain: listen, wall: to }
+            Self::In { plain: listen, shm: to }
         } else {
-            Self::Out { wall: listen, plain: to }
+            Self::Out { shm: listen, plain: to }
         })
     }
 }

@@ -95,7 +95,7 @@ pub fn announced(from: &mut impl BufRead) -> String {
 
 /// Waits until something is so.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline, "not so in time: {what}");
         thread::sleep(Duration::from_millis(2));
@@ -115,4 +115,4 @@ fn drain(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
 }
 
 /// Whatever is started here ends long before.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);

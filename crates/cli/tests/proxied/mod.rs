@@ -10,7 +10,7 @@ use std::process::{ChildStderr, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::program::{PATIENCE, Running, announced, partywall};
+use super::program::{Running, TIMEOUT, announced, partywall};
 
 /// A running `partywall proxy`.
 pub struct Proxy {
@@ -61,9 +61,9 @@ impl Pair {
     /// From plain sockets at `listen` to plain sockets at `to`.
     pub fn start(listen: &str, to: &str, options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let wall = format!("unix:{}/wall.sock", directory.path().display());
-        let exit = Proxy::start(&wall, to, options);
-        let entry = Proxy::start(listen, &wall, options);
+        let shm = format!("unix:{}/wall.sock", directory.path().display());
+        let exit = Proxy::start(&shm, to, options);
+        let entry = Proxy::start(listen, &shm, options);
         Self { directory, entry, exit }
     }
 
@@ -95,8 +95,8 @@ pub fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 fn patient(socket: TcpStream) -> TcpStream {
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    socket.set_write_timeout(Some(TIMEOUT)).unwrap();
     socket
 }
 
@@ -217,7 +217,7 @@ pub fn reset(socket: TcpStream) {
 
 /// Waits until `is_so`.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}: it does not come");
         thread::sleep(Duration::from_millis(2));

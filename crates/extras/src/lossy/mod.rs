@@ -11,7 +11,7 @@
 //! [`OnFull`] says, and counted. The agent learns how many were lost, and where.
 //!
 //! There is no thread behind it: what waits in the queue goes with later calls to `log`, with
-//! [`tend`](LossySender::tend) and [`flush`](LossySender::flush), and for a while when the last sender is
+//! [`try_flush`](LossySender::try_flush) and [`flush`](LossySender::flush), and for a while when the last sender is
 //! dropped.
 //!
 //! # Invariants
@@ -45,4 +45,4 @@ mod sender;
 
 pub use book::{Drops, LossyStats, OnFull};
 pub use receiver::{LossyReceiver, LossyRecvError, Record};
-pub use sender::{DropReason, Fate, LossyConfig, LossySender};
+pub use sender::{DropReason, LossyConfig, LossySender, SendOutcome};

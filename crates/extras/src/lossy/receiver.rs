@@ -53,7 +53,7 @@ impl LossyReceiver {
         Self { receiver, received: 0, lost: 0, reported: 0 }
     }
 
-    /// How to wait from now on. [`Wait::Timed`] spares the application from ever waking the agent.
+    /// How to wait from now on. [`Wait::Poll`] spares the application from ever waking the agent.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.receiver.set_wait(wait);
     }

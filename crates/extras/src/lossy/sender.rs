@@ -56,7 +56,7 @@ impl LossyConfig {
 
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum SendOutcome {
     /// It is in the channel: it will be received if the agent lives, even if this process dies.
     Sent,
     /// It waits in the queue of this process. The oldest of the queue may have been dropped for it.
@@ -136,7 +136,7 @@ impl LossySender {
     /// Logs a record. Never waits for the agent, except under [`OnFull::Block`].
     ///
     /// What becomes of it is counted; the return value may be ignored.
-    pub fn log(&self, record: &[u8]) -> Fate {
+    pub fn log(&self, record: &[u8]) -> SendOutcome {
         if let OnFull::Block(at_most) = self.core.config.on_full {
             return self.log_deadline(record, after(at_most));
         }
@@ -155,13 +155,13 @@ impl LossySender {
                 state.enqueue(record)
             }
             Err(reason) => state.drop_newest(reason),
-            Ok(()) => Fate::Sent,
+            Ok(()) => SendOutcome::Sent,
         }
     }
 
     /// Logs a record that is worth waiting for, whatever the policy: until there is room, or `deadline`.
     /// It goes behind what is queued.
-    pub fn log_deadline(&self, record: &[u8], deadline: Instant) -> Fate {
+    pub fn log_deadline(&self, record: &[u8], deadline: Instant) -> SendOutcome {
         if self.core.flush_queue(deadline).is_err() {
             return self.core.lock().drop_newest(DropReason::Full);
         }
@@ -176,7 +176,7 @@ impl LossySender {
         let mut state = self.core.lock();
         let Err(error) = sent else {
             state.book.count_sent();
-            return Fate::Sent;
+            return SendOutcome::Sent;
         };
         state.book.put_lost_back(lost);
         let reason = state.judge(&error);
@@ -347,17 +347,21 @@ impl State {
         }
     }
 
-    fn enqueue(&mut self, record: &[u8]) -> Fate {
-        if self.book.enqueue(record) { Fate::Queued } else { Fate::Dropped(DropReason::TooLarge) }
+    fn enqueue(&mut self, record: &[u8]) -> SendOutcome {
+        if self.book.enqueue(record) {
+            SendOutcome::Queued
+        } else {
+            SendOutcome::Dropped(DropReason::TooLarge)
+        }
     }
 
-    fn drop_newest(&mut self, reason: DropReason) -> Fate {
+    fn drop_newest(&mut self, reason: DropReason) -> SendOutcome {
         self.book.drop_newest(|drops| match reason {
             DropReason::Full => &mut drops.full,
             DropReason::TooLarge => &mut drops.too_large,
             DropReason::Closed => &mut drops.closed,
         });
-        Fate::Dropped(reason)
+        SendOutcome::Dropped(reason)
     }
 }
 

@@ -40,7 +40,7 @@ pub struct ConsumedRecord {
     /// Up to which position, when this record was put in force.
     pub consumed: U64,
     /// What proves the bytes before it.
-    pub proof: U32,
+    pub digest: U32,
     /// Always 0.
     pub zero: U32,
     /// See [`Slot`].
@@ -54,7 +54,7 @@ const _: () = {
     assert!(RECORD_BYTES == 40);
     assert!(core::mem::offset_of!(ConsumedRecord, stream) == 8);
     assert!(core::mem::offset_of!(ConsumedRecord, consumed) == 16);
-    assert!(core::mem::offset_of!(ConsumedRecord, proof) == 24);
+    assert!(core::mem::offset_of!(ConsumedRecord, digest) == 24);
     assert!(core::mem::offset_of!(ConsumedRecord, zero) == 28);
     assert!(core::mem::offset_of!(ConsumedRecord, seal) == 32);
     assert!(RECORD_BYTES as u64 == SINCE && SINCE + 8 <= CONSUMED_SLOT_STRIDE);
@@ -67,8 +67,8 @@ pub const SINCE: u64 = 40;
 impl ConsumedRecord {
     /// The record with this number.
     #[must_use]
-    pub fn new(sequence: u64, stream: u64, consumed: u64, proof: u32) -> Self {
-        let mut words = [sequence, stream, consumed, u64::from(proof), 0].map(U64::new);
+    pub fn new(sequence: u64, stream: u64, consumed: u64, digest: u32) -> Self {
+        let mut words = [sequence, stream, consumed, u64::from(digest), 0].map(U64::new);
         let (body, _) = words.as_bytes().split_at(RECORD_BYTES - SEAL_BYTES);
         words[WORDS - 1] = U64::new(seal(body));
         zerocopy::transmute!(words)
@@ -85,11 +85,11 @@ impl Slot for ConsumedRecord {
 /// The word of what was consumed since: `bytes` of the ring, up to a place with this proof. `None` if it takes a new record to say so.
 #[must_use]
 #[inline]
-pub const fn since_word(bytes: u64, proof: u32) -> Option<u64> {
+pub const fn since_word(bytes: u64, digest: u32) -> Option<u64> {
     if bytes == 0 || bytes > SINCE_MAX || bytes % SLOT_BYTES != 0 {
         return None;
     }
-    let said = (bytes / SLOT_BYTES) << 32 | proof as u64;
+    let said = (bytes / SLOT_BYTES) << 32 | digest as u64;
     Some((parity(said) as u64) << 48 | said)
 }
 
@@ -97,8 +97,8 @@ pub const fn since_word(bytes: u64, proof: u32) -> Option<u64> {
 const fn since_of(word: u64) -> Option<(u64, u32)> {
     let slots = word >> 32 & 0xffff;
     #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
-    let proof = word as u32;
-    if slots != 0 && word >> 48 == parity(word) as u64 { Some((slots, proof)) } else { None }
+    let digest = word as u32;
+    if slots != 0 && word >> 48 == parity(word) as u64 { Some((slots, digest)) } else { None }
 }
 
 /// What the three lower parts of 16 bits make the highest.
@@ -120,18 +120,18 @@ pub struct Consumed {
     /// Up to where was consumed.
     pub position: u64,
     /// The proof there.
-    pub proof: u32,
+    pub digest: u32,
 }
 
 impl Consumed {
     /// What a record says behind which there is no word.
     #[must_use]
     pub fn of(record: ConsumedRecord) -> Self {
-        Self { record, position: record.consumed.get(), proof: record.proof.get() }
+        Self { record, position: record.consumed.get(), digest: record.digest.get() }
     }
 
     fn new(record: ConsumedRecord, since: u64) -> Result<Self, FileFault> {
-        let Self { position, proof, .. } = Self::of(record);
+        let Self { position, digest, .. } = Self::of(record);
         let since = match since {
             0 => None,
             word => Some(since_of(word).ok_or(FileFault::ConsumedDamaged)?),
@@ -141,12 +141,12 @@ impl Consumed {
             let what = "no place up to which can be consumed";
             return Err(FileFault::Contradiction { what, found: position });
         }
-        let Some((slots, proof)) = since else { return Ok(Self { record, position, proof }) };
+        let Some((slots, digest)) = since else { return Ok(Self { record, position, digest }) };
         let Some(position) = position.checked_add(slots * SLOT_BYTES) else {
             let what = "consumed beyond the last place";
             return Err(FileFault::Contradiction { what, found: position });
         };
-        Ok(Self { record, position, proof })
+        Ok(Self { record, position, digest })
     }
 
     /// Where in the control page the seal of the record lies. Who reads while the owner writes looks at the words once the records are read,
@@ -159,9 +159,9 @@ impl Consumed {
     /// How far was consumed, and the proof: what the state says, or what was consumed of its stream since.
     #[must_use]
     pub fn with(&self, state: &StateImage) -> (u64, u32) {
-        let of_state = (state.receiving_consumed.get(), state.receiving_proof.get());
+        let of_state = (state.receiving_consumed.get(), state.receiving_digest.get());
         let is_since = self.record.stream == state.receiving_stream && self.position > of_state.0;
-        if is_since { (self.position, self.proof) } else { of_state }
+        if is_since { (self.position, self.digest) } else { of_state }
     }
 }
 

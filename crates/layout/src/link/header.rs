@@ -79,13 +79,13 @@ pub struct LinkHeader {
     /// Where the release ring begins.
     pub release_offset: U64,
     /// How many entries of eight bytes it has.
-    pub release_entries: U64,
+    pub peer_blocks_max: U64,
     /// Where the slab begins.
     pub slab_offset: U64,
     /// Its size in bytes; may be 0.
     pub slab_size: U64,
     /// Random; a file that was lost and made anew has another.
-    pub lineage: [u8; 16],
+    pub store_id: [u8; 16],
     /// When it was made, in nanoseconds since 1970; for people.
     pub created_ns: U64,
     /// How many bytes of the names mean something, from 1.
@@ -109,10 +109,10 @@ const _: () = {
     assert!(core::mem::offset_of!(LinkHeader, ring_offset) == 32);
     assert!(core::mem::offset_of!(LinkHeader, ring_size) == 40);
     assert!(core::mem::offset_of!(LinkHeader, release_offset) == 48);
-    assert!(core::mem::offset_of!(LinkHeader, release_entries) == 56);
+    assert!(core::mem::offset_of!(LinkHeader, peer_blocks_max) == 56);
     assert!(core::mem::offset_of!(LinkHeader, slab_offset) == 64);
     assert!(core::mem::offset_of!(LinkHeader, slab_size) == 72);
-    assert!(core::mem::offset_of!(LinkHeader, lineage) == 80);
+    assert!(core::mem::offset_of!(LinkHeader, store_id) == 80);
     assert!(core::mem::offset_of!(LinkHeader, created_ns) == 96);
     assert!(core::mem::offset_of!(LinkHeader, name_lengths) == 104);
     assert!(core::mem::offset_of!(LinkHeader, zero) == 107);
@@ -127,7 +127,7 @@ impl LinkHeader {
     pub fn new(
         geometry: &LinkGeometry,
         names: [&str; 3],
-        lineage: [u8; 16],
+        store_id: [u8; 16],
         created_ns: u64,
     ) -> Option<Self> {
         let mut header = Self {
@@ -139,10 +139,10 @@ impl LinkHeader {
             ring_offset: U64::new(geometry.ring_offset),
             ring_size: U64::new(geometry.ring.bytes()),
             release_offset: U64::new(geometry.release_offset),
-            release_entries: U64::new(geometry.release_entries),
+            peer_blocks_max: U64::new(geometry.peer_blocks_max),
             slab_offset: U64::new(geometry.slab_offset),
             slab_size: U64::new(geometry.slab_bytes),
-            lineage,
+            store_id,
             created_ns: U64::new(created_ns),
             ..Self::new_zeroed()
         };
@@ -245,7 +245,7 @@ pub struct LinkGeometry {
     /// Where the release ring begins.
     pub release_offset: u64,
     /// How many entries the release ring has: a power of two.
-    pub release_entries: u64,
+    pub peer_blocks_max: u64,
     /// Where the slab begins.
     pub slab_offset: u64,
     /// Size of the slab; may be 0.
@@ -257,24 +257,24 @@ impl LinkGeometry {
     ///
     /// `None` if a size is not within the bounds of SPEC 3.2.
     #[must_use]
-    pub const fn new(ring_bytes: u64, release_entries: u64, slab_bytes: u64) -> Option<Self> {
+    pub const fn new(ring_bytes: u64, peer_blocks_max: u64, slab_bytes: u64) -> Option<Self> {
         let Some(ring) = RingSize::new(ring_bytes) else { return None };
         if ring_bytes < RING_BYTES_MIN
             || ring_bytes > RING_BYTES_MAX
-            || !is_entries(release_entries)
+            || !is_entries(peer_blocks_max)
             || slab_bytes > 1 << 40
         {
             return None;
         }
         let release_offset = PARTS_OFFSET + ring_bytes;
-        let slab_offset = (release_offset + release_entries * 8).next_multiple_of(PAGE_BYTES);
+        let slab_offset = (release_offset + peer_blocks_max * 8).next_multiple_of(PAGE_BYTES);
         let file_bytes = (slab_offset + slab_bytes).next_multiple_of(GRAIN_BYTES);
         Some(Self {
             file_bytes,
             ring_offset: PARTS_OFFSET,
             ring,
             release_offset,
-            release_entries,
+            peer_blocks_max,
             slab_offset,
             slab_bytes: file_bytes - slab_offset,
         })
@@ -291,15 +291,15 @@ impl LinkGeometry {
             Some(ring) if (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes) => ring,
             _ => return bad("ring size", ring_bytes),
         };
-        let release_entries = header.release_entries.get();
-        if !is_entries(release_entries) {
-            return bad("release entries", release_entries);
+        let peer_blocks_max = header.peer_blocks_max.get();
+        if !is_entries(peer_blocks_max) {
+            return bad("release entries", peer_blocks_max);
         }
         let (release_offset, slab_offset) = (header.release_offset.get(), header.slab_offset.get());
         let (ring_offset, slab_bytes) = (header.ring_offset.get(), header.slab_size.get());
         let parts = [
             ("ring offset", ring_offset, ring_bytes),
-            ("release offset", release_offset, release_entries * 8),
+            ("release offset", release_offset, peer_blocks_max * 8),
             ("slab offset", slab_offset, slab_bytes),
         ];
         let mut free_from = PARTS_OFFSET;
@@ -316,7 +316,7 @@ impl LinkGeometry {
             ring_offset,
             ring,
             release_offset,
-            release_entries,
+            peer_blocks_max,
             slab_offset,
             slab_bytes,
         })

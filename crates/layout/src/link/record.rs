@@ -20,8 +20,8 @@
 //! - No single changed byte of a DATA, BLOB or BARE record, unused bytes aside, is read as a record; of the byte with the kind, but for
 //!   a chance of 1 in 2³² that the tag of the one is the crc of the other.
 
-use super::bare;
 use super::checksum::{crc32c, crc32c_of};
+use super::compact;
 use crate::check::Violation;
 use crate::record_ring::{
     HEADER_BYTES, Kind, Position, RecordHeader, RingSize, SLOT_BYTES, word0, word1,
@@ -52,7 +52,7 @@ pub struct LinkPrefix {
     /// Up to where the other direction was consumed as of this record.
     pub ack_pos: U64,
     /// The proof there.
-    pub ack_proof: U32,
+    pub ack_digest: U32,
     /// The [`tag`] of that stream; 0 if none is known, then the two before are 0.
     pub ack_tag: U32,
 }
@@ -78,7 +78,7 @@ const _: () = {
     assert!(core::mem::offset_of!(LinkPrefix, crc) == 0);
     assert!(core::mem::offset_of!(LinkPrefix, blob_crc) == 4);
     assert!(core::mem::offset_of!(LinkPrefix, ack_pos) == 8);
-    assert!(core::mem::offset_of!(LinkPrefix, ack_proof) == 16);
+    assert!(core::mem::offset_of!(LinkPrefix, ack_digest) == 16);
     assert!(core::mem::offset_of!(LinkPrefix, ack_tag) == 20);
     assert!((size_of::<LinkPrefix>() + size_of::<LinkBlob>()) as u64 == BLOB_PAYLOAD_BYTES);
     assert!(core::mem::offset_of!(LinkBlob, offset) == 0);
@@ -107,7 +107,7 @@ pub struct Ack {
     /// Up to this position.
     pub position: u64,
     /// What proves the bytes before it.
-    pub proof: u32,
+    pub digest: u32,
     /// The [`tag`] of the stream.
     pub tag: u32,
 }
@@ -135,7 +135,7 @@ impl LinkPrefix {
             crc: U32::new(0),
             blob_crc: U32::new(blob_crc),
             ack_pos: U64::new(ack.position),
-            ack_proof: U32::new(ack.proof),
+            ack_digest: U32::new(ack.digest),
             ack_tag: U32::new(ack.tag),
         };
         let words = (word0(position, kind), word1(len, tag));
@@ -146,7 +146,7 @@ impl LinkPrefix {
     /// How far the other direction was consumed as of this record.
     #[must_use]
     pub const fn ack(&self) -> Ack {
-        Ack { position: self.ack_pos.get(), proof: self.ack_proof.get(), tag: self.ack_tag.get() }
+        Ack { position: self.ack_pos.get(), digest: self.ack_digest.get(), tag: self.ack_tag.get() }
     }
 }
 
@@ -171,7 +171,7 @@ pub struct LinkRecord<'a> {
     /// Its header.
     pub header: RecordHeader,
     /// The proof at the position where it ends; 0 of a PAD, which proves nothing.
-    pub proof: u32,
+    pub digest: u32,
     /// What it acknowledges; nothing if it is BARE.
     pub ack: Ack,
     /// What it carries.
@@ -218,7 +218,7 @@ impl<'a> LinkRecord<'a> {
             Kind::Blob => (len == BLOB_PAYLOAD_BYTES, tag),
             Kind::Pad => (len == size.until_end(position) - HEADER_BYTES, 0),
             // Its crc stands where others have the tag, and covers it.
-            Kind::Bare if may_be_bare(position, size) => (true, header.stream),
+            Kind::CompactRecord if may_be_compact(position, size) => (true, header.stream),
             kind => return Err(RecordFault::Kind { kind: kind as u8 }),
         };
         if header.stream != stream {
@@ -250,12 +250,12 @@ impl<'a> LinkRecord<'a> {
         let header = Self::check_header(position, tag, size, first, second)?;
         let Some(header) = header else { return Ok(None) };
         if header.kind == Kind::Pad {
-            return Ok(Some(Self { header, proof: 0, ack: Ack::default(), body: Body::Pad }));
+            return Ok(Some(Self { header, digest: 0, ack: Ack::default(), body: Body::Pad }));
         }
         let payload = bytes.get(HEADER..).and_then(|rest| rest.get(..header.len as usize));
         let payload = payload.ok_or(RecordFault::Cut)?;
-        if header.kind == Kind::Bare {
-            return Self::check_bare(header, tag, payload).map(Some);
+        if header.kind == Kind::CompactRecord {
+            return Self::check_compact(header, tag, payload).map(Some);
         }
         let (prefix, body) = LinkPrefix::read_from_prefix(payload).map_err(|_| RecordFault::Cut)?;
         let crc = seal((first, second), &prefix, &[body]);
@@ -265,15 +265,19 @@ impl<'a> LinkRecord<'a> {
         let ack = prefix.ack();
         check_ack(ack)?;
         let body = check_body(header.kind, prefix.blob_crc.get(), body)?;
-        Ok(Some(Self { header, proof: crc, ack, body }))
+        Ok(Some(Self { header, digest: crc, ack, body }))
     }
 
-    fn check_bare(header: RecordHeader, tag: u32, message: &'a [u8]) -> Result<Self, RecordFault> {
-        let (found, expected) = (header.stream, bare::crc(header.position, tag, &[message]));
+    fn check_compact(
+        header: RecordHeader,
+        tag: u32,
+        message: &'a [u8],
+    ) -> Result<Self, RecordFault> {
+        let (found, expected) = (header.stream, compact::crc(header.position, tag, &[message]));
         if found != expected {
             return Err(RecordFault::Crc { found, expected });
         }
-        Ok(Self { header, proof: found, ack: Ack::default(), body: Body::Message(message) })
+        Ok(Self { header, digest: found, ack: Ack::default(), body: Body::Message(message) })
     }
 
     /// How many bytes of the record go over a socket, those of a BLOB not counted.
@@ -299,7 +303,7 @@ pub const fn wire_bytes(header: &RecordHeader) -> u64 {
 #[inline]
 pub const fn body_offset(kind: Kind) -> u64 {
     match kind {
-        Kind::Bare => HEADER_BYTES,
+        Kind::CompactRecord => HEADER_BYTES,
         _ => HEADER_BYTES + PREFIX_BYTES,
     }
 }
@@ -308,14 +312,14 @@ pub const fn body_offset(kind: Kind) -> u64 {
 /// known by its tag (SPEC 14.4).
 #[must_use]
 #[inline]
-pub const fn may_be_bare(position: Position, size: RingSize) -> bool {
+pub const fn may_be_compact(position: Position, size: RingSize) -> bool {
     size.offset(position) != 0
 }
 
 fn check_ack(ack: Ack) -> Result<(), RecordFault> {
     let is_none = ack == Ack::default();
     let is_some = ack.tag != 0 && ack.position % SLOT_BYTES == 0;
-    let is_proved = ack.position != 0 || ack.proof == 0;
+    let is_proved = ack.position != 0 || ack.digest == 0;
     if is_none || (is_some && is_proved) { Ok(()) } else { Err(RecordFault::Ack) }
 }
 

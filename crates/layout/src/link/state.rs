@@ -47,7 +47,7 @@ pub struct StateImage {
     /// Up to here the neighbour has consumed, as far as is known.
     pub sending_acked: U64,
     /// What proves the bytes before the base.
-    pub sending_proof: U32,
+    pub sending_digest: U32,
     /// How many of the reports mean something.
     pub report_count: U32,
     /// The stream that this side consumes in this epoch; 0 before it has consumed from one.
@@ -55,13 +55,13 @@ pub struct StateImage {
     /// Up to where it was consumed when this image was made.
     pub receiving_consumed: U64,
     /// What proves the bytes before that.
-    pub receiving_proof: U32,
+    pub receiving_digest: U32,
     /// 0: it is not. Else 1, 2 or 3, why ([`IMPOSSIBLE_MAX`]), and perhaps [`QUARANTINE_RECEIVING`].
     pub quarantine: U32,
     /// The highest incarnation of the neighbour that was seen; 0 if none was.
     pub peer_incarnation: U64,
     /// The lineage of the neighbour's file; 0 if it was never seen.
-    pub peer_lineage: [u8; 16],
+    pub peer_store_id: [u8; 16],
     /// The streams of the epoch before.
     pub previous: Previous,
     /// What the application has not yet taken notice of.
@@ -129,14 +129,14 @@ const _: () = {
     assert!(core::mem::offset_of!(StateImage, sending_stream) == 16);
     assert!(core::mem::offset_of!(StateImage, sending_base) == 24);
     assert!(core::mem::offset_of!(StateImage, sending_acked) == 32);
-    assert!(core::mem::offset_of!(StateImage, sending_proof) == 40);
+    assert!(core::mem::offset_of!(StateImage, sending_digest) == 40);
     assert!(core::mem::offset_of!(StateImage, report_count) == 44);
     assert!(core::mem::offset_of!(StateImage, receiving_stream) == 48);
     assert!(core::mem::offset_of!(StateImage, receiving_consumed) == 56);
-    assert!(core::mem::offset_of!(StateImage, receiving_proof) == 64);
+    assert!(core::mem::offset_of!(StateImage, receiving_digest) == 64);
     assert!(core::mem::offset_of!(StateImage, quarantine) == 68);
     assert!(core::mem::offset_of!(StateImage, peer_incarnation) == 72);
-    assert!(core::mem::offset_of!(StateImage, peer_lineage) == 80);
+    assert!(core::mem::offset_of!(StateImage, peer_store_id) == 80);
     assert!(core::mem::offset_of!(StateImage, previous) == 96);
     assert!(core::mem::offset_of!(StateImage, reports) == 160);
     assert!(core::mem::offset_of!(StateImage, skip) == 800);
@@ -183,7 +183,7 @@ impl StateImage {
     pub fn check(&self) -> Result<(), FileFault> {
         self.check_streams()?;
         let peer = self.peer_incarnation.get();
-        let is_peer_known = self.peer_lineage != [0; 16];
+        let is_peer_known = self.peer_store_id != [0; 16];
         ensure(is_peer_known == (peer != 0), "a peer without lineage or incarnation", peer)?;
         let quarantine = self.quarantine.get();
         let is_reason = (1..=IMPOSSIBLE_MAX).contains(&(quarantine & !QUARANTINE_RECEIVING));
@@ -216,10 +216,10 @@ impl StateImage {
         ensure(is_sending || acked == 0, "acknowledged without a stream", acked)?;
         let (stream, consumed) = (self.receiving_stream.get(), self.receiving_consumed.get());
         ensure(stream != 0 || consumed == 0, "consumed without a stream", consumed)?;
-        let proofs = [(base, self.sending_proof), (consumed, self.receiving_proof)];
-        proofs.into_iter().try_for_each(|(position, proof)| {
-            let is_possible = position != 0 || proof.get() == 0;
-            ensure(is_possible, "a proof where a stream begins", proof.get().into())
+        let proofs = [(base, self.sending_digest), (consumed, self.receiving_digest)];
+        proofs.into_iter().try_for_each(|(position, digest)| {
+            let is_possible = position != 0 || digest.get() == 0;
+            ensure(is_possible, "a proof where a stream begins", digest.get().into())
         })
     }
 

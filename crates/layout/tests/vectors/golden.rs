@@ -4,9 +4,9 @@
 //! The lines are written by hand from SPEC.md, not taken from the reader.
 
 use super::writer::{RingWriter, SocketWriter, blob, first, segment};
-use super::{HALF_BYTES, Image, RELEASE_ENTRIES, RING_BYTES, SESSION, pattern};
+use super::{Image, PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, pattern};
 use partywall_layout::hello::{self, Hello, Offer, Ready, RejectHead};
-use partywall_layout::{Geometry, Kind, NoWall, Refusal};
+use partywall_layout::{FallbackReason, Geometry, Kind, Refusal};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -23,7 +23,7 @@ payload is shown as text or as its length and the sum of its bytes.
 /// All golden vectors, in the order of their index.
 pub fn images() -> Vec<Image> {
     let mut images = frames();
-    images.push(half());
+    images.push(region());
     images.extend([three_records(), wrapped(), stale(), batch_open(), batch()]);
     images.extend([blobs(), segments(), fragments(), fragments_aborted(), closed()]);
     images.extend([socket(), socket_cut()]);
@@ -33,10 +33,10 @@ pub fn images() -> Vec<Image> {
 /// The HELLO of an accepting side that has everything.
 pub fn hello() -> Hello {
     Hello {
-        features: U64::new(hello::FEATURE_WALL | hello::FEATURE_SOCKET),
+        features: U64::new(hello::FEATURE_SHM | hello::FEATURE_SOCKET),
         map_max: U64::new(1 << 30),
         message_max: U64::new(64 << 20),
-        release_entries: U64::new(RELEASE_ENTRIES),
+        peer_blocks_max: U64::new(PEER_BLOCKS_MAX),
         segments_max: U32::new(16),
         pid: U32::new(4242),
         nonce: SESSION,
@@ -52,11 +52,11 @@ fn frames() -> Vec<Image> {
     let reject = b"uid 1000 is not admitted";
     let head = RejectHead::new(Refusal::Admission.number(), reject.len());
     let reject = [head.as_bytes(), reject];
-    let wall = Offer::new(hello::TRANSPORT_WALL, 0, hello::OFFER_BELLS, HALF_BYTES);
-    let no_wall = NoWall::Memfd.number();
-    let socket = Offer::new(hello::TRANSPORT_SOCKET, no_wall, 0, 0);
-    let fallback = Ready::new(hello::TRANSPORT_SOCKET, NoWall::Map.number());
-    let limits = "map_max=1073741824 message_max=67108864 release_entries=8 segments_max=16 \
+    let shm = Offer::new(hello::TRANSPORT_SHM, 0, hello::OFFER_DOORBELLS, REGION_BYTES);
+    let fallback = FallbackReason::Memfd.number();
+    let socket = Offer::new(hello::TRANSPORT_SOCKET, fallback, 0, 0);
+    let fallback = Ready::new(hello::TRANSPORT_SOCKET, FallbackReason::Map.number());
+    let limits = "map_max=1073741824 message_max=67108864 peer_blocks_max=8 segments_max=16 \
                   pid=4242 nonce=0123456789abcdef";
     let hello_line = format!("HELLO versions=1..1 features=3 service=1 why=0 {limits}");
     let later_line = format!("HELLO versions=1..7 features=3 service=1 why=0 {limits}");
@@ -76,13 +76,13 @@ fn frames() -> Vec<Image> {
         ),
         frame(
             "offer-wall",
-            "OFFER transport=1 reason=0 flags=1 half_size=131072",
+            "OFFER transport=1 reason=0 flags=1 region_size=131072",
             "OFFER of a half and two eventfds",
-            wall.as_bytes(),
+            shm.as_bytes(),
         ),
         frame(
             "offer-socket",
-            "OFFER transport=2 reason=3 flags=0 half_size=0",
+            "OFFER transport=2 reason=3 flags=0 region_size=0",
             "OFFER of the socket: this side has no sealed memory",
             socket.as_bytes(),
         ),
@@ -90,7 +90,7 @@ fn frames() -> Vec<Image> {
             "ready",
             "READY transport=1 reason=0",
             "READY for the wall",
-            Ready::new(hello::TRANSPORT_WALL, 0).as_bytes(),
+            Ready::new(hello::TRANSPORT_SHM, 0).as_bytes(),
         ),
         frame(
             "ready-socket",
@@ -107,8 +107,8 @@ fn frames() -> Vec<Image> {
     ]
 }
 
-fn half() -> Image {
-    let geometry = Geometry::new(RING_BYTES, RELEASE_ENTRIES, 64 << 10).unwrap();
+fn region() -> Image {
+    let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 64 << 10).unwrap();
     Image {
         name: "half-header.bin".to_owned(),
         kind: "half",

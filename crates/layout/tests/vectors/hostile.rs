@@ -5,11 +5,11 @@
 
 use super::golden::hello;
 use super::writer::{RingWriter, SocketWriter, blob, first, segment};
-use super::{Image, RELEASE_ENTRIES, RING_BYTES, SESSION, pattern};
+use super::{Image, PEER_BLOCKS_MAX, RING_BYTES, SESSION, pattern};
 use partywall_layout::hello::{Hello, Offer, Ready, RejectHead};
-use partywall_layout::hello::{OFFER_BELLS, ROLE_ACCEPTOR, TRANSPORT_WALL};
+use partywall_layout::hello::{OFFER_DOORBELLS, ROLE_ACCEPTOR, TRANSPORT_SHM};
 use partywall_layout::record_ring::{word0, word1};
-use partywall_layout::{Geometry, HalfHeader, Kind, Position};
+use partywall_layout::{Geometry, Kind, Position, RegionHeader};
 use std::slice::from_ref;
 use zerocopy::IntoBytes;
 
@@ -26,7 +26,7 @@ is in SPEC.md, section 10. More rows are welcome: add a file and its row by hand
 pub fn images() -> Vec<Image> {
     let mut images = hellos();
     images.extend(other_frames());
-    images.extend(halves());
+    images.extend(regions());
     images.extend(words());
     images.extend(lengths());
     images.extend(order());
@@ -61,9 +61,9 @@ fn hellos() -> Vec<Image> {
 }
 
 fn other_frames() -> Vec<Image> {
-    let offer = Offer::new(TRANSPORT_WALL, 0, OFFER_BELLS, 131_072);
+    let offer = Offer::new(TRANSPORT_SHM, 0, OFFER_DOORBELLS, 131_072);
     let long = Offer { length: 65.into(), ..offer };
-    let ready = Ready::new(TRANSPORT_WALL, 0);
+    let ready = Ready::new(TRANSPORT_SHM, 0);
     let mut text = RejectHead::new(1, 4).as_bytes().to_vec();
     text.extend_from_slice(b"no");
     text[12] = 26;
@@ -95,45 +95,45 @@ fn other_frames() -> Vec<Image> {
     ]
 }
 
-fn halves() -> Vec<Image> {
-    let half = |name: &str, about, tamper: fn(&mut HalfHeader)| {
-        let geometry = Geometry::new(RING_BYTES, RELEASE_ENTRIES, 64 << 10).unwrap();
+fn regions() -> Vec<Image> {
+    let region = |name: &str, about, tamper: fn(&mut RegionHeader)| {
+        let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 64 << 10).unwrap();
         let mut header = geometry.header(SESSION, 4242, ROLE_ACCEPTOR);
         tamper(&mut header);
         image(&format!("half-{name}"), "half", 0, 1, about, header.as_bytes().to_vec())
     };
     vec![
-        half("magic", "not the magic", |h| h.magic[7] = 2),
-        half("version", "another format version", |h| h.version = 2.into()),
-        half("header-size", "a header page of 8192 bytes", |h| h.header_size = 8192.into()),
-        half("layout-hash", "other rules", |h| h.layout_hash = 1.into()),
-        half("size", "another size than the descriptor has", |h| h.half_size = 65_536.into()),
-        half("session", "a half of another session", |h| h.session_id[15] ^= 1),
-        half("role", "our own half given back to us", |h| h.role = 0.into()),
-        half("ring-odd", "a ring of 5000 bytes", |h| h.ring_size = 5000.into()),
-        half("ring-small", "a ring of 2048 bytes", |h| h.ring_size = 2048.into()),
-        half("ring-huge", "a ring of 2 GiB", |h| h.ring_size = (1 << 31).into()),
-        half("ring-in-control", "the ring lies on the control page", |h| {
+        region("magic", "not the magic", |h| h.magic[7] = 2),
+        region("version", "another format version", |h| h.version = 2.into()),
+        region("header-size", "a header page of 8192 bytes", |h| h.header_size = 8192.into()),
+        region("layout-hash", "other rules", |h| h.layout_hash = 1.into()),
+        region("size", "another size than the descriptor has", |h| h.region_size = 65_536.into()),
+        region("session", "a half of another session", |h| h.session_id[15] ^= 1),
+        region("role", "our own half given back to us", |h| h.role = 0.into()),
+        region("ring-odd", "a ring of 5000 bytes", |h| h.ring_size = 5000.into()),
+        region("ring-small", "a ring of 2048 bytes", |h| h.ring_size = 2048.into()),
+        region("ring-huge", "a ring of 2 GiB", |h| h.ring_size = (1 << 31).into()),
+        region("ring-in-control", "the ring lies on the control page", |h| {
             h.ring_offset = 4096.into()
         }),
-        half("ring-unaligned", "the ring begins within a page", |h| h.ring_offset = 8256.into()),
-        half("ring-wraps", "the ring's end exceeds 64 bits", |h| {
+        region("ring-unaligned", "the ring begins within a page", |h| h.ring_offset = 8256.into()),
+        region("ring-wraps", "the ring's end exceeds 64 bits", |h| {
             h.ring_offset = (u64::MAX - 4095).into()
         }),
-        half("release-odd", "9 release entries", |h| h.release_entries = 9.into()),
-        half("release-few", "4 release entries, 8 were announced", |h| {
-            h.release_entries = 4.into()
+        region("release-odd", "9 release entries", |h| h.peer_blocks_max = 9.into()),
+        region("release-few", "4 release entries, 8 were announced", |h| {
+            h.peer_blocks_max = 4.into()
         }),
-        half("release-none", "no release entries", |h| h.release_entries = 0.into()),
-        half("release-huge", "2^40 release entries", |h| h.release_entries = (1 << 40).into()),
-        half("release-in-ring", "the release ring lies in the ring", |h| {
+        region("release-none", "no release entries", |h| h.peer_blocks_max = 0.into()),
+        region("release-huge", "2^40 release entries", |h| h.peer_blocks_max = (1 << 40).into()),
+        region("release-in-ring", "the release ring lies in the ring", |h| {
             h.release_offset = 8192.into()
         }),
-        half("slab-in-release", "the slab lies on the release ring", |h| {
+        region("slab-in-release", "the slab lies on the release ring", |h| {
             h.slab_offset = 12_288.into()
         }),
-        half("slab-beyond", "the slab ends behind the half", |h| h.slab_size = 114_689.into()),
-        half("slab-wraps", "the slab's end exceeds 64 bits", |h| h.slab_size = u64::MAX.into()),
+        region("slab-beyond", "the slab ends behind the half", |h| h.slab_size = 114_689.into()),
+        region("slab-wraps", "the slab's end exceeds 64 bits", |h| h.slab_size = u64::MAX.into()),
     ]
 }
 

@@ -80,7 +80,7 @@ fn side_line(side: &SideFields) -> String {
         "nonce={} incarnation={} generation={} epoch={} sending={}:{}..{} receiving={}:{}..{}/{} past={}:{} skip={}:{}..{} window={}+{}{shows}",
         side.nonce,
         side.incarnation,
-        side.generation,
+        side.connection_number,
         side.epoch,
         side.sending_stream,
         side.base,
@@ -88,7 +88,7 @@ fn side_line(side: &SideFields) -> String {
         side.receiving_stream,
         side.consumed,
         side.received,
-        side.proof,
+        side.digest,
         side.past.flags,
         side.past.epoch,
         side.skip.of,
@@ -100,8 +100,8 @@ fn side_line(side: &SideFields) -> String {
 }
 
 fn decision_line(decision: &DecisionFields) -> String {
-    let DecisionFields { kind, proof, of, from, to, at } = decision;
-    format!("decision={kind}:{of}:{from}..{to}:{at}/{proof}")
+    let DecisionFields { kind, digest, of, from, to, at } = decision;
+    format!("decision={kind}:{of}:{from}..{to}:{at}/{digest}")
 }
 
 /// A side with all that it can have.
@@ -109,8 +109,8 @@ fn side() -> SideFields {
     SideFields {
         nonce: 0x0102_0304_0506_0708.into(),
         incarnation: 6.into(),
-        lineage: *b"fedcba9876543210",
-        generation: 2.into(),
+        store_id: *b"fedcba9876543210",
+        connection_number: 2.into(),
         epoch: 3.into(),
         sending_stream: 55.into(),
         base: 128.into(),
@@ -118,7 +118,7 @@ fn side() -> SideFields {
         receiving_stream: 77.into(),
         consumed: 64.into(),
         received: 192.into(),
-        proof: 5.into(),
+        digest: 5.into(),
         flags: 0.into(),
         past: Previous {
             flags: 1.into(),
@@ -148,8 +148,8 @@ fn new_side() -> SideFields {
     SideFields {
         nonce: 9.into(),
         incarnation: 1.into(),
-        lineage: *b"0123456789abcdef",
-        generation: 1.into(),
+        store_id: *b"0123456789abcdef",
+        connection_number: 1.into(),
         sending_stream: 77.into(),
         ring_bytes: 4096.into(),
         ..SideFields::new_zeroed()
@@ -203,10 +203,10 @@ fn ack(stream: u64, consumed: u64) -> Vec<u8> {
     AckFields { stream: stream.into(), consumed: consumed.into() }.as_bytes().to_vec()
 }
 
-fn decision(kind: u32, proof: u32, of: u64, from: u64, to: u64, at: u64) -> DecisionFields {
+fn decision(kind: u32, digest: u32, of: u64, from: u64, to: u64, at: u64) -> DecisionFields {
     DecisionFields {
         kind: kind.into(),
-        proof: proof.into(),
+        digest: digest.into(),
         of: of.into(),
         from: from.into(),
         to: to.into(),
@@ -303,7 +303,7 @@ fn sides() -> Vec<Image> {
     vec![
         bad("incarnation-0", "incarnation 0", |s| s.incarnation = 0.into()),
         bad("incarnation-huge", "beyond 2^62", |s| s.incarnation = u64::MAX.into()),
-        bad("lineage", "no lineage", |s| s.lineage = [0; 16]),
+        bad("lineage", "no lineage", |s| s.store_id = [0; 16]),
         bad("no-stream", "sends nothing", |s| s.sending_stream = 0.into()),
         bad("base-unaligned", "a base within a slot", |s| s.base = 100.into()),
         bad("base-beyond", "a base beyond the tail", |s| s.base = 704.into()),

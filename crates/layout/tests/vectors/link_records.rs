@@ -5,7 +5,7 @@
 
 use super::{Image, RING_BYTES, pattern};
 use partywall_layout::link::record::{Ack, Body, blob_crc, tag};
-use partywall_layout::link::{LinkBlob, LinkPrefix, LinkRecord, RecordFault, bare};
+use partywall_layout::link::{LinkBlob, LinkPrefix, LinkRecord, RecordFault, compact};
 use partywall_layout::record_ring::{Kind, WireHeader, word0};
 use partywall_layout::{Position, RingSize};
 use zerocopy::IntoBytes;
@@ -28,8 +28,8 @@ pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
     images.extend(payloads());
-    images.extend(bare());
-    images.extend(bad_bare());
+    images.extend(compact());
+    images.extend(bad_compact());
     images
 }
 
@@ -38,7 +38,7 @@ pub fn read(bytes: &[u8], from: u64) -> Result<String, RecordFault> {
     let size = RingSize::new(RING_BYTES).unwrap();
     let checked = LinkRecord::check(Position(from), tag(STREAM), size, bytes)?;
     let Some(record) = checked else { return Ok("nothing".to_owned()) };
-    let (own, Ack { position, proof, tag }) = (record.wire_bytes(), record.ack);
+    let (own, Ack { position, digest, tag }) = (record.wire_bytes(), record.ack);
     let behind = &bytes[usize::try_from(own).unwrap()..];
     let content = match record.body {
         Body::Pad => return Ok(format!("pad until={}", from + record.header.footprint())),
@@ -48,7 +48,7 @@ pub fn read(bytes: &[u8], from: u64) -> Result<String, RecordFault> {
             format!("blob offset={offset} length={length} sum={}", sum(behind))
         }
     };
-    Ok(format!("{content} proof={:#x} ack={position}/{proof:#x}/{tag:#x}", record.proof))
+    Ok(format!("{content} proof={:#x} ack={position}/{digest:#x}/{tag:#x}", record.digest))
 }
 
 fn sum(bytes: &[u8]) -> u64 {
@@ -102,10 +102,10 @@ fn pad(from: u64, len: u32, stream: u32) -> Vec<u8> {
 }
 
 fn good() -> Vec<Image> {
-    let ack = Ack { position: 8192, proof: 0x0102_0304, tag: tag(77) };
+    let ack = Ack { position: 8192, digest: 0x0102_0304, tag: tag(77) };
     let first = Maker::data(0, b"hello");
     let reply = Maker { ack, ..Maker::data(64, &pattern(300)) };
-    let start = Maker { ack: Ack { position: 0, proof: 0, tag: 9 }, ..Maker::data(448, b"") };
+    let start = Maker { ack: Ack { position: 0, digest: 0, tag: 9 }, ..Maker::data(448, b"") };
     let blob = Maker { ack, ..Maker::blob(8128, 640, &pattern(2000)) };
     let image = |name, from, about, bytes: Vec<u8>| {
         let expected = read(&bytes, from).unwrap();
@@ -159,8 +159,8 @@ fn payloads() -> Vec<Image> {
         bytes[index] ^= 0x10;
         bad(name, 6, 64, about, bytes)
     };
-    let acks = |name, about, position, proof, tag| {
-        let ack = Ack { position, proof, tag };
+    let acks = |name, about, position, digest, tag| {
+        let ack = Ack { position, digest, tag };
         bad(name, 7, 64, about, Maker { ack, ..data() }.bytes())
     };
     let blobs = |name, about, offset: u64, length: u64| {
@@ -189,18 +189,18 @@ fn payloads() -> Vec<Image> {
 }
 
 /// A record without a prefix; whose crc covers this tag.
-fn bare_of(from: u64, tag: u32, message: &[u8]) -> Vec<u8> {
+fn compact_of(from: u64, tag: u32, message: &[u8]) -> Vec<u8> {
     let at = Position(from);
-    let crc = bare::crc(at, tag, &[message]);
+    let crc = compact::crc(at, tag, &[message]);
     let len = u32::try_from(message.len()).unwrap();
-    let mut bytes = header(word0(at, Kind::Bare), len, crc);
+    let mut bytes = header(word0(at, Kind::CompactRecord), len, crc);
     bytes.extend(message);
     bytes
 }
 
-fn bare() -> Vec<Image> {
+fn compact() -> Vec<Image> {
     let image = |name, from, about, message: &[u8]| {
-        let bytes = bare_of(from, tag(STREAM), message);
+        let bytes = compact_of(from, tag(STREAM), message);
         let expected = read(&bytes, from).unwrap();
         image(name, from, expected, about, bytes)
     };
@@ -214,8 +214,8 @@ fn bare() -> Vec<Image> {
     ]
 }
 
-fn bad_bare() -> Vec<Image> {
-    let own = |from, message: &[u8]| bare_of(from, tag(STREAM), message);
+fn bad_compact() -> Vec<Image> {
+    let own = |from, message: &[u8]| compact_of(from, tag(STREAM), message);
     let flipped = |name, about, index: usize| {
         let mut bytes = own(64, &pattern(48));
         bytes[index] ^= 0x10;
@@ -232,7 +232,7 @@ fn bad_bare() -> Vec<Image> {
         bad("bare-first", 2, 0, "a BARE where the stream begins", own(0, &pattern(48))),
         bad("bare-ring", 2, 4096, "a BARE where the ring begins", own(4096, &pattern(48))),
         bad("bare-cut", 5, 64, "a BARE whose last byte is missing", cut),
-        bad("bare-tag", 6, 64, "a BARE of another stream", bare_of(64, tag(77), &pattern(48))),
+        bad("bare-tag", 6, 64, "a BARE of another stream", compact_of(64, tag(77), &pattern(48))),
         bad("bare-tagged", 6, 64, "a BARE with the tag for its crc", tagged),
         flipped("bare-crc", "a BARE with another checksum", 12),
         flipped("bare-message", "a BARE with another byte in its message", 40),

@@ -24,13 +24,13 @@ pub fn state() -> StateImage {
         sending_stream: 55.into(),
         sending_base: 128.into(),
         sending_acked: 192.into(),
-        sending_proof: 0x0102_0304.into(),
+        sending_digest: 0x0102_0304.into(),
         report_count: 3.into(),
         receiving_stream: 77.into(),
         receiving_consumed: 64.into(),
-        receiving_proof: 5.into(),
+        receiving_digest: 5.into(),
         peer_incarnation: 6.into(),
-        peer_lineage: *b"0123456789abcdef",
+        peer_store_id: *b"0123456789abcdef",
         previous: Previous {
             flags: 3.into(),
             epoch: 2.into(),
@@ -85,7 +85,7 @@ fn of_streams() -> Vec<Image> {
         contradiction("receiving-nothing", "consumed without a stream", |s| {
             s.receiving_stream = 0.into();
         }),
-        contradiction("peer-half", "a peer without a lineage", |s| s.peer_lineage = [0; 16]),
+        contradiction("peer-half", "a peer without a lineage", |s| s.peer_store_id = [0; 16]),
         contradiction("previous-kind", "a settled previous epoch that is not there", |s| {
             s.previous.flags = 2.into()
         }),
@@ -152,7 +152,7 @@ fn of_skips_and_deliveries() -> Vec<Image> {
         contradiction("delivered-streamless", "deliveries of no stream", |s| {
             s.receiving_stream = 0.into();
             s.receiving_consumed = 0.into();
-            s.receiving_proof = 0.into();
+            s.receiving_digest = 0.into();
         }),
     ]
 }

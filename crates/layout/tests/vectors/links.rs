@@ -4,7 +4,7 @@
 //! Each bad one breaks one rule; everything else about it is in order, checksums included.
 
 use super::link_states::{self, state};
-use super::{Image, RELEASE_ENTRIES, RING_BYTES};
+use super::{Image, PEER_BLOCKS_MAX, RING_BYTES};
 use partywall_layout::link::consumed::{SINCE, since_word, slot_offset};
 use partywall_layout::link::slot::index_of;
 use partywall_layout::link::{
@@ -42,9 +42,9 @@ pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     pages.resize(usize::try_from(file_bytes.min(PARTS_OFFSET)).unwrap(), 0);
     let file = File::check(&pages, file_bytes, Some(NAMES))?;
     let (owner, state) = (&file.owner, &file.state);
-    let (consumed, proof) = file.consumed_to();
+    let (consumed, digest) = file.consumed_to();
     Ok(format!(
-        "incarnation={} left={} pid={} epoch={} base={} acked={} consumed={consumed}/{proof} peer={} previous={} reports={} dropped={} delivered={} skip={} told={} quarantine={}",
+        "incarnation={} left={} pid={} epoch={} base={} acked={} consumed={consumed}/{digest} peer={} previous={} reports={} dropped={} delivered={} skip={} told={} quarantine={}",
         owner.incarnation,
         owner.left,
         owner.pid,
@@ -73,7 +73,7 @@ pub struct Maker {
 impl Maker {
     /// As its maker leaves it.
     pub fn new() -> Self {
-        let geometry = LinkGeometry::new(RING_BYTES, RELEASE_ENTRIES, 0).unwrap();
+        let geometry = LinkGeometry::new(RING_BYTES, PEER_BLOCKS_MAX, 0).unwrap();
         let created = 1_700_000_000_000_000_000;
         let header = LinkHeader::new(&geometry, NAMES, *b"fedcba9876543210", created).unwrap();
         let size = geometry.file_bytes;
@@ -121,8 +121,8 @@ impl Maker {
     }
 
     /// So many bytes further, since the record with this sequence.
-    pub fn since(&mut self, sequence: u64, bytes: u64, proof: u32) {
-        self.since_is(sequence, since_word(bytes, proof).unwrap());
+    pub fn since(&mut self, sequence: u64, bytes: u64, digest: u32) {
+        self.since_is(sequence, since_word(bytes, digest).unwrap());
     }
 
     /// The word of its slot.
@@ -258,7 +258,7 @@ fn parts() -> Vec<Image> {
         part("ring-wraps", "the ring's end exceeds 64 bits", |h| {
             h.ring_offset = (u64::MAX - 4095).into();
         }),
-        part("release-odd", "nine entries", |h| h.release_entries = 9.into()),
+        part("release-odd", "nine entries", |h| h.peer_blocks_max = 9.into()),
         part("release-in-ring", "the release ring lies in the ring", |h| {
             h.release_offset = 16_384.into();
         }),

@@ -7,19 +7,19 @@
 //!
 //! It maps nothing: which segments' descriptors arrived is a constant.
 
-use super::{HALF_BYTES, RELEASE_ENTRIES, RING_BYTES, SESSION};
+use super::{PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION};
 use partywall_layout::hello::{self, Frame, PREAMBLE_BYTES, ROLE_ACCEPTOR};
 use partywall_layout::record_ring::SegmentBody;
 use partywall_layout::segment::GRAIN_BYTES;
 use partywall_layout::{
-    BlobBody, Geometry, HalfHeader, Kind, Position, RecordHeader, RingSize, Violation,
+    BlobBody, Geometry, Kind, Position, RecordHeader, RegionHeader, RingSize, Violation,
 };
 use zerocopy::FromBytes;
 
 /// The longest message the reader accepts, in bytes.
 pub const MESSAGE_MAX: u64 = 64 << 10;
 /// The most memory it maps: the half and two grains.
-pub const MAP_MAX: u64 = HALF_BYTES + 2 * GRAIN_BYTES;
+pub const MAP_MAX: u64 = REGION_BYTES + 2 * GRAIN_BYTES;
 /// The most segments it maps at a time.
 pub const SEGMENTS_MAX: usize = 2;
 /// The segments whose descriptor arrived.
@@ -31,7 +31,7 @@ pub const SOCKET_PAYLOAD_MAX: u32 = 65_536;
 pub fn read(kind: &str, from: u64, bytes: &[u8]) -> Result<String, Violation> {
     match kind {
         "frame" => frame(bytes),
-        "half" => half(bytes),
+        "half" => region(bytes),
         "ring" => ring(bytes, from),
         "socket" => socket(bytes),
         other => panic!("no images of kind {other}"),
@@ -46,22 +46,22 @@ fn frame(bytes: &[u8]) -> Result<String, Violation> {
     Ok(match hello::parse(bytes)? {
         Frame::Hello(h) => format!(
             "HELLO versions={}..{} features={} service={} why={} map_max={} message_max={} \
-             release_entries={} segments_max={} pid={} nonce={}",
+             peer_blocks_max={} segments_max={} pid={} nonce={}",
             h.version_min,
             h.version_max,
             h.features,
             h.service,
-            h.why_no_wall,
+            h.fallback_reason,
             h.map_max,
             h.message_max,
-            h.release_entries,
+            h.peer_blocks_max,
             h.segments_max,
             h.pid,
             String::from_utf8_lossy(&h.nonce),
         ),
         Frame::Offer(o) => format!(
-            "OFFER transport={} reason={} flags={} half_size={}",
-            o.transport, o.reason, o.flags, o.half_size
+            "OFFER transport={} reason={} flags={} region_size={}",
+            o.transport, o.reason, o.flags, o.region_size
         ),
         Frame::Ready(r) => format!("READY transport={} reason={}", r.transport, r.reason),
         Frame::Reject(code, text) => {
@@ -71,20 +71,20 @@ fn frame(bytes: &[u8]) -> Result<String, Violation> {
     })
 }
 
-fn half(bytes: &[u8]) -> Result<String, Violation> {
-    let (header, _) = HalfHeader::read_from_prefix(bytes).unwrap();
-    let g = Geometry::check(&header, HALF_BYTES, &SESSION, ROLE_ACCEPTOR)?;
-    if g.release_entries < RELEASE_ENTRIES {
-        let found = g.release_entries;
-        return Err(Violation::HalfHeader { field: "release entries", found });
+fn region(bytes: &[u8]) -> Result<String, Violation> {
+    let (header, _) = RegionHeader::read_from_prefix(bytes).unwrap();
+    let g = Geometry::check(&header, REGION_BYTES, &SESSION, ROLE_ACCEPTOR)?;
+    if g.peer_blocks_max < PEER_BLOCKS_MAX {
+        let found = g.peer_blocks_max;
+        return Err(Violation::RegionHeader { field: "release entries", found });
     }
     Ok(format!(
         "half={} ring={}+{} release={}+{}*8 slab={}+{}",
-        g.half_bytes,
+        g.region_bytes,
         g.ring_offset,
         g.ring.bytes(),
         g.release_offset,
-        g.release_entries,
+        g.peer_blocks_max,
         g.slab_offset,
         g.slab_bytes
     ))
@@ -157,7 +157,7 @@ struct Channel {
 
 impl Channel {
     fn new() -> Self {
-        let slab = Geometry::new(RING_BYTES, RELEASE_ENTRIES, 64 << 10).unwrap().slab_bytes;
+        let slab = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 64 << 10).unwrap().slab_bytes;
         let segments = vec![(0, slab)];
         Self { lines: Vec::new(), segments, segment_last: 0, fragments: None, closed: false }
     }
@@ -252,7 +252,7 @@ impl Channel {
             return Err(bad(header, "size", size));
         }
         let mapped: u64 = self.segments[1..].iter().map(|known| known.1).sum();
-        let wanted = (HALF_BYTES + mapped).saturating_add(size);
+        let wanted = (REGION_BYTES + mapped).saturating_add(size);
         if wanted > MAP_MAX || self.segments.len() > SEGMENTS_MAX {
             return Err(Violation::Memory { wanted, max: MAP_MAX });
         }

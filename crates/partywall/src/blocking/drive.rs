@@ -18,7 +18,7 @@ use crate::session::{Driver, Handle, Next, Patience, Sleep, Turn};
 use crate::transport::waiting_failed;
 use crate::wait::after;
 use partywall_sys::poll::{self, PollFd, PollFlags};
-use partywall_sys::{Bell, ForkGuard};
+use partywall_sys::{Doorbell, ForkGuard};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) fn start(
 ) -> io::Result<(Handle, Arc<Running>)> {
     let (core, driver) = Driver::new(established, config);
     let handle = Handle::new(core);
-    let call = Arc::new(Call { bell: Bell::new()? });
+    let call = Arc::new(Call { doorbell: Doorbell::new()? });
     let mut drive = Drive { driver, patience: Patience::new(config), call };
     let guard = ForkGuard::current();
     let thread = std::thread::Builder::new().name("partywall".into()).spawn(move || drive.run())?;
@@ -64,7 +64,7 @@ impl Drop for Running {
 
 /// Wakes the thread where it sleeps.
 struct Call {
-    bell: Bell,
+    doorbell: Doorbell,
 }
 
 impl Wake for Call {
@@ -74,7 +74,7 @@ impl Wake for Call {
 
     fn wake_by_ref(self: &Arc<Self>) {
         // An eventfd that only we hold always takes a ring.
-        let _ = self.bell.ring();
+        let _ = self.doorbell.notify();
     }
 }
 
@@ -123,7 +123,7 @@ impl Drive {
         let deadline = [period.map(after), self.driver.leaves_by()].into_iter().flatten().min();
         let readable = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
         let mut descriptors = [
-            readable(self.call.bell.as_fd()),
+            readable(self.call.doorbell.as_fd()),
             readable(self.driver.records_descriptor()),
             readable(self.driver.room_descriptor()),
         ];
@@ -132,7 +132,7 @@ impl Drive {
         let was_called = !descriptors[0].revents().is_empty();
         let has_room = watched == 3 && !descriptors[2].revents().is_empty();
         if was_called {
-            let _ = self.call.bell.drain();
+            let _ = self.call.doorbell.drain();
         }
         if has_room {
             self.driver.found_room();

@@ -187,7 +187,7 @@ impl Session {
 
     /// Gives all memory for large messages that is not in use back to the system, as far as there is
     /// room to tell the other side. Idle memory also goes back by itself, see
-    /// [`Config::idle_memory_after`](crate::Config::idle_memory_after).
+    /// [`Config::idle_memory_timeout`](crate::Config::idle_memory_timeout).
     pub fn trim(&self) {
         self.handle.trim();
     }

@@ -4,10 +4,10 @@
 use super::{Known, Pending, terms};
 use crate::error::HandshakeError;
 use crate::peer::Peer;
-use crate::transport::wall::{self, Bells};
+use crate::transport::shm::{self, Doorbells};
 use crate::transport::{RecvWire, SendWire, Transport, socket};
-use partywall_layout::{NoWall, Refusal};
-use partywall_sys::Bell;
+use partywall_layout::{FallbackReason, Refusal};
+use partywall_sys::Doorbell;
 
 /// Both sides are ready: what a channel or a session is made of.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Pending {
         &self,
         known: Known,
         peer: Peer,
-        theirs: Option<NoWall>,
+        theirs: Option<FallbackReason>,
     ) -> Result<Established, HandshakeError> {
         let is_acceptor = self.is_acceptor;
         let peer_streams = StreamTerms {
@@ -46,28 +46,30 @@ impl Pending {
             streams_max: known.hello.streams_max.get(),
             opens: true,
         };
-        let no_wall = match (known.offered, known.accepted, theirs) {
-            (Ok(mut offered), Ok((neighbour, bells)), None) => {
-                if offered.bells_attached && matches!(bells, Bells::Byte) {
+        let fallback = match (known.offered, known.accepted, theirs) {
+            (Ok(mut offered), Ok((peer_region, doorbells)), None) => {
+                if offered.doorbells_attached && matches!(doorbells, Doorbells::Byte) {
                     // Ours went out in vain: whoever holds them could make ringing them block.
-                    let bell = || Bell::new().map_err(|error| self.system("making a bell", error));
-                    offered.bells = (bell()?, bell()?);
+                    let doorbell =
+                        || Doorbell::new().map_err(|error| self.system("making a bell", error));
+                    offered.doorbells = (doorbell()?, doorbell()?);
                 }
-                let parts = wall::Parts {
+                let parts = shm::Parts {
                     socket: self.take_socket()?,
                     peer: peer.clone(),
                     process: known.process,
                     guard: self.guard,
                     limits: known.limits,
-                    own: offered.half,
-                    neighbour,
-                    own_bells: offered.bells,
-                    bells,
+                    own: offered.region,
+                    peer_region,
+                    own_doorbells: offered.doorbells,
+                    doorbells,
                 };
-                let (sender, receiver) = wall::assemble(parts, &self.config)
+                let (sender, receiver) = shm::assemble(parts, &self.config)
                     .map_err(|error| self.system("setting up the wall", error))?;
-                let (sender, receiver) = (SendWire::Wall(sender), RecvWire::Wall(receiver));
-                let transport = Transport::Wall;
+                let (sender, receiver) =
+                    (SendWire::SharedMemory(sender), RecvWire::SharedMemory(receiver));
+                let transport = Transport::SharedMemory;
                 return Ok(Established {
                     sender,
                     receiver,
@@ -80,8 +82,8 @@ impl Pending {
             (Err(reason), _, _) | (_, Err(reason), _) | (_, _, Some(reason)) => reason,
         };
         if !terms::socket_suits(&self.own_hello, &known.hello) {
-            self.reject(Refusal::Transport, &no_wall.to_string());
-            return Err(HandshakeError::NoTransport { reason: no_wall });
+            self.reject(Refusal::Transport, &fallback.to_string());
+            return Err(HandshakeError::NoTransport { reason: fallback });
         }
         let parts = socket::Parts {
             socket: self.take_socket()?,
@@ -94,7 +96,7 @@ impl Pending {
         let (sender, receiver) = socket::assemble(parts, &self.config)
             .map_err(|error| self.system("setting up the socket", error))?;
         let (sender, receiver) = (SendWire::Socket(sender), RecvWire::Socket(receiver));
-        let transport = Transport::Socket(no_wall);
+        let transport = Transport::Socket(fallback);
         Ok(Established { sender, receiver, peer, transport, is_acceptor, peer_streams })
     }
 }

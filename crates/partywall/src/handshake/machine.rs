@@ -136,7 +136,7 @@ fn begins_like_ours(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partywall_layout::hello::{Hello, Offer, TRANSPORT_SOCKET, TRANSPORT_WALL};
+    use partywall_layout::hello::{Hello, Offer, TRANSPORT_SHM, TRANSPORT_SOCKET};
     use zerocopy::IntoBytes;
 
     /// Feeds byte by byte, as a slow peer would.
@@ -153,8 +153,8 @@ mod tests {
     fn frames_come_in_their_order() {
         let mut machine = Machine::new();
         let mut all = Hello::new().as_bytes().to_vec();
-        all.extend_from_slice(Offer::new(TRANSPORT_WALL, 0, 0, 1 << 16).as_bytes());
-        all.extend_from_slice(Ready::new(TRANSPORT_WALL, 0).as_bytes());
+        all.extend_from_slice(Offer::new(TRANSPORT_SHM, 0, 0, 1 << 16).as_bytes());
+        all.extend_from_slice(Ready::new(TRANSPORT_SHM, 0).as_bytes());
         let heard = drip(&mut machine, &all).unwrap();
         assert!(matches!(heard[..], [Heard::Hello(_), Heard::Offer(_), Heard::Ready(_)]));
         assert_eq!(machine.awaiting(), Awaiting::Nothing);

@@ -25,17 +25,17 @@ pub(crate) use terms::{deadline_after, nonce};
 use crate::config::Config;
 use crate::dialect::{Caller, Negotiation};
 use crate::error::HandshakeError;
-use crate::half::{OwnHalf, PeerHalf};
 use crate::peer::{Peer, Trust, decide_trust};
-use crate::transport::wall::{Bells, Limits};
+use crate::region::{OwnRegion, PeerRegion};
+use crate::transport::shm::{Doorbells, Limits};
 use machine::{Awaiting, Heard, Machine, Misheard};
 use partywall_layout::hello::{
-    Hello, OFFER_BELLS, Offer, REJECT_TEXT_MAX, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, RejectHead,
-    SERVICE_SESSION, TRANSPORT_SOCKET, TRANSPORT_WALL, VERSION_MAX, VERSION_MIN,
+    Hello, OFFER_DOORBELLS, Offer, REJECT_TEXT_MAX, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,
+    RejectHead, SERVICE_SESSION, TRANSPORT_SHM, TRANSPORT_SOCKET, VERSION_MAX, VERSION_MIN,
 };
-use partywall_layout::{Geometry, NoWall, Refusal, Violation};
+use partywall_layout::{FallbackReason, Geometry, Refusal, Violation};
 use partywall_sys::socket::Family;
-use partywall_sys::{Bell, Credentials, ForkGuard, MemfdError, PidFd, PidFdError, Socket};
+use partywall_sys::{Credentials, Doorbell, ForkGuard, MemfdError, PidFd, PidFdError, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use zerocopy::IntoBytes;
@@ -78,18 +78,18 @@ struct Known {
     limits: Limits,
     session_id: [u8; 16],
     /// What we offered.
-    offered: Result<Offered, NoWall>,
+    offered: Result<Offered, FallbackReason>,
     /// Both offers are a wall.
-    is_wall_offered: bool,
+    is_shm_offered: bool,
     /// What came of the peer's offer.
-    accepted: Result<(PeerHalf, Bells), NoWall>,
+    accepted: Result<(PeerRegion, Doorbells), FallbackReason>,
 }
 
 /// Our half, ready to be used.
 struct Offered {
-    half: OwnHalf,
-    bells: (Bell, Bell),
-    bells_attached: bool,
+    region: OwnRegion,
+    doorbells: (Doorbell, Doorbell),
+    doorbells_attached: bool,
 }
 
 /// No frame brings more descriptors: a half and two bells (SPEC 2.2).
@@ -229,11 +229,11 @@ impl Pending {
         let process = self.identify(descriptors)?;
         self.admit()?;
         let trust = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
-        let half_bytes = self.geometry.half_bytes;
+        let region_bytes = self.geometry.region_bytes;
         let session_id = if self.is_acceptor { self.own_hello.nonce } else { hello.nonce };
-        let offered = match terms::obstacle(&self.own_hello, &hello, half_bytes) {
+        let offered = match terms::obstacle(&self.own_hello, &hello, region_bytes) {
             Some(reason) => Err(reason),
-            None => self.make_half(session_id, trust),
+            None => self.make_region(session_id, trust),
         };
         if let Err(reason) = offered {
             if !terms::socket_suits(&self.own_hello, &hello) {
@@ -246,14 +246,14 @@ impl Pending {
         }
         self.send_offer(&offered)?;
         self.known = Some(Known {
-            limits: terms::limits(&self.config, &hello, half_bytes),
+            limits: terms::limits(&self.config, &hello, region_bytes),
             hello,
             process,
             trust,
             session_id,
             offered,
-            is_wall_offered: false,
-            accepted: Err(NoWall::Policy),
+            is_shm_offered: false,
+            accepted: Err(FallbackReason::Policy),
         });
         Ok(())
     }
@@ -290,16 +290,22 @@ impl Pending {
         })
     }
 
-    fn make_half(&self, session_id: [u8; 16], trust: Trust) -> Result<Offered, NoWall> {
+    fn make_region(&self, session_id: [u8; 16], trust: Trust) -> Result<Offered, FallbackReason> {
         let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
-        let half =
-            OwnHalf::create(self.geometry, session_id, role).map_err(|error| match error {
-                MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => NoWall::Memory,
-                MemfdError::DescriptorLimit { .. } => NoWall::Descriptors,
-                _ => NoWall::Memfd,
+        let region =
+            OwnRegion::create(self.geometry, session_id, role).map_err(|error| match error {
+                MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => {
+                    FallbackReason::Memory
+                }
+                MemfdError::DescriptorLimit { .. } => FallbackReason::Descriptors,
+                _ => FallbackReason::Memfd,
             })?;
-        let bell = || Bell::new().map_err(|_| NoWall::Descriptors);
-        Ok(Offered { half, bells: (bell()?, bell()?), bells_attached: trust == Trust::Peer })
+        let doorbell = || Doorbell::new().map_err(|_| FallbackReason::Descriptors);
+        Ok(Offered {
+            region,
+            doorbells: (doorbell()?, doorbell()?),
+            doorbells_attached: trust == Trust::Trusted,
+        })
     }
 
     fn on_offer(&mut self, offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<(), HandshakeError> {
@@ -317,12 +323,11 @@ impl Pending {
         }
         if let Some(known) = &mut self.known {
             known.accepted = accepted;
-            known.is_wall_offered =
-                known.offered.is_ok() && offer.transport.get() == TRANSPORT_WALL;
+            known.is_shm_offered = known.offered.is_ok() && offer.transport.get() == TRANSPORT_SHM;
         }
         self.is_ready_sent = true;
-        let transport = if reason.is_some() { TRANSPORT_SOCKET } else { TRANSPORT_WALL };
-        let ready = Ready::new(transport, reason.map_or(0, NoWall::number));
+        let transport = if reason.is_some() { TRANSPORT_SOCKET } else { TRANSPORT_SHM };
+        let ready = Ready::new(transport, reason.map_or(0, FallbackReason::number));
         self.send(ready.as_bytes(), &[], false)
     }
 
@@ -339,13 +344,14 @@ impl Pending {
         let Some(known) = self.known.take() else {
             return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
         };
-        let is_wall = ready.transport.get() == TRANSPORT_WALL;
-        if is_wall && !known.is_wall_offered {
-            let (what, found) = ("transport of READY", TRANSPORT_WALL.into());
+        let is_shared_memory = ready.transport.get() == TRANSPORT_SHM;
+        if is_shared_memory && !known.is_shm_offered {
+            let (what, found) = ("transport of READY", TRANSPORT_SHM.into());
             return Err(self.violation(Violation::Frame { what, found }));
         }
-        let theirs =
-            (!is_wall).then(|| NoWall::from_number(ready.reason.get()).unwrap_or(NoWall::Policy));
+        let theirs = (!is_shared_memory).then(|| {
+            FallbackReason::from_number(ready.reason.get()).unwrap_or(FallbackReason::Policy)
+        });
         let peer =
             Peer { credentials: self.credentials, trust: known.trust, label: self.label.clone() };
         self.assemble(known, peer, theirs)
@@ -364,7 +370,7 @@ impl Pending {
         self.send(self.own_hello.as_bytes(), &descriptors, is_unix)
     }
 
-    fn send_offer(&self, offered: &Result<Offered, NoWall>) -> Result<(), HandshakeError> {
+    fn send_offer(&self, offered: &Result<Offered, FallbackReason>) -> Result<(), HandshakeError> {
         let offered = match offered {
             Ok(offered) => offered,
             Err(reason) => {
@@ -372,14 +378,14 @@ impl Pending {
                 return self.send(offer.as_bytes(), &[], false);
             }
         };
-        let flags = if offered.bells_attached { OFFER_BELLS } else { 0 };
-        let offer = Offer::new(TRANSPORT_WALL, 0, flags, self.geometry.half_bytes);
-        let half = offered.half.descriptor.as_fd();
-        let (records, room) = (offered.bells.0.as_fd(), offered.bells.1.as_fd());
-        if offered.bells_attached {
-            self.send(offer.as_bytes(), &[half, records, room], false)
+        let flags = if offered.doorbells_attached { OFFER_DOORBELLS } else { 0 };
+        let offer = Offer::new(TRANSPORT_SHM, 0, flags, self.geometry.region_bytes);
+        let region = offered.region.descriptor.as_fd();
+        let (records, room) = (offered.doorbells.0.as_fd(), offered.doorbells.1.as_fd());
+        if offered.doorbells_attached {
+            self.send(offer.as_bytes(), &[region, records, room], false)
         } else {
-            self.send(offer.as_bytes(), &[half], false)
+            self.send(offer.as_bytes(), &[region], false)
         }
     }
 

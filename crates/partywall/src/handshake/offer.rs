@@ -8,11 +8,13 @@
 
 use super::{Known, Pending};
 use crate::error::HandshakeError;
-use crate::half::{PeerHalf, PeerHalfError};
-use crate::transport::wall::Bells;
-use partywall_layout::hello::{OFFER_BELLS, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, TRANSPORT_WALL};
-use partywall_layout::{NoWall, Violation};
-use partywall_sys::{Bell, BellError};
+use crate::region::{PeerRegion, PeerRegionError};
+use crate::transport::shm::Doorbells;
+use partywall_layout::hello::{
+    OFFER_DOORBELLS, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, TRANSPORT_SHM,
+};
+use partywall_layout::{FallbackReason, Violation};
+use partywall_sys::{Doorbell, DoorbellError};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 impl Pending {
@@ -21,10 +23,10 @@ impl Pending {
         &self,
         offer: &Offer,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<Result<(PeerHalf, Bells), NoWall>, HandshakeError> {
-        let is_wall = offer.transport.get() == TRANSPORT_WALL;
-        let has_bells = offer.flags.get() & OFFER_BELLS != 0;
-        let expected = match (is_wall, has_bells) {
+    ) -> Result<Result<(PeerRegion, Doorbells), FallbackReason>, HandshakeError> {
+        let is_shared_memory = offer.transport.get() == TRANSPORT_SHM;
+        let has_doorbells = offer.flags.get() & OFFER_DOORBELLS != 0;
+        let expected = match (is_shared_memory, has_doorbells) {
             (false, _) => 0,
             (true, false) => 1,
             (true, true) => 3,
@@ -39,66 +41,67 @@ impl Pending {
         };
         let offered = match &known.offered {
             Err(reason) => return Ok(Err(*reason)),
-            Ok(_) if !is_wall => {
-                return Ok(Err(NoWall::from_number(offer.reason.get()).unwrap_or(NoWall::Policy)));
+            Ok(_) if !is_shared_memory => {
+                return Ok(Err(FallbackReason::from_number(offer.reason.get())
+                    .unwrap_or(FallbackReason::Policy)));
             }
             Ok(offered) => offered,
         };
         if descriptors.len() < expected {
             if self.is_truncated {
-                return Ok(Err(NoWall::Descriptors));
+                return Ok(Err(FallbackReason::Descriptors));
             }
             let found = descriptors.len() as u64;
             let what = "number of descriptors with OFFER";
             return Err(self.violation(Violation::Frame { what, found }));
         }
         let mut descriptors = descriptors.into_iter();
-        let (half, records, room) = (descriptors.next(), descriptors.next(), descriptors.next());
-        let Some(half) = half else { return Ok(Err(NoWall::Descriptors)) };
-        let neighbour = match self.accept_half(known, offer, half.as_fd())? {
-            Ok(neighbour) => neighbour,
+        let (region, records, room) = (descriptors.next(), descriptors.next(), descriptors.next());
+        let Some(region) = region else { return Ok(Err(FallbackReason::Descriptors)) };
+        let peer_region = match self.accept_region(known, offer, region.as_fd())? {
+            Ok(peer_region) => peer_region,
             Err(reason) => return Ok(Err(reason)),
         };
-        let bells = match (records, room) {
-            (Some(records), Some(room)) if offered.bells_attached => {
-                Bells::Eventfd { records: self.bell(records)?, room: self.bell(room)? }
+        let doorbells = match (records, room) {
+            (Some(records), Some(room)) if offered.doorbells_attached => {
+                Doorbells::Eventfd { records: self.doorbell(records)?, room: self.doorbell(room)? }
             }
             // One of us does not trust the other: bells go over the socket.
-            _ => Bells::Byte,
+            _ => Doorbells::Byte,
         };
-        Ok(Ok((neighbour, bells)))
+        Ok(Ok((peer_region, doorbells)))
     }
 
-    fn accept_half(
+    fn accept_region(
         &self,
         known: &Known,
         offer: &Offer,
         descriptor: BorrowedFd<'_>,
-    ) -> Result<Result<PeerHalf, NoWall>, HandshakeError> {
+    ) -> Result<Result<PeerRegion, FallbackReason>, HandshakeError> {
         let role = if self.is_acceptor { ROLE_CONNECTOR } else { ROLE_ACCEPTOR };
-        let size = offer.half_size.get();
+        let size = offer.region_size.get();
         let limit = self.config.map_max_effective();
-        match PeerHalf::accept(descriptor, size, limit, &known.session_id, role) {
-            Ok(half) => {
+        match PeerRegion::accept(descriptor, size, limit, &known.session_id, role) {
+            Ok(region) => {
                 let (found, said) =
-                    (half.geometry.release_entries, known.hello.release_entries.get());
+                    (region.geometry.peer_blocks_max, known.hello.peer_blocks_max.get());
                 if found >= said {
-                    return Ok(Ok(half));
+                    return Ok(Ok(region));
                 }
                 let field = "release entries";
-                Err(self.violation(Violation::HalfHeader { field, found }))
+                Err(self.violation(Violation::RegionHeader { field, found }))
             }
-            Err(PeerHalfError::Violation(violation)) => Err(self.violation(violation)),
-            Err(PeerHalfError::Map(error)) if error.is_violation() => {
+            Err(PeerRegionError::Violation(violation)) => Err(self.violation(violation)),
+            Err(PeerRegionError::Map(error)) if error.is_violation() => {
                 Err(self.bad_descriptor(error.to_string()))
             }
-            Err(PeerHalfError::Map(_)) => Ok(Err(NoWall::Map)),
+            Err(PeerRegionError::Map(_)) => Ok(Err(FallbackReason::Map)),
         }
     }
 
-    fn bell(&self, descriptor: OwnedFd) -> Result<Bell, HandshakeError> {
-        Bell::from_peer(descriptor).map_err(|error| match error {
-            BellError::Unverifiable { source } => self.system("checking a bell", source),
+    fn doorbell(&self, descriptor: OwnedFd) -> Result<Doorbell, HandshakeError> {
+        Doorbell::from_peer(descriptor).map_err(|error| match error {
+            DoorbellError::Unverifiable { source } => self.system("checking a bell", source),
             other => self.bad_descriptor(other.to_string()),
         })
     }

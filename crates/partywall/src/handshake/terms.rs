@@ -2,10 +2,10 @@
 //! What two HELLOs agree on (SPEC 2.3, 2.4): pure functions of what both sides said.
 
 use crate::config::{Config, TransportPolicy};
-use crate::transport::wall::Limits;
-use partywall_layout::hello::{FEATURE_SOCKET, FEATURE_WALL, Hello, SERVICE_SESSION};
+use crate::transport::shm::Limits;
+use partywall_layout::hello::{FEATURE_SHM, FEATURE_SOCKET, Hello, SERVICE_SESSION};
 use partywall_layout::segment::{GRAIN_BYTES, RELEASE_ENTRIES_MAX, RELEASE_ENTRIES_MIN};
-use partywall_layout::{NoWall, Violation};
+use partywall_layout::{FallbackReason, Violation};
 use partywall_sys::socket::Family;
 use std::time::{Duration, Instant};
 use zerocopy::little_endian::{U32, U64};
@@ -22,23 +22,27 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 const _: () = assert!(BLOCKS_MAX <= RELEASE_ENTRIES_MAX);
 
-/// The HELLO of this side. `why_no_wall` is `None` if this side can share memory.
-pub(super) fn own_hello(config: &Config, service: u32, why_no_wall: Option<NoWall>) -> Hello {
+/// The HELLO of this side. `fallback_reason` is `None` if this side can share memory.
+pub(super) fn own_hello(
+    config: &Config,
+    service: u32,
+    fallback_reason: Option<FallbackReason>,
+) -> Hello {
     let mut features = 0;
-    if why_no_wall.is_none() {
-        features |= FEATURE_WALL;
+    if fallback_reason.is_none() {
+        features |= FEATURE_SHM;
     }
-    if config.transport != TransportPolicy::Wall {
+    if config.transport != TransportPolicy::SharedMemory {
         features |= FEATURE_SOCKET;
     }
     let has_streams = service == SERVICE_SESSION;
     Hello {
         features: U64::new(features),
         service: U32::new(service),
-        why_no_wall: U32::new(why_no_wall.map_or(0, NoWall::number)),
+        fallback_reason: U32::new(fallback_reason.map_or(0, FallbackReason::number)),
         map_max: U64::new(config.map_max_effective()),
         message_max: U64::new(config.message_max_effective()),
-        release_entries: U64::new(config.release_entries),
+        peer_blocks_max: U64::new(config.peer_blocks_max),
         segments_max: U32::new(config.segments_max),
         pid: U32::new(std::process::id()),
         nonce: nonce(),
@@ -50,8 +54,8 @@ pub(super) fn own_hello(config: &Config, service: u32, why_no_wall: Option<NoWal
 
 /// Whether what a HELLO says can be (SPEC 2.3).
 pub(super) fn check(theirs: &Hello) -> Result<(), Violation> {
-    let entries = theirs.release_entries.get();
-    let can_share = theirs.features.get() & FEATURE_WALL != 0;
+    let entries = theirs.peer_blocks_max.get();
+    let can_share = theirs.features.get() & FEATURE_SHM != 0;
     let is_possible =
         entries.is_power_of_two() && (RELEASE_ENTRIES_MIN..=RELEASE_ENTRIES_MAX).contains(&entries);
     if can_share && !is_possible {
@@ -61,23 +65,26 @@ pub(super) fn check(theirs: &Hello) -> Result<(), Violation> {
 }
 
 /// Why this side cannot share memory over a connection of this family, if it cannot.
-pub(super) fn own_obstacle(config: &Config, family: Family) -> Option<NoWall> {
+pub(super) fn own_obstacle(config: &Config, family: Family) -> Option<FallbackReason> {
     match (config.transport, family) {
-        (TransportPolicy::Socket, _) => Some(NoWall::Policy),
-        (_, Family::Tcp) => Some(NoWall::Remote),
+        (TransportPolicy::Socket, _) => Some(FallbackReason::Policy),
+        (_, Family::Tcp) => Some(FallbackReason::Remote),
         (_, Family::Unix) => None,
     }
 }
 
 /// Why the two cannot share memory, as far as their HELLOs tell.
-pub(super) fn obstacle(own: &Hello, theirs: &Hello, half_bytes: u64) -> Option<NoWall> {
+pub(super) fn obstacle(own: &Hello, theirs: &Hello, region_bytes: u64) -> Option<FallbackReason> {
     let said = |hello: &Hello| {
-        if hello.features.get() & FEATURE_WALL != 0 {
+        if hello.features.get() & FEATURE_SHM != 0 {
             return None;
         }
-        Some(NoWall::from_number(hello.why_no_wall.get()).unwrap_or(NoWall::Policy))
+        Some(
+            FallbackReason::from_number(hello.fallback_reason.get())
+                .unwrap_or(FallbackReason::Policy),
+        )
     };
-    let limits = (half_bytes > theirs.map_max.get()).then_some(NoWall::Limits);
+    let limits = (region_bytes > theirs.map_max.get()).then_some(FallbackReason::Limits);
     said(own).or_else(|| said(theirs)).or(limits)
 }
 
@@ -87,16 +94,16 @@ pub(super) fn socket_suits(own: &Hello, theirs: &Hello) -> bool {
 }
 
 /// What limits each side from now on.
-pub(super) fn limits(config: &Config, theirs: &Hello, half_bytes: u64) -> Limits {
+pub(super) fn limits(config: &Config, theirs: &Hello, region_bytes: u64) -> Limits {
     let own = config.memory_max.min(BYTES_MAX);
     let mapped = if theirs.segments_max.get() == 0 { 0 } else { theirs.map_max.get() };
-    let mapped = mapped.min(BYTES_MAX).saturating_sub(half_bytes);
+    let mapped = mapped.min(BYTES_MAX).saturating_sub(region_bytes);
     let whole_grains = |bytes: u64| bytes / GRAIN_BYTES * GRAIN_BYTES;
     // Our own limit may be odd; what it allows is rounded up, so that a message as long as it fits.
     let own_memory = own.next_multiple_of(GRAIN_BYTES).min(whole_grains(mapped));
-    let blocks_max = config.release_entries.clamp(BLOCKS, BLOCKS_MAX);
+    let blocks_max = config.peer_blocks_max.clamp(BLOCKS, BLOCKS_MAX);
     #[expect(clippy::cast_possible_truncation, reason = "at most BLOCKS_MAX")]
-    let peer_releases = theirs.release_entries.get().min(blocks_max) as u32;
+    let peer_releases = theirs.peer_blocks_max.get().min(blocks_max) as u32;
     Limits {
         own_memory,
         own_memory_is_peers: mapped < own,
@@ -135,16 +142,16 @@ mod tests {
 
     #[test]
     fn both_must_be_able_to_share_memory() {
-        let wall = hello(TransportPolicy::Auto, Family::Unix);
+        let shm = hello(TransportPolicy::Auto, Family::Unix);
         let plain = hello(TransportPolicy::Socket, Family::Unix);
         let remote = hello(TransportPolicy::Auto, Family::Tcp);
-        let only = hello(TransportPolicy::Wall, Family::Unix);
-        assert_eq!(obstacle(&wall, &wall, 1 << 16), None);
-        assert_eq!(obstacle(&wall, &plain, 1 << 16), Some(NoWall::Policy));
-        assert_eq!(obstacle(&plain, &wall, 1 << 16), Some(NoWall::Policy));
-        assert_eq!(obstacle(&wall, &remote, 1 << 16), Some(NoWall::Remote));
-        assert_eq!(obstacle(&wall, &wall, 1 << 40), Some(NoWall::Limits));
-        assert!(socket_suits(&wall, &plain));
+        let only = hello(TransportPolicy::SharedMemory, Family::Unix);
+        assert_eq!(obstacle(&shm, &shm, 1 << 16), None);
+        assert_eq!(obstacle(&shm, &plain, 1 << 16), Some(FallbackReason::Policy));
+        assert_eq!(obstacle(&plain, &shm, 1 << 16), Some(FallbackReason::Policy));
+        assert_eq!(obstacle(&shm, &remote, 1 << 16), Some(FallbackReason::Remote));
+        assert_eq!(obstacle(&shm, &shm, 1 << 40), Some(FallbackReason::Limits));
+        assert!(socket_suits(&shm, &plain));
         assert!(!socket_suits(&only, &plain));
     }
 
@@ -154,11 +161,11 @@ mod tests {
         let mut theirs = hello(TransportPolicy::Auto, Family::Unix);
         assert!(limits(&config, &theirs, 192 << 10).own_memory_is_peers);
         theirs.map_max = U64::new(u64::MAX);
-        theirs.release_entries = U64::new(u64::MAX);
+        theirs.peer_blocks_max = U64::new(u64::MAX);
         let agreed = limits(&config, &theirs, 192 << 10);
         assert_eq!(agreed.own_memory, 100 << 20);
         assert_eq!(u64::from(agreed.peer_releases), BLOCKS);
-        let generous = config.clone().release_entries(1 << 20);
+        let generous = config.clone().peer_blocks_max(1 << 20);
         let agreed = limits(&generous, &theirs, 192 << 10);
         assert_eq!(u64::from(agreed.peer_releases), BLOCKS_MAX);
         theirs.map_max = U64::new(0);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use partywall_sys::ForkGuard;
 
-use super::config::{LinkConfig, LinkPlace};
+use super::config::{LinkConfig, Storage};
 use super::end::Endpoint;
 use super::fault::LinkOpenError;
 use super::group::LinkGroup;
@@ -17,11 +17,11 @@ use crate::address::{Address, AddressError};
 /// Opens links to servers.
 ///
 /// ```
-/// use partywall::link::{LinkClient, LinkConfig, LinkPlace, LinkServer};
+/// use partywall::link::{LinkClient, LinkConfig, Storage, LinkServer};
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/links.sock", directory.path().display());
 ///
-/// let server = LinkServer::bind(&address, LinkPlace::Volatile, "bob", LinkConfig::default())?;
+/// let server = LinkServer::bind(&address, Storage::Memory, "bob", LinkConfig::default())?;
 /// let served = std::thread::spawn(move || {
 ///     let link = server.accept().unwrap();
 ///     let request = link.recv().unwrap();
@@ -29,7 +29,7 @@ use crate::address::{Address, AddressError};
 ///     request.reply(&answer).unwrap();
 ///     link.flush(std::time::Instant::now() + std::time::Duration::from_secs(10)).unwrap();
 /// });
-/// let client = LinkClient::new(LinkPlace::Volatile, "alice", LinkConfig::default())?;
+/// let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
 /// let link = client.connect(&address, "bob", "greetings")?;
 /// link.send(b"alice")?;
 /// let answer = link.recv()?;
@@ -52,7 +52,7 @@ impl LinkClient {
     ///
     /// # Errors
     /// See [`LinkOpenError`]: a setting, the name, or the directory is not possible.
-    pub fn new(place: LinkPlace, name: &str, config: LinkConfig) -> Result<Self, LinkOpenError> {
+    pub fn new(place: Storage, name: &str, config: LinkConfig) -> Result<Self, LinkOpenError> {
         config.sizes()?;
         LinkKey::new(name, "server", "link")?;
         let place = Place::open(&place)?;

@@ -22,15 +22,15 @@ use crate::wait::Wait;
 /// Where the messages of links are kept, and so what they survive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum LinkPlace {
+pub enum Storage {
     /// In the memory of this process: a link survives that its connections break, and ends with its process.
-    Volatile,
+    Memory,
     /// In files in this directory, which must exist, belong to this user, and be writable for nobody else: a link survives that
     /// its processes are killed. It does not survive that the machine loses power.
     Directory(PathBuf),
 }
 
-impl LinkPlace {
+impl Storage {
     /// A [`Directory`](Self::Directory).
     pub fn directory(path: impl AsRef<Path>) -> Self {
         Self::Directory(path.as_ref().to_owned())
@@ -143,17 +143,17 @@ impl LinkConfig {
     }
 
     /// Over what messages go, if the address is that of a Unix socket: shared memory, where both ends are of the same user and can map
-    /// it, or the socket. With [`TransportPolicy::Wall`] a connection over which they would go through a socket is given up.
+    /// it, or the socket. With [`TransportPolicy::SharedMemory`] a connection over which they would go through a socket is given up.
     /// Whichever it is, what is sent is kept alike, and each connection is judged anew. Default: [`TransportPolicy::Auto`].
     ///
-    /// A link in [`LinkPlace::Volatile`] whose memory is to be shared takes all of it at once, and two descriptors more.
+    /// A link in [`Storage::Memory`] whose memory is to be shared takes all of it at once, and two descriptors more.
     #[must_use]
     pub const fn transport(mut self, policy: TransportPolicy) -> Self {
         self.transport = policy;
         self
     }
 
-    /// How a thread waits in `send`, `recv` and the like. [`Wait::Timed`] is as [`Wait::Park`] here. Default:
+    /// How a thread waits in `send`, `recv` and the like. [`Wait::Poll`] is as [`Wait::Park`] here. Default:
     /// [`Wait::Adaptive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
@@ -338,7 +338,7 @@ impl LinkConfig {
 
     /// Refuses a connection over which records go otherwise than they may.
     pub(super) fn judge_transport(&self, is_shared: bool) -> Result<(), Refusal> {
-        if is_shared || self.transport != TransportPolicy::Wall {
+        if is_shared || self.transport != TransportPolicy::SharedMemory {
             return Ok(());
         }
         let text = "memory cannot be shared on this connection, and LinkConfig::transport says that it must be: \

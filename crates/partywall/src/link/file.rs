@@ -98,8 +98,8 @@ impl Cut {
         let (ring, rest) = rest.split_at(size(geometry.ring.bytes()));
         let ring_end = geometry.ring_offset + geometry.ring.bytes();
         let (_gap, rest) = rest.split_at(size(geometry.release_offset - ring_end));
-        let (release_ring, rest) = rest.split_at(size(geometry.release_entries * 8));
-        let release_end = geometry.release_offset + geometry.release_entries * 8;
+        let (release_ring, rest) = rest.split_at(size(geometry.peer_blocks_max * 8));
+        let release_end = geometry.release_offset + geometry.peer_blocks_max * 8;
         let (_gap, rest) = rest.split_at(size(geometry.slab_offset - release_end));
         let (slab, _gap) = rest.split_at(size(geometry.slab_bytes));
         Self { state_page, line, control, ring, release_ring, slab }

@@ -141,7 +141,7 @@ impl Greeting {
     /// Who it is, as far as the system vouches for it.
     pub(super) fn peer(&self) -> Peer {
         let (credentials, label) = (self.credentials, self.socket.peer_label());
-        Peer { credentials, trust: Trust::Isolated, label }
+        Peer { credentials, trust: Trust::Untrusted, label }
     }
 
     fn read(&mut self) -> io::Result<usize> {

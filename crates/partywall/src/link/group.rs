@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::drive::{Before, Hub, Spot, SpotGuard};
+use super::drive::{Before, Monitor, MonitorGuard, Reactor};
 use super::end::Endpoint;
 use crate::transport::has_passed;
 use crate::wait::{Spinner, Spun, Wait};
@@ -31,13 +31,13 @@ pub struct LinkId(pub(super) u64);
 /// thread waits for a link of the group or polls it.
 ///
 /// ```
-/// use partywall::link::{LinkClient, LinkConfig, LinkGroup, LinkPlace};
+/// use partywall::link::{LinkClient, LinkConfig, LinkGroup, Storage};
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/links.sock", directory.path().display());
 ///
 /// let group = LinkGroup::new()?;
 /// let config = LinkConfig::default().group(&group);
-/// let client = LinkClient::new(LinkPlace::Volatile, "alice", config)?;
+/// let client = LinkClient::new(Storage::Memory, "alice", config)?;
 /// let link = client.connect(&address, "bob", "orders")?;
 /// let news = group.try_poll()?;
 /// # let _ = (link, news);
@@ -49,8 +49,8 @@ pub struct LinkGroup {
 }
 
 pub(super) struct GroupInner {
-    pub(super) hub: Arc<Hub>,
-    news: Arc<Spot<News>>,
+    pub(super) reactor: Arc<Reactor>,
+    news: Arc<Monitor<News>>,
     wait: Wait,
     spinner: Mutex<Spinner>,
     next_id: Mutex<u64>,
@@ -79,11 +79,11 @@ impl LinkGroup {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn with_wait(wait: Wait) -> io::Result<Self> {
-        let hub = Hub::new()?;
-        let news = Spot::new(Arc::clone(&hub), News::default());
+        let reactor = Reactor::new()?;
+        let news = Monitor::new(Arc::clone(&reactor), News::default());
         let spinner = Mutex::new(Spinner::new(SPIN_BUDGET));
         Ok(Self {
-            inner: Arc::new(GroupInner { hub, news, wait, spinner, next_id: Mutex::new(1) }),
+            inner: Arc::new(GroupInner { reactor, news, wait, spinner, next_id: Mutex::new(1) }),
         })
     }
 
@@ -96,7 +96,7 @@ impl LinkGroup {
         let inner = &self.inner;
         let mut is_spinning = true;
         loop {
-            inner.hub.try_turn(Before::Sleeping)?;
+            inner.reactor.try_turn(Before::Sleeping)?;
             let count = inner.news();
             if count > 0 || has_passed(deadline) {
                 return Ok(count);
@@ -113,7 +113,7 @@ impl LinkGroup {
     /// # Errors
     /// As [`poll`](Self::poll).
     pub fn try_poll(&self) -> io::Result<usize> {
-        self.inner.hub.try_turn(Before::SleepingElsewhere)?;
+        self.inner.reactor.try_turn(Before::SleepingElsewhere)?;
         Ok(self.inner.news())
     }
 
@@ -127,13 +127,13 @@ impl LinkGroup {
     /// When [`try_poll`](Self::try_poll) should be called though the descriptor is not readable.
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
-        self.inner.hub.next_timer()
+        self.inner.reactor.next_timer()
     }
 
     /// How often a thread waited for the sockets of this group.
     #[must_use]
     pub fn turns(&self) -> u64 {
-        self.inner.hub.turns()
+        self.inner.reactor.turns()
     }
 }
 
@@ -142,7 +142,7 @@ impl AsFd for LinkGroup {
     /// something to tell: also if another thread found it. One call does not take all if much is ready, so a loop that is told only
     /// when the descriptor *becomes* readable asks it again before it sleeps.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.hub.as_fd()
+        self.inner.reactor.as_fd()
     }
 }
 
@@ -182,7 +182,7 @@ impl GroupInner {
         };
         let links: Vec<_> =
             listed.iter().filter_map(Weak::upgrade).filter(|link| link.has_news(is_told)).collect();
-        let mut news: SpotGuard<'_, News> = self.news.lock();
+        let mut news: MonitorGuard<'_, News> = self.news.lock();
         for link in links.iter().rev() {
             news.links.push_front(Arc::downgrade(link));
         }
@@ -193,7 +193,7 @@ impl GroupInner {
             // Another may have found the list empty meanwhile, and sleep here or elsewhere.
             news.changed();
             if has_missed {
-                self.hub.told();
+                self.reactor.told();
             }
         }
         links
@@ -203,7 +203,7 @@ impl GroupInner {
         let Ok(mut spinner) = self.spinner.try_lock() else { return Ok(Spun::Exhausted) };
         let mut failed = Ok(());
         let spun = spinner.spin(self.wait, || {
-            failed = self.hub.try_turn(Before::Sleeping);
+            failed = self.reactor.try_turn(Before::Sleeping);
             failed.is_err() || !self.news.lock().links.is_empty()
         });
         failed.map(|()| spun)

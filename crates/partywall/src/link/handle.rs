@@ -127,8 +127,8 @@ impl Link {
     /// more than write. It must use no link, and nothing that links belong to, nor drop one, nor wait for a thread that does.
     ///
     /// ```
-    /// # use partywall::link::{LinkClient, LinkConfig, LinkPlace};
-    /// # let client = LinkClient::new(LinkPlace::Volatile, "alice", LinkConfig::default())?;
+    /// # use partywall::link::{LinkClient, LinkConfig, Storage};
+    /// # let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
     /// # let link = client.connect("unix:/nowhere", "bob", "orders")?;
     /// let (price, count) = (4200_u64, 5_u64);
     /// link.send_with(16, |order| {
@@ -187,8 +187,8 @@ impl Link {
     /// Begins a batch: messages that are sent at once.
     ///
     /// ```
-    /// # use partywall::link::{LinkClient, LinkConfig, LinkPlace};
-    /// # let client = LinkClient::new(LinkPlace::Volatile, "alice", LinkConfig::default())?;
+    /// # use partywall::link::{LinkClient, LinkConfig, Storage};
+    /// # let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
     /// # let link = client.connect("unix:/nowhere", "bob", "orders")?;
     /// let mut batch = link.batch();
     /// batch.push(b"debit 5").push(b"credit 5");

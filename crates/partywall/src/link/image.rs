@@ -18,8 +18,8 @@ use partywall_layout::link::state::{
 };
 use partywall_layout::link::{Consumed, FileFault, Report as ReportFields, StateImage};
 use partywall_reconcile::{
-    Cause, Direction, Epoch, Impossible, Incarnation, Lineage, Mark, Outgoing, Past, Peer,
-    Position, Proof, Report, Skip, Span, StreamId,
+    AckedOffset, Cause, Direction, Epoch, Impossible, Incarnation, Outgoing, Past, Peer, Position,
+    RecordDigest, Report, Skip, Span, StoreId, StreamId,
 };
 use zerocopy::FromZeros;
 use zerocopy::little_endian::{U32, U64};
@@ -28,15 +28,15 @@ use super::parts;
 
 /// Everything that a side stores beside its records (SPEC 12.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Books {
+pub struct DurableState {
     /// Where it is.
     pub epoch: Epoch,
     /// What it sends; `None` before its first stream.
     pub outgoing: Option<Outgoing>,
     /// The proof at the base of what it sends.
-    pub base_proof: Proof,
+    pub base_digest: RecordDigest,
     /// How far it had consumed when this was stored; see [`catch_up`](Self::catch_up).
-    pub mark: Option<Mark>,
+    pub acked_offset: Option<AckedOffset>,
     /// What it left of the last epoch.
     pub past: Option<Past>,
     /// The neighbour, if one was ever met.
@@ -62,15 +62,15 @@ pub struct Quarantine {
     pub why: Impossible,
 }
 
-impl Books {
+impl DurableState {
     /// The books of a side that never was anywhere.
     #[must_use]
     pub const fn new() -> Self {
         Self {
             epoch: Epoch(0),
             outgoing: None,
-            base_proof: Proof::START,
-            mark: None,
+            base_digest: RecordDigest::START,
+            acked_offset: None,
             past: None,
             peer: None,
             skip: None,
@@ -94,15 +94,15 @@ impl Books {
         Ok(Self {
             epoch: Epoch(state.epoch.get()),
             outgoing: outgoing(state, tail)?,
-            base_proof: Proof(state.sending_proof.get()),
-            mark: StreamId::new(state.receiving_stream.get()).map(|stream| Mark {
+            base_digest: RecordDigest(state.sending_digest.get()),
+            acked_offset: StreamId::new(state.receiving_stream.get()).map(|stream| AckedOffset {
                 stream,
                 position: Position(state.receiving_consumed.get()),
-                proof: Proof(state.receiving_proof.get()),
+                digest: RecordDigest(state.receiving_digest.get()),
             }),
             past: parts::past(&state.previous),
             peer: (state.peer_incarnation.get() != 0).then(|| Peer {
-                lineage: Lineage(u128::from_le_bytes(state.peer_lineage)),
+                store_id: StoreId(u128::from_le_bytes(state.peer_store_id)),
                 incarnation: Incarnation(state.peer_incarnation.get()),
             }),
             skip: parts::skip(&state.skip),
@@ -120,23 +120,30 @@ impl Books {
     /// The state that says the same, to be committed.
     #[must_use]
     pub fn write(&self) -> StateImage {
-        let (out, mark) = (self.outgoing.as_ref(), self.mark.as_ref());
+        let (out, acked_offset) = (self.outgoing.as_ref(), self.acked_offset.as_ref());
         let base = out.map_or(Position::START, Outgoing::base);
         // Where a stream begins there is nothing to prove, and no state that says otherwise is taken.
-        let base_proof = if base == Position::START { Proof::START } else { self.base_proof };
-        let delivered = if mark.is_some() { self.delivered.as_slice() } else { &[] };
+        let base_digest =
+            if base == Position::START { RecordDigest::START } else { self.base_digest };
+        let delivered = if acked_offset.is_some() { self.delivered.as_slice() } else { &[] };
         let mut state = StateImage {
             epoch: U64::new(self.epoch.0),
             sending_stream: U64::new(parts::stream_number(out.map(Outgoing::stream))),
             sending_base: U64::new(base.0),
             sending_acked: U64::new(out.map_or(0, |out| out.acked().0)),
-            sending_proof: U32::new(base_proof.0),
-            receiving_stream: U64::new(parts::stream_number(mark.map(|mark| mark.stream))),
-            receiving_consumed: U64::new(mark.map_or(0, |mark| mark.position.0)),
-            receiving_proof: U32::new(mark.map_or(0, |mark| mark.proof.0)),
+            sending_digest: U32::new(base_digest.0),
+            receiving_stream: U64::new(parts::stream_number(
+                acked_offset.map(|acked_offset| acked_offset.stream),
+            )),
+            receiving_consumed: U64::new(
+                acked_offset.map_or(0, |acked_offset| acked_offset.position.0),
+            ),
+            receiving_digest: U32::new(
+                acked_offset.map_or(0, |acked_offset| acked_offset.digest.0),
+            ),
             quarantine: U32::new(self.quarantine.map_or(0, quarantine_number)),
             peer_incarnation: U64::new(self.peer.map_or(0, |peer| peer.incarnation.0)),
-            peer_lineage: self.peer.map_or([0; 16], |peer| peer.lineage.0.to_le_bytes()),
+            peer_store_id: self.peer.map_or([0; 16], |peer| peer.store_id.0.to_le_bytes()),
             previous: parts::past_fields(self.past.as_ref()),
             skip: parts::skip_fields(self.skip.as_ref()),
             told: parts::skip_fields(self.told.as_ref()),
@@ -156,10 +163,12 @@ impl Books {
 
     /// Takes over what was consumed of the same stream since the state was stored (SPEC 13.5).
     pub fn catch_up(&mut self, consumed: &Consumed) {
-        let (position, proof) = (Position(consumed.position), Proof(consumed.proof));
-        if let Some(mark) = &mut self.mark {
-            if consumed.record.stream == mark.stream.0.get() && position > mark.position {
-                (mark.position, mark.proof) = (position, proof);
+        let (position, digest) = (Position(consumed.position), RecordDigest(consumed.digest));
+        if let Some(acked_offset) = &mut self.acked_offset {
+            if consumed.record.stream == acked_offset.stream.0.get()
+                && position > acked_offset.position
+            {
+                (acked_offset.position, acked_offset.digest) = (position, digest);
             }
         }
     }
@@ -215,7 +224,7 @@ impl Books {
     }
 }
 
-impl Default for Books {
+impl Default for DurableState {
     fn default() -> Self {
         Self::new()
     }

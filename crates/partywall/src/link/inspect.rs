@@ -43,7 +43,7 @@ pub struct LinkFacts {
     /// Whose file it is.
     pub key: LinkKey,
     /// A file that was lost and made anew has another.
-    pub lineage: [u8; 16],
+    pub store_id: [u8; 16],
     /// When it was made.
     pub created: SystemTime,
     /// How many owners it has had.
@@ -258,11 +258,11 @@ fn told(image: &Image, status: Status, path: &Path) -> Result<LinkFacts, LinkErr
     }
     let (record, state) = (&image.owner, &image.state);
     let old = &state.previous;
-    let LinkGeometry { file_bytes, ring, release_entries, slab_bytes, .. } = image.geometry;
+    let LinkGeometry { file_bytes, ring, peer_blocks_max, slab_bytes, .. } = image.geometry;
     let peer = state.peer_incarnation.get();
     Ok(LinkFacts {
         key,
-        lineage: image.header.lineage,
+        store_id: image.header.store_id,
         created: owner::moment(image.header.created_ns.get()),
         incarnation: record.incarnation.get(),
         owner: Owner {
@@ -282,7 +282,7 @@ fn told(image: &Image, status: Status, path: &Path) -> Result<LinkFacts, LinkErr
         acked: state.sending_acked.get(),
         receiving_stream: state.receiving_stream.get(),
         consumed: image.consumed_to().0,
-        peer: (peer != 0).then_some((state.peer_lineage, peer)),
+        peer: (peer != 0).then_some((state.peer_store_id, peer)),
         previous: old.is_there().then(|| LinkPrevious {
             epoch: old.epoch.get(),
             acked: old.acked.get(),
@@ -296,7 +296,7 @@ fn told(image: &Image, status: Status, path: &Path) -> Result<LinkFacts, LinkErr
         sizes: LinkSizes {
             file: file_bytes,
             ring: ring.bytes(),
-            release_ring: release_entries * 8,
+            release_ring: peer_blocks_max * 8,
             slab: slab_bytes,
         },
     })

@@ -87,7 +87,7 @@ mod watched;
 pub use self::core::EpochError;
 pub use batch::LinkBatch;
 pub use client::LinkClient;
-pub use config::{Delivery, LinkConfig, LinkPlace};
+pub use config::{Delivery, LinkConfig, Storage};
 pub use directory::LinkDirectory;
 pub use error::LinkError;
 pub use event::LinkEvent;

@@ -41,7 +41,7 @@ use partywall_layout::link::owner::{self, INCARNATION_MAX};
 use partywall_layout::link::slot::{SEAL_BYTES, index_of};
 use partywall_layout::link::{FileFault, OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE, Slot};
 use partywall_layout::segment::PAGE_BYTES;
-use partywall_sys::{Fate, ForkGuard, Instance, byte_lock};
+use partywall_sys::{ForkGuard, Instance, Liveness, byte_lock};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -119,10 +119,10 @@ pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<Status> {
     if !byte_lock::is_locked(file, record.incarnation.get())? {
         return Ok(Status::Gone);
     }
-    Ok(match instance(record).fate() {
-        Fate::Dead if !seeded_fault("link_lock_is_life") => Status::Gone,
-        Fate::Alive | Fate::Dead => Status::Alive,
-        Fate::Unknown => Status::Unknown,
+    Ok(match instance(record).liveness() {
+        Liveness::Dead if !seeded_fault("link_lock_is_life") => Status::Gone,
+        Liveness::Alive | Liveness::Dead => Status::Alive,
+        Liveness::Unknown => Status::Unknown,
     })
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the memory of links comes from: files in a directory, or this process.
 
-use super::config::LinkPlace;
+use super::config::Storage;
 use super::core::{Core, Parts};
 use super::directory::LinkDirectory;
 use super::error::LinkError;
@@ -9,7 +9,7 @@ use super::fault::{LinkConfigError, LinkOpenError};
 use super::file::{OwnFile, Sizes};
 use super::key::LinkKey;
 
-/// A [`LinkPlace`] that was found fit.
+/// A [`Storage`] that was found fit.
 #[derive(Debug)]
 pub(super) enum Place {
     Volatile,
@@ -17,10 +17,10 @@ pub(super) enum Place {
 }
 
 impl Place {
-    pub(super) fn open(place: &LinkPlace) -> Result<Self, LinkError> {
+    pub(super) fn open(place: &Storage) -> Result<Self, LinkError> {
         Ok(match place {
-            LinkPlace::Volatile => Self::Volatile,
-            LinkPlace::Directory(path) => Self::Directory(LinkDirectory::open(path)?),
+            Storage::Memory => Self::Volatile,
+            Storage::Directory(path) => Self::Directory(LinkDirectory::open(path)?),
         })
     }
 

@@ -39,8 +39,11 @@ impl Link {
     /// # Errors
     /// See [`LinkStopped`].
     pub fn consumed_position(&self) -> Result<Option<LinkPosition>, LinkStopped> {
-        let mark = self.end().with_core(|core| core.mark())?;
-        Ok(mark.map(|mark| LinkPosition { stream: mark.stream.0.get(), position: mark.position.0 }))
+        let acked_offset = self.end().with_core(|core| core.acked_offset())?;
+        Ok(acked_offset.map(|acked_offset| LinkPosition {
+            stream: acked_offset.stream.0.get(),
+            position: acked_offset.position.0,
+        }))
     }
 }
 

@@ -39,12 +39,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use partywall_reconcile::recovery::recover;
-use partywall_reconcile::{Cause, Direction, Outgoing, Position, Proof, Report, Span, StreamId};
+use partywall_reconcile::{
+    Cause, Direction, Outgoing, Position, RecordDigest, Report, Span, StreamId,
+};
 
 use super::directory::LinkDirectory;
 use super::error::LinkError;
 use super::file::{OwnFile, Sizes};
-use super::image::Books;
+use super::image::DurableState;
 use super::inspect::{LinkQuarantine, inspect_link};
 use super::key::LinkKey;
 use super::retained::Retained;
@@ -139,7 +141,11 @@ pub fn reset(directory: &Path, key: &LinkKey, is_real: bool) -> Result<Reset, Re
         copy: None,
         undelivered: undelivered.map(|(from, to)| (from.0, to.0)),
         quarantine,
-        forgotten: taken.books.mark.filter(|_| is_incoming).map(|mark| mark.position.0),
+        forgotten: taken
+            .durable
+            .acked_offset
+            .filter(|_| is_incoming)
+            .map(|acked_offset| acked_offset.position.0),
     };
     if is_real {
         told.copy = Some(copied(&taken.path)?);
@@ -161,20 +167,21 @@ pub fn adopt(directory: &Path, key: &LinkKey, is_real: bool) -> Result<Adopted, 
     let Some(quarantine) = taken.quarantine() else {
         return Err(RepairError::NotQuarantined { path: taken.path });
     };
-    let mark = taken.books.mark.filter(|_| taken.is_quarantined(Direction::Incoming));
-    let needs_reset = mark.is_some_and(|mark| taken.speaks_of(mark.stream));
-    let forgotten = mark.filter(|_| !needs_reset);
+    let acked_offset =
+        taken.durable.acked_offset.filter(|_| taken.is_quarantined(Direction::Incoming));
+    let needs_reset = acked_offset.is_some_and(|acked_offset| taken.speaks_of(acked_offset.stream));
+    let forgotten = acked_offset.filter(|_| !needs_reset);
     if is_real {
         if forgotten.is_some() {
             taken.unlearn();
         }
-        taken.books.quarantine = None;
+        taken.durable.quarantine = None;
         taken.commit();
     }
     Ok(Adopted {
         path: taken.path,
         quarantine,
-        forgotten: forgotten.map(|mark| mark.position.0),
+        forgotten: forgotten.map(|acked_offset| acked_offset.position.0),
         needs_reset,
     })
 }
@@ -184,7 +191,7 @@ struct Taken {
     path: PathBuf,
     state: StateSlots,
     consumed: ConsumedSlots,
-    books: Books,
+    durable: DurableState,
     retained: Option<Retained>,
 }
 
@@ -203,20 +210,23 @@ impl Taken {
             None => None,
             Some(stream) => {
                 let base = Position(state.sending_base.get());
-                let proof = Proof(state.sending_proof.get());
+                let digest = RecordDigest(state.sending_digest.get());
                 let size = file.image.geometry.ring;
-                let found = Retained::found(file.ring, size, file.slab, stream, base, proof);
+                let found = Retained::found(file.ring, size, file.slab, stream, base, digest);
                 Some(found.map_err(|fault| damaged(fault.to_string()))?)
             }
         };
         let tail = retained.as_ref().map_or(Position::START, Retained::tail);
-        let mut books = Books::read(&state, tail).map_err(|fault| damaged(fault.to_string()))?;
-        books.catch_up(file.consumed.found());
-        let prepared = books.mark.zip(retained.as_ref());
-        let prepared = prepared.and_then(|(mark, retained)| retained.prepared(mark.stream));
-        books.mark =
-            recover(books.mark, prepared, |_| prepared.map(|prepared| prepared.mark.position));
-        Ok(Self { path, state: file.state, consumed: file.consumed, books, retained })
+        let mut durable =
+            DurableState::read(&state, tail).map_err(|fault| damaged(fault.to_string()))?;
+        durable.catch_up(file.consumed.found());
+        let prepared = durable.acked_offset.zip(retained.as_ref());
+        let prepared =
+            prepared.and_then(|(acked_offset, retained)| retained.prepared(acked_offset.stream));
+        durable.acked_offset = recover(durable.acked_offset, prepared, |_| {
+            prepared.map(|prepared| prepared.acked_offset.position)
+        });
+        Ok(Self { path, state: file.state, consumed: file.consumed, durable, retained })
     }
 
     fn quarantine(&self) -> Option<LinkQuarantine> {
@@ -224,7 +234,7 @@ impl Taken {
     }
 
     fn is_quarantined(&self, direction: Direction) -> bool {
-        self.books.quarantine.is_some_and(|quarantine| quarantine.direction == direction)
+        self.durable.quarantine.is_some_and(|quarantine| quarantine.direction == direction)
     }
 
     /// Whether a record that is kept says how far this stream was consumed.
@@ -234,13 +244,13 @@ impl Taken {
 
     /// What was sent and is not known to be consumed.
     fn undelivered(&self) -> Option<(Position, Position)> {
-        let acked = self.books.outgoing.as_ref()?.acked();
+        let acked = self.durable.outgoing.as_ref()?.acked();
         let tail = self.retained.as_ref()?.tail();
         (acked < tail).then_some((acked, tail))
     }
 
     fn commit(&mut self) {
-        self.state.commit(&self.books.write());
+        self.state.commit(&self.durable.write());
     }
 
     /// Forgets what was consumed; in force with the next commit.
@@ -248,32 +258,32 @@ impl Taken {
         // What is ahead goes into the state first, so that nothing is forgotten before all is.
         self.commit();
         self.consumed.commit(0, 0, 0);
-        self.books.mark = None;
-        self.books.forget_delivered();
+        self.durable.acked_offset = None;
+        self.durable.forget_delivered();
     }
 
     /// Another stream, in one commit with the report of what is given up and the end of the quarantine.
     fn begin_another(&mut self, undelivered: Option<(Position, Position)>) {
-        self.books.quarantine = None;
+        self.durable.quarantine = None;
         let Some(retained) = &mut self.retained else { return self.commit() };
-        let stream = stream_beside(retained);
+        let stream = peer_stream_file(retained);
         if let Some((from, to)) = undelivered {
             // The receiver may have consumed more of it than this end has heard.
             let span = Span { from, to: Some(to), known_to: to, exact: false };
             let (direction, cause) = (Direction::Outgoing, Cause::Undelivered);
-            let (epoch, stream) = (self.books.epoch, Some(retained.stream()));
-            self.books.report(Report { direction, cause, epoch, stream, span });
+            let (epoch, stream) = (self.durable.epoch, Some(retained.stream()));
+            self.durable.report(Report { direction, cause, epoch, stream, span });
         }
-        self.books.outgoing = Some(Outgoing::new(stream));
-        self.books.base_proof = Proof::START;
+        self.durable.outgoing = Some(Outgoing::new(stream));
+        self.durable.base_digest = RecordDigest::START;
         retained.end(stream);
-        self.state.commit(&self.books.write());
+        self.state.commit(&self.durable.write());
         retained.begin(stream);
     }
 }
 
 /// A stream whose records cannot be taken for those that are there.
-fn stream_beside(retained: &Retained) -> StreamId {
+fn peer_stream_file(retained: &Retained) -> StreamId {
     loop {
         let bytes = nonce();
         let (half, _) = bytes.split_at(8);

@@ -6,8 +6,8 @@
 use super::protocol::frame::{Attach, Window};
 use partywall_reconcile::attach::Nonce;
 use partywall_reconcile::{
-    Epoch, Generation, Identity, Impossible, Incarnation, Lineage, Mark, Past, Peer, Position,
-    Proof, Range, ReceivedPast, ReceiverView, SenderView, SentPast, Skip, StreamId,
+    AckedOffset, ConnectionNumber, Epoch, Identity, Impossible, Incarnation, Past, Peer, Position,
+    Range, ReceivedPast, ReceiverView, RecordDigest, SenderView, SentPast, Skip, StoreId, StreamId,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -40,8 +40,8 @@ pub(super) fn impossible() -> impl Strategy<Value = Impossible> {
 }
 
 pub(super) fn peer() -> impl Strategy<Value = Peer> {
-    (1..=u128::MAX, 1_u64..=1 << 62).prop_map(|(lineage, incarnation)| Peer {
-        lineage: Lineage(lineage),
+    (1..=u128::MAX, 1_u64..=1 << 62).prop_map(|(store_id, incarnation)| Peer {
+        store_id: StoreId(store_id),
         incarnation: Incarnation(incarnation),
     })
 }
@@ -82,25 +82,26 @@ pub(super) fn sides() -> impl Strategy<Value = Attach> {
         let sending = (stream(), positions()).prop_map(move |(stream, [base, tail])| {
             SenderView::new(epoch, stream, base, tail).unwrap()
         });
-        let mark = option::of((stream(), positions(), any::<u32>()));
+        let acked_offset = option::of((stream(), positions(), any::<u32>()));
         let skip = option::of(skip(epoch.0));
-        let receiving = (mark, skip).prop_map(move |(mark, skip)| match mark {
-            None => ReceiverView::nothing(epoch, skip),
-            Some((stream, [position, received], proof)) => {
-                let proof = Proof(if position == Position::START { 0 } else { proof });
-                let mark = Mark { stream, position, proof };
-                ReceiverView::new(epoch, Some(mark), received, skip).unwrap()
-            }
-        });
+        let receiving =
+            (acked_offset, skip).prop_map(move |(acked_offset, skip)| match acked_offset {
+                None => ReceiverView::nothing(epoch, skip),
+                Some((stream, [position, received], digest)) => {
+                    let digest = RecordDigest(if position == Position::START { 0 } else { digest });
+                    let acked_offset = AckedOffset { stream, position, digest };
+                    ReceiverView::new(epoch, Some(acked_offset), received, skip).unwrap()
+                }
+            });
         let window = (12_u32..=30, 0_u64..=1 << 40)
             .prop_map(|(ring, slab_bytes)| Window { ring_bytes: 1 << ring, slab_bytes });
         let numbers = (any::<u64>(), any::<u64>(), peer());
         (numbers, sending, receiving, past(epoch.0), window).prop_map(
-            move |((nonce, generation, peer), sending, receiving, past, window)| {
+            move |((nonce, connection_number, peer), sending, receiving, past, window)| {
                 let identity = Identity {
-                    lineage: peer.lineage,
+                    store_id: peer.store_id,
                     incarnation: peer.incarnation,
-                    generation: Generation(generation),
+                    connection_number: ConnectionNumber(connection_number),
                     epoch,
                 };
                 let shows = nonce % 2 == 1;

@@ -25,8 +25,8 @@ use partywall_layout::link::frame::LOGIN_BYTES_MAX;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{ForkGuard, Listener};
 
-use super::config::{LinkConfig, LinkPlace};
-use super::drive::{Before, Spot};
+use super::config::{LinkConfig, Storage};
+use super::drive::{Before, Monitor};
 use super::end::{Endpoint, Home, admission};
 use super::fault::{LinkAcceptError, LinkBindError, LinkOpenError};
 use super::greeting::{Asked, Greeting};
@@ -61,7 +61,7 @@ struct Shared {
     timer_token: u64,
     /// Held while a link is looked for and opened.
     opening: Mutex<()>,
-    spot: Arc<Spot<State>>,
+    monitor: Arc<Monitor<State>>,
 }
 
 struct State {
@@ -92,7 +92,7 @@ impl LinkServer {
     /// See [`LinkBindError`].
     pub fn bind<A>(
         address: A,
-        place: LinkPlace,
+        place: Storage,
         name: &str,
         config: LinkConfig,
     ) -> Result<Self, LinkBindError>
@@ -110,11 +110,11 @@ impl LinkServer {
             None => LinkGroup::with_wait(config.wait)?,
         };
         let bound = listener.local_addr().ok().flatten().map(Address::from);
-        let hub = Arc::clone(&group.inner.hub);
+        let reactor = Arc::clone(&group.inner.reactor);
         let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
             me: me.clone(),
-            timer_token: hub.enter(me.clone()),
-            spot: Spot::new(Arc::clone(&hub), State::new()),
+            timer_token: reactor.enter(me.clone()),
+            monitor: Monitor::new(Arc::clone(&reactor), State::new()),
             group,
             place,
             name: name.to_owned(),
@@ -181,7 +181,7 @@ impl LinkServer {
     /// # Errors
     /// As there; [`LinkAcceptError::TimedOut`] if there is none.
     pub fn try_accept(&self) -> Result<Link, LinkAcceptError> {
-        self.shared.group.inner.hub.try_turn(Before::Looking)?;
+        self.shared.group.inner.reactor.try_turn(Before::Looking)?;
         self.shared.accept(Some(Instant::now()))
     }
 
@@ -201,13 +201,13 @@ impl LinkServer {
     /// How many connections were refused or given up before they attached.
     #[must_use]
     pub fn refused(&self) -> u64 {
-        self.shared.spot.lock().refused
+        self.shared.monitor.lock().refused
     }
 
     /// Why the last of them was, if it was for a reason that can be told.
     #[must_use]
     pub fn last_refusal(&self) -> Option<String> {
-        self.shared.spot.lock().last_refusal.clone()
+        self.shared.monitor.lock().last_refusal.clone()
     }
 }
 
@@ -218,29 +218,29 @@ impl Drop for LinkServer {
             return;
         }
         let (listeners, greetings, links) = {
-            let mut state = shared.spot.lock();
+            let mut state = shared.monitor.lock();
             let greetings = std::mem::take(&mut state.greetings);
             let listeners = std::mem::take(&mut state.listeners);
             (listeners, greetings, std::mem::take(&mut state.links))
         };
-        let hub = &shared.group.inner.hub;
-        listeners.iter().for_each(|(token, found)| hub.unwatch(&found.listener, *token));
-        greetings.iter().for_each(|(token, greeting)| hub.unwatch(&greeting.socket, *token));
-        hub.set_timer(shared.timer_token, shared.spot.lock().timer.take(), None);
-        hub.forget(shared.timer_token);
+        let reactor = &shared.group.inner.reactor;
+        listeners.iter().for_each(|(token, found)| reactor.unwatch(&found.listener, *token));
+        greetings.iter().for_each(|(token, greeting)| reactor.unwatch(&greeting.socket, *token));
+        reactor.set_timer(shared.timer_token, shared.monitor.lock().timer.take(), None);
+        reactor.forget(shared.timer_token);
         links.values().for_each(|link| link.abandon());
     }
 }
 
 impl Home for Shared {
     fn attached(&self, link: Arc<Endpoint>) {
-        let mut state = self.spot.lock();
+        let mut state = self.monitor.lock();
         state.offered.push_back(link);
         state.changed();
     }
 
     fn closed(&self, link: &Endpoint) {
-        let mut state = self.spot.lock();
+        let mut state = self.monitor.lock();
         if state.links.get(link.key()).is_some_and(|known| std::ptr::eq(&raw const **known, link)) {
             state.links.remove(link.key());
         }
@@ -249,14 +249,14 @@ impl Home for Shared {
 
 impl Shared {
     fn listen(&self, listener: Listener, address: Address) -> Result<(), LinkBindError> {
-        let hub = &self.group.inner.hub;
-        let token = hub.enter(self.me.clone());
-        if let Err(error) = hub.watch(&listener, EventFlags::IN, token) {
-            hub.forget(token);
+        let reactor = &self.group.inner.reactor;
+        let token = reactor.enter(self.me.clone());
+        if let Err(error) = reactor.watch(&listener, EventFlags::IN, token) {
+            reactor.forget(token);
             return Err(error.into());
         }
         {
-            let mut state = self.spot.lock();
+            let mut state = self.monitor.lock();
             // Listened to with the next turn as the others are.
             state.is_paused = None;
             state.listeners.insert(token, Listening { listener, address });
@@ -269,7 +269,7 @@ impl Shared {
         if self.guard.is_child() {
             return Err(LinkAcceptError::Forked);
         }
-        let found = self.spot.wait_for(deadline, |state| {
+        let found = self.monitor.wait_for(deadline, |state| {
             // One that was opened meanwhile is not handed out twice.
             std::iter::from_fn(|| state.offered.pop_front()).find(|link| link.claim())
         })?;
@@ -323,7 +323,7 @@ impl Shared {
         }
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         {
-            let state = self.spot.lock();
+            let state = self.monitor.lock();
             if let Some(link) = state.links.get(&key) {
                 return Ok(Arc::clone(link));
             }
@@ -332,13 +332,13 @@ impl Shared {
             }
         }
         let shares = {
-            let state = self.spot.lock();
+            let state = self.monitor.lock();
             state.listeners.values().any(|found| self.config.shares(&found.address))
         };
         let core = self.place.core(&key, self.config.sizes()?, shares)?;
         let (group, config) = (Arc::clone(&self.group.inner), self.config.clone());
         let link = Endpoint::served(core, key.clone(), group, config, self.me.clone());
-        self.spot.lock().links.insert(key, Arc::clone(&link));
+        self.monitor.lock().links.insert(key, Arc::clone(&link));
         Ok(link)
     }
 }

@@ -27,7 +27,7 @@ use partywall_sys::sigbus::TableFull;
 use partywall_sys::{FileView, MapError};
 
 use super::protocol::frame::Attach;
-use crate::half::map_memory;
+use crate::region::map_memory;
 
 /// Memory of which nothing was read yet.
 pub(crate) struct Shown {
@@ -91,22 +91,22 @@ impl Shown {
     }
 
     /// The parts, if this is the memory that `attach` speaks of.
-    pub(super) fn of(self, attach: &Attach) -> Option<Neighbour> {
+    pub(super) fn of(self, attach: &Attach) -> Option<PeerMemory> {
         // Copy once, check, then use.
         let mut page = vec![0; usize::try_from(PAGE_BYTES).ok()?];
         self.memory.copy(0, &mut page);
         let (header, geometry) = header::check(&page, self.bytes, None).ok()?;
-        let is_it = header.lineage == attach.identity.lineage.0.to_le_bytes()
+        let is_it = header.store_id == attach.identity.store_id.0.to_le_bytes()
             && geometry.ring.bytes() == attach.window.ring_bytes
             && geometry.slab_bytes == attach.window.slab_bytes;
-        let neighbour = Neighbour {
+        let peer_memory = PeerMemory {
             control: self.memory.part(LINK_CONTROL_OFFSET, PAGE_BYTES)?,
             ring: self.memory.part(geometry.ring_offset, geometry.ring.bytes())?,
             slab: self.memory.part(geometry.slab_offset, geometry.slab_bytes)?,
             ring_size: geometry.ring,
             view: self.view,
         };
-        is_it.then_some(neighbour)
+        is_it.then_some(peer_memory)
     }
 }
 
@@ -118,7 +118,7 @@ impl fmt::Debug for Shown {
 
 /// The parts of a neighbour's memory. Its owner may change any byte at any time.
 #[derive(Debug)]
-pub(super) struct Neighbour {
+pub(super) struct PeerMemory {
     pub(super) control: PeerMem,
     pub(super) ring: PeerMem,
     pub(super) slab: PeerMem,
@@ -126,7 +126,7 @@ pub(super) struct Neighbour {
     view: Option<Arc<View>>,
 }
 
-impl Neighbour {
+impl PeerMemory {
     /// Whether zeros lie in the place of what was truncated. What was copied before this was asked may be of these.
     #[inline]
     pub(super) fn is_damaged(&self) -> bool {

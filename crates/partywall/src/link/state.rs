@@ -97,21 +97,21 @@ impl<W: Words> ConsumedSlots<W> {
     /// Puts in force that `stream` is consumed up to `position`, and only then tells the neighbour, which may
     /// forget what lies before.
     #[inline]
-    pub fn commit(&mut self, stream: u64, position: u64, proof: u32) {
+    pub fn commit(&mut self, stream: u64, position: u64, digest: u32) {
         // What lies before the start is far from it.
         let bytes = position.wrapping_sub(self.start);
-        match since_word(bytes, proof) {
+        match since_word(bytes, digest) {
             Some(word) if bytes <= NEAR && stream == self.stream => {
                 self.line.publish(self.since, word);
             }
-            _ => self.begin(stream, position, proof),
+            _ => self.begin(stream, position, digest),
         }
         self.tell(position);
     }
 
     /// Puts a new record in force, with nothing consumed since.
     #[inline(never)]
-    fn begin(&mut self, stream: u64, position: u64, proof: u32) {
+    fn begin(&mut self, stream: u64, position: u64, digest: u32) {
         self.sequence += 1;
         (self.stream, self.start) = (stream, position);
         self.since = since_index(self.sequence);
@@ -120,7 +120,7 @@ impl<W: Words> ConsumedSlots<W> {
         if !is_late {
             self.line.publish(self.since, 0);
         }
-        let record = ConsumedRecord::new(self.sequence, stream, position, proof);
+        let record = ConsumedRecord::new(self.sequence, stream, position, digest);
         let words = <[U64]>::ref_from_bytes(record.as_bytes());
         assert!(words.is_ok(), "a record is made of words");
         let offset = slot_offset(index_of(self.sequence));

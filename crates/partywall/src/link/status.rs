@@ -33,7 +33,7 @@ pub enum LinkStatus {
 #[non_exhaustive]
 pub enum LinkTransport {
     /// Shared memory: each end reads what the other writes.
-    Wall,
+    SharedMemory,
     /// A Unix stream socket.
     Unix,
     /// TCP.
@@ -43,7 +43,7 @@ pub enum LinkTransport {
 impl fmt::Display for LinkTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Wall => "shared memory",
+            Self::SharedMemory => "shared memory",
             Self::Unix => "a Unix socket",
             Self::Tcp => "TCP",
         })

@@ -12,19 +12,19 @@ impl Link {
     ///
     /// [`status`](Self::status) tells which transport is used, [`try_event`](Self::try_event) what came of attempts.
     ///
-    /// A link kept in [`LinkPlace::Volatile`](super::LinkPlace::Volatile) goes over shared memory only if the address that it was
+    /// A link kept in [`Storage::Memory`](super::Storage::Memory) goes over shared memory only if the address that it was
     /// first opened with was that of a Unix socket.
     ///
     /// ```
-    /// use partywall::link::{LinkClient, LinkConfig, LinkPlace, LinkServer};
+    /// use partywall::link::{LinkClient, LinkConfig, Storage, LinkServer};
     /// # let directory = tempfile::tempdir()?;
     /// # let soon = std::time::Instant::now() + std::time::Duration::from_secs(10);
     ///
     /// let config = LinkConfig::default().allow_anonymous_tcp(true);
     /// let near = format!("unix:{}/links.sock", directory.path().display());
-    /// let server = LinkServer::bind(&near, LinkPlace::Volatile, "bob", config)?;
+    /// let server = LinkServer::bind(&near, Storage::Memory, "bob", config)?;
     /// let far = server.listen_also("tcp:127.0.0.1:0")?;
-    /// let client = LinkClient::new(LinkPlace::Volatile, "alice", LinkConfig::default())?;
+    /// let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
     /// let link = client.connect(&near, "bob", "orders")?;
     /// # let served = std::thread::spawn(move || {
     /// #     let link = server.accept_deadline(soon).unwrap();

@@ -84,8 +84,8 @@ impl Core {
     pub(super) fn new(established: Established, config: &Config) -> (Arc<Self>, RecvWire) {
         let Established { mut sender, mut receiver, peer, transport, is_acceptor, peer_streams } =
             established;
-        receiver.multiplex();
-        sender.multiplex();
+        receiver.enable_streams();
+        sender.enable_streams();
         let is_dialect = matches!(transport, Transport::Dialect(_));
         let terms = Terms {
             send_window: peer_streams.window,
@@ -217,7 +217,7 @@ impl Core {
     /// Writes what a stream owes, now or as soon as there is room.
     pub(super) fn owe(&self, stream: &Arc<StreamCore>) {
         let state = stream.lock();
-        if state.is_listed || !state.owes() {
+        if state.is_listed || !state.has_pending() {
             return;
         }
         drop(state);

@@ -94,8 +94,8 @@ impl RecvCredit {
     /// Whether the sender is to be told.
     #[inline]
     const fn is_due(&self) -> bool {
-        let untold = self.taken - self.told;
-        untold > 0 && untold >= self.window / 2
+        let unreported = self.taken - self.told;
+        unreported > 0 && unreported >= self.window / 2
     }
 
     /// Whether telling it must not wait for a message that goes the other way.

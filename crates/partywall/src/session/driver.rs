@@ -17,7 +17,7 @@ use super::routing::Slot;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
-use crate::transport::{Found, RecvWire, Room, Unsent};
+use crate::transport::{Found, RecvWire, SpaceWaiter, Unsent};
 use crate::wait::after;
 use partywall_layout::seeded_fault;
 use std::os::fd::BorrowedFd;
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Driver {
     pub(super) core: Arc<Core>,
     pub(super) wire: RecvWire,
-    room: Room,
+    room: SpaceWaiter,
     /// Streams by index: those we opened, those the other side did.
     pub(super) own: Vec<Slot>,
     pub(super) theirs: Vec<Slot>,
@@ -345,7 +345,7 @@ mod tests {
     /// What it still has to say would keep the driver for ever.
     #[test]
     fn one_who_never_reads_is_not_waited_for_after_the_end() {
-        for policy in [TransportPolicy::Wall, TransportPolicy::Socket] {
+        for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
             let [(core, mut driver), _theirs] = pair(policy);
             driver.register(Waker::noop());
             assert_eq!(driver.turn(), Turn::Idle);
@@ -360,7 +360,7 @@ mod tests {
     /// A record of a stream that the driver has not met comes between the end and its next look.
     #[test]
     fn closing_right_after_opening_is_no_violation() {
-        for policy in [TransportPolicy::Wall, TransportPolicy::Socket] {
+        for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
             let [(core, mut driver), (their_core, mut theirs)] = pair(policy);
             let context = Context::from_waker(Waker::noop());
             let Poll::Ready(Ok(stream)) = core.poll_number(&context) else { panic!("no number") };
@@ -385,7 +385,7 @@ mod tests {
     /// between must not turn for ever without telling.
     #[test]
     fn one_who_waits_for_room_is_woken_before_it_has_called() {
-        for policy in [TransportPolicy::Wall, TransportPolicy::Socket] {
+        for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
             let [(core, mut driver), (_their_core, mut theirs)] = pair(policy);
             driver.register(Waker::noop());
             assert_eq!(driver.turn(), Turn::Idle);
@@ -408,7 +408,7 @@ mod tests {
     /// of the end yet, must not take the answer for one to nothing and break off.
     #[test]
     fn an_answer_that_comes_as_the_session_closes_is_no_violation() {
-        for policy in [TransportPolicy::Wall, TransportPolicy::Socket] {
+        for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
             let [(core, mut driver), (their_core, mut theirs)] = pair(policy);
             let context = Context::from_waker(Waker::noop());
             let (ours, accepting) = (Handle::new(core), Handle::new(Arc::clone(&their_core)));

@@ -265,7 +265,7 @@ impl SendHalf {
             .and_then(|()| outbox.send(stream.number, credit, |wire| attempt(wire, outgoing)));
         if credit.is_some() && attempted.is_err() {
             // What the other side may send must not wait for what we send.
-            stream.lock().owes_credit = true;
+            stream.lock().credit_pending = true;
             outbox.list(stream);
             if matches!(attempted, Err(Unsent::TooLarge(_))) {
                 // Nobody may try again: the credit goes alone, and no longer takes of what the message needs.
@@ -379,11 +379,11 @@ impl RecvHalf {
         let mut state = self.stream.lock();
         if let Some(message) = state.queue.pop_front() {
             // Told along with the next message that goes the other way, or when we wait for more.
-            state.owes_credit |= state.recv_credit.took(cost(message.len()));
-            let is_overdue = state.owes_credit && state.recv_credit.is_overdue();
+            state.credit_pending |= state.recv_credit.took(cost(message.len()));
+            let is_overdue = state.credit_pending && state.recv_credit.is_overdue();
             // END waits for the last message to be taken.
             let must_tell =
-                is_overdue || (state.queue.is_empty() && state.lifecycle.owed().is_some());
+                is_overdue || (state.queue.is_empty() && state.lifecycle.pending().is_some());
             drop(state);
             if must_tell {
                 self.core.owe(&self.stream);
@@ -398,7 +398,7 @@ impl RecvHalf {
                 Some(end) => end.clone().into(),
                 None => {
                     state.await_message(context);
-                    let must_tell = state.owes_credit;
+                    let must_tell = state.credit_pending;
                     drop(state);
                     if must_tell {
                         self.core.owe(&self.stream);

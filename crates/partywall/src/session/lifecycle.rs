@@ -54,7 +54,7 @@ pub(crate) enum Arrival {
 
 /// A record that must be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Owed {
+pub(crate) enum PendingControl {
     /// FRAGMENT_ABORT.
     Abort,
     /// RESET with code and directions.
@@ -71,12 +71,12 @@ pub(crate) struct Lifecycle {
     /// END was written, or heard.
     has_ended: bool,
     is_opener: bool,
-    owes_abort: bool,
-    owes_close: bool,
+    abort_pending: bool,
+    close_pending: bool,
     sending: Sending,
     /// Codes of the directions for which RESET is owed.
-    owes_reset: Option<u32>,
-    owes_stop: Option<u32>,
+    reset_pending: Option<u32>,
+    stop_pending: Option<u32>,
 }
 
 impl Lifecycle {
@@ -85,10 +85,10 @@ impl Lifecycle {
             is_opener,
             sending: Sending::Open,
             receiving: Receiving::Open,
-            owes_abort: false,
-            owes_close: false,
-            owes_reset: None,
-            owes_stop: None,
+            abort_pending: false,
+            close_pending: false,
+            reset_pending: None,
+            stop_pending: None,
             has_ended: false,
         }
     }
@@ -117,7 +117,7 @@ impl Lifecycle {
     pub(crate) fn close(&mut self) {
         if self.sending == Sending::Open {
             self.sending = Sending::Closed;
-            self.owes_close = true;
+            self.close_pending = true;
         }
     }
 
@@ -125,8 +125,8 @@ impl Lifecycle {
     pub(crate) fn reset(&mut self, code: u32) {
         if self.sending == Sending::Open {
             self.sending = Sending::Reset;
-            self.owes_reset = Some(code);
-            self.owes_abort = false;
+            self.reset_pending = Some(code);
+            self.abort_pending = false;
         }
     }
 
@@ -134,21 +134,21 @@ impl Lifecycle {
     pub(crate) fn stop(&mut self, code: u32) {
         if self.receiving == Receiving::Open {
             self.receiving = Receiving::Stopped { is_over_there: false };
-            self.owes_stop = Some(code);
+            self.stop_pending = Some(code);
         }
     }
 
     /// A message of which fragments went will not be finished.
     pub(crate) fn abort(&mut self) {
         if self.sending == Sending::Open {
-            self.owes_abort = true;
+            self.abort_pending = true;
         }
     }
 
     /// Whether what is owed must go before the next message of this stream.
     #[cfg(test)]
-    pub(crate) const fn owes_abort(&self) -> bool {
-        self.owes_abort
+    pub(crate) const fn abort_pending(&self) -> bool {
+        self.abort_pending
     }
 
     /// A message, or a part of one, came.
@@ -181,7 +181,7 @@ impl Lifecycle {
                 self.sending = Sending::Stopped(code);
             }
             // Nobody would read it.
-            (self.owes_close, self.owes_abort, self.owes_reset) = (false, false, None);
+            (self.close_pending, self.abort_pending, self.reset_pending) = (false, false, None);
         }
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Lifecycle {
             _ => return Err(Violation::Stream { stream, what: "ends a direction twice" }),
         }
         // What we will not have does not come anyway.
-        self.owes_stop = None;
+        self.stop_pending = None;
         Ok(())
     }
 
@@ -205,49 +205,49 @@ impl Lifecycle {
         if self.sending == Sending::Open || self.receiving == Receiving::Open {
             return Err(Violation::Stream { stream, what: "is ended while it is open" });
         }
-        (self.owes_abort, self.owes_close) = (false, false);
-        (self.owes_reset, self.owes_stop) = (None, None);
+        (self.abort_pending, self.close_pending) = (false, false);
+        (self.reset_pending, self.stop_pending) = (None, None);
         self.has_ended = true;
         Ok(())
     }
 
     /// The next record that must be written, if any.
-    pub(crate) fn owed(&self) -> Option<Owed> {
+    pub(crate) fn pending(&self) -> Option<PendingControl> {
         if self.has_ended {
             return None;
         }
-        if self.owes_abort {
-            return Some(Owed::Abort);
+        if self.abort_pending {
+            return Some(PendingControl::Abort);
         }
-        match (self.owes_reset, self.owes_stop) {
+        match (self.reset_pending, self.stop_pending) {
             (Some(code), Some(stop)) if code == stop => {
-                return Some(Owed::Reset(code, SENDING | RECEIVING));
+                return Some(PendingControl::Reset(code, SENDING | RECEIVING));
             }
-            (Some(code), _) => return Some(Owed::Reset(code, SENDING)),
-            (None, Some(code)) => return Some(Owed::Reset(code, RECEIVING)),
+            (Some(code), _) => return Some(PendingControl::Reset(code, SENDING)),
+            (None, Some(code)) => return Some(PendingControl::Reset(code, RECEIVING)),
             (None, None) => {}
         }
-        if self.owes_close {
-            return Some(Owed::CloseWrite);
+        if self.close_pending {
+            return Some(PendingControl::CloseWrite);
         }
         let is_over = self.sending != Sending::Open && self.receiving != Receiving::Open;
-        (!self.is_opener && is_over).then_some(Owed::End)
+        (!self.is_opener && is_over).then_some(PendingControl::End)
     }
 
     /// The record was written.
-    pub(crate) const fn wrote(&mut self, owed: Owed) {
-        match owed {
-            Owed::Abort => self.owes_abort = false,
-            Owed::Reset(_, directions) => {
+    pub(crate) const fn wrote(&mut self, pending: PendingControl) {
+        match pending {
+            PendingControl::Abort => self.abort_pending = false,
+            PendingControl::Reset(_, directions) => {
                 if directions & SENDING != 0 {
-                    self.owes_reset = None;
+                    self.reset_pending = None;
                 }
                 if directions & RECEIVING != 0 {
-                    self.owes_stop = None;
+                    self.stop_pending = None;
                 }
             }
-            Owed::CloseWrite => self.owes_close = false,
-            Owed::End => self.has_ended = true,
+            PendingControl::CloseWrite => self.close_pending = false,
+            PendingControl::End => self.has_ended = true,
         }
     }
 }
@@ -268,7 +268,7 @@ mod tests {
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     enum Said {
         Message,
-        Owed(Owed),
+        PendingControl(PendingControl),
     }
 
     impl World {
@@ -311,7 +311,7 @@ mod tests {
         fn send(&self, side: usize) -> Option<Self> {
             let mut world = self.clone();
             let state = &world.sides[side];
-            if state.sending() != Sending::Open || state.owes_abort() {
+            if state.sending() != Sending::Open || state.abort_pending() {
                 return None;
             }
             world.messages_left[side] = world.messages_left[side].checked_sub(1)?;
@@ -321,9 +321,9 @@ mod tests {
 
         fn write(&self, side: usize) -> Option<Self> {
             let mut world = self.clone();
-            let owed = world.sides[side].owed()?;
-            world.sides[side].wrote(owed);
-            world.wires[side].push_back(Said::Owed(owed));
+            let pending = world.sides[side].pending()?;
+            world.sides[side].wrote(pending);
+            world.wires[side].push_back(Said::PendingControl(pending));
             Some(world)
         }
 
@@ -338,10 +338,12 @@ mod tests {
             }
             let heard = match said {
                 Said::Message => state.heard_message(1).map(|_| ()),
-                Said::Owed(Owed::Abort) => Ok(()),
-                Said::Owed(Owed::CloseWrite) => state.heard_close(1),
-                Said::Owed(Owed::Reset(code, directions)) => state.heard_reset(1, code, directions),
-                Said::Owed(Owed::End) => state.heard_end(1),
+                Said::PendingControl(PendingControl::Abort) => Ok(()),
+                Said::PendingControl(PendingControl::CloseWrite) => state.heard_close(1),
+                Said::PendingControl(PendingControl::Reset(code, directions)) => {
+                    state.heard_reset(1, code, directions)
+                }
+                Said::PendingControl(PendingControl::End) => state.heard_end(1),
             };
             heard.unwrap_or_else(|violation| panic!("an honest side was refused: {violation}"));
             Some(world)

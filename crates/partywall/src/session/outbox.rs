@@ -9,9 +9,9 @@
 //!
 //! Nobody waits in here: an attempt either succeeds or says `Full`.
 
-use super::stream::{OwedRecord, StreamCore};
+use super::stream::{PendingRecord, StreamCore};
 use crate::error::{Closed, Fault};
-use crate::transport::{Glance, Room, SendWire, Unsent};
+use crate::transport::{ProgressSnapshot, SendWire, SpaceWaiter, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
 use partywall_layout::stream::{ANSWER, ASK, CreditBody, GoAwayBody, PingBody, ResetBody, SESSION};
@@ -21,15 +21,15 @@ use std::task::{Context, Waker};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-use super::lifecycle::Owed;
+use super::lifecycle::PendingControl;
 
 /// The sending end, behind a lock of the session.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     wire: SendWire,
-    room: Room,
+    room: SpaceWaiter,
     /// Streams that owe a record, each once.
-    owed: VecDeque<Arc<StreamCore>>,
+    pending: VecDeque<Arc<StreamCore>>,
     /// Records of the session itself that are owed: only the newest of each kind counts.
     pub(super) pong: Option<u64>,
     ping: Option<u64>,
@@ -39,7 +39,7 @@ pub(crate) struct Outbox {
     waiters: Vec<(u64, Waker)>,
     last_ticket: u64,
     /// The glance before the last attempt that found no room.
-    seen: Glance,
+    seen: ProgressSnapshot,
     /// How many streams have ended here: END was written for them.
     pub(super) ended: usize,
     /// The driver was told that the wire keeps something.
@@ -53,10 +53,10 @@ impl Outbox {
     pub(crate) fn new(wire: SendWire) -> Self {
         let room = wire.room();
         Self {
-            seen: room.glance(),
+            seen: room.snapshot(),
             room,
             wire,
-            owed: VecDeque::new(),
+            pending: VecDeque::new(),
             pong: None,
             ping: None,
             asked: 0,
@@ -73,9 +73,9 @@ impl Outbox {
     /// Lists a stream if it owes something and is not listed yet.
     pub(crate) fn list(&mut self, stream: &Arc<StreamCore>) {
         let mut state = stream.lock();
-        if !state.is_listed && state.owes() {
+        if !state.is_listed && state.has_pending() {
             state.is_listed = true;
-            self.owed.push_back(Arc::clone(stream));
+            self.pending.push_back(Arc::clone(stream));
         }
     }
 
@@ -89,7 +89,7 @@ impl Outbox {
 
     /// Writes what is owed; `Full` if some is left.
     pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
-        if self.is_closed || !self.owes() {
+        if self.is_closed || !self.has_pending() {
             return Ok(());
         }
         if self.room.is_inherited() {
@@ -97,7 +97,7 @@ impl Outbox {
             return Err(Unsent::Fault(Fault::Forked));
         }
         let flushed = self.attempt(|outbox| {
-            let written = outbox.write_owed();
+            let written = outbox.write_pending();
             let published = outbox.wire.publish();
             written.and(published)
         });
@@ -182,7 +182,7 @@ impl Outbox {
     /// Whether anybody, or anything owed, waits for room.
     pub(crate) fn wants_room(&self) -> bool {
         !(self.is_closed || self.is_cut_off)
-            && (self.owes() || !self.waiters.is_empty() || self.wire.keeps())
+            && (self.has_pending() || !self.waiters.is_empty() || self.wire.keeps())
     }
 
     /// Whether the wire keeps something, and did not when this was asked last.
@@ -195,7 +195,7 @@ impl Outbox {
 
     /// Whether there may be room that the last attempt did not find.
     pub(crate) fn may_have_room(&self) -> bool {
-        self.room.glance() != self.seen || self.room.is_writable()
+        self.room.snapshot() != self.seen || self.room.is_writable()
     }
 
     /// Declares that the driver sleeps until room comes; `true` if there may be some already.
@@ -239,8 +239,8 @@ impl Outbox {
         self.wire.stats()
     }
 
-    fn owes(&self) -> bool {
-        !self.owed.is_empty()
+    fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
             || self.pong.is_some()
             || self.ping.is_some()
             || self.go_away.is_some()
@@ -261,9 +261,9 @@ impl Outbox {
         &mut self,
         attempt: impl FnOnce(&mut Self) -> Result<T, Unsent>,
     ) -> Result<T, Unsent> {
-        let seen = self.room.glance();
+        let seen = self.room.snapshot();
         let attempted = attempt(self);
-        let seen = if seeded_fault("late_glance") { self.room.glance() } else { seen };
+        let seen = if seeded_fault("late_glance") { self.room.snapshot() } else { seen };
         // Others who wait already may want something else, which came since they looked.
         if matches!(attempted, Err(Unsent::Full)) && self.waiters.is_empty() {
             self.seen = seen;
@@ -271,7 +271,7 @@ impl Outbox {
         attempted
     }
 
-    fn write_owed(&mut self) -> Result<(), Unsent> {
+    fn write_pending(&mut self) -> Result<(), Unsent> {
         if let Some(token) = self.pong {
             self.write_ping(ANSWER, token)?;
             self.pong = None;
@@ -285,17 +285,17 @@ impl Outbox {
             self.wire.control(Kind::GoAway, SESSION, body.as_bytes())?;
             self.go_away = None;
         }
-        while let Some(stream) = self.owed.front() {
+        while let Some(stream) = self.pending.front() {
             let mut state = stream.lock();
-            let Some(record) = state.owed() else {
+            let Some(record) = state.pending() else {
                 state.is_listed = false;
                 drop(state);
-                self.owed.pop_front();
+                self.pending.pop_front();
                 continue;
             };
             write_record(&mut self.wire, stream.number, record)?;
             state.wrote(record);
-            self.ended += usize::from(record == OwedRecord::Lifecycle(Owed::End));
+            self.ended += usize::from(record == PendingRecord::Lifecycle(PendingControl::End));
         }
         Ok(())
     }
@@ -306,16 +306,20 @@ impl Outbox {
     }
 }
 
-fn write_record(wire: &mut SendWire, number: u32, record: OwedRecord) -> Result<(), Unsent> {
+fn write_record(wire: &mut SendWire, number: u32, record: PendingRecord) -> Result<(), Unsent> {
     match record {
-        OwedRecord::Credit(credited) => {
+        PendingRecord::Credit(credited) => {
             let body = CreditBody { credited: U64::new(credited) };
             wire.control(Kind::Credit, number, body.as_bytes())
         }
-        OwedRecord::Lifecycle(Owed::Abort) => wire.control(Kind::FragmentAbort, number, &[]),
-        OwedRecord::Lifecycle(Owed::CloseWrite) => wire.control(Kind::CloseWrite, number, &[]),
-        OwedRecord::Lifecycle(Owed::End) => wire.control(Kind::End, number, &[]),
-        OwedRecord::Lifecycle(Owed::Reset(code, directions)) => {
+        PendingRecord::Lifecycle(PendingControl::Abort) => {
+            wire.control(Kind::FragmentAbort, number, &[])
+        }
+        PendingRecord::Lifecycle(PendingControl::CloseWrite) => {
+            wire.control(Kind::CloseWrite, number, &[])
+        }
+        PendingRecord::Lifecycle(PendingControl::End) => wire.control(Kind::End, number, &[]),
+        PendingRecord::Lifecycle(PendingControl::Reset(code, directions)) => {
             let body = ResetBody { code: U32::new(code), directions: U32::new(directions) };
             wire.control(Kind::Reset, number, body.as_bytes())
         }

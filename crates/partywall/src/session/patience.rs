@@ -44,7 +44,7 @@ impl Patience {
         match self.wait {
             Wait::Spin => Next::Look,
             Wait::Park => Next::Sleep,
-            Wait::Timed(period) => Next::SleepFor(period),
+            Wait::Poll(period) => Next::SleepFor(period),
             Wait::Adaptive => {
                 let now = Instant::now();
                 match self.until {
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(patience(Wait::Park).idle(), Next::Sleep);
         assert_eq!(patience(Wait::Spin).idle(), Next::Look);
         let period = Duration::from_millis(3);
-        assert_eq!(patience(Wait::Timed(period)).idle(), Next::SleepFor(period));
+        assert_eq!(patience(Wait::Poll(period)).idle(), Next::SleepFor(period));
     }
 
     #[test]

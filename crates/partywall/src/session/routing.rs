@@ -172,7 +172,7 @@ impl Driver {
                 }
                 let aborted = state.assembly.take().ok_or_else(|| bad("ends no message"))?;
                 let whole = usize::try_from(aborted.total()).unwrap_or(usize::MAX);
-                state.owes_credit |= state.recv_credit.took(cost(whole));
+                state.credit_pending |= state.recv_credit.took(cost(whole));
                 return Ok(None);
             }
             Kind::FragmentMid | Kind::FragmentLast => {

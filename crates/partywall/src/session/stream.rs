@@ -14,7 +14,7 @@
 
 use super::credit::{RecvCredit, SendCredit};
 use super::error::SessionError;
-use super::lifecycle::{Lifecycle, Owed};
+use super::lifecycle::{Lifecycle, PendingControl};
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::message::Message;
 use crate::transport::assembly::Assembly;
@@ -60,7 +60,7 @@ pub(crate) struct StreamState {
     pub(crate) recv_credit: RecvCredit,
     pub(crate) lifecycle: Lifecycle,
     /// The other side must be told what was taken.
-    pub(crate) owes_credit: bool,
+    pub(crate) credit_pending: bool,
     /// Opened by the other side, and neither accepted nor refused yet.
     pub(crate) is_waiting: bool,
     /// Listed in the outbox among those that owe something.
@@ -74,8 +74,8 @@ pub(crate) struct StreamState {
 
 /// A record that a stream owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OwedRecord {
-    Lifecycle(Owed),
+pub(crate) enum PendingRecord {
+    Lifecycle(PendingControl),
     Credit(u64),
 }
 
@@ -93,7 +93,7 @@ impl StreamCore {
             recv_credit: RecvCredit::new(recv_window),
             queue: VecDeque::new(),
             assembly: None,
-            owes_credit: false,
+            credit_pending: false,
             is_waiting: !is_opener,
             is_listed: false,
             receiver: None,
@@ -135,24 +135,26 @@ impl StreamCore {
 
 impl StreamState {
     /// The next record to be written for this stream, if any.
-    pub(crate) fn owed(&self) -> Option<OwedRecord> {
-        match self.lifecycle.owed() {
+    pub(crate) fn pending(&self) -> Option<PendingRecord> {
+        match self.lifecycle.pending() {
             // The last of a direction waits for what was taken of the other to be told.
-            Some(Owed::CloseWrite | Owed::End) | None if self.tells_credit() => {
-                Some(OwedRecord::Credit(self.recv_credit.due()))
+            Some(PendingControl::CloseWrite | PendingControl::End) | None
+                if self.tells_credit() =>
+            {
+                Some(PendingRecord::Credit(self.recv_credit.due()))
             }
             // Else what lies unread of streams that have ended would be bounded by nothing (SPEC 11.5).
-            Some(Owed::End) if self.is_waiting || !self.queue.is_empty() => None,
-            other => other.map(OwedRecord::Lifecycle),
+            Some(PendingControl::End) if self.is_waiting || !self.queue.is_empty() => None,
+            other => other.map(PendingRecord::Lifecycle),
         }
     }
 
     /// The record was written.
-    pub(crate) const fn wrote(&mut self, record: OwedRecord) {
+    pub(crate) const fn wrote(&mut self, record: PendingRecord) {
         match record {
-            OwedRecord::Lifecycle(owed) => self.lifecycle.wrote(owed),
-            OwedRecord::Credit(credited) => {
-                self.owes_credit = false;
+            PendingRecord::Lifecycle(pending) => self.lifecycle.wrote(pending),
+            PendingRecord::Credit(credited) => {
+                self.credit_pending = false;
                 self.recv_credit.tell(credited);
             }
         }
@@ -165,17 +167,17 @@ impl StreamState {
             return None;
         }
         let credited = self.recv_credit.due();
-        self.wrote(OwedRecord::Credit(credited));
+        self.wrote(PendingRecord::Credit(credited));
         Some(credited)
     }
 
     /// Whether anything is owed.
-    pub(crate) fn owes(&self) -> bool {
-        self.owed().is_some()
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending().is_some()
     }
 
     const fn tells_credit(&self) -> bool {
-        self.owes_credit && self.lifecycle.wants_credit() && !self.lifecycle.has_ended()
+        self.credit_pending && self.lifecycle.wants_credit() && !self.lifecycle.has_ended()
     }
 
     /// Notes who waits for a message.

@@ -14,38 +14,38 @@
 //! came. Waiting is the same for all: glance, attempt, and wait until the glance would differ.
 
 pub(crate) mod assembly;
+mod connection_state;
 pub(crate) mod dialect;
 mod kinds;
 mod memory;
 mod room;
+pub(crate) mod shm;
 pub(crate) mod socket;
-mod standing;
 #[cfg(shuttle)]
 pub(crate) mod twin;
-pub(crate) mod wall;
 
-pub(crate) use room::{Room, Waited, has_passed, until, wait_for_room, waiting_failed};
+pub(crate) use room::{SpaceWaiter, Waited, has_passed, until, wait_for_room, waiting_failed};
 
 use crate::error::{Closed, Fault, SendError, TooLarge, TrySendError};
 use crate::message::Message;
 use crate::wait::{Spinner, Wait};
 use dialect::{DialectReceiver, DialectSender};
 pub(crate) use memory::Memory;
-use partywall_layout::{Kind, NoWall, RecordHeader, Violation};
+use partywall_layout::{FallbackReason, Kind, RecordHeader, Violation};
+use shm::{ShmReceiver, ShmSender};
 use socket::{SocketReceiver, SocketSender};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
-use wall::{WallReceiver, WallSender};
 
 /// Which transport a channel uses, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
     /// Shared memory.
-    Wall,
+    SharedMemory,
     /// Records on the socket, and the reason for having no wall.
-    Socket(NoWall),
+    Socket(FallbackReason),
     /// Another protocol than ours, and which line of it: see [`dialect`](crate::dialect).
     Dialect(&'static str),
 }
@@ -53,7 +53,7 @@ pub enum Transport {
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Wall => f.write_str("wall: shared memory"),
+            Self::SharedMemory => f.write_str("wall: shared memory"),
             Self::Socket(why) => write!(f, "socket: {why}"),
             Self::Dialect(line) => f.write_str(line),
         }
@@ -109,13 +109,13 @@ pub(crate) struct Progress {
 
 /// What a waiter for room compares: it waits until this differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Glance(pub [u64; 3]);
+pub(crate) struct ProgressSnapshot(pub [u64; 3]);
 
 /// The sending end of a transport.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one per channel; a box would cost every send")]
 pub(crate) enum SendWire {
-    Wall(WallSender),
+    SharedMemory(ShmSender),
     Socket(SocketSender),
     Dialect(DialectSender),
     #[cfg(shuttle)]
@@ -126,7 +126,7 @@ pub(crate) enum SendWire {
 macro_rules! on {
     ($wire:expr, $end:ident => $call:expr) => {
         match $wire {
-            Self::Wall($end) => $call,
+            Self::SharedMemory($end) => $call,
             Self::Socket($end) => $call,
             Self::Dialect($end) => $call,
             #[cfg(shuttle)]
@@ -162,7 +162,7 @@ impl SendWire {
     #[inline]
     pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, Unsent> {
         match self {
-            Self::Wall(end) => end.prepare_inline(len),
+            Self::SharedMemory(end) => end.prepare_inline(len),
             Self::Socket(_) | Self::Dialect(_) => Ok(false),
             #[cfg(shuttle)]
             Self::Twin(_) => Ok(false),
@@ -177,7 +177,7 @@ impl SendWire {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), Unsent> {
         match self {
-            Self::Wall(end) => end.send_inline(len, fill),
+            Self::SharedMemory(end) => end.send_inline(len, fill),
             // Not reached: nothing goes inline there.
             Self::Socket(_) | Self::Dialect(_) => Err(Unsent::Full),
             #[cfg(shuttle)]
@@ -187,9 +187,9 @@ impl SendWire {
 
     /// There will be streams: their messages lie in queues until they are read, and one that came inline
     /// must be copied for that. So only short ones do.
-    pub(crate) fn multiplex(&mut self) {
+    pub(crate) fn enable_streams(&mut self) {
         match self {
-            Self::Wall(end) => end.limit_inline(STREAM_INLINE_MAX),
+            Self::SharedMemory(end) => end.limit_inline(STREAM_INLINE_MAX),
             Self::Socket(_) | Self::Dialect(_) => {}
             #[cfg(shuttle)]
             Self::Twin(_) => {}
@@ -201,7 +201,7 @@ impl SendWire {
     #[inline]
     pub(crate) fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), Unsent> {
         match self {
-            Self::Wall(end) => {
+            Self::SharedMemory(end) => {
                 end.set_stream(stream, credit);
                 Ok(())
             }
@@ -242,7 +242,7 @@ impl SendWire {
         place: &mut Option<Memory>,
         len: usize,
     ) -> Result<(), Unsent> {
-        if let Self::Wall(end) = self {
+        if let Self::SharedMemory(end) = self {
             if end.reserve_recent(place, len)? {
                 return Ok(());
             }
@@ -292,7 +292,7 @@ impl SendWire {
     /// Sends what an earlier call left to be sent.
     pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
         match self {
-            Self::Wall(_) => Ok(()),
+            Self::SharedMemory(_) => Ok(()),
             Self::Socket(end) => end.flush(),
             Self::Dialect(end) => end.flush(),
             #[cfg(shuttle)]
@@ -324,7 +324,7 @@ impl SendWire {
     /// Takes wake-ups that nobody waited for, before somebody polls the descriptor.
     pub(crate) fn drain(&mut self) -> Result<(), Fault> {
         match self {
-            Self::Wall(end) => end.drain(),
+            Self::SharedMemory(end) => end.drain(),
             Self::Socket(_) | Self::Dialect(_) => Ok(()),
             #[cfg(shuttle)]
             Self::Twin(end) => end.drain(),
@@ -342,13 +342,13 @@ impl SendWire {
     }
 
     /// Something through which to wait for room without holding the sender.
-    pub(crate) fn room(&self) -> Room {
+    pub(crate) fn room(&self) -> SpaceWaiter {
         match self {
-            Self::Wall(end) => Room::Wall(Arc::clone(end.wall())),
-            Self::Socket(end) => Room::Socket(Arc::clone(end.line())),
-            Self::Dialect(end) => Room::Dialect(Arc::clone(end.room())),
+            Self::SharedMemory(end) => SpaceWaiter::SharedMemory(Arc::clone(end.shm())),
+            Self::Socket(end) => SpaceWaiter::Socket(Arc::clone(end.line())),
+            Self::Dialect(end) => SpaceWaiter::Dialect(Arc::clone(end.room())),
             #[cfg(shuttle)]
-            Self::Twin(end) => Room::Twin(Arc::clone(end.lane())),
+            Self::Twin(end) => SpaceWaiter::Twin(Arc::clone(end.lane())),
         }
     }
 
@@ -380,7 +380,7 @@ pub(crate) enum Found {
 /// The receiving end of a transport.
 #[derive(Debug)]
 pub(crate) enum RecvWire {
-    Wall(WallReceiver),
+    SharedMemory(ShmReceiver),
     Socket(SocketReceiver),
     Dialect(DialectReceiver),
     #[cfg(shuttle)]
@@ -393,7 +393,7 @@ impl RecvWire {
     #[inline]
     pub(crate) fn find(&mut self, patient: bool) -> Result<Found, Fault> {
         match self {
-            Self::Wall(end) => end.find(),
+            Self::SharedMemory(end) => end.find(),
             Self::Socket(end) => end.find(patient),
             Self::Dialect(end) => end.find(),
             #[cfg(shuttle)]
@@ -402,8 +402,8 @@ impl RecvWire {
     }
 
     /// From now on there are streams: messages have one, and their other records are found too.
-    pub(crate) fn multiplex(&mut self) {
-        on!(self, end => end.multiplex());
+    pub(crate) fn enable_streams(&mut self) {
+        on!(self, end => end.enable_streams());
     }
 
     /// The stream of the current message.
@@ -416,7 +416,7 @@ impl RecvWire {
     #[inline]
     pub(crate) const fn take_credit(&mut self) -> Option<u64> {
         match self {
-            Self::Wall(end) => end.take_credit(),
+            Self::SharedMemory(end) => end.take_credit(),
             Self::Socket(_) | Self::Dialect(_) => None,
             #[cfg(shuttle)]
             Self::Twin(end) => end.take_credit(),
@@ -436,7 +436,7 @@ impl RecvWire {
     /// Ends the connection because the other side broke a rule that only a session knows.
     pub(crate) fn violated(&self, violation: Violation) -> Fault {
         match self {
-            Self::Wall(end) => end.wall().violated(violation),
+            Self::SharedMemory(end) => end.shm().violated(violation),
             Self::Socket(end) => end.line().violated(violation),
             Self::Dialect(end) => end.violated(violation),
             #[cfg(shuttle)]
@@ -447,7 +447,7 @@ impl RecvWire {
     /// The longest message that may come.
     pub(crate) fn message_max(&self) -> u64 {
         match self {
-            Self::Wall(end) => end.wall().message_max(),
+            Self::SharedMemory(end) => end.shm().message_max(),
             Self::Socket(end) => end.line().message_max(),
             Self::Dialect(end) => end.message_max(),
             #[cfg(shuttle)]
@@ -487,7 +487,7 @@ impl RecvWire {
     /// one looks again by itself, and is rung only by those who are about to wait for it.
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
         match self {
-            Self::Wall(end) => end.arm(quiet),
+            Self::SharedMemory(end) => end.arm(quiet),
             Self::Socket(end) => end.arm(),
             Self::Dialect(end) => end.arm(quiet),
             #[cfg(shuttle)]
@@ -498,7 +498,7 @@ impl RecvWire {
     /// The descriptor that becomes readable when there may be something.
     pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         match self {
-            Self::Wall(end) => end.wall().records_descriptor(),
+            Self::SharedMemory(end) => end.shm().records_descriptor(),
             Self::Socket(end) => end.line().records_descriptor(),
             Self::Dialect(end) => end.descriptor(),
             #[cfg(shuttle)]

@@ -6,9 +6,9 @@
 //! ```
 
 use super::dialect::DialectRoom;
+use super::shm::SharedMemory;
 use super::socket::Line;
-use super::wall::Wall;
-use super::{Glance, SendWire};
+use super::{ProgressSnapshot, SendWire};
 use crate::error::Fault;
 use crate::wait::{Spinner, Spun, Wait};
 use std::io;
@@ -17,20 +17,20 @@ use std::time::Instant;
 
 /// Where a sender waits for room.
 #[derive(Clone, Debug)]
-pub(crate) enum Room {
-    Wall(Arc<Wall>),
+pub(crate) enum SpaceWaiter {
+    SharedMemory(Arc<SharedMemory>),
     Socket(Arc<Line>),
     Dialect(Arc<DialectRoom>),
     #[cfg(shuttle)]
     Twin(Arc<super::twin::Lane>),
 }
 
-impl Room {
+impl SpaceWaiter {
     /// Whether this is a forked child, where the shared memory is not mapped, and what is left to be written to
     /// a socket is its parent's.
     pub(crate) fn is_inherited(&self) -> bool {
         match self {
-            Self::Wall(wall) => wall.is_inherited(),
+            Self::SharedMemory(shm) => shm.is_inherited(),
             Self::Socket(line) => line.is_inherited(),
             Self::Dialect(room) => room.is_inherited(),
             #[cfg(shuttle)]
@@ -39,13 +39,13 @@ impl Room {
     }
 
     #[inline]
-    pub(crate) fn glance(&self) -> Glance {
+    pub(crate) fn snapshot(&self) -> ProgressSnapshot {
         match self {
-            Self::Wall(wall) => wall.glance(),
-            Self::Socket(_) => Glance([0; 3]),
-            Self::Dialect(room) => room.glance(),
+            Self::SharedMemory(shm) => shm.snapshot(),
+            Self::Socket(_) => ProgressSnapshot([0; 3]),
+            Self::Dialect(room) => room.snapshot(),
             #[cfg(shuttle)]
-            Self::Twin(lane) => lane.glance(),
+            Self::Twin(lane) => lane.snapshot(),
         }
     }
 
@@ -59,9 +59,9 @@ impl Room {
     }
 
     /// Spins until the glance differs from `seen`; `Pause` also where spinning makes no sense.
-    fn spin(&self, spinner: &mut Spinner, wait: Wait, seen: Glance) -> Spun {
+    fn spin(&self, spinner: &mut Spinner, wait: Wait, seen: ProgressSnapshot) -> Spun {
         match self {
-            Self::Wall(wall) => spinner.spin(wait, || wall.glance() != seen),
+            Self::SharedMemory(shm) => spinner.spin(wait, || shm.snapshot() != seen),
             // Only a system call can tell whether a socket has room: then it may as well wait.
             Self::Socket(_) => Spun::Exhausted,
             // Channels, which wait here, do not speak dialects.
@@ -74,7 +74,7 @@ impl Room {
     /// Sleeps until rung, hung up, or the deadline; whether the other side hung up.
     pub(crate) fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
         match self {
-            Self::Wall(wall) => wall.sleep_for_room(deadline),
+            Self::SharedMemory(shm) => shm.sleep_for_room(deadline),
             Self::Socket(line) => line.sleep_for_room(deadline),
             Self::Dialect(room) => room.sleep(deadline),
             #[cfg(shuttle)]
@@ -85,15 +85,15 @@ impl Room {
     /// Wakes whoever sleeps here, because something became free on our own side. On a socket, room
     /// comes from the other side only.
     pub(crate) fn nudge(&self) {
-        if let Self::Wall(wall) = self {
-            wall.wake_own_room();
+        if let Self::SharedMemory(shm) = self {
+            shm.wake_own_room();
         }
     }
 
     /// The descriptor that becomes readable when there may be room.
     pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         match self {
-            Self::Wall(wall) => wall.room_descriptor(),
+            Self::SharedMemory(shm) => shm.room_descriptor(),
             Self::Socket(line) => line.room_descriptor(),
             Self::Dialect(room) => room.descriptor(),
             #[cfg(shuttle)]
@@ -114,8 +114,8 @@ pub(crate) enum Waited {
 /// Waits until a glance would differ from `seen`. The closures reach the sender: directly, or through
 /// the lock of a shared one, which is not held while waiting.
 pub(crate) fn wait_for_room(
-    room: &Room,
-    seen: Glance,
+    room: &SpaceWaiter,
+    seen: ProgressSnapshot,
     wait: Wait,
     spinner: &mut Spinner,
     deadline: Option<Instant>,
@@ -142,9 +142,9 @@ pub(crate) fn wait_for_room(
     if has_passed(deadline) {
         return Ok(Waited::TimedOut);
     }
-    let quiet = matches!(wait, Wait::Timed(_));
+    let quiet = matches!(wait, Wait::Poll(_));
     with(&mut |wire| wire.arm(quiet))?;
-    let slept = if room.glance() == seen {
+    let slept = if room.snapshot() == seen {
         room.sleep(until(wait, deadline)).map_err(waiting_failed)
     } else {
         Ok(false)
@@ -167,9 +167,9 @@ pub(crate) fn has_passed(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// When to wake at the latest: at the deadline, or after the period of `Wait::Timed`.
+/// When to wake at the latest: at the deadline, or after the period of `Wait::Poll`.
 pub(crate) fn until(wait: Wait, deadline: Option<Instant>) -> Option<Instant> {
-    let Wait::Timed(period) = wait else { return deadline };
+    let Wait::Poll(period) = wait else { return deadline };
     let Some(next) = Instant::now().checked_add(period) else { return deadline };
     Some(deadline.map_or(next, |deadline| deadline.min(next)))
 }

@@ -12,12 +12,12 @@
 //! Only types for which *any* bytes are a value ([`FromBytes`]). A type with forbidden bytes must be checked on a
 //! copy that nobody else can change, and safe code cannot remember that it was: so it is received by value.
 //!
-//! # Under `Trust::Peer`
+//! # Under `Trust::Trusted`
 //!
 //! Length and alignment are ours, and stay. The bytes of a large message lie in the neighbour's memory and stay
 //! as they are only while it keeps its promise (SECURITY.md): a neighbour that breaks it can change a field between
 //! two looks. So copy what you check, and use the copy: `let header = *plain;`. Under
-//! [`Trust::Isolated`](crate::Trust::Isolated) all of it is a private copy.
+//! [`Trust::Untrusted`](crate::Trust::Untrusted) all of it is a private copy.
 
 use super::places::Place;
 use crate::channel::Channel;

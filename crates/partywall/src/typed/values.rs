@@ -175,7 +175,7 @@ fn decode<T: DeserializeOwned, E>(message: Message, number: u64) -> Result<T, Re
 impl Message {
     /// The value that the message encodes, which may borrow from it: strings and bytes are then not copied.
     ///
-    /// Bytes behind the value are ignored. Under [`Trust::Peer`](crate::Trust::Peer) what is borrowed lies in the
+    /// Bytes behind the value are ignored. Under [`Trust::Trusted`](crate::Trust::Trusted) what is borrowed lies in the
     /// neighbour's memory, and stays as it was checked only while the neighbour keeps its promise (SECURITY.md);
     /// what is owned was copied, and is safe from that.
     ///

@@ -5,14 +5,14 @@
 use super::within;
 use partywall::{Channel, Listener};
 use partywall_layout::hello::{
-    FEATURE_SOCKET, FEATURE_WALL, Hello, OFFER_BELLS, Offer, PREAMBLE_BYTES, ROLE_ACCEPTOR,
-    ROLE_CONNECTOR, Ready, TRANSPORT_SOCKET, TRANSPORT_WALL, frame_length,
+    FEATURE_SHM, FEATURE_SOCKET, Hello, OFFER_DOORBELLS, Offer, PREAMBLE_BYTES, ROLE_ACCEPTOR,
+    ROLE_CONNECTOR, Ready, TRANSPORT_SHM, TRANSPORT_SOCKET, frame_length,
 };
 use partywall_layout::record_ring::{self, BlobBody, Kind, SegmentBody};
 use partywall_layout::segment::CONTROL_OFFSET;
-use partywall_layout::{Geometry, HalfHeader, Position};
+use partywall_layout::{Geometry, Position, RegionHeader};
 use partywall_ring::{PeerMem, Readable};
-use partywall_sys::{Bell, OwnMap, PeerMap, PidFd, Socket, connect_unix_path};
+use partywall_sys::{Doorbell, OwnMap, PeerMap, PidFd, Socket, connect_unix_path};
 use std::cell::UnsafeCell;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,17 +26,17 @@ use zerocopy::{FromBytes, IntoBytes};
 pub fn hello(features: u64) -> Hello {
     Hello {
         features: U64::new(features),
-        why_no_wall: U32::new(u32::from(features & FEATURE_WALL == 0)),
+        fallback_reason: U32::new(u32::from(features & FEATURE_SHM == 0)),
         map_max: U64::new(64 << 20),
         message_max: U64::new(64 << 20),
-        release_entries: U64::new(1024),
+        peer_blocks_max: U64::new(1024),
         segments_max: U32::new(32),
         nonce: [7; 16],
         ..Hello::new()
     }
 }
 
-pub const BOTH: u64 = FEATURE_WALL | FEATURE_SOCKET;
+pub const BOTH: u64 = FEATURE_SHM | FEATURE_SOCKET;
 
 /// A small half: every word of it can be tried.
 pub fn small_geometry() -> Geometry {
@@ -89,12 +89,12 @@ impl Wire {
 /// A neighbour after its handshake.
 pub struct Foe {
     pub wire: Wire,
-    pub half: OwnMap,
+    pub region: OwnMap,
     pub geometry: Geometry,
     /// Our side's bells as it got them, if it did: for records, for room.
-    pub bells: Vec<Bell>,
+    pub doorbells: Vec<Doorbell>,
     /// Its own bells, which it handed to our side.
-    pub own_bells: [Bell; 2],
+    pub own_doorbells: [Doorbell; 2],
     /// Our side's half.
     pub theirs: Option<PeerMem>,
     /// Where its next record goes.
@@ -128,7 +128,7 @@ impl Foe {
         hello: &Hello,
         geometry: Geometry,
     ) -> (Self, Channel) {
-        Self::meet_as(listener, path, hello, geometry, OFFER_BELLS)
+        Self::meet_as(listener, path, hello, geometry, OFFER_DOORBELLS)
     }
 
     /// With these flags in OFFER: bells, or none.
@@ -146,30 +146,39 @@ impl Foe {
         let session_id = Hello::read_from_bytes(&theirs).unwrap().nonce;
         let (offer, mut descriptors) = wire.receive();
         let offer = Offer::read_from_bytes(&offer).unwrap();
-        let bells = descriptors.split_off(descriptors.len().min(1)).into_iter();
-        let bells = bells.map(|bell| Bell::from_peer(bell).unwrap()).collect();
+        let doorbells = descriptors.split_off(descriptors.len().min(1)).into_iter();
+        let doorbells = doorbells.map(|doorbell| Doorbell::from_peer(doorbell).unwrap()).collect();
         let theirs = descriptors.first().map(|descriptor| {
-            let size = offer.half_size.get();
+            let size = offer.region_size.get();
             let map = PeerMap::map(descriptor.as_fd(), size, u64::MAX).unwrap();
             PeerMem::new(Arc::new(Pages(map)))
         });
-        let half = half(&geometry, session_id, ROLE_CONNECTOR);
-        let own_bells = [Bell::new().unwrap(), Bell::new().unwrap()];
-        let is_wall = hello.features.get() & FEATURE_WALL != 0;
-        let transport = if is_wall { TRANSPORT_WALL } else { TRANSPORT_SOCKET };
-        if is_wall {
-            let offer = Offer::new(TRANSPORT_WALL, 0, flags, geometry.half_bytes);
-            let beside = [half.as_fd(), own_bells[0].as_fd(), own_bells[1].as_fd()];
-            let count = if flags & OFFER_BELLS == 0 { 1 } else { 3 };
+        let region = region(&geometry, session_id, ROLE_CONNECTOR);
+        let own_doorbells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
+        let is_shared_memory = hello.features.get() & FEATURE_SHM != 0;
+        let transport = if is_shared_memory { TRANSPORT_SHM } else { TRANSPORT_SOCKET };
+        if is_shared_memory {
+            let offer = Offer::new(TRANSPORT_SHM, 0, flags, geometry.region_bytes);
+            let beside = [region.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
+            let count = if flags & OFFER_DOORBELLS == 0 { 1 } else { 3 };
             assert!(wire.send(offer.as_bytes(), &beside[..count]));
         } else {
             assert!(wire.send(Offer::new(transport, 1, 0, 0).as_bytes(), &[]));
         }
-        assert!(wire.send(Ready::new(transport, u32::from(!is_wall)).as_bytes(), &[]));
+        assert!(wire.send(Ready::new(transport, u32::from(!is_shared_memory)).as_bytes(), &[]));
         let channel = listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
         wire.receive();
         (
-            Self { wire, half, geometry, bells, own_bells, theirs, position: 0, next_segment: 1 },
+            Self {
+                wire,
+                region,
+                geometry,
+                doorbells,
+                own_doorbells,
+                theirs,
+                position: 0,
+                next_segment: 1,
+            },
             channel,
         )
     }
@@ -184,7 +193,7 @@ impl Foe {
     /// Writes a word anywhere in its half.
     pub fn write_word(&mut self, offset: u64, word: u64) {
         let at = offset as usize;
-        self.half.as_mut_slice()[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        self.region.as_mut_slice()[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
     pub fn write_control(&mut self, offset: u64, word: u64) {
@@ -207,7 +216,7 @@ impl Foe {
         let from = (at + record_ring::HEADER_BYTES) as usize;
         let end = (self.geometry.ring_offset + self.geometry.ring.bytes()) as usize;
         let fits = body.len().min(end - from);
-        self.half.as_mut_slice()[from..from + fits].copy_from_slice(&body[..fits]);
+        self.region.as_mut_slice()[from..from + fits].copy_from_slice(&body[..fits]);
         self.write_word(at + 8, record_ring::word1(len, 0));
         let next = self.position + partywall_layout::record_ring::footprint(len.into());
         self.write_word(self.place(next), 0);
@@ -229,7 +238,7 @@ impl Foe {
 
     /// Sends the frame of a segment with whatever descriptor.
     pub fn send_segment(&self, number: u32, descriptor: BorrowedFd<'_>) -> bool {
-        let mut frame = [partywall_layout::hello::BESIDE_SEGMENT; 5];
+        let mut frame = [partywall_layout::hello::CONTROL_SEGMENT; 5];
         frame[1..].copy_from_slice(&number.to_le_bytes());
         self.wire.send(&frame, &[descriptor])
     }
@@ -256,15 +265,15 @@ pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> BlobBody {
 }
 
 /// A half as it must be.
-pub fn half(geometry: &Geometry, session_id: [u8; 16], role: u32) -> OwnMap {
+pub fn region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> OwnMap {
     assert!(role == ROLE_ACCEPTOR || role == ROLE_CONNECTOR);
     let header = geometry.header(session_id, std::process::id(), role);
-    half_with(geometry.half_bytes, &header)
+    region_with(geometry.region_bytes, &header)
 }
 
 /// A half with any header.
-pub fn half_with(bytes: u64, header: &HalfHeader) -> OwnMap {
-    let mut half = OwnMap::create("foe-half", bytes as usize).unwrap();
-    half.as_mut_slice()[..size_of::<HalfHeader>()].copy_from_slice(header.as_bytes());
-    half
+pub fn region_with(bytes: u64, header: &RegionHeader) -> OwnMap {
+    let mut region = OwnMap::create("foe-half", bytes as usize).unwrap();
+    region.as_mut_slice()[..size_of::<RegionHeader>()].copy_from_slice(header.as_bytes());
+    region
 }

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 /// What takes longer than this has failed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How two ends meet.
 #[derive(Clone, Debug)]
@@ -24,9 +24,9 @@ pub struct Way {
 
 impl Way {
     /// Shared memory.
-    pub fn wall(directory: &tempfile::TempDir) -> Self {
-        let config = Config::default().transport(TransportPolicy::Wall);
-        Self { name: "wall", address: unix(directory, "wall"), config }
+    pub fn shm(directory: &tempfile::TempDir) -> Self {
+        let config = Config::default().transport(TransportPolicy::SharedMemory);
+        Self { name: "shm", address: unix(directory, "shm"), config }
     }
 
     /// Shared memory, the Unix socket, and TCP.
@@ -35,14 +35,14 @@ impl Way {
         let address = unix(directory, "socket");
         let tcp = ("tcp", "tcp:127.0.0.1:0".to_owned(), Config::default());
         [
-            Self::wall(directory),
+            Self::shm(directory),
             Self { name: "unix", address, config },
             Self { name: tcp.0, address: tcp.1, config: tcp.2 },
         ]
     }
 
-    pub fn is_wall(&self) -> bool {
-        self.name == "wall"
+    pub fn is_shared_memory(&self) -> bool {
+        self.name == "shm"
     }
 
     pub fn is_tcp(&self) -> bool {
@@ -67,15 +67,15 @@ fn unix(directory: &tempfile::TempDir, name: &str) -> String {
 
 /// What `future` comes to, in time.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let waited = tokio::time::timeout(PATIENCE, future).await;
-    waited.unwrap_or_else(|_| panic!("{what}: nothing for {PATIENCE:?}"))
+    let waited = tokio::time::timeout(TIMEOUT, future).await;
+    waited.unwrap_or_else(|_| panic!("{what}: nothing for {TIMEOUT:?}"))
 }
 
 /// Waits until something holds.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "{what}: not within {TIMEOUT:?}");
         tokio::task::yield_now().await;
     }
 }

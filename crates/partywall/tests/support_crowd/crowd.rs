@@ -5,7 +5,7 @@ use super::client;
 use super::cost::{self, Holdings};
 use super::figures::{Active, Figures, Idle};
 use crate::support_two::{Second, soon};
-use partywall::link::{Link, LinkConfig, LinkGroup, LinkId, LinkPlace, LinkServer};
+use partywall::link::{Link, LinkConfig, LinkGroup, LinkId, LinkServer, Storage};
 use partywall::{TransportPolicy, Wait};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -29,12 +29,8 @@ pub struct Kind {
 }
 
 impl Ground {
-    pub fn place(&self, end: &str) -> LinkPlace {
-        if self.kind.is_kept {
-            LinkPlace::directory(self.path.join(end))
-        } else {
-            LinkPlace::Volatile
-        }
+    pub fn place(&self, end: &str) -> Storage {
+        if self.kind.is_kept { Storage::directory(self.path.join(end)) } else { Storage::Memory }
     }
 
     pub fn address(&self) -> String {
@@ -48,7 +44,8 @@ impl Ground {
 
 /// The smallest there are, in one group.
 pub fn config(group: &LinkGroup, kind: Kind) -> LinkConfig {
-    let policy = if kind.is_shared { TransportPolicy::Wall } else { TransportPolicy::Socket };
+    let policy =
+        if kind.is_shared { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
     LinkConfig::default()
         .transport(policy)
         .ring_bytes(4096)

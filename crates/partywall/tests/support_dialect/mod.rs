@@ -203,7 +203,7 @@ impl LineSender for Sender {
 struct Room(EpollSet);
 
 impl LineRoom for Room {
-    fn glance(&self) -> [u64; 3] {
+    fn snapshot(&self) -> [u64; 3] {
         [0; 3]
     }
 

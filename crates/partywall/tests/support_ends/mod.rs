@@ -8,7 +8,7 @@ pub mod every_length;
 pub mod forwarder;
 
 use partywall::TransportPolicy;
-use partywall::link::{Link, LinkClient, LinkConfig, LinkPlace, LinkServer};
+use partywall::link::{Link, LinkClient, LinkConfig, LinkServer, Storage};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// Shared memory, where both can.
-    Wall,
+    SharedMemory,
     /// A Unix socket, and nothing but that.
     Unix,
     Tcp,
@@ -36,7 +36,7 @@ impl Ground {
 
     /// Each transport with each kind of memory.
     pub fn all() -> Vec<Self> {
-        let vias = [Via::Wall, Via::Unix, Via::Tcp];
+        let vias = [Via::SharedMemory, Via::Unix, Via::Tcp];
         vias.iter().flat_map(|via| [Self::new(*via, false), Self::new(*via, true)]).collect()
     }
 
@@ -44,8 +44,8 @@ impl Ground {
         self.directory.path().join(end)
     }
 
-    pub fn place(&self, end: &str) -> LinkPlace {
-        if self.is_kept { LinkPlace::directory(self.path(end)) } else { LinkPlace::Volatile }
+    pub fn place(&self, end: &str) -> Storage {
+        if self.is_kept { Storage::directory(self.path(end)) } else { Storage::Memory }
     }
 
     pub fn address(&self) -> String {
@@ -68,7 +68,7 @@ impl Ground {
     pub fn config(&self, config: LinkConfig) -> LinkConfig {
         match self.via {
             Via::Unix => config.transport(TransportPolicy::Socket),
-            Via::Wall | Via::Tcp => config,
+            Via::SharedMemory | Via::Tcp => config,
         }
     }
 

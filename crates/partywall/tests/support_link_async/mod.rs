@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
 /// Long enough for anything that works.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One thread, then several.
 pub fn runtimes() -> [Runtime; 2] {
@@ -29,7 +29,7 @@ pub fn on_runtimes<F: Future<Output = ()>>(test: impl Fn() -> F) {
 
 /// What `future` gives, if it does in time.
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("not in time")
+    tokio::time::timeout(TIMEOUT, future).await.expect("not in time")
 }
 
 /// Lets others run so many times.

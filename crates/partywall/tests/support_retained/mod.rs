@@ -57,7 +57,7 @@ impl Image {
     pub fn found(&self, state: State) -> Result<(Retained, Memory), Damage> {
         let (ring, slab, memory) = self.memory();
         let State { stream, base } = state;
-        let found = Retained::found(ring, self.size(), slab, stream, base.position, base.proof)?;
+        let found = Retained::found(ring, self.size(), slab, stream, base.position, base.digest)?;
         Ok((found, memory))
     }
 }
@@ -178,8 +178,8 @@ impl Receiver {
             Body::Pad => whole,
         };
         if record.body != Body::Pad {
-            let proof = partywall_reconcile::Proof(record.proof);
-            self.received = Boundary { position: end, proof };
+            let digest = partywall_reconcile::RecordDigest(record.digest);
+            self.received = Boundary { position: end, digest };
         }
         self.next = end;
         self.bytes.drain(..taken);

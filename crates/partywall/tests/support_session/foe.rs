@@ -12,15 +12,15 @@
 
 use crate::support::foe::{BOTH, Pages, Wire, hello};
 use partywall_layout::hello::{
-    FEATURE_SOCKET, Hello, OFFER_BELLS, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,
-    SERVICE_SESSION, TRANSPORT_SOCKET, TRANSPORT_WALL,
+    FEATURE_SOCKET, Hello, OFFER_DOORBELLS, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,
+    SERVICE_SESSION, TRANSPORT_SHM, TRANSPORT_SOCKET,
 };
 use partywall_layout::record_ring::{Kind, WireHeader, footprint};
 use partywall_layout::segment::{CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES};
-use partywall_layout::{Geometry, HalfHeader, Position, RecordHeader};
+use partywall_layout::{Geometry, Position, RecordHeader, RegionHeader};
 use partywall_ring::{AppendError, Consumer, OwnMem, PeerMem, Producer, Writable};
 use partywall_sys::poll::{self, PollFd, PollFlags};
-use partywall_sys::{Bell, Listener, OwnMap, PeerMap};
+use partywall_sys::{Doorbell, Listener, OwnMap, PeerMap};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -33,15 +33,15 @@ use zerocopy::{FromBytes, IntoBytes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
     pub is_acceptor: bool,
-    pub is_wall: bool,
+    pub is_shared_memory: bool,
 }
 
 impl Role {
     pub const ALL: [Self; 4] = [
-        Self { is_acceptor: false, is_wall: false },
-        Self { is_acceptor: false, is_wall: true },
-        Self { is_acceptor: true, is_wall: false },
-        Self { is_acceptor: true, is_wall: true },
+        Self { is_acceptor: false, is_shared_memory: false },
+        Self { is_acceptor: false, is_shared_memory: true },
+        Self { is_acceptor: true, is_shared_memory: false },
+        Self { is_acceptor: true, is_shared_memory: true },
     ];
 }
 
@@ -51,7 +51,7 @@ pub struct SessionFoe {
     wire: Wire,
     /// Where its next record goes, on a socket.
     position: Position,
-    wall: Option<Wall>,
+    shm: Option<SharedMemory>,
 }
 
 /// A record that our side sent.
@@ -64,22 +64,22 @@ pub struct Heard {
 
 impl SessionFoe {
     /// Connects to a listener that somebody else drives.
-    pub fn connect(path: &Path, is_wall: bool) -> Self {
-        let role = Role { is_acceptor: false, is_wall };
+    pub fn connect(path: &Path, is_shared_memory: bool) -> Self {
+        let role = Role { is_acceptor: false, is_shared_memory };
         Self::come_to_terms(Wire::connect(path), role)
     }
 
     /// Accepts whoever connects.
-    pub fn accept(listener: &Listener, is_wall: bool) -> Self {
-        let deadline = Some(Instant::now() + PATIENCE);
+    pub fn accept(listener: &Listener, is_shared_memory: bool) -> Self {
+        let deadline = Some(Instant::now() + TIMEOUT);
         let mut ready = [PollFd::new(listener, PollFlags::IN)];
         assert_ne!(poll::wait(&mut ready, deadline).unwrap(), 0, "nobody comes");
         let socket = listener.accept().unwrap().unwrap();
-        Self::come_to_terms(Wire { socket }, Role { is_acceptor: true, is_wall })
+        Self::come_to_terms(Wire { socket }, Role { is_acceptor: true, is_shared_memory })
     }
 
     fn come_to_terms(wire: Wire, role: Role) -> Self {
-        let mut own = hello(if role.is_wall { BOTH } else { FEATURE_SOCKET });
+        let mut own = hello(if role.is_shared_memory { BOTH } else { FEATURE_SOCKET });
         own.service = U32::new(SERVICE_SESSION);
         own.stream_window = U64::new(1 << 20);
         own.streams_max = U32::new(100);
@@ -90,9 +90,9 @@ impl SessionFoe {
         if role.is_acceptor {
             assert!(wire.send_hello(&own));
         }
-        let wall = if role.is_wall {
+        let shm = if role.is_shared_memory {
             let session_id = if role.is_acceptor { own.nonce } else { theirs.nonce };
-            Some(Wall::agree(&wire, role, session_id))
+            Some(SharedMemory::agree(&wire, role, session_id))
         } else {
             assert!(wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]));
             assert!(!wire.receive().0.is_empty(), "OFFER");
@@ -100,14 +100,14 @@ impl SessionFoe {
             None
         };
         assert!(!wire.receive().0.is_empty(), "READY");
-        Self { role, wire, position: Position(0), wall }
+        Self { role, wire, position: Position(0), shm }
     }
 
     /// Sends a record; whether the other side still takes any.
     pub fn say(&mut self, kind: Kind, stream: u32, body: &[u8]) -> bool {
         let stream = self.shifted(stream);
-        if let Some(wall) = &mut self.wall {
-            return wall.say(&self.wire, kind, stream, body);
+        if let Some(shm) = &mut self.shm {
+            return shm.say(&self.wire, kind, stream, body);
         }
         let len = u32::try_from(body.len()).unwrap();
         let header = RecordHeader { position: self.position, kind, len, stream };
@@ -142,8 +142,8 @@ impl SessionFoe {
 
     /// The next record of our side; `None` when it hung up.
     pub fn hear(&mut self) -> Option<Heard> {
-        let mut heard = match &mut self.wall {
-            Some(wall) => wall.hear(&self.wire)?,
+        let mut heard = match &mut self.shm {
+            Some(shm) => shm.hear(&self.wire)?,
             None => self.hear_from_socket()?,
         };
         heard.stream = self.shifted(heard.stream);
@@ -206,13 +206,13 @@ impl SessionFoe {
 }
 
 /// Both halves, as the foe has them. It keeps to the form of a ring, and to nothing else.
-struct Wall {
+struct SharedMemory {
     producer: Producer,
     consumer: Consumer,
     /// Our side's: for records, for room.
-    bells: [Bell; 2],
+    doorbells: [Doorbell; 2],
     /// Rung for nobody: the foe looks by itself.
-    _own_bells: [Bell; 2],
+    _own_doorbells: [Doorbell; 2],
 }
 
 struct OwnPages(OwnMap);
@@ -223,34 +223,34 @@ impl Writable for OwnPages {
     }
 }
 
-impl Wall {
+impl SharedMemory {
     /// OFFERs both ways, and its own READY.
     fn agree(wire: &Wire, role: Role, session_id: [u8; 16]) -> Self {
         let geometry = Geometry::new(RING_BYTES, 1024, 16 << 10).unwrap();
         let own_role = if role.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
-        let (descriptor, consumed, ring) = own_half(&geometry, session_id, own_role);
-        let own_bells = [Bell::new().unwrap(), Bell::new().unwrap()];
-        let offer = Offer::new(TRANSPORT_WALL, 0, OFFER_BELLS, geometry.half_bytes);
-        let beside = [descriptor.as_fd(), own_bells[0].as_fd(), own_bells[1].as_fd()];
+        let (descriptor, consumed, ring) = own_region(&geometry, session_id, own_role);
+        let own_doorbells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
+        let offer = Offer::new(TRANSPORT_SHM, 0, OFFER_DOORBELLS, geometry.region_bytes);
+        let beside = [descriptor.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
         assert!(wire.send(offer.as_bytes(), &beside));
         let (offer, descriptors) = wire.receive();
         let offer = Offer::read_from_bytes(&offer).unwrap();
-        let [half, records, room] = <[OwnedFd; 3]>::try_from(descriptors).unwrap();
-        let map = PeerMap::map(half.as_fd(), offer.half_size.get(), u64::MAX).unwrap();
+        let [region, records, room] = <[OwnedFd; 3]>::try_from(descriptors).unwrap();
+        let map = PeerMap::map(region.as_fd(), offer.region_size.get(), u64::MAX).unwrap();
         let theirs = PeerMem::new(Arc::new(Pages(map)));
-        let mut header = [0; size_of::<HalfHeader>()];
+        let mut header = [0; size_of::<RegionHeader>()];
         theirs.copy(0, &mut header);
-        let header = HalfHeader::read_from_bytes(&header).unwrap();
+        let header = RegionHeader::read_from_bytes(&header).unwrap();
         let (offset, size) = (header.ring_offset.get(), header.ring_size.get());
         let size = partywall_layout::record_ring::RingSize::new(size).unwrap();
         let their_ring = theirs.part(offset, size.bytes()).unwrap();
         let control = theirs.part(CONTROL_OFFSET, PAGE_BYTES).unwrap();
-        assert!(wire.send(Ready::new(TRANSPORT_WALL, 0).as_bytes(), &[]));
+        assert!(wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]));
         Self {
             producer: Producer::new(ring, geometry.ring, control),
             consumer: Consumer::new(their_ring, size, consumed),
-            bells: [records, room].map(|bell| Bell::from_peer(bell).unwrap()),
-            _own_bells: own_bells,
+            doorbells: [records, room].map(|doorbell| Doorbell::from_peer(doorbell).unwrap()),
+            _own_doorbells: own_doorbells,
         }
     }
 
@@ -265,7 +265,7 @@ impl Wall {
         }
         self.producer.publish();
         // Whether our side sleeps or not.
-        self.bells[0].ring().unwrap();
+        self.doorbells[0].notify().unwrap();
         true
     }
 
@@ -277,7 +277,7 @@ impl Wall {
                 self.consumer.copy(&header, 0, &mut body);
                 self.consumer.advance(&header);
                 self.consumer.report();
-                self.bells[1].ring().unwrap();
+                self.doorbells[1].notify().unwrap();
                 return Some(Heard { kind: header.kind as u64, stream: header.stream, body });
             }
             if is_over {
@@ -298,8 +298,8 @@ fn has_hung_up(wire: &Wire) -> bool {
 }
 
 /// A half with its header: its descriptor, the word that tells how far we have read, and the ring.
-fn own_half(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd, OwnMem, OwnMem) {
-    let map = OwnMap::create("foe-half", geometry.half_bytes as usize).unwrap();
+fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd, OwnMem, OwnMem) {
+    let map = OwnMap::create("foe-half", geometry.region_bytes as usize).unwrap();
     let descriptor = map.fd().try_clone_to_owned().unwrap();
     let mut memory = OwnMem::new(Box::new(OwnPages(map)));
     let header = geometry.header(session_id, std::process::id(), role);
@@ -313,7 +313,7 @@ fn own_half(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd, O
 }
 
 /// Whoever does not come within this time does not come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long to wait between two looks at what rings no bell.
 const LOOK_PERIOD: Duration = Duration::from_micros(20);

@@ -34,7 +34,11 @@ impl Home {
 
     pub fn with(role: Role, adapt: impl Fn(Config) -> Config) -> Self {
         let place = Place::new();
-        let transport = if role.is_wall { TransportPolicy::Wall } else { TransportPolicy::Socket };
+        let transport = if role.is_shared_memory {
+            TransportPolicy::SharedMemory
+        } else {
+            TransportPolicy::Socket
+        };
         let config = Config::default()
             .transport(transport)
             .message_max(MESSAGE_MAX)
@@ -63,14 +67,14 @@ impl Home {
     }
 
     pub fn meet(&self) -> (SessionFoe, Session) {
-        let is_wall = self.role.is_wall;
+        let is_shared_memory = self.role.is_shared_memory;
         if !self.role.is_acceptor {
-            let foe = SessionFoe::connect(&self.place.path("home"), is_wall);
+            let foe = SessionFoe::connect(&self.place.path("home"), is_shared_memory);
             return (foe, self.sessions.recv_timeout(LIMIT).unwrap());
         }
         let (address, config) = (self.place.address("foe"), self.config.clone());
         let connecting = self.runtime.spawn(async move { connect_with(address, &config).await });
-        let foe = SessionFoe::accept(&self.door, is_wall);
+        let foe = SessionFoe::accept(&self.door, is_shared_memory);
         (foe, self.wait(connecting).unwrap().unwrap())
     }
 

@@ -43,13 +43,13 @@ pub enum Act {
 /// Before the act, as both sides play it.
 #[derive(Clone, Copy, Debug)]
 pub enum Line {
-    Worker(u64, Fate),
-    Peer(u64, Fate),
+    Worker(u64, Liveness),
+    Peer(u64, Liveness),
 }
 
 /// What becomes of a message of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Liveness {
     /// Committed, and its sender knows.
     Consumed,
     /// Committed; the acknowledgement is under way.
@@ -114,8 +114,8 @@ impl Act {
     }
 
     pub fn script(self) -> Vec<Line> {
-        use Fate::{Consumed, Handed, Kept, Unheard};
         use Line::{Peer, Worker};
+        use Liveness::{Consumed, Handed, Kept, Unheard};
         let mut lines = vec![Worker(0, Consumed), Peer(100, Consumed)];
         match self {
             Self::Create => return Vec::new(),
@@ -154,8 +154,10 @@ impl Act {
         let mut view = View::default();
         for line in self.script() {
             match line {
-                Line::Worker(number, Fate::Kept) => view.to_peer.push(number),
-                Line::Peer(number, Fate::Kept | Fate::Handed) => view.to_worker.push(number),
+                Line::Worker(number, Liveness::Kept) => view.to_peer.push(number),
+                Line::Peer(number, Liveness::Kept | Liveness::Handed) => {
+                    view.to_worker.push(number)
+                }
                 _ => {}
             }
         }
@@ -183,7 +185,8 @@ impl Act {
 
     /// The attempts that a message for the worker may say: at least, and at most.
     pub fn attempts(self, number: u64) -> (u32, u32) {
-        let is_handed = |line: &Line| matches!(line, Line::Peer(of, Fate::Handed) if *of == number);
+        let is_handed =
+            |line: &Line| matches!(line, Line::Peer(of, Liveness::Handed) if *of == number);
         match self {
             // Killed while it opens: it may have counted the owner before, and not yet forgotten what that one noted. Once too
             // often is meant to be possible, not at all is not.

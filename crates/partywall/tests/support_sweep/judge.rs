@@ -11,7 +11,7 @@ use super::act::{Act, View};
 use super::conversation::{Conversation, Got, is_reported};
 use super::images::Image;
 use super::stage::{Ground, PEER, WORKER, file, open, place};
-use crate::support_two::PATIENCE;
+use crate::support_two::TIMEOUT;
 use partywall::Wait;
 use partywall::link::{LinkGroup, inspect};
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub struct Judge {
 
 #[derive(Clone, Copy, Debug)]
 struct Marks {
-    lineage: [u8; 16],
+    store_id: [u8; 16],
     epoch: u64,
     rising: [u64; 4],
 }
@@ -127,11 +127,11 @@ impl Judge {
                 return Err(format!("{facts:?}"));
             }
             let rising = [facts.incarnation, facts.base, facts.acked, facts.consumed];
-            let marks = Marks { lineage: facts.lineage, epoch: facts.epoch, rising };
+            let marks = Marks { store_id: facts.store_id, epoch: facts.epoch, rising };
             if let Some(last) = self.marks[which] {
                 let is_same = last.epoch == marks.epoch;
                 let has_fallen = last.rising.iter().zip(rising).any(|(last, now)| now < *last);
-                if last.lineage != marks.lineage
+                if last.store_id != marks.store_id
                     || marks.epoch < last.epoch
                     || (is_same && has_fallen)
                 {
@@ -155,7 +155,7 @@ fn settle(ground: &Path, act: Act) -> Result<Findings, String> {
     let (worker, peer) = (end(WORKER)?, end(PEER)?);
     let mut there = Conversation::new(&worker.link, true);
     let mut here = Conversation::new(&peer.link, false);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !(there.is_over() && here.is_over()) {
         there.turn()?;
         here.turn()?;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where an act is played: two directories, and the peer, in this process, which moves only when it is told to.
 
-use super::act::{Act, Fate, Line, length};
+use super::act::{Act, Line, Liveness, length};
 use super::stepper::Stepper;
 use super::worker;
 use crate::support_ends::message;
-use crate::support_two::{PATIENCE, Second};
+use crate::support_two::{Second, TIMEOUT};
 use partywall::Wait;
-use partywall::link::{Link, LinkClient, LinkConfig, LinkGroup, LinkKey, LinkPlace, LinkServer};
+use partywall::link::{Link, LinkClient, LinkConfig, LinkGroup, LinkKey, LinkServer, Storage};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -62,9 +62,9 @@ pub fn open(ground: &Path, act: Act, which: usize, group: &LinkGroup) -> Result<
         .wait(Wait::Park)
         .retry(Duration::from_millis(1), Duration::from_millis(1))
         // A stepped one takes its time.
-        .handshake_timeout(PATIENCE)
+        .handshake_timeout(TIMEOUT)
         .group(group);
-    let place = LinkPlace::directory(place(ground, which));
+    let place = Storage::directory(place(ground, which));
     let address = format!("unix:{}/links.sock", ground.display());
     if is_server(act, which) {
         let server = LinkServer::bind(address.as_str(), place, "bob", config);
@@ -129,7 +129,7 @@ impl Stage {
     }
 
     pub fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !is_so() {
             self.drive(GLANCE)?;
             if Instant::now() > deadline {
@@ -144,15 +144,15 @@ impl Stage {
         let link = &self.peer.link;
         for line in self.act.script() {
             match line {
-                Line::Peer(number, fate) => {
+                Line::Peer(number, liveness) => {
                     let sent = link.send(&message(number, length(number)));
                     sent.map_err(|error| error.to_string())?;
-                    if fate == Fate::Consumed {
+                    if liveness == Liveness::Consumed {
                         let is_consumed = || matches!(link.unconsumed_bytes(), Ok(0));
                         self.until("the worker consumes", is_consumed)?;
                     }
                 }
-                Line::Worker(number, Fate::Consumed | Fate::Unheard) => {
+                Line::Worker(number, Liveness::Consumed | Liveness::Unheard) => {
                     let mut came = None;
                     self.until("the worker sends", || {
                         came = came.take().or_else(|| link.try_recv().ok());

@@ -9,7 +9,7 @@
 //! Where nobody looks it is led from system call to system call. A system call is one step. An instruction that is repeated (`rep movsb`) is one step each time.
 
 use super::worker::THREAD;
-use crate::support_two::{PATIENCE, Second};
+use crate::support_two::{Second, TIMEOUT};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
@@ -42,7 +42,7 @@ impl Stepper {
         directory: &Path,
         mut meanwhile: impl FnMut() -> Result<(), String>,
     ) -> Result<Self, String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             meanwhile()?;
             if Instant::now() > deadline || second.ends_within(Duration::ZERO) {
@@ -107,7 +107,7 @@ impl Stepper {
     }
 
     fn wait(&self, meanwhile: &mut dyn FnMut()) -> nix::Result<WaitStatus> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         for look in 1_u64.. {
             let status = waitpid(self.thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG))?;
             if status != WaitStatus::StillAlive {

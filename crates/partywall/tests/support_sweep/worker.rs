@@ -7,7 +7,7 @@
 //!   next    takes what there is, speaks last, says what it got, until killed
 //! ```
 
-use super::act::{Act, Fate, Line, View, length};
+use super::act::{Act, Line, Liveness, View, length};
 use super::conversation::{Conversation, Got, is_reported};
 use super::stage::{End, Stage, WORKER, open};
 use crate::support_ends::{message, soon};
@@ -156,17 +156,17 @@ impl Worker {
         let mut held = Vec::new();
         for line in self.act.script() {
             match line {
-                Line::Worker(number, fate) => {
+                Line::Worker(number, liveness) => {
                     link.send_deadline(&message(number, length(number)), soon()).unwrap();
-                    if fate == Fate::Consumed {
+                    if liveness == Liveness::Consumed {
                         link.flush(soon()).unwrap();
                     }
                 }
-                Line::Peer(_, Fate::Kept) => {}
-                Line::Peer(number, fate) => {
+                Line::Peer(_, Liveness::Kept) => {}
+                Line::Peer(number, liveness) => {
                     let came = link.recv_deadline(soon()).unwrap();
                     assert!(came == message(number, length(number)));
-                    if fate == Fate::Handed {
+                    if liveness == Liveness::Handed {
                         held.push(came);
                     } else {
                         came.commit().unwrap();

@@ -11,9 +11,9 @@ use super::journal::{Journal, What};
 use super::settings::{Mode, Plan, Via};
 use crate::support_two::{Chance, variable};
 use partywall::link::{
-    Link, LinkClient, LinkConfig, LinkEvent, LinkMessage, LinkMessageView, LinkPlace,
-    LinkRecvError, LinkReplyError, LinkSendError, LinkServer, LinkStatus, LinkTransport,
-    LinkTrySendError,
+    Link, LinkClient, LinkConfig, LinkEvent, LinkMessage, LinkMessageView, LinkRecvError,
+    LinkReplyError, LinkSendError, LinkServer, LinkStatus, LinkTransport, LinkTrySendError,
+    Storage,
 };
 use partywall::{TransportPolicy, Wait};
 use std::fs;
@@ -49,11 +49,11 @@ pub fn run(role: &str) {
         .allow_anonymous_tcp(true)
         .transport(match plan.via {
             Via::Unix => TransportPolicy::Socket,
-            Via::Wall | Via::Tcp => TransportPolicy::Auto,
+            Via::SharedMemory | Via::Tcp => TransportPolicy::Auto,
         })
         .wait(wait);
     let mut journal = Journal::open(&directory, side, owner);
-    let place = LinkPlace::directory(directory.join(role));
+    let place = Storage::directory(directory.join(role));
     let address = text(ADDRESS);
     let mut server = None;
     let link = if side == CLIENT {
@@ -140,7 +140,7 @@ impl End {
                 LinkEvent::Attached { resumed } => {
                     let is_shared = matches!(
                         self.link.status(),
-                        LinkStatus::Attached { transport: LinkTransport::Wall, .. }
+                        LinkStatus::Attached { transport: LinkTransport::SharedMemory, .. }
                     );
                     let words = [u64::from(resumed), u64::from(is_shared)];
                     self.journal.note(What::Attached, &words);

@@ -376,7 +376,7 @@ impl Ledger {
         if (PREFIXED_BYTES + len).next_multiple_of(64) > ring_bytes / 4 {
             return 64;
         }
-        (BARE_BYTES + len).next_multiple_of(64)
+        (COMPACT_BYTES + len).next_multiple_of(64)
     }
 }
 
@@ -387,6 +387,6 @@ fn index(word: u64) -> usize {
 /// Header and prefix of a record: the longest that fits the ring has both.
 const PREFIXED_BYTES: u64 = 40;
 /// A record that was written while memory was shared has a header alone.
-const BARE_BYTES: u64 = 16;
+const COMPACT_BYTES: u64 = 16;
 /// A link counts so many attempts at least.
 const ATTEMPTS_COUNTED: u64 = 16;

@@ -80,7 +80,7 @@ impl Relay {
             server: directory.join("address"),
             pairs: Mutex::default(),
             connections: AtomicU64::new(0),
-            loses_every: (via == Via::Wall).then_some(LOSES_EVERY),
+            loses_every: (via == Via::SharedMemory).then_some(LOSES_EVERY),
             listener,
             is_over: AtomicBool::new(false),
         });

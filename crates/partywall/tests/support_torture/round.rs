@@ -8,7 +8,7 @@ use super::journal::Reader;
 use super::oracle::{Moment, NAMES, Oracle};
 use super::relay::{Harm, Relay};
 use super::settings::{Mode, Plan, Via};
-use crate::support_two::{Chance, PATIENCE, Second, variable};
+use crate::support_two::{Chance, Second, TIMEOUT, variable};
 use partywall_sys::signal::{self, Signal};
 use std::fs;
 use std::thread;
@@ -81,7 +81,9 @@ impl Round {
         let address = match (side, self.plan.via) {
             (CLIENT, _) => self.relay.address().to_owned(),
             (_, Via::Tcp) => "tcp:127.0.0.1:0".to_owned(),
-            (_, Via::Wall | Via::Unix) => format!("unix:{}/server.sock", directory.display()),
+            (_, Via::SharedMemory | Via::Unix) => {
+                format!("unix:{}/server.sock", directory.display())
+            }
         };
         self.ends[side] = Some(Second::start(
             "torture_end",
@@ -274,9 +276,9 @@ impl Round {
     }
 
     pub(super) fn wait(&mut self, what: &str, is_so: impl Fn(&Oracle) -> bool) -> Outcome<()> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         self.watch(until, &is_so)?;
-        if is_so(&self.oracle) { Ok(()) } else { Err(format!("{what} in {PATIENCE:?}")) }
+        if is_so(&self.oracle) { Ok(()) } else { Err(format!("{what} in {TIMEOUT:?}")) }
     }
 
     /// No more harm: all that was sent is consumed, and both ends say so.

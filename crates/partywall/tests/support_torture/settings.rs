@@ -30,7 +30,7 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// Shared memory; now and then what it takes gets lost on the way, and it is a Unix socket.
-    Wall,
+    SharedMemory,
     Unix,
     Tcp,
 }
@@ -102,13 +102,13 @@ impl Plan {
             panic!("{words:?}")
         };
         let mode = [Mode::OneWay, Mode::BothWays, Mode::Replies][mode as usize];
-        let via = [Via::Wall, Via::Unix, Via::Tcp][via as usize];
+        let via = [Via::SharedMemory, Via::Unix, Via::Tcp][via as usize];
         Self { seed, via, mode, ring_bytes, slab_bytes, epochs: epochs == 1 }
     }
 }
 
 /// Each of them with each mode.
-const VIAS: [Via; 4] = [Via::Wall, Via::Tcp, Via::Wall, Via::Unix];
+const VIAS: [Via; 4] = [Via::SharedMemory, Via::Tcp, Via::SharedMemory, Via::Unix];
 /// In each run of all tests.
 const KILLS_DEFAULT: u64 = 150;
 const CUTS_DEFAULT: u64 = 60;

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// What takes longer than this has failed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The deadline of everything that must happen.
 pub fn soon() -> Instant {
-    Instant::now() + PATIENCE
+    Instant::now() + TIMEOUT
 }
 
 /// A connected pair in this process: connecting side, accepting side.
@@ -30,19 +30,19 @@ pub fn pair(address: &str, client: &Config, server: &Config) -> (Channel, Channe
 /// Every transport and trust that one process can have with itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    Wall,
-    Isolated,
+    SharedMemory,
+    Untrusted,
     Unix,
     Tcp,
 }
 
 impl Kind {
-    pub const ALL: [Self; 4] = [Self::Wall, Self::Isolated, Self::Unix, Self::Tcp];
+    pub const ALL: [Self; 4] = [Self::SharedMemory, Self::Untrusted, Self::Unix, Self::Tcp];
 
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Wall => "wall",
-            Self::Isolated => "isolated",
+            Self::SharedMemory => "shm",
+            Self::Untrusted => "isolated",
             Self::Unix => "unix",
             Self::Tcp => "tcp",
         }
@@ -65,15 +65,19 @@ impl Kind {
     pub fn config(self) -> Config {
         let config = Config::default();
         match self {
-            Self::Wall => config.transport(TransportPolicy::Wall).trust(TrustPolicy::Peer),
-            Self::Isolated => config.transport(TransportPolicy::Wall).trust(TrustPolicy::Isolated),
+            Self::SharedMemory => {
+                config.transport(TransportPolicy::SharedMemory).trust(TrustPolicy::Peer)
+            }
+            Self::Untrusted => {
+                config.transport(TransportPolicy::SharedMemory).trust(TrustPolicy::Untrusted)
+            }
             Self::Unix => config.transport(TransportPolicy::Socket),
             Self::Tcp => config,
         }
     }
 
-    pub const fn is_wall(self) -> bool {
-        matches!(self, Self::Wall | Self::Isolated)
+    pub const fn is_shared_memory(self) -> bool {
+        matches!(self, Self::SharedMemory | Self::Untrusted)
     }
 
     /// A pair of this kind, where `adapt` changes what both sides choose.
@@ -108,7 +112,7 @@ impl Chance {
         match self.below(8) {
             0 => Wait::Spin,
             1 => Wait::Park,
-            2 => Wait::Timed(Duration::from_micros(200)),
+            2 => Wait::Poll(Duration::from_micros(200)),
             _ => Wait::Adaptive,
         }
     }
@@ -184,7 +188,7 @@ impl Second {
 
     /// Waits until it has ended.
     pub fn wait(&mut self) -> ExitStatus {
-        assert!(self.ends_within(PATIENCE), "the second process does not end");
+        assert!(self.ends_within(TIMEOUT), "the second process does not end");
         self.0.wait().unwrap()
     }
 }

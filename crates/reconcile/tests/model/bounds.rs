@@ -20,7 +20,7 @@ pub struct Bounds {
     /// Of those, how many while another one is active.
     pub switches: u8,
     /// Every connection after the first odd one is over a wall, where nothing is sent but looked at.
-    pub walls: bool,
+    pub shms: bool,
     /// Cuts by the network.
     pub cuts: u8,
     /// Old connections whose bytes come once more.
@@ -47,7 +47,7 @@ impl Bounds {
         window: 2,
         connections: 2,
         switches: 0,
-        walls: false,
+        shms: false,
         cuts: 0,
         replays: 0,
         crashes: [0, 0],
@@ -68,11 +68,11 @@ impl Bounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A position is believed without its proof.
-    NoProof,
+    NoDigest,
     /// CONFIRM need not echo the nonce.
     NoNonce,
     /// A connection may be confirmed after a newer one.
-    OlderGeneration,
+    OlderConnection,
     /// The server replaces its connection when it answers ATTACH.
     ReplacedAtAttach,
     /// What was received is acknowledged.
@@ -106,7 +106,7 @@ pub enum Fault {
     /// On a new connection, what was consumed since the view counts as told.
     ToldTooMuch,
     /// Views do not name the last skip.
-    SkipUntold,
+    SkipUnreported,
     /// The sender resumes at its tail.
     ResumeAtTail,
     /// The higher epoch's pasts are not looked at before it is adopted.

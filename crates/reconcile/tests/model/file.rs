@@ -13,8 +13,9 @@
 
 use partywall_reconcile::recovery::{Prepared, recover};
 use partywall_reconcile::{
-    Applied, Cause, Direction, Epoch, Impossible, Incarnation, Lineage, Mark, Outgoing, Past, Peer,
-    Position, Proof, ReceivedPast, Report, Reports, SenderView, SentPast, Skip, Span, StreamId,
+    AckedOffset, Applied, Cause, Direction, Epoch, Impossible, Incarnation, Outgoing, Past, Peer,
+    Position, ReceivedPast, RecordDigest, Report, Reports, SenderView, SentPast, Skip, Span,
+    StoreId, StreamId,
 };
 
 /// A record: its number stands for its bytes, and for its crc.
@@ -38,13 +39,13 @@ pub struct Entry {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct File {
-    pub lineage: Lineage,
+    pub store_id: StoreId,
     pub incarnation: Incarnation,
     pub epoch: Epoch,
     pub out: Outgoing,
-    pub base_proof: Proof,
+    pub base_digest: RecordDigest,
     pub records: Vec<Record>,
-    pub stored: Option<Mark>,
+    pub stored: Option<AckedOffset>,
     pub prepared: Option<Prepared>,
     pub skip: Option<Skip>,
     pub told: Option<Skip>,
@@ -57,13 +58,13 @@ pub struct File {
 }
 
 impl File {
-    pub fn new(lineage: u128, epoch: u64, stream: u64) -> Self {
+    pub fn new(store_id: u128, epoch: u64, stream: u64) -> Self {
         Self {
-            lineage: Lineage(lineage),
+            store_id: StoreId(store_id),
             incarnation: Incarnation(1),
             epoch: Epoch(epoch),
             out: Outgoing::new(StreamId::new(stream).unwrap()),
-            base_proof: Proof::START,
+            base_digest: RecordDigest::START,
             records: Vec::new(),
             stored: None,
             prepared: None,
@@ -84,16 +85,16 @@ impl File {
     }
 
     /// The proof at a position from base to tail.
-    pub fn proof_at(&self, position: Position) -> Option<Proof> {
+    pub fn digest_at(&self, position: Position) -> Option<RecordDigest> {
         if position == self.out.base() {
-            return Some(self.base_proof);
+            return Some(self.base_digest);
         }
         let before = Position(position.0.checked_sub(1)?);
-        self.record_at(before).map(|record| Proof(record.number))
+        self.record_at(before).map(|record| RecordDigest(record.number))
     }
 
     /// How far its owner had consumed.
-    pub fn recovered(&self) -> Option<Mark> {
+    pub fn recovered(&self) -> Option<AckedOffset> {
         recover(self.stored, self.prepared, |at| self.record_at(at).map(|record| record.ack))
     }
 
@@ -103,11 +104,13 @@ impl File {
     }
 
     /// What its present epoch leaves.
-    pub fn live(&self, consumed: Option<Mark>) -> Past {
+    pub fn live(&self, consumed: Option<AckedOffset>) -> Past {
         let out = &self.out;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
-        let receiving =
-            consumed.map(|mark| ReceivedPast { stream: mark.stream, consumed: mark.position });
+        let receiving = consumed.map(|acked_offset| ReceivedPast {
+            stream: acked_offset.stream,
+            consumed: acked_offset.position,
+        });
         Past { epoch: self.epoch, sending, receiving, settled: false }
     }
 
@@ -116,11 +119,11 @@ impl File {
         &mut self,
         number: u32,
         window: u64,
-        ack: Option<Mark>,
+        ack: Option<AckedOffset>,
         answers: Option<u32>,
     ) -> Option<Record> {
         let position = self.out.append(1, window).ok()?;
-        let ack = ack.map_or(Position::START, |mark| mark.position);
+        let ack = ack.map_or(Position::START, |acked_offset| acked_offset.position);
         let record = Record { position, number, ack };
         self.records.push(record);
         let stream = self.out.stream();
@@ -129,10 +132,10 @@ impl File {
     }
 
     /// Notes that the application has consumed a record.
-    pub fn note(&mut self, mark: Mark, record: Record) {
+    pub fn note(&mut self, acked_offset: AckedOffset, record: Record) {
         self.log.push(Entry {
             epoch: self.epoch,
-            stream: mark.stream,
+            stream: acked_offset.stream,
             position: record.position,
             number: record.number,
             answers: None,
@@ -145,9 +148,9 @@ impl File {
             self.stored = self.recovered();
             self.prepared = None;
         }
-        let proof = self.proof_at(position);
+        let digest = self.digest_at(position);
         if self.out.trim(position).is_ok() {
-            self.base_proof = proof.unwrap_or_default();
+            self.base_digest = digest.unwrap_or_default();
             self.records.retain(|record| record.position >= position);
         }
     }
@@ -156,7 +159,7 @@ impl File {
     pub fn begin(&mut self, epoch: Epoch, stream: u64, past: Option<Past>) {
         self.epoch = epoch;
         self.out = Outgoing::new(StreamId::new(stream).unwrap());
-        self.base_proof = Proof::START;
+        self.base_digest = RecordDigest::START;
         self.records.clear();
         self.stored = None;
         self.prepared = None;

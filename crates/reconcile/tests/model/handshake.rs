@@ -12,8 +12,8 @@
 
 use partywall_reconcile::attach::{Admission, Meeting, Nonce, admit};
 use partywall_reconcile::{
-    Applied, Connection, Decision, Direction, Identity, Incoming, Mark, Past, Peer, Position,
-    Proof, ReceiverView, Report, Skip, epoch, reconcile, skip,
+    AckedOffset, Applied, Connection, Decision, Direction, Identity, Incoming, Past, Peer,
+    Position, ReceiverView, RecordDigest, Report, Skip, epoch, reconcile, skip,
 };
 
 use crate::bounds::{Bounds, Fault};
@@ -23,16 +23,16 @@ impl World {
     fn receiver_view(&self, side: usize, bounds: &Bounds) -> ReceiverView {
         let Some(life) = &self.sides[side].life else { unreachable!("a view of the dead") };
         let file = &self.sides[side].file;
-        let skip = file.skip.filter(|_| !bounds.forgets(Fault::SkipUntold));
-        ReceiverView::new(file.epoch, life.mark, life.incoming.received(), skip).unwrap()
+        let skip = file.skip.filter(|_| !bounds.forgets(Fault::SkipUnreported));
+        ReceiverView::new(file.epoch, life.acked_offset, life.incoming.received(), skip).unwrap()
     }
 
     fn views(&self, side: usize, nonce: Nonce, link: usize, bounds: &Bounds) -> Attach {
         let file = &self.sides[side].file;
         let identity = Identity {
-            lineage: file.lineage,
+            store_id: file.store_id,
             incarnation: file.incarnation,
-            generation: self.links[link].generation,
+            connection_number: self.links[link].connection_number,
             epoch: file.epoch,
         };
         let receiving = self.receiver_view(side, bounds);
@@ -45,16 +45,20 @@ impl World {
         let sender = file.sender_view();
         let mut receiver = *receiver;
         if bounds.forgets(Fault::NoStreamId) {
-            if let Some(mut mark) = receiver.consumed() {
-                mark.stream = sender.stream();
-                let view =
-                    ReceiverView::new(receiver.epoch(), Some(mark), receiver.received(), None);
+            if let Some(mut acked_offset) = receiver.consumed() {
+                acked_offset.stream = sender.stream();
+                let view = ReceiverView::new(
+                    receiver.epoch(),
+                    Some(acked_offset),
+                    receiver.received(),
+                    None,
+                );
                 receiver = view.unwrap();
             }
         }
-        let claimed = receiver.consumed().map(|mark| mark.proof);
+        let claimed = receiver.consumed().map(|acked_offset| acked_offset.digest);
         let decision = reconcile(&sender, &receiver, |at| {
-            if bounds.forgets(Fault::NoProof) { claimed } else { file.proof_at(at) }
+            if bounds.forgets(Fault::NoDigest) { claimed } else { file.digest_at(at) }
         });
         match decision {
             Decision::Resume(_) if bounds.forgets(Fault::ResumeAtTail) => {
@@ -68,13 +72,13 @@ impl World {
     pub fn connect(&mut self, bounds: &Bounds) {
         let link = self.links.len();
         let Some(life) = &mut self.sides[CLIENT].life else { return };
-        let heard = life.generation;
-        life.generation = life.generation.next_above(heard).unwrap();
+        let heard = life.connection_number;
+        life.connection_number = life.connection_number.next_above(heard).unwrap();
         life.attaching = Some(link);
-        let generation = life.generation;
+        let connection_number = life.connection_number;
         self.links.push(Link {
-            generation,
-            wall: bounds.walls && link % 2 == 0,
+            connection_number,
+            shm: bounds.shms && link % 2 == 0,
             replayed: false,
             cut: false,
             open: [true, self.sides[SERVER].life.is_some()],
@@ -92,7 +96,7 @@ impl World {
         let side = &self.sides[SERVER];
         let Some(life) = &side.life else { return };
         let echo = attach.nonce;
-        let admission = if bounds.forgets(Fault::OlderGeneration) {
+        let admission = if bounds.forgets(Fault::OlderConnection) {
             Admission::Accept
         } else {
             admit(side.file.peer.as_ref(), life.present, &attach.identity)
@@ -100,7 +104,7 @@ impl World {
         let reason = match admission {
             _ if side.file.quarantined => Some(Reason::Quarantined),
             Admission::Accept => None,
-            Admission::Stale(generation) => Some(Reason::Stale(generation)),
+            Admission::Stale(connection_number) => Some(Reason::Stale(connection_number)),
             Admission::Fenced(highest) => Some(Reason::Fenced(highest)),
         };
         if let Some(reason) = reason {
@@ -172,7 +176,7 @@ impl World {
         self.flow(CLIENT, link, &answer, &mine);
         self.push(link, CLIENT, confirm);
         // The view told less than what was consumed since: more may be due at once.
-        let told = given.consumed().map_or(Position::START, |mark| mark.position);
+        let told = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         let all = applied.skip.is_some() || bounds.forgets(Fault::ToldTooMuch);
         life.told = if all { life.consumed() } else { told };
@@ -198,7 +202,7 @@ impl World {
         let file = &mut self.sides[SERVER].file;
         let admission = admit(file.peer.as_ref(), life.present, &attach.identity);
         if admission != Admission::Accept
-            && !bounds.forgets(Fault::OlderGeneration)
+            && !bounds.forgets(Fault::OlderConnection)
             && !bounds.forgets(Fault::ReplacedAtAttach)
         {
             return self.close(link, SERVER);
@@ -237,7 +241,7 @@ impl World {
         life.acks_from = fresh_from;
         life.told = life.consumed();
         let begin = Frame::Begin {
-            stream: life.mark.map(|mark| mark.stream),
+            stream: life.acked_offset.map(|acked_offset| acked_offset.stream),
             consumed: life.consumed(),
             fresh_from: life.fresh_from,
         };
@@ -258,16 +262,17 @@ impl World {
         let continuous = self.sides[side].life.as_ref()?.peer == Some(Peer::of(&answer.identity));
         let trusting = bounds.forgets(Fault::NoStreamId)
             || bounds.forgets(Fault::ResumeAtTail)
-            || bounds.forgets(Fault::NoProof);
+            || bounds.forgets(Fault::NoDigest);
         if let (true, Decision::Resume(resume)) = (trusting, decision) {
             // Without these safeguards the receiver has no check that could fail either.
             let stream = answer.sending.stream();
-            let start = Mark { stream, position: resume, proof: Proof::START };
-            let mark = now.consumed().unwrap_or(start);
+            let start = AckedOffset { stream, position: resume, digest: RecordDigest::START };
+            let acked_offset = now.consumed().unwrap_or(start);
             let jumps = bounds.forgets(Fault::ResumeAtTail);
-            let position = if jumps { mark.position.max(resume) } else { mark.position };
+            let position =
+                if jumps { acked_offset.position.max(resume) } else { acked_offset.position };
             let moved = now.consumed() != given.consumed() && !continuous;
-            let consumed = Mark { stream, position, ..mark };
+            let consumed = AckedOffset { stream, position, ..acked_offset };
             return (!moved).then_some(Applied { consumed, skip: None });
         }
         let given = if bounds.forgets(Fault::MovedIgnored) {
@@ -275,8 +280,8 @@ impl World {
             if given.epoch() != now.epoch() {
                 return None;
             }
-            if let (Decision::Resume(_), Some(mark)) = (decision, now.consumed()) {
-                return Some(Applied { consumed: mark, skip: None });
+            if let (Decision::Resume(_), Some(acked_offset)) = (decision, now.consumed()) {
+                return Some(Applied { consumed: acked_offset, skip: None });
             }
             given
         } else {
@@ -314,8 +319,9 @@ impl World {
         let tail = self.sides[side].file.out.tail();
         let life = self.sides[side].life.as_mut().unwrap();
         let position = applied.consumed.position;
-        let same = life.mark.map(|mark| mark.stream) == Some(applied.consumed.stream);
-        life.mark = Some(applied.consumed);
+        let same = life.acked_offset.map(|acked_offset| acked_offset.stream)
+            == Some(applied.consumed.stream);
+        life.acked_offset = Some(applied.consumed);
         if !(continuous && same && life.consumed() == position) {
             life.incoming = Incoming::at(position);
             life.buffer.clear();
@@ -335,8 +341,8 @@ impl World {
     /// The sender goes on where it decided, unless it has heard more since.
     fn flow(&mut self, side: usize, _link: usize, answer: &Attach, mine: &Decision) {
         let file = &mut self.sides[side].file;
-        if let (Decision::Resume(_), Some(mark)) = (mine, answer.receiving.consumed()) {
-            let _ = file.out.acknowledge(mark.stream, mark.position);
+        if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
+            let _ = file.out.acknowledge(acked_offset.stream, acked_offset.position);
         }
         let base = file.out.base();
         let life = self.sides[side].life.as_mut().unwrap();
@@ -367,12 +373,12 @@ impl World {
     fn adopt(&mut self, side: usize, answer: &Attach, bounds: &Bounds) {
         let stream = self.stream();
         let Some(life) = &self.sides[side].life else { return };
-        let mark = life.mark;
+        let acked_offset = life.acked_offset;
         let file = &mut self.sides[side].file;
         let settlement = if bounds.forgets(Fault::AdoptedSilently) {
             epoch::Settlement { past: None, reports: Default::default() }
         } else {
-            epoch::adopt(file.live(mark), file.past, answer.past)
+            epoch::adopt(file.live(acked_offset), file.past, answer.past)
         };
         file.begin(answer.identity.epoch, stream, settlement.past);
         self.report(side, settlement.reports.iter(), bounds);
@@ -382,9 +388,9 @@ impl World {
     /// The application begins an epoch.
     pub fn raise(&mut self, side: usize, bounds: &Bounds) {
         let stream = self.stream();
-        let mark = self.sides[side].mark();
+        let acked_offset = self.sides[side].acked_offset();
         let file = &mut self.sides[side].file;
-        let settlement = epoch::leave(file.live(mark), file.past);
+        let settlement = epoch::leave(file.live(acked_offset), file.past);
         let next = partywall_reconcile::Epoch(file.epoch.0 + 1);
         file.begin(next, stream, settlement.past);
         self.report(side, settlement.reports.iter(), bounds);
@@ -395,7 +401,7 @@ impl World {
     fn detach(&mut self, side: usize) {
         let life = self.sides[side].life.as_mut().unwrap();
         let (active, attaching) = (life.active, life.attaching);
-        life.mark = None;
+        life.acked_offset = None;
         life.incoming = Incoming::at(Position::START);
         life.buffer.clear();
         life.replying = false;
@@ -420,10 +426,11 @@ impl World {
         let ghost = connection.replayed;
         let life = self.sides[side].life.as_mut().unwrap();
         let older = life.present.is_some_and(|present| {
-            present.peer == Peer::of(claim) && present.generation > claim.generation
+            present.peer == Peer::of(claim) && present.connection_number > claim.connection_number
         });
         self.usurped |= ghost || older;
-        life.present = Some(Connection { peer: Peer::of(claim), generation: claim.generation });
+        life.present =
+            Some(Connection { peer: Peer::of(claim), connection_number: claim.connection_number });
         let old = life.active.replace(link);
         if let Some(old) = old.filter(|old| *old != link) {
             self.close(old, side);

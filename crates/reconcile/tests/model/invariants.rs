@@ -72,9 +72,10 @@ fn direction_broken(world: &World, side: usize) -> Option<Invariant> {
             }
         }
     }
-    let mark = receiver.mark().filter(|mark| mark.stream == out.stream());
+    let acked_offset =
+        receiver.acked_offset().filter(|acked_offset| acked_offset.stream == out.stream());
     if !receiver.damaged && receiver.file.epoch == sender.file.epoch {
-        let consumed = mark.map_or(Position::START, |mark| mark.position);
+        let consumed = acked_offset.map_or(Position::START, |acked_offset| acked_offset.position);
         if out.base() > consumed {
             return Some(Invariant::TrimmedConsumed);
         }
@@ -82,7 +83,7 @@ fn direction_broken(world: &World, side: usize) -> Option<Invariant> {
             return Some(Invariant::Chain);
         }
     }
-    let life = receiver.life.as_ref().filter(|_| mark.is_some() && !sender.damaged)?;
+    let life = receiver.life.as_ref().filter(|_| acked_offset.is_some() && !sender.damaged)?;
     let received = life.incoming.received();
     (received > out.tail() || life.consumed() > received).then_some(Invariant::Chain)
 }
@@ -114,21 +115,24 @@ fn consumer_broken(world: &World, side: usize) -> Option<Invariant> {
             return Some(Invariant::ReportedOnce);
         }
     }
-    let mark = world.sides[side].mark()?;
-    for position in 0..mark.position.0 {
+    let acked_offset = world.sides[side].acked_offset()?;
+    for position in 0..acked_offset.position.0 {
         let position = Position(position);
-        let eaten =
-            file.log.iter().any(|entry| entry.stream == mark.stream && entry.position == position);
+        let eaten = file
+            .log
+            .iter()
+            .any(|entry| entry.stream == acked_offset.stream && entry.position == position);
         let unstored = world.sides[side].life.iter().flat_map(|life| &life.unstored);
         let told = file.reports.iter().chain(unstored).any(|report| {
-            report.direction == Direction::Incoming && covers(report, mark.stream, position)
+            report.direction == Direction::Incoming && covers(report, acked_offset.stream, position)
         });
         if !eaten && !told {
             return Some(Invariant::NoSilentLoss);
         }
     }
-    let beyond =
-        file.log.iter().any(|entry| entry.stream == mark.stream && entry.position >= mark.position);
+    let beyond = file.log.iter().any(|entry| {
+        entry.stream == acked_offset.stream && entry.position >= acked_offset.position
+    });
     beyond.then_some(Invariant::Whole)
 }
 

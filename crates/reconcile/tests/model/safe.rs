@@ -117,14 +117,14 @@ fn old_connections_come_again() {
 }
 
 #[test]
-fn switching_between_wall_and_socket() {
-    let bounds = Bounds { switches: 1, walls: true, cuts: 1, messages: [1, 1], ..PLAIN };
+fn switching_between_shm_and_socket() {
+    let bounds = Bounds { switches: 1, shms: true, cuts: 1, messages: [1, 1], ..PLAIN };
     holds(bounds, Bounds { switches: 2, connections: 3, ..bounds }, 40_579);
 }
 
 #[test]
 fn switching_and_crashes() {
-    let bounds = Bounds { switches: 1, walls: true, crashes: [1, 0], ..PLAIN };
+    let bounds = Bounds { switches: 1, shms: true, crashes: [1, 0], ..PLAIN };
     holds(bounds, Bounds { connections: 3, ..bounds }, 190_428);
 }
 
@@ -154,10 +154,10 @@ fn every_kind_of_report_is_reached_on_both_sides() {
 
 #[test]
 fn both_transports_carry_and_every_reply_can_be_made() {
-    let switch = Bounds { switches: 1, walls: true, messages: [2, 0], ..PLAIN };
+    let switch = Bounds { switches: 1, shms: true, messages: [2, 0], ..PLAIN };
     assert!(reaches(switch, |world| {
         world.sides[1].file.log.len() == 2
-            && world.attached().is_some_and(|link| !world.links[link].wall)
+            && world.attached().is_some_and(|link| !world.links[link].shm)
     }));
     let replies = Bounds { replies: [0, 2], messages: [2, 0], crashes: [0, 1], ..PLAIN };
     assert!(reaches(replies, |world| {

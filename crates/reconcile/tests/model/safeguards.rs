@@ -29,7 +29,7 @@ const EPOCHS: Bounds = Bounds { epochs: [1, 1], ..PLAIN };
 
 #[test]
 fn without_proofs_a_position_names_two_records() {
-    breaks(Fault::NoProof, Invariant::OneRecord, CLIENT_BACK);
+    breaks(Fault::NoDigest, Invariant::OneRecord, CLIENT_BACK);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn without_nonces_an_old_connection_comes_alive() {
 #[test]
 fn without_generations_a_late_confirm_takes_over() {
     breaks(
-        Fault::OlderGeneration,
+        Fault::OlderConnection,
         Invariant::OneWriter,
         Bounds { messages: [0, 0], connections: 3, cuts: 2, ..PLAIN },
     );
@@ -137,7 +137,7 @@ fn acknowledgements_that_wait_for_data_never_come() {
 #[test]
 fn a_skip_that_views_do_not_name_is_reported_on_one_side() {
     breaks(
-        Fault::SkipUntold,
+        Fault::SkipUnreported,
         Invariant::ReportedOnce,
         Bounds { connections: 3, cuts: 1, ..CLIENT_LOST },
     );

@@ -9,7 +9,7 @@
 //! Sending on a connection is not a step of its own: what a side has to send goes at once, and a cut may lose any of it.
 
 use partywall_reconcile::recovery::Prepared;
-use partywall_reconcile::{Incarnation, Mark, Proof};
+use partywall_reconcile::{AckedOffset, Incarnation, RecordDigest};
 
 use crate::bounds::{Bounds, Fault};
 use crate::file::{File, Record};
@@ -187,9 +187,9 @@ impl World {
             Step::Lose(side) => {
                 self.left.losses[side] -= 1;
                 self.lineages += 1;
-                let (lineage, stream) = (self.lineages, self.stream());
+                let (store_id, stream) = (self.lineages, self.stream());
                 let epoch = self.sides[side].file.epoch.0;
-                let mut file = File::new(lineage, epoch, stream);
+                let mut file = File::new(store_id, epoch, stream);
                 file.incarnation = Incarnation(0);
                 self.sides[side].file = file;
                 self.sides[side].damaged = true;
@@ -208,7 +208,7 @@ impl World {
     /// A file that was replaced can no longer be looked at.
     fn unmap(&mut self) {
         for link in 0..self.links.len() {
-            if self.links[link].wall {
+            if self.links[link].shm {
                 self.close(link, CLIENT);
                 self.close(link, SERVER);
             }
@@ -227,10 +227,10 @@ impl World {
         let this = &mut self.sides[side];
         this.file.incarnation = Incarnation(this.file.incarnation.0 + 1);
         let lost = bounds.forgets(Fault::ReplyNotCounted);
-        let mark = if lost { this.file.stored } else { this.file.recovered() };
-        this.file.stored = mark;
+        let acked_offset = if lost { this.file.stored } else { this.file.recovered() };
+        this.file.stored = acked_offset;
         this.file.prepared = None;
-        this.life = Some(Life::of(&this.file, mark));
+        this.life = Some(Life::of(&this.file, acked_offset));
     }
 
     fn replay(&mut self, link: usize) {
@@ -251,8 +251,8 @@ impl World {
     fn send(&mut self, side: usize, answers: Option<u32>, bounds: &Bounds) {
         let number = self.number();
         let this = &mut self.sides[side];
-        let mark = this.life.as_ref().and_then(|life| life.mark);
-        this.file.publish(number, bounds.window, mark, answers);
+        let acked_offset = this.life.as_ref().and_then(|life| life.acked_offset);
+        this.file.publish(number, bounds.window, acked_offset, answers);
     }
 
     /// The record that `side` can consume next: received, or seen across the wall.
@@ -263,62 +263,69 @@ impl World {
         }
         let link = &self.links[life.active?];
         let theirs = &self.sides[1 - side].file;
-        let seen = link.wall && life.mark?.stream == theirs.out.stream();
+        let seen = link.shm && life.acked_offset?.stream == theirs.out.stream();
         seen.then(|| theirs.record_at(life.consumed())).flatten()
     }
 
     /// Takes the next record, and what it will have consumed.
-    fn next_mark(&mut self, side: usize) -> Option<(Record, Mark)> {
+    fn next_acked(&mut self, side: usize) -> Option<(Record, AckedOffset)> {
         let record = self.next_record(side)?;
         let life = self.sides[side].life.as_mut()?;
-        let stream = life.mark?.stream;
+        let stream = life.acked_offset?.stream;
         if life.buffer.is_empty() {
             life.incoming.arrive(record.position, 1).ok()?;
             life.buffer.push(record);
         }
         let position = record.position.plus(1)?;
-        Some((record, Mark { stream, position, proof: Proof(record.number) }))
+        Some((record, AckedOffset { stream, position, digest: RecordDigest(record.number) }))
     }
 
     pub fn consume(&mut self, side: usize, bounds: &Bounds) {
-        let Some((record, mark)) = self.next_mark(side) else { return };
-        self.sides[side].file.stored = Some(mark);
-        self.consumed(side, record, mark, bounds);
+        let Some((record, acked_offset)) = self.next_acked(side) else { return };
+        self.sides[side].file.stored = Some(acked_offset);
+        self.consumed(side, record, acked_offset, bounds);
     }
 
-    fn consumed(&mut self, side: usize, record: Record, mark: Mark, bounds: &Bounds) {
+    fn consumed(
+        &mut self,
+        side: usize,
+        record: Record,
+        acked_offset: AckedOffset,
+        bounds: &Bounds,
+    ) {
         let this = &mut self.sides[side];
-        this.file.note(mark, record);
+        this.file.note(acked_offset, record);
         let life = this.life.as_mut().unwrap();
         life.buffer.remove(0);
-        life.mark = Some(mark);
-        if life.incoming.consume(mark.position).is_err() {
-            life.incoming = partywall_reconcile::Incoming::at(mark.position);
+        life.acked_offset = Some(acked_offset);
+        if life.incoming.consume(acked_offset.position).is_err() {
+            life.incoming = partywall_reconcile::Incoming::at(acked_offset.position);
         }
         self.acknowledge(side, bounds);
     }
 
     fn prepare(&mut self, side: usize, bounds: &Bounds) {
         self.left.replies[side] -= 1;
-        let Some((_, mark)) = self.next_mark(side) else { return };
+        let Some((_, acked_offset)) = self.next_acked(side) else { return };
         let this = &mut self.sides[side];
         let life = this.life.as_mut().unwrap();
         life.replying = true;
-        this.file.stored = life.mark;
-        this.file.prepared = Some(Prepared { mark, reply_at: this.file.out.tail() });
+        this.file.stored = life.acked_offset;
+        this.file.prepared = Some(Prepared { acked_offset, reply_at: this.file.out.tail() });
         if bounds.forgets(Fault::AckBeforeCommit) {
-            self.tell(side, mark.stream, mark.position);
+            self.tell(side, acked_offset.stream, acked_offset.position);
         }
     }
 
     pub fn reply(&mut self, side: usize, bounds: &Bounds) {
-        let Some((record, mark)) = self.next_mark(side) else { return };
+        let Some((record, acked_offset)) = self.next_acked(side) else { return };
         let number = self.number();
         let this = &mut self.sides[side];
         this.life.as_mut().unwrap().replying = false;
-        let published = this.file.publish(number, bounds.window, Some(mark), Some(record.number));
+        let published =
+            this.file.publish(number, bounds.window, Some(acked_offset), Some(record.number));
         if published.is_some() {
-            self.consumed(side, record, mark, bounds);
+            self.consumed(side, record, acked_offset, bounds);
         }
     }
 

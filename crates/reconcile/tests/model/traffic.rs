@@ -15,11 +15,12 @@ impl World {
     /// How far the neighbour's half says it has consumed, if it can be looked at.
     pub fn seen_ack(&self, side: usize) -> Option<(StreamId, Position)> {
         let life = self.sides[side].life.as_ref()?;
-        if !self.links[life.active?].wall {
+        if !self.links[life.active?].shm {
             return None;
         }
-        let mark = self.sides[1 - side].file.recovered()?;
-        (mark.stream == self.sides[side].file.out.stream()).then_some((mark.stream, mark.position))
+        let acked_offset = self.sides[1 - side].file.recovered()?;
+        (acked_offset.stream == self.sides[side].file.out.stream())
+            .then_some((acked_offset.stream, acked_offset.position))
     }
 
     pub fn hear_ack(&mut self, side: usize, stream: StreamId, position: Position, bounds: &Bounds) {
@@ -36,7 +37,7 @@ impl World {
         let this = &self.sides[side];
         let Some(life) = &this.life else { return };
         let Some(link) = life.active else { return };
-        if self.links[link].wall {
+        if self.links[link].shm {
             return;
         }
         let stream = this.file.out.stream();
@@ -56,17 +57,18 @@ impl World {
     /// Acknowledges if it is due.
     pub fn acknowledge(&mut self, side: usize, bounds: &Bounds) {
         let Some(life) = &self.sides[side].life else { return };
-        let Some(mark) = life.mark else { return };
-        let due = ack::is_due(bounds.window, life.told, mark.position, life.buffer.is_empty());
+        let Some(acked_offset) = life.acked_offset else { return };
+        let due =
+            ack::is_due(bounds.window, life.told, acked_offset.position, life.buffer.is_empty());
         if due && !bounds.forgets(Fault::AckWithData) {
-            self.tell(side, mark.stream, mark.position);
+            self.tell(side, acked_offset.stream, acked_offset.position);
         }
     }
 
     pub fn tell(&mut self, side: usize, stream: StreamId, consumed: Position) {
         let Some(life) = &mut self.sides[side].life else { return };
         let Some(link) = life.active else { return };
-        if !self.links[link].wall {
+        if !self.links[link].shm {
             life.told = consumed;
             self.push(link, side, Frame::Ack { stream, consumed });
         }
@@ -106,7 +108,7 @@ impl World {
         match reason {
             Reason::Stale(heard) => {
                 let life = self.sides[side].life.as_mut().unwrap();
-                life.generation = life.generation.max(heard);
+                life.connection_number = life.connection_number.max(heard);
             }
             Reason::Fenced(_) => self.sides[side].fenced = true,
             Reason::Quarantined => {}
@@ -117,7 +119,7 @@ impl World {
     fn arrive(&mut self, side: usize, stream: StreamId, record: Record, bounds: &Bounds) {
         let own = self.sides[side].file.out.stream();
         let life = self.sides[side].life.as_mut().unwrap();
-        if life.mark.map(|mark| mark.stream) != Some(stream) {
+        if life.acked_offset.map(|acked_offset| acked_offset.stream) != Some(stream) {
             self.violated = true;
             return;
         }

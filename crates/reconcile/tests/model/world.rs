@@ -10,8 +10,8 @@
 
 use partywall_reconcile::attach::Nonce;
 use partywall_reconcile::{
-    Decision, Generation, Identity, Incarnation, Incoming, Mark, Past, Peer, Position, Present,
-    ReceiverView, SenderView, Skip, StreamId,
+    AckedOffset, ConnectionNumber, Decision, Identity, Incarnation, Incoming, Past, Peer, Position,
+    Present, ReceiverView, SenderView, Skip, StreamId,
 };
 
 use crate::bounds::Bounds;
@@ -65,7 +65,7 @@ pub struct Attach {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    Stale(Generation),
+    Stale(ConnectionNumber),
     Fenced(Incarnation),
     Quarantined,
 }
@@ -82,8 +82,8 @@ pub enum Shake {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Link {
-    pub generation: Generation,
-    pub wall: bool,
+    pub connection_number: ConnectionNumber,
+    pub shm: bool,
     pub replayed: bool,
     pub cut: bool,
     /// Whether the side has it.
@@ -98,12 +98,12 @@ pub struct Link {
 /// A process that owns a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Life {
-    pub generation: Generation,
+    pub connection_number: ConnectionNumber,
     pub present: Present,
     pub attaching: Option<usize>,
     pub active: Option<usize>,
     pub peer: Option<Peer>,
-    pub mark: Option<Mark>,
+    pub acked_offset: Option<AckedOffset>,
     pub incoming: Incoming,
     pub buffer: Vec<Record>,
     /// Next record to go on the active connection.
@@ -161,15 +161,15 @@ pub struct Left {
 }
 
 impl Life {
-    pub fn of(file: &File, mark: Option<Mark>) -> Self {
-        let at = mark.map_or(Position::START, |mark| mark.position);
+    pub fn of(file: &File, acked_offset: Option<AckedOffset>) -> Self {
+        let at = acked_offset.map_or(Position::START, |acked_offset| acked_offset.position);
         Self {
-            generation: Generation(0),
+            connection_number: ConnectionNumber(0),
             present: None,
             attaching: None,
             active: None,
             peer: None,
-            mark,
+            acked_offset,
             incoming: Incoming::at(at),
             buffer: Vec::new(),
             next: file.out.base(),
@@ -188,15 +188,15 @@ impl Life {
 }
 
 impl Side {
-    fn new(lineage: u128, stream: u64) -> Self {
-        let file = File::new(lineage, 1, stream);
+    fn new(store_id: u128, stream: u64) -> Self {
+        let file = File::new(store_id, 1, stream);
         let life = Some(Life::of(&file, None));
         Self { file, copy: None, life, fenced: false, damaged: false }
     }
 
     /// What it consumed, as its process or, without one, its file says.
-    pub fn mark(&self) -> Option<Mark> {
-        self.life.as_ref().map_or_else(|| self.file.recovered(), |life| life.mark)
+    pub fn acked_offset(&self) -> Option<AckedOffset> {
+        self.life.as_ref().map_or_else(|| self.file.recovered(), |life| life.acked_offset)
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
 /// There is something in the queue.
 #[must_use]
 pub const fn polling(version: u8) -> [u8; HEADER_BYTES] {
-    bare(version, Kind::Polling)
+    compact(version, Kind::Polling)
 }
 
 /// The stream is closed.
@@ -67,19 +67,19 @@ pub fn hot_restart_ack(version: u8, epoch: u64) -> [u8; 16] {
 /// The newest version that the sender speaks.
 #[must_use]
 pub const fn exchange(version: u8) -> [u8; HEADER_BYTES] {
-    bare(version, Kind::ExchangeVersion)
+    compact(version, Kind::ExchangeVersion)
 }
 
 /// Queue and buffers are mapped.
 #[must_use]
 pub const fn ack_shm(version: u8) -> [u8; HEADER_BYTES] {
-    bare(version, Kind::AckShm)
+    compact(version, Kind::AckShm)
 }
 
 /// The descriptors may come.
 #[must_use]
 pub const fn ack_ready_recv_fd(version: u8) -> [u8; HEADER_BYTES] {
-    bare(version, Kind::AckReadyRecvFd)
+    compact(version, Kind::AckReadyRecvFd)
 }
 
 /// The files that hold queue and buffers.
@@ -100,7 +100,7 @@ pub fn by_memfd(version: u8, queue: &str, buffer: &str) -> Vec<u8> {
     named(version, Kind::ShmByMemfd, queue, buffer)
 }
 
-const fn bare(version: u8, kind: Kind) -> [u8; HEADER_BYTES] {
+const fn compact(version: u8, kind: Kind) -> [u8; HEADER_BYTES] {
     Header { length: HEADER_LENGTH, version, kind }.to_bytes()
 }
 

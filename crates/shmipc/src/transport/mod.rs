@@ -113,7 +113,7 @@ pub(crate) fn line(parts: Parts) -> io::Result<Line> {
         inlet,
         (region, consumer),
         streams,
-        (heap, parts.trust == Trust::Isolated),
+        (heap, parts.trust == Trust::Untrusted),
         (tally, Arc::clone(&control)),
         parts.backing,
     );

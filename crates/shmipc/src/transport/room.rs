@@ -81,8 +81,8 @@ impl Room {
 }
 
 impl LineRoom for Room {
-    fn glance(&self) -> [u64; 3] {
-        [u64::from(self.ring.glance()), self.region.largest_free(), 0]
+    fn snapshot(&self) -> [u64; 3] {
+        [u64::from(self.ring.snapshot()), self.region.largest_free(), 0]
     }
 
     fn is_writable(&self) -> bool {

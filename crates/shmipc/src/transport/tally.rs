@@ -121,7 +121,7 @@ impl Tally {
         let mut stats = SenderStats::default();
         [stats.messages, stats.bytes, stats.zero_copy] = self.sent.totals();
         stats.overflows = self.counters.total(Count::FallbackSent);
-        stats.bells = self.counters.total(Count::PollingSent);
+        stats.wakeups_sent = self.counters.total(Count::PollingSent);
         stats.sleeps = self.total(More::RoomSleeps);
         let memory = self.memory();
         stats.memory_bytes = memory.capacity_of_share_memory_in_bytes;

@@ -7,13 +7,13 @@
 use std::time::Duration;
 
 /// What takes longer than this has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long it is until a condition is looked at again.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// What a future comes to, in time.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let ended = tokio::time::timeout(PATIENCE, future).await;
+    let ended = tokio::time::timeout(TIMEOUT, future).await;
     ended.unwrap_or_else(|_| panic!("{what}: hung"))
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A listener of ours with an echo behind each stream, and what it tells of each session.
 
-use super::{PATIENCE, soon};
+use super::{TIMEOUT, soon};
 use partywall::blocking::{Listener, Session};
 use partywall::{Config, SessionError};
 use partywall_shmipc::{Shmipc, SizePercentPair};
@@ -67,7 +67,7 @@ impl Home {
 
     /// Why the next connection was not let in.
     pub fn refusal(&self) -> String {
-        self.refused.recv_timeout(PATIENCE).expect("it was not refused")
+        self.refused.recv_timeout(TIMEOUT).expect("it was not refused")
     }
 
     /// Waits until one connection more has come to nothing, or to an end.
@@ -79,7 +79,7 @@ impl Home {
 
     /// Why the next session ended.
     pub fn end(&self) -> String {
-        self.ended.recv_timeout(PATIENCE).expect("it did not end").to_string()
+        self.ended.recv_timeout(TIMEOUT).expect("it did not end").to_string()
     }
 }
 

@@ -31,7 +31,7 @@ pub struct DecisionFields {
     /// `DECISION_…`.
     pub kind: U32,
     /// At the position that is gone on with.
-    pub proof: U32,
+    pub digest: U32,
     /// The stream that was lost.
     pub of: U64,
     /// The first position that the receiver will not get.
@@ -55,7 +55,7 @@ pub const DECISION_NEW_EPOCH: u32 = 5;
 
 const _: () = {
     assert!(size_of::<DecisionFields>() == 40);
-    assert!(core::mem::offset_of!(DecisionFields, proof) == 4);
+    assert!(core::mem::offset_of!(DecisionFields, digest) == 4);
     assert!(core::mem::offset_of!(DecisionFields, of) == 8);
     assert!(core::mem::offset_of!(DecisionFields, from) == 16);
     assert!(core::mem::offset_of!(DecisionFields, to) == 24);
@@ -68,8 +68,8 @@ impl DecisionFields {
         let is_skip = kind == DECISION_GAP || kind == DECISION_LOST;
         let is_kind = (DECISION_RESUME..=DECISION_NEW_EPOCH).contains(&kind);
         ensure(is_kind, "a decision of no kind", kind.into())?;
-        let (from, to, proof) = (self.from.get(), self.to.get(), self.proof.get());
-        let is_plain = from == 0 && to == 0 && proof == 0;
+        let (from, to, digest) = (self.from.get(), self.to.get(), self.digest.get());
+        let is_plain = from == 0 && to == 0 && digest == 0;
         ensure(is_skip || is_plain, "a range in a decision that skips nothing", to)?;
         ensure((kind == DECISION_LOST) == (of != 0), "a decision about no such stream", of)?;
         for position in [self.from, self.to] {
@@ -88,6 +88,6 @@ impl DecisionFields {
             _ => {}
         }
         let resumed = if kind == DECISION_GAP { to } else { at };
-        ensure(proof == 0 || resumed != 0, "a proof where a stream begins", proof.into())
+        ensure(digest == 0 || resumed != 0, "a proof where a stream begins", digest.into())
     }
 }

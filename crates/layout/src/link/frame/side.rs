@@ -35,9 +35,9 @@ pub struct SideFields {
     /// Of its memory, from 1.
     pub incarnation: U64,
     /// Of its memory; never 0.
-    pub lineage: [u8; 16],
+    pub store_id: [u8; 16],
     /// Of the connection.
-    pub generation: U64,
+    pub connection_number: U64,
     /// Where it is.
     pub epoch: U64,
     /// Its own stream; never 0.
@@ -53,7 +53,7 @@ pub struct SideFields {
     /// Up to where it has received it.
     pub received: U64,
     /// The proof at `consumed`.
-    pub proof: U32,
+    pub digest: U32,
     /// [`SIDE_SHOWS`], or 0.
     pub flags: U32,
     /// How it left the last epoch.
@@ -69,8 +69,8 @@ pub struct SideFields {
 const _: () = {
     assert!(size_of::<SideFields>() == 232);
     assert!(core::mem::offset_of!(SideFields, incarnation) == 8);
-    assert!(core::mem::offset_of!(SideFields, lineage) == 16);
-    assert!(core::mem::offset_of!(SideFields, generation) == 32);
+    assert!(core::mem::offset_of!(SideFields, store_id) == 16);
+    assert!(core::mem::offset_of!(SideFields, connection_number) == 32);
     assert!(core::mem::offset_of!(SideFields, epoch) == 40);
     assert!(core::mem::offset_of!(SideFields, sending_stream) == 48);
     assert!(core::mem::offset_of!(SideFields, base) == 56);
@@ -78,7 +78,7 @@ const _: () = {
     assert!(core::mem::offset_of!(SideFields, receiving_stream) == 72);
     assert!(core::mem::offset_of!(SideFields, consumed) == 80);
     assert!(core::mem::offset_of!(SideFields, received) == 88);
-    assert!(core::mem::offset_of!(SideFields, proof) == 96);
+    assert!(core::mem::offset_of!(SideFields, digest) == 96);
     assert!(core::mem::offset_of!(SideFields, flags) == 100);
     assert!(core::mem::offset_of!(SideFields, past) == 104);
     assert!(core::mem::offset_of!(SideFields, skip) == 168);
@@ -91,7 +91,7 @@ impl SideFields {
         let (incarnation, epoch) = (self.incarnation.get(), self.epoch.get());
         let is_owner = (1..=INCARNATION_MAX).contains(&incarnation);
         ensure(is_owner, "an incarnation that is none", incarnation)?;
-        ensure(self.lineage != [0; 16], "a lineage that is none", 0)?;
+        ensure(self.store_id != [0; 16], "a lineage that is none", 0)?;
         self.check_views()?;
         let unfit = |(what, found)| FrameFault::Field { what, found };
         self.past.check(epoch).map_err(unfit)?;
@@ -122,8 +122,8 @@ impl SideFields {
         let received = self.received.get();
         ensure(stream != 0 || received == 0, "something received of no stream", received)?;
         ensure(consumed <= received, "more consumed than received", consumed)?;
-        let proof = self.proof.get();
-        ensure(consumed != 0 || proof == 0, "a proof where a stream begins", proof.into())?;
+        let digest = self.digest.get();
+        ensure(consumed != 0 || digest == 0, "a proof where a stream begins", digest.into())?;
         let flags = self.flags.get();
         ensure(flags & !SIDE_SHOWS == 0, "a flag that is none", flags.into())
     }

@@ -14,7 +14,7 @@ use bytes::{Buf, BytesMut};
 use partywall_layout::link::record::{self, Ack, Body, LinkRecord, RecordFault};
 use partywall_layout::record_ring::{self, HEADER_BYTES, Kind, RingSize};
 use partywall_layout::seeded_fault;
-use partywall_reconcile::{Arrival, Position, Proof, StreamId};
+use partywall_reconcile::{Arrival, Position, RecordDigest, StreamId};
 
 use super::Core;
 use super::attach::Heard;
@@ -117,7 +117,7 @@ impl Core {
         let end = conn.end(end);
         self.life.end(conn.id(), &end);
         if self.life.active.is_none() {
-            self.wall = None;
+            self.shm = None;
         }
         end
     }
@@ -216,7 +216,7 @@ impl Core {
         if crc.is_some_and(|crc| crc != record::blob_crc(&input[record..record + slab])) {
             return Err(violation(Violation::BlobCrc(at.0)));
         }
-        let (header, proof, ack) = (checked.header, checked.proof, checked.ack);
+        let (header, digest, ack) = (checked.header, checked.digest, checked.ack);
         let arrived = self.inbox.arrive(Position(at.0), header.footprint());
         let arrived = arrived.map_err(|_| violation(Violation::OutOfOrder(at.0)))?;
         let is_known = arrived == Arrival::Known && !seeded_fault("link_known_taken_again");
@@ -228,7 +228,7 @@ impl Core {
         let message = Arrived {
             start: Position(at.0),
             end: Position(at.0 + header.footprint()),
-            proof: Proof(proof),
+            digest: RecordDigest(digest),
             bytes: self.store(input, header.kind, record, slab),
             in_slab: slab > 0,
         };

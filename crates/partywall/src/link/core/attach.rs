@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 
 use partywall_reconcile::attach::{Admission, Meeting, Nonce, admit};
 use partywall_reconcile::{
-    Applied, Connection, Decision, Direction, Generation, Identity, Past, Peer, Position,
+    Applied, Connection, ConnectionNumber, Decision, Direction, Identity, Past, Peer, Position,
     ReceivedPast, ReceiverView, SentPast, StreamId, Unfit, epoch, reconcile,
 };
 
@@ -65,17 +65,18 @@ impl Core {
         login: Vec<u8>,
         descriptor: Option<OwnedFd>,
     ) -> Option<Conn> {
-        if self.life.is_fenced || self.books.quarantine.is_some() {
+        if self.life.is_fenced || self.durable.quarantine.is_some() {
             return None;
         }
         if !seeded_fault("link_generation_kept") {
-            self.life.generation = self.life.generation.next_above(self.life.generation)?;
+            self.life.connection_number =
+                self.life.connection_number.next_above(self.life.connection_number)?;
         }
         let own = Nonce(chance());
         let shows = descriptor.is_some();
-        let attach = Attach { shows, ..self.views(own, self.life.generation) };
+        let attach = Attach { shows, ..self.views(own, self.life.connection_number) };
         let stage = Stage::Asked(attach.receiving);
-        let mut conn = Conn::new(self.life.next_id(), self.life.generation, own, stage);
+        let mut conn = Conn::new(self.life.next_id(), self.life.connection_number, own, stage);
         (conn.shows, conn.descriptor) = (shows, descriptor);
         conn.say(&Frame::Attach { attach, names, login });
         Some(conn)
@@ -90,8 +91,8 @@ impl Core {
         shown: Option<Shown>,
     ) -> Answer {
         let own = Nonce(chance());
-        let generation = attach.identity.generation;
-        let mut conn = Conn::new(self.life.next_id(), generation, own, Stage::Over);
+        let connection_number = attach.identity.connection_number;
+        let mut conn = Conn::new(self.life.next_id(), connection_number, own, Stage::Over);
         if let Err(refusal) = self.admits(&attach.identity) {
             conn.say(&Frame::Refuse { echo: attach.nonce, refusal: refusal.clone() });
             return Answer::Refused(conn, End::Refused { by_us: true, refusal });
@@ -99,11 +100,11 @@ impl Core {
         let decision = self.decide(&attach.receiving);
         let shown = shown.filter(|_| attach.shows);
         // Shown only to who was found to show its own.
-        let neighbour = shown.and_then(|shown| shown.of(&attach));
-        conn.descriptor = neighbour.as_ref().and_then(|_| self.memory.descriptor());
-        conn.neighbour = neighbour.filter(|_| conn.descriptor.is_some());
-        conn.shows = conn.neighbour.is_some();
-        let answer = Attach { shows: conn.shows, ..self.views(own, generation) };
+        let peer_memory = shown.and_then(|shown| shown.of(&attach));
+        conn.descriptor = peer_memory.as_ref().and_then(|_| self.memory.descriptor());
+        conn.peer_memory = peer_memory.filter(|_| conn.descriptor.is_some());
+        conn.shows = conn.peer_memory.is_some();
+        let answer = Attach { shows: conn.shows, ..self.views(own, connection_number) };
         let (echo, given) = (attach.nonce, answer.receiving);
         conn.window = Some(attach.window);
         conn.say(&Frame::Attached { attach: answer, echo, decision, login });
@@ -123,7 +124,7 @@ impl Core {
         if !conn.nonce.is_echoed_by(echo) && !seeded_fault("link_echo_unchecked") {
             return Err(End::NotFresh);
         }
-        if let Meeting::Older(highest) = Peer::meet(self.books.peer.as_ref(), &answer.identity) {
+        if let Meeting::Older(highest) = Peer::meet(self.durable.peer.as_ref(), &answer.identity) {
             let refusal = Refusal::Fenced(highest);
             conn.say(&Frame::Refuse { echo: answer.nonce, refusal: refusal.clone() });
             return Err(End::Refused { by_us: true, refusal });
@@ -131,19 +132,19 @@ impl Core {
         conn.window = Some(answer.window);
         // Even if the epochs differ: later its own streams may be forgotten.
         self.learn(answer.receiving.skip());
-        if answer.identity.epoch > self.books.epoch {
-            self.books.peer = Some(Peer::of(&answer.identity));
+        if answer.identity.epoch > self.durable.epoch {
+            self.durable.peer = Some(Peer::of(&answer.identity));
             self.adopt(answer.identity.epoch, answer.past);
             return Err(End::EpochAdopted);
         }
         let mine = self.decide(&answer.receiving);
         let tail = self.retained.tail();
         let confirm = Frame::Confirm { echo: answer.nonce, decision: mine, tail };
-        if answer.identity.epoch < self.books.epoch {
+        if answer.identity.epoch < self.durable.epoch {
             conn.say(&confirm);
             return Err(End::EpochAdopted);
         }
-        if given.epoch() != self.books.epoch {
+        if given.epoch() != self.durable.epoch {
             // Its answer is to a view of an epoch that is over.
             return Err(End::Moved);
         }
@@ -158,8 +159,8 @@ impl Core {
         let applied = self.fits(answer, decision, &given)?;
         let has_skip = applied.skip.is_some();
         let shown = conn.shown.take().filter(|_| conn.shows && answer.shows);
-        conn.neighbour = shown.and_then(|shown| shown.of(answer));
-        conn.is_shared = conn.neighbour.is_some();
+        conn.peer_memory = shown.and_then(|shown| shown.of(answer));
+        conn.is_shared = conn.peer_memory.is_some();
         if conn.is_shared {
             conn.say(&Frame::Share);
         }
@@ -168,7 +169,7 @@ impl Core {
         self.flow(conn, answer, &mine);
         conn.say(&confirm);
         // The view told less than what was consumed since: more may be due at once.
-        let told = given.consumed().map_or(Position::START, |mark| mark.position);
+        let told = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         self.life.told = if has_skip { self.inbox.consumed() } else { told };
         conn.is_ack_due = self.inbox.consumed() > self.life.told;
         Ok(Heard::Active)
@@ -176,7 +177,7 @@ impl Core {
 
     /// The server reads SHARE, which comes before CONFIRM.
     pub(super) fn shared(&self, conn: &mut Conn) -> Result<Heard, End> {
-        let is_in_place = matches!(conn.stage, Stage::Answered(_)) && conn.neighbour.is_some();
+        let is_in_place = matches!(conn.stage, Stage::Answered(_)) && conn.peer_memory.is_some();
         if !is_in_place || conn.is_shared {
             return Err(End::Violation(super::Violation::OutOfPlace("SHARE")));
         }
@@ -202,13 +203,13 @@ impl Core {
         if let Err(refusal) = self.admits(&attach.identity) {
             return Err(End::Refused { by_us: true, refusal });
         }
-        if attach.identity.epoch > self.books.epoch {
+        if attach.identity.epoch > self.durable.epoch {
             self.learn(attach.receiving.skip());
-            self.books.peer = Some(Peer::of(&attach.identity));
+            self.durable.peer = Some(Peer::of(&attach.identity));
             self.adopt(attach.identity.epoch, attach.past);
             return Err(End::EpochAdopted);
         }
-        if given.epoch() != self.books.epoch || attach.identity.epoch < self.books.epoch {
+        if given.epoch() != self.durable.epoch || attach.identity.epoch < self.durable.epoch {
             return Err(End::EpochAdopted);
         }
         // An honest client may have trimmed, or begun an epoch, since it gave its view.
@@ -225,15 +226,15 @@ impl Core {
         let applied = self.fits(&attach, theirs, &given)?;
         let own_skip = mine.skip(&self.sender_view());
         let peer = Peer::of(&attach.identity);
-        self.life.present = Some(Connection { peer, generation: conn.generation });
-        self.life.generation = conn.generation;
+        self.life.present = Some(Connection { peer, connection_number: conn.connection_number });
+        self.life.connection_number = conn.connection_number;
         self.settle_in(conn, &attach, applied);
         self.learn(own_skip);
         self.flow(conn, &attach, &mine);
         self.life.acks_from = Some(tail);
         self.life.told = self.inbox.consumed();
         conn.say(&Frame::Begin {
-            stream: self.books.mark.map(|mark| mark.stream),
+            stream: self.durable.acked_offset.map(|acked_offset| acked_offset.stream),
             consumed: self.inbox.consumed(),
             tail: self.life.fresh_from,
         });
@@ -263,10 +264,14 @@ impl Core {
         }
         match &refusal {
             // No client of this memory was ever so far: a lie, after which there would be no higher one.
-            Refusal::Stale(heard) if heard.0.saturating_sub(self.life.generation.0) > STEP_MAX => {
+            Refusal::Stale(heard)
+                if heard.0.saturating_sub(self.life.connection_number.0) > STEP_MAX =>
+            {
                 return End::NotFresh;
             }
-            Refusal::Stale(heard) => self.life.generation = self.life.generation.max(*heard),
+            Refusal::Stale(heard) => {
+                self.life.connection_number = self.life.connection_number.max(*heard)
+            }
             Refusal::Fenced(_) => {
                 self.life.is_fenced = true;
                 self.life.tell(LinkEvent::Fenced);
@@ -277,20 +282,20 @@ impl Core {
     }
 
     /// What this side tells of itself.
-    fn views(&self, nonce: Nonce, generation: Generation) -> Attach {
+    fn views(&self, nonce: Nonce, connection_number: ConnectionNumber) -> Attach {
         let provenance = self.memory.provenance();
         let identity = Identity {
-            lineage: provenance.lineage,
+            store_id: provenance.store_id,
             incarnation: provenance.incarnation,
-            generation,
-            epoch: self.books.epoch,
+            connection_number,
+            epoch: self.durable.epoch,
         };
         Attach {
             nonce,
             identity,
             sending: self.sender_view(),
             receiving: self.receiver_view(),
-            past: self.books.past,
+            past: self.durable.past,
             window: Window {
                 ring_bytes: self.retained.ring_bytes(),
                 slab_bytes: self.retained.slab_bytes(),
@@ -300,18 +305,18 @@ impl Core {
     }
 
     fn admits(&self, claim: &Identity) -> Result<(), Refusal> {
-        if self.books.quarantine.is_some() {
+        if self.durable.quarantine.is_some() {
             return Err(Refusal::Quarantined);
         }
-        match admit(self.books.peer.as_ref(), self.life.present, claim) {
+        match admit(self.durable.peer.as_ref(), self.life.present, claim) {
             Admission::Accept => Ok(()),
-            Admission::Stale(generation) => Err(Refusal::Stale(generation)),
+            Admission::Stale(connection_number) => Err(Refusal::Stale(connection_number)),
             Admission::Fenced(highest) => Err(Refusal::Fenced(highest)),
         }
     }
 
     fn decide(&self, receiver: &ReceiverView) -> Decision {
-        reconcile(&self.sender_view(), receiver, |at| self.retained.proof_at(at))
+        reconcile(&self.sender_view(), receiver, |at| self.retained.digest_at(at))
     }
 
     /// Whether either direction cannot go on; then both ends keep all bytes until a person decides.
@@ -321,7 +326,7 @@ impl Core {
                 self.quarantine(direction, why);
             }
         }
-        self.books.quarantine.is_some()
+        self.durable.quarantine.is_some()
     }
 
     /// Whether the neighbour is the very owner that the last connection was with.
@@ -348,20 +353,21 @@ impl Core {
     fn settle_in(&mut self, conn: &Conn, answer: &Attach, applied: Applied) {
         let continuous = self.is_continuous(&answer.identity);
         let peer = Peer::of(&answer.identity);
-        self.books.peer = Some(peer);
-        let had = self.books.mark;
-        self.books.mark = Some(applied.consumed);
+        self.durable.peer = Some(peer);
+        let had = self.durable.acked_offset;
+        self.durable.acked_offset = Some(applied.consumed);
         if let Some(skip) = applied.skip {
-            self.books.skip = Some(skip);
+            self.durable.skip = Some(skip);
             self.report(skip.reports(Direction::Incoming));
         }
-        let settlement = epoch::settle(self.books.past, answer.past);
-        self.books.past = settlement.past;
+        let settlement = epoch::settle(self.durable.past, answer.past);
+        self.durable.past = settlement.past;
         self.report(settlement.reports);
         self.note_skip(answer.receiving.skip());
-        let is_new_stream = had.map(|mark| mark.stream) != Some(applied.consumed.stream);
+        let is_new_stream =
+            had.map(|acked_offset| acked_offset.stream) != Some(applied.consumed.stream);
         if is_new_stream {
-            self.books.forget_delivered();
+            self.durable.forget_delivered();
         }
         if !seeded_fault("link_attach_not_committed") {
             self.commit();
@@ -374,21 +380,21 @@ impl Core {
         self.life.fresh_from = self.retained.tail();
         self.life.peer = Some(peer);
         self.life.active = Some(conn.id());
-        self.wall = None;
+        self.shm = None;
         self.life.tell(LinkEvent::Attached { resumed: !is_new_stream });
     }
 
     /// The sender goes on where it decided, unless it has heard more since.
     fn flow(&mut self, conn: &mut Conn, answer: &Attach, mine: &Decision) {
-        if let (Decision::Resume(_), Some(mark)) = (mine, answer.receiving.consumed()) {
+        if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
             // It follows from the decision that it is of this stream, and not beyond its tail.
-            let _ = self.retained.acknowledged(mark.position);
+            let _ = self.retained.acknowledged(acked_offset.position);
         }
         // Nothing is believed before the neighbour says from where on.
         self.life.acks_from = None;
-        if let (true, Some(neighbour)) = (conn.is_shared, conn.neighbour.take()) {
+        if let (true, Some(peer_memory)) = (conn.is_shared, conn.peer_memory.take()) {
             conn.begin(None);
-            return self.build_wall(conn.id(), neighbour, answer.window);
+            return self.build_shm(conn.id(), peer_memory, answer.window);
         }
         let from = mine.resume_at().unwrap_or_default().max(self.retained.base());
         let from = if seeded_fault("link_resume_at_tail") { self.retained.tail() } else { from };
@@ -401,11 +407,11 @@ impl Core {
     pub(super) fn live(&self) -> Past {
         let out = &self.retained;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
-        let receiving = self
-            .books
-            .mark
-            .map(|mark| ReceivedPast { stream: mark.stream, consumed: mark.position });
-        Past { epoch: self.books.epoch, sending, receiving, settled: false }
+        let receiving = self.durable.acked_offset.map(|acked_offset| ReceivedPast {
+            stream: acked_offset.stream,
+            consumed: acked_offset.position,
+        });
+        Past { epoch: self.durable.epoch, sending, receiving, settled: false }
     }
 }
 

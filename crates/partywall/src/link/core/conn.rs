@@ -13,13 +13,13 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use partywall_reconcile::attach::Nonce;
-use partywall_reconcile::{Decision, Generation, ReceiverView};
+use partywall_reconcile::{ConnectionNumber, Decision, ReceiverView};
 
 use super::arriving::Violation;
 use crate::link::protocol::codec;
 use crate::link::protocol::frame::{Attach, Frame, Refusal, Window};
 use crate::link::retained::Unsent;
-use crate::link::shown::{Neighbour, Shown};
+use crate::link::shown::{PeerMemory, Shown};
 
 /// Which connection of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ pub(crate) struct ConnId(pub u64);
 #[derive(Debug)]
 pub(crate) struct Conn {
     id: ConnId,
-    pub(super) generation: Generation,
+    pub(super) connection_number: ConnectionNumber,
     /// What this side made by chance.
     pub(super) nonce: Nonce,
     pub(super) stage: Stage,
@@ -54,7 +54,7 @@ pub(crate) struct Conn {
     /// What the neighbour shows, not yet looked at.
     pub(super) shown: Option<Shown>,
     /// What it shows, found to be the memory it speaks of; the present connection's is the wall's.
-    pub(super) neighbour: Option<Neighbour>,
+    pub(super) peer_memory: Option<PeerMemory>,
     /// No record goes over the socket.
     pub(super) is_shared: bool,
 }
@@ -125,10 +125,15 @@ impl fmt::Display for End {
 }
 
 impl Conn {
-    pub(super) fn new(id: ConnId, generation: Generation, nonce: Nonce, stage: Stage) -> Self {
+    pub(super) fn new(
+        id: ConnId,
+        connection_number: ConnectionNumber,
+        nonce: Nonce,
+        stage: Stage,
+    ) -> Self {
         Self {
             id,
-            generation,
+            connection_number,
             nonce,
             stage,
             window: None,
@@ -141,7 +146,7 @@ impl Conn {
             shows: false,
             descriptor: None,
             shown: None,
-            neighbour: None,
+            peer_memory: None,
             is_shared: false,
         }
     }
@@ -218,7 +223,7 @@ impl Conn {
         self.cursor = None;
         self.is_ack_due = false;
         self.shown = None;
-        self.neighbour = None;
+        self.peer_memory = None;
         end
     }
 

@@ -7,13 +7,13 @@
 //! ```
 
 use partywall_layout::seeded_fault;
-use partywall_reconcile::{Mark, Position, StreamId, ack};
+use partywall_reconcile::{AckedOffset, Position, StreamId, ack};
 
 use super::conn::Conn;
 use super::inbox::{Next, Payload};
 use super::sending::{Saying, SendFault};
 use super::{Core, Provenance};
-use crate::link::image::Books;
+use crate::link::image::DurableState;
 use crate::link::retained::{join, len_of};
 
 /// A message, and what it takes to commit it.
@@ -69,7 +69,7 @@ impl Core {
         if !is_late {
             self.memory.note_delivered(stream, end);
         }
-        let taken = take(payload, Token { start, stream, end }, attempt(&self.books, start));
+        let taken = take(payload, Token { start, stream, end }, attempt(&self.durable, start));
         if is_late {
             self.memory.note_delivered(stream, end);
         }
@@ -90,57 +90,57 @@ impl Core {
     #[inline(always)]
     pub(crate) fn commit_to(&mut self, token: &Token) -> Result<(), CommitError> {
         // Taken apart, and so never put together on the way.
-        let Some(proof) = self.inbox.proof_at(token.stream, token.end) else {
+        let Some(digest) = self.inbox.digest_at(token.stream, token.end) else {
             return Err(self.not_committed(token));
         };
-        self.commit_mark(Mark { stream: token.stream, position: token.end, proof });
+        self.store_acked(AckedOffset { stream: token.stream, position: token.end, digest });
         Ok(())
     }
 
     /// Commits what was handed out last, and all before it.
     pub(crate) fn commit_handed_out(&mut self) {
-        if let Some(mark) = self.inbox.last_handed_out() {
-            self.commit_mark(mark);
+        if let Some(acked_offset) = self.inbox.last_handed_out() {
+            self.store_acked(acked_offset);
         }
     }
 
     /// The same, of a message that was offered [shortly](Self::offer_shortly), just now.
     #[inline(always)]
     pub(crate) fn commit_in_hand(&mut self) {
-        if let Some(mark) = self.inbox.in_hand() {
-            self.commit_mark(mark);
+        if let Some(acked_offset) = self.inbox.in_hand() {
+            self.store_acked(acked_offset);
         }
     }
 
     #[inline(always)]
-    fn commit_mark(&mut self, mark: Mark) {
-        if !seeded_fault("link_consumed_now_and_then") || mark.position.0 % 128 == 0 {
-            self.memory.consume(mark);
+    fn store_acked(&mut self, acked_offset: AckedOffset) {
+        if !seeded_fault("link_consumed_now_and_then") || acked_offset.position.0 % 128 == 0 {
+            self.memory.consume(acked_offset);
         }
-        self.consumed(mark);
+        self.consumed(acked_offset);
     }
 
     /// Sends a reply and commits what it answers, by one store.
     pub(crate) fn reply(&mut self, token: Token, parts: &[&[u8]]) -> Result<Position, ReplyFault> {
-        let Some(proof) = self.inbox.proof_at(token.stream, token.end) else {
+        let Some(digest) = self.inbox.digest_at(token.stream, token.end) else {
             return Err(ReplyFault::Commit(self.not_committed(&token)));
         };
-        let mark = Mark { stream: token.stream, position: token.end, proof };
+        let acked_offset = AckedOffset { stream: token.stream, position: token.end, digest };
         if seeded_fault("link_reply_in_two_steps") {
-            self.memory.consume(mark);
+            self.memory.consume(acked_offset);
         }
         // Never BARE: this very record commits the mark.
-        let saying = match seeded_fault("link_bare_of_reply") {
+        let saying = match seeded_fault("link_compact_of_reply") {
             true => Saying::Elsewhere,
-            false => Saying::Here(Some(mark)),
+            false => Saying::Here(Some(acked_offset)),
         };
         let end = self
             .send_saying(len_of(parts), |room| join(parts, room), saying)
             .map_err(ReplyFault::Send)?;
-        self.consumed(mark);
-        if self.wall.is_some() {
+        self.consumed(acked_offset);
+        if self.shm.is_some() {
             // The neighbour may wait for room and not read the reply.
-            self.memory.consume(mark);
+            self.memory.consume(acked_offset);
         }
         Ok(end)
     }
@@ -154,14 +154,17 @@ impl Core {
     }
 
     #[inline(always)]
-    fn consumed(&mut self, mark: Mark) {
-        self.books.mark = Some(mark);
-        self.inbox.consume(mark);
+    fn consumed(&mut self, acked_offset: AckedOffset) {
+        self.durable.acked_offset = Some(acked_offset);
+        self.inbox.consume(acked_offset);
     }
 
     /// Whether the neighbour should hear how far was consumed. `idle`: the application is about to wait.
     pub(crate) fn is_ack_due(&self, conn: &Conn, idle: bool) -> bool {
-        if self.life.active != Some(conn.id()) || self.books.mark.is_none() || conn.is_shared {
+        if self.life.active != Some(conn.id())
+            || self.durable.acked_offset.is_none()
+            || conn.is_shared
+        {
             // In shared memory the neighbour reads it itself.
             return false;
         }
@@ -169,13 +172,13 @@ impl Core {
         let drained = (idle || conn.is_ack_due) && !seeded_fault("link_ack_waits");
         // A large message takes one slot of the ring: what it takes of the slab counts as well.
         let slab =
-            self.inbox.slab_untold() > window.slab_bytes / 4 && !seeded_fault("link_ack_waits");
+            self.inbox.slab_unreported() > window.slab_bytes / 4 && !seeded_fault("link_ack_waits");
         ack::is_due(window.ring_bytes, self.life.told, self.inbox.consumed(), drained || slab)
     }
 
     /// Where both sides are, or will be.
     pub(crate) fn epoch(&self) -> u64 {
-        self.books.epoch.0
+        self.durable.epoch.0
     }
 
     /// Whether records flow.
@@ -192,8 +195,8 @@ impl Core {
 
 /// The how many-th attempt it is with the message that begins at `start`.
 #[inline(always)]
-pub(super) fn attempt(books: &Books, start: Position) -> u32 {
-    let before = books.delivered().iter().filter(|handed| **handed > start).count();
+pub(super) fn attempt(durable: &DurableState, start: Position) -> u32 {
+    let before = durable.delivered().iter().filter(|handed| **handed > start).count();
     u32::try_from(1 + before).unwrap_or(u32::MAX)
 }
 

@@ -16,17 +16,17 @@
 //! - What is judged is the copy, and nothing of a record is used that was not judged.
 
 use bytes::Bytes;
-use partywall_layout::link::bare;
+use partywall_layout::link::compact;
 use partywall_layout::link::record::{self, Ack, Body, LinkRecord};
 use partywall_layout::record_ring;
 use partywall_layout::record_ring::Kind;
-use partywall_reconcile::{Position, Proof, StreamId};
+use partywall_reconcile::{Position, RecordDigest, StreamId};
 
 use super::arriving::{HEADER, Violation, as_usize, violation};
 use super::conn::End;
 use super::inbox::{Arrived, Stored};
 use super::log::{Entry, LOGGED_MAX, Log};
-use super::wall::Wall;
+use super::shm::SharedMemory;
 
 /// What lay there.
 #[derive(Debug)]
@@ -39,38 +39,43 @@ pub(super) struct Pulled {
 
 /// A BARE record whose message is in the log.
 #[derive(Clone, Copy)]
-pub(super) struct ShortBare {
+pub(super) struct ShortCompact {
     pub(super) end: Position,
     pub(super) footprint: u64,
-    pub(super) proof: Proof,
+    pub(super) digest: RecordDigest,
     /// The message.
     pub(super) entry: Entry,
 }
 
-impl Wall {
+impl SharedMemory {
     /// The short BARE record that begins with these words, copied into the log, if that is sound. `None`: the log is as it was, and
     /// [`copy`](Self::copy) says what is there, or is wrong with it.
     #[inline(always)]
-    pub(super) fn take_short_bare(
+    pub(super) fn take_short_compact(
         &self,
         at: Position,
         stream: StreamId,
         words: (u64, u64),
         log: &mut Log,
-    ) -> Option<ShortBare> {
-        let (position, size) = (record_ring::Position(at.0), self.neighbour.ring_size);
-        let (len, crc) = bare::short_header(position, size, words, LOGGED_MAX)?;
+    ) -> Option<ShortCompact> {
+        let (position, size) = (record_ring::Position(at.0), self.peer_memory.ring_size);
+        let (len, crc) = compact::short_header(position, size, words, LOGGED_MAX)?;
         let footprint = record_ring::footprint(u64::from(len));
         let end = at.plus(footprint)?;
         let (from, room) = (log.end(), log.room());
-        let head = bare::sealed_words(position, record::tag(stream.0.get()), len);
-        self.neighbour.ring.copy_headed_onto(head, self.offset(at) + HEADER, len as usize, room);
+        let head = compact::sealed_words(position, record::tag(stream.0.get()), len);
+        self.peer_memory.ring.copy_headed_onto(head, self.offset(at) + HEADER, len as usize, room);
         let sealed = log.since(from);
-        if bare::crc_of(log.get(sealed)) != crc || !self.is_still(stream) {
+        if compact::crc_of(log.get(sealed)) != crc || !self.is_still(stream) {
             log.cut(from);
             return None;
         }
-        Some(ShortBare { end, footprint, proof: Proof(crc), entry: sealed.behind(HEADER) })
+        Some(ShortCompact {
+            end,
+            footprint,
+            digest: RecordDigest(crc),
+            entry: sealed.behind(HEADER),
+        })
     }
 
     /// The record that begins with these words. If it is none, or is not kept for another reason, the caller cuts the log.
@@ -82,7 +87,7 @@ impl Wall {
         log: &mut Log,
     ) -> Result<Pulled, End> {
         let (position, offset) = (record_ring::Position(at.0), self.offset(at));
-        let (ring, size) = (&self.neighbour.ring, self.neighbour.ring_size);
+        let (ring, size) = (&self.peer_memory.ring, self.peer_memory.ring_size);
         let checked = LinkRecord::check_header(position, tag, size, first, second);
         let header = checked.map_err(violation)?.ok_or_else(nothing)?;
         // A PAD is its header. Any other lies within the ring, as was checked.
@@ -114,7 +119,7 @@ impl Wall {
             let judged = judge(&room)?;
             (Stored::Own(Bytes::from(room)), judged)
         };
-        let Judged { ack, proof, place } = judged;
+        let Judged { ack, digest, place } = judged;
         let (bytes, in_slab) = match place {
             Lies::Nowhere => {
                 return Ok(Pulled { ack, footprint: header.footprint(), message: None });
@@ -127,7 +132,7 @@ impl Wall {
         let message = Arrived {
             start: at,
             end: end_of(at, header.footprint())?,
-            proof: Proof(proof),
+            digest: RecordDigest(digest),
             bytes,
             in_slab,
         };
@@ -135,7 +140,7 @@ impl Wall {
     }
 
     fn blob(&self, at: Position, offset: u64, length: u64, crc: u32) -> Result<Bytes, End> {
-        let slab = &self.neighbour.slab;
+        let slab = &self.peer_memory.slab;
         let range = slab.range(offset, length).ok_or_else(|| violation(Violation::Overfull))?;
         let mut bytes = Vec::with_capacity(range.len());
         slab.copy_onto(range.start, range.len(), &mut bytes);
@@ -161,7 +166,7 @@ fn nothing() -> End {
 #[derive(Clone, Copy)]
 struct Judged {
     ack: Ack,
-    proof: u32,
+    digest: u32,
     place: Lies,
 }
 
@@ -187,6 +192,6 @@ impl Judged {
             Body::Message(_) => Lies::Here(as_usize(record::body_offset(record.header.kind))),
             Body::Blob { offset, length, crc } => Lies::InSlab { offset, length, crc },
         };
-        Self { ack: record.ack, proof: record.proof, place }
+        Self { ack: record.ack, digest: record.digest, place }
     }
 }

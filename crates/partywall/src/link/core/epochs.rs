@@ -3,7 +3,7 @@
 
 use partywall_layout::seeded_fault;
 use partywall_reconcile::{
-    Cause, Direction, Epoch, Impossible, Outgoing, Past, Proof, Report, Reports, Skip, Span,
+    Cause, Direction, Epoch, Impossible, Outgoing, Past, RecordDigest, Report, Reports, Skip, Span,
     StreamId, epoch, skip,
 };
 
@@ -22,12 +22,12 @@ pub struct EpochError {
 impl Core {
     /// The application begins an epoch: empty streams. Every connection is over.
     pub(crate) fn begin_epoch(&mut self, epoch: Epoch) -> Result<(), EpochError> {
-        if epoch <= self.books.epoch {
-            return Err(EpochError { present: self.books.epoch.0 });
+        if epoch <= self.durable.epoch {
+            return Err(EpochError { present: self.durable.epoch.0 });
         }
         // Over shared memory nobody tells; it lies there.
         self.hear_consumed();
-        let settlement = epoch::leave(self.live(), self.books.past);
+        let settlement = epoch::leave(self.live(), self.durable.past);
         self.enter(epoch, settlement.past, settlement.reports);
         Ok(())
     }
@@ -35,30 +35,30 @@ impl Core {
     /// The neighbour is in a higher one.
     pub(super) fn adopt(&mut self, epoch: Epoch, theirs: Option<Past>) {
         self.hear_consumed();
-        let settlement = epoch::adopt(self.live(), self.books.past, theirs);
+        let settlement = epoch::adopt(self.live(), self.durable.past, theirs);
         self.enter(epoch, settlement.past, settlement.reports);
     }
 
     fn enter(&mut self, epoch: Epoch, past: Option<Past>, reports: Reports) {
         let stream = self.other_stream();
-        self.books.epoch = epoch;
-        self.books.past = past;
-        self.books.mark = None;
-        self.books.forget_delivered();
+        self.durable.epoch = epoch;
+        self.durable.past = past;
+        self.durable.acked_offset = None;
+        self.durable.forget_delivered();
         if !seeded_fault("link_epoch_unreported") {
             self.report(reports);
         }
-        self.books.outgoing = Some(Outgoing::new(stream));
-        self.books.base_proof = Proof::START;
+        self.durable.outgoing = Some(Outgoing::new(stream));
+        self.durable.base_digest = RecordDigest::START;
         self.retained.end(stream);
         // From this commit on it is the new stream's ring, whatever lies in it.
-        self.memory.commit(&self.books);
+        self.memory.commit(&self.durable);
         self.memory.show_stream(stream);
         self.retained.begin(stream);
         self.inbox.forget();
         self.life.peer = None;
         self.life.active = None;
-        self.wall = None;
+        self.shm = None;
         self.life.decided = None;
         self.life.acks_from = None;
         self.life.tell(LinkEvent::Epoch { epoch: epoch.0 });
@@ -73,27 +73,33 @@ impl Core {
 
     /// The same, for whoever commits.
     pub(super) fn note_skip(&mut self, skip: Option<Skip>) -> bool {
-        let before = self.books.past.and_then(|past| past.sending).map(|sent| sent.stream);
+        let before = self.durable.past.and_then(|past| past.sending).map(|sent| sent.stream);
         let mine = [Some(self.retained.stream()), before];
-        let Some(reports) = skip::learn(skip, self.books.told, &mine) else { return false };
-        self.books.told = skip;
+        let Some(reports) = skip::learn(skip, self.durable.told, &mine) else { return false };
+        self.durable.told = skip;
         self.report(reports);
         true
     }
 
     /// All bytes are kept until a person decides.
     pub(super) fn quarantine(&mut self, direction: Direction, why: Impossible) {
-        if self.books.quarantine.is_some() {
+        if self.durable.quarantine.is_some() {
             return;
         }
-        self.books.quarantine = Some(Quarantine { direction, why });
+        self.durable.quarantine = Some(Quarantine { direction, why });
         let (from, known_to) = match direction {
             Direction::Outgoing => (self.retained.base(), self.retained.tail()),
             Direction::Incoming => (self.inbox.consumed(), self.inbox.received()),
         };
         let span = Span { from, to: None, known_to, exact: false };
         let cause = Cause::Quarantined(why);
-        self.books.report(Report { direction, cause, epoch: self.books.epoch, stream: None, span });
+        self.durable.report(Report {
+            direction,
+            cause,
+            epoch: self.durable.epoch,
+            stream: None,
+            span,
+        });
         self.commit();
         self.life.tell(LinkEvent::Quarantined);
     }
@@ -101,25 +107,25 @@ impl Core {
     /// For the application, in the next commit.
     pub(super) fn report(&mut self, reports: Reports) {
         for report in reports.iter() {
-            self.books.report(report);
+            self.durable.report(report);
         }
     }
 
     /// What was skipped or dropped, and is not yet taken notice of.
     pub(crate) fn reports(&self) -> &[Report] {
-        self.books.reports()
+        self.durable.reports()
     }
 
     /// How many found no room.
     pub(crate) fn reports_dropped(&self) -> u64 {
-        self.books.reports_dropped
+        self.durable.reports_dropped
     }
 
     /// The application has taken notice of those that `is_seen` knows, and of so many that were dropped.
     pub(crate) fn reports_seen(&mut self, is_seen: impl FnMut(&Report) -> bool, dropped: u64) {
-        let before = (self.books.reports().len(), self.books.reports_dropped);
-        self.books.forget_reports(is_seen, dropped);
-        if before != (self.books.reports().len(), self.books.reports_dropped) {
+        let before = (self.durable.reports().len(), self.durable.reports_dropped);
+        self.durable.forget_reports(is_seen, dropped);
+        if before != (self.durable.reports().len(), self.durable.reports_dropped) {
             self.commit();
         }
     }

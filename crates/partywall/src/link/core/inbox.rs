@@ -18,7 +18,7 @@
 
 use bytes::{Buf, Bytes};
 use partywall_reconcile::watermarks::OutOfOrder;
-use partywall_reconcile::{Arrival, Incoming, Mark, Position, Proof, StreamId};
+use partywall_reconcile::{AckedOffset, Arrival, Incoming, Position, RecordDigest, StreamId};
 
 use super::log::{Entry, Log};
 use super::queue::{Blank, Queue};
@@ -29,7 +29,7 @@ use crate::link::protocol::frame::Window;
 pub(super) struct Arrived {
     pub(super) start: Position,
     pub(super) end: Position,
-    pub(super) proof: Proof,
+    pub(super) digest: RecordDigest,
     pub(super) bytes: Stored,
     /// Whether the bytes lay in the neighbour's slab.
     pub(super) in_slab: bool,
@@ -49,7 +49,7 @@ pub(super) enum Stored {
 struct Kept {
     start: Position,
     end: Position,
-    proof: Proof,
+    digest: RecordDigest,
     in_slab: bool,
     /// If its bytes are not its own.
     entry: Entry,
@@ -63,7 +63,7 @@ struct Hand {
     start: Position,
     /// Where no message ends: there is none.
     end: Position,
-    proof: Proof,
+    digest: RecordDigest,
     entry: Entry,
 }
 
@@ -71,7 +71,7 @@ impl Hand {
     const NONE: Self = Self {
         start: Position::START,
         end: Position::START,
-        proof: Proof::START,
+        digest: RecordDigest::START,
         entry: Entry::NONE,
     };
 
@@ -110,7 +110,7 @@ pub(super) struct Inbox {
     handed_out: usize,
     slab_bytes: u64,
     /// Bytes of the neighbour's slab that were consumed since it was last told.
-    slab_untold: u64,
+    slab_unreported: u64,
 }
 
 /// More lies here unread than the neighbour said it could have under way.
@@ -118,23 +118,23 @@ pub(super) struct Inbox {
 pub(super) struct Overfull;
 
 impl Inbox {
-    pub(super) fn new(mark: Option<Mark>) -> Self {
-        let at = mark.map_or(Position::START, |mark| mark.position);
+    pub(super) fn new(acked_offset: Option<AckedOffset>) -> Self {
+        let at = acked_offset.map_or(Position::START, |acked_offset| acked_offset.position);
         Self {
-            stream: mark.map(|mark| mark.stream),
+            stream: acked_offset.map(|acked_offset| acked_offset.stream),
             incoming: Incoming::at(at),
             hand: Hand::NONE,
             messages: Queue::new(),
             log: Log::default(),
             handed_out: 0,
             slab_bytes: 0,
-            slab_untold: 0,
+            slab_unreported: 0,
         }
     }
 
     /// A stream goes on at a mark, and what is here is not known to be of it.
-    pub(super) fn begin(&mut self, mark: Mark) {
-        *self = Self::new(Some(mark));
+    pub(super) fn begin(&mut self, acked_offset: AckedOffset) {
+        *self = Self::new(Some(acked_offset));
     }
 
     /// No stream any more.
@@ -162,13 +162,13 @@ impl Inbox {
     }
 
     /// Bytes of the neighbour's slab that were consumed since it was last told.
-    pub(super) const fn slab_untold(&self) -> u64 {
-        self.slab_untold
+    pub(super) const fn slab_unreported(&self) -> u64 {
+        self.slab_unreported
     }
 
     /// The neighbour is told.
     pub(super) const fn slab_told(&mut self) {
-        self.slab_untold = 0;
+        self.slab_unreported = 0;
     }
 
     /// Where short messages are copied to.
@@ -200,20 +200,20 @@ impl Inbox {
         &mut self,
         start: Position,
         end: Position,
-        proof: Proof,
+        digest: RecordDigest,
         entry: Entry,
     ) -> &[u8] {
         debug_assert!(self.is_empty(), "a message in hand is alone");
-        self.hand = Hand { start, end, proof, entry };
+        self.hand = Hand { start, end, digest, entry };
         self.log.get(entry)
     }
 
     /// The mark behind the message in hand.
     #[inline(always)]
-    pub(super) fn in_hand(&self) -> Option<Mark> {
-        let Hand { end, proof, .. } = self.hand;
+    pub(super) fn in_hand(&self) -> Option<AckedOffset> {
+        let Hand { end, digest, .. } = self.hand;
         let stream = self.stream.filter(|_| !self.hand.is_none())?;
-        Some(Mark { stream, position: end, proof })
+        Some(AckedOffset { stream, position: end, digest })
     }
 
     /// What is in hand is one of several from here on.
@@ -226,8 +226,8 @@ impl Inbox {
 
     #[inline(never)]
     fn put_down_one(&mut self) {
-        let Hand { start, end, proof, entry } = std::mem::replace(&mut self.hand, Hand::NONE);
-        self.push_logged(start, end, proof, entry);
+        let Hand { start, end, digest, entry } = std::mem::replace(&mut self.hand, Hand::NONE);
+        self.push_logged(start, end, digest, entry);
         self.handed_out = 1;
     }
 
@@ -238,13 +238,13 @@ impl Inbox {
             self.slab_bytes = self.slab_bytes.saturating_add(message.bytes.len() as u64);
         }
         self.check(window)?;
-        let Arrived { start, end, proof, bytes, in_slab } = message;
+        let Arrived { start, end, digest, bytes, in_slab } = message;
         let (entry, own) = match bytes {
             Stored::Logged(entry) => (entry, None),
             Stored::Own(bytes) => (Entry::NONE, Some(bytes)),
         };
         let place = self.messages.push_back();
-        *place = Kept { start, end, proof, in_slab, entry, own };
+        *place = Kept { start, end, digest, in_slab, entry, own };
         Ok(())
     }
 
@@ -254,21 +254,21 @@ impl Inbox {
         &mut self,
         start: Position,
         end: Position,
-        proof: Proof,
+        digest: RecordDigest,
         entry: Entry,
         window: &Window,
     ) -> Result<(), Overfull> {
         self.put_down();
         self.check(window)?;
-        self.push_logged(start, end, proof, entry);
+        self.push_logged(start, end, digest, entry);
         Ok(())
     }
 
     #[inline(always)]
-    fn push_logged(&mut self, start: Position, end: Position, proof: Proof, entry: Entry) {
+    fn push_logged(&mut self, start: Position, end: Position, digest: RecordDigest, entry: Entry) {
         // Blank, and so neither of a slab nor with bytes of its own.
         let place = self.messages.push_back();
-        (place.start, place.end, place.proof, place.entry) = (start, end, proof, entry);
+        (place.start, place.end, place.digest, place.entry) = (start, end, digest, entry);
     }
 
     #[inline]
@@ -304,18 +304,18 @@ impl Inbox {
 
     /// The proof of the message that ends at `end`, if the application has had it and it is not consumed.
     #[inline(always)]
-    pub(super) fn proof_at(&self, stream: StreamId, end: Position) -> Option<Proof> {
+    pub(super) fn digest_at(&self, stream: StreamId, end: Position) -> Option<RecordDigest> {
         if self.stream != Some(stream) {
             return None;
         }
         if self.hand.end == end && !self.hand.is_none() {
-            return Some(self.hand.proof);
+            return Some(self.hand.digest);
         }
-        self.proof_of_several(end)
+        self.digest_of_several(end)
     }
 
     #[inline(never)]
-    fn proof_of_several(&self, end: Position) -> Option<Proof> {
+    fn digest_of_several(&self, end: Position) -> Option<RecordDigest> {
         // Usually the first, or the last.
         let index = match self.messages.front() {
             Some(first) if first.end == end => (self.handed_out > 0).then_some(0)?,
@@ -324,27 +324,27 @@ impl Inbox {
                 handed.iter().rposition(|message| message.end == end)?
             }
         };
-        Some(self.messages.get(index)?.proof)
+        Some(self.messages.get(index)?.digest)
     }
 
     /// The mark behind the message that was handed out last.
-    pub(super) fn last_handed_out(&mut self) -> Option<Mark> {
+    pub(super) fn last_handed_out(&mut self) -> Option<AckedOffset> {
         self.put_down();
         let last = self.messages.get(self.handed_out.checked_sub(1)?)?;
-        Some(Mark { stream: self.stream?, position: last.end, proof: last.proof })
+        Some(AckedOffset { stream: self.stream?, position: last.end, digest: last.digest })
     }
 
-    /// Consumes up to a mark whose proof [`proof_at`](Self::proof_at) gave.
+    /// Consumes up to a mark whose proof [`digest_at`](Self::digest_at) gave.
     #[inline(always)]
-    pub(super) fn consume(&mut self, mark: Mark) {
-        if self.incoming.consume(mark.position).is_err() {
+    pub(super) fn consume(&mut self, acked_offset: AckedOffset) {
+        if self.incoming.consume(acked_offset.position).is_err() {
             return;
         }
-        if self.hand.end == mark.position && !self.hand.is_none() {
+        if self.hand.end == acked_offset.position && !self.hand.is_none() {
             self.hand = Hand::NONE;
             return self.log.clear();
         }
-        self.consume_of_several(mark.position);
+        self.consume_of_several(acked_offset.position);
     }
 
     #[inline(never)]
@@ -356,7 +356,7 @@ impl Inbox {
             if first.in_slab {
                 let bytes = first.own.as_ref().map_or(0, |bytes| bytes.len() as u64);
                 self.slab_bytes = self.slab_bytes.saturating_sub(bytes);
-                self.slab_untold = self.slab_untold.saturating_add(bytes);
+                self.slab_unreported = self.slab_unreported.saturating_add(bytes);
             }
             let is_last = self.messages.len() == 1;
             if first.own.is_none() && !is_last {
@@ -373,8 +373,8 @@ impl Inbox {
 
 impl Blank for Kept {
     fn blank() -> Self {
-        let (start, proof, entry) = (Position::START, Proof::START, Entry::NONE);
-        Self { start, end: start, proof, in_slab: false, entry, own: None }
+        let (start, digest, entry) = (Position::START, RecordDigest::START, Entry::NONE);
+        Self { start, end: start, digest, in_slab: false, entry, own: None }
     }
 
     #[inline]

@@ -22,13 +22,13 @@ impl Core {
         if !self.is_ack_due(conn, idle) {
             return;
         }
-        let Some(mark) = self.books.mark else { return };
+        let Some(acked_offset) = self.durable.acked_offset else { return };
         conn.is_ack_due = false;
-        self.life.told = mark.position;
+        self.life.told = acked_offset.position;
         self.inbox.slab_told();
         let is_faulty = seeded_fault("link_ack_of_received");
-        let consumed = if is_faulty { self.inbox.received() } else { mark.position };
-        conn.say(&Frame::Ack { stream: mark.stream, consumed });
+        let consumed = if is_faulty { self.inbox.received() } else { acked_offset.position };
+        conn.say(&Frame::Ack { stream: acked_offset.stream, consumed });
     }
 
     /// Says good-bye: nothing of what is kept is lost. Once nothing is to be sent any more, the connection can be closed.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use partywall_reconcile::{Generation, Peer, Position, Present, Skip};
+use partywall_reconcile::{ConnectionNumber, Peer, Position, Present, Skip};
 
 use super::conn::{ConnId, End};
 use crate::link::event::LinkEvent;
@@ -12,7 +12,7 @@ use crate::link::event::LinkEvent;
 #[derive(Debug, Default)]
 pub(super) struct Life {
     /// The client's last connection; a server learns it from its client.
-    pub(super) generation: Generation,
+    pub(super) connection_number: ConnectionNumber,
     /// Whom the server has its present connection with.
     pub(super) present: Present,
     /// The present connection; nothing but it moves `acked` and `received`.

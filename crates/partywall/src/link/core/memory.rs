@@ -12,23 +12,23 @@ use std::os::fd::OwnedFd;
 use partywall_layout::link::{LinkGeometry, LinkHeader, SENDING_STREAM, StateImage};
 use partywall_layout::record_ring::{RingSize, SLOT_BYTES};
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, LINE_BYTES, PAGE_BYTES};
-use partywall_reconcile::{Incarnation, Lineage, Mark, Position, StreamId};
+use partywall_reconcile::{AckedOffset, Incarnation, Position, StoreId, StreamId};
 use partywall_ring::{OwnMem, Sleeper, Writable};
 use partywall_sys::{MemfdError, memfd};
 use zerocopy::IntoBytes;
 
-use crate::half::create_memory;
 use crate::handshake::nonce;
 use crate::link::file::{Cut, FileHandle, OwnFile, Sizes};
-use crate::link::image::Books;
+use crate::link::image::DurableState;
 use crate::link::owner;
 use crate::link::state::{ConsumedSlots, StateSlots};
+use crate::region::create_memory;
 
 /// Which memory it is, and the how many-th owner has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Provenance {
     /// Made by chance with the memory.
-    pub lineage: Lineage,
+    pub store_id: StoreId,
     /// This owner.
     pub incarnation: Incarnation,
 }
@@ -69,10 +69,10 @@ pub(crate) enum Source {
 impl Parts {
     /// Those of a file that this process owns.
     pub(crate) fn of_file(file: OwnFile, inline_max: usize) -> Self {
-        let lineage = Lineage(u128::from_le_bytes(file.image.header.lineage));
+        let store_id = StoreId(u128::from_le_bytes(file.image.header.store_id));
         let incarnation = Incarnation(file.incarnation);
         Self {
-            provenance: Provenance { lineage, incarnation },
+            provenance: Provenance { store_id, incarnation },
             showing: Some(Showing { control: file.control, source: Source::File(file.handle) }),
             ring_size: file.image.geometry.ring,
             state: file.state,
@@ -89,9 +89,9 @@ impl Parts {
         let ring_size = RingSize::new(sizes.ring)?;
         // The allocator would not say so: it would end the process.
         sizes.ring.checked_add(sizes.slab).filter(|bytes| memfd::is_available(*bytes))?;
-        let lineage = Lineage(u128::from_le_bytes(nonce()));
+        let store_id = StoreId(u128::from_le_bytes(nonce()));
         Some(Self {
-            provenance: Provenance { lineage, incarnation: Incarnation(1) },
+            provenance: Provenance { store_id, incarnation: Incarnation(1) },
             state: StateSlots::new(heap(PAGE_BYTES)?, StateImage::new()),
             consumed: ConsumedSlots::fresh(heap(LINE_BYTES)?),
             ring_size,
@@ -110,15 +110,15 @@ impl Parts {
     ) -> Result<Self, VolatileFault> {
         let geometry = LinkGeometry::new(sizes.ring, sizes.entries, sizes.slab);
         let geometry = geometry.ok_or(VolatileFault::Impossible)?;
-        let lineage = nonce();
-        let header = LinkHeader::new(&geometry, names, lineage, owner::now_ns());
+        let store_id = nonce();
+        let header = LinkHeader::new(&geometry, names, store_id, owner::now_ns());
         let header = header.ok_or(VolatileFault::Impossible)?;
         let (mut memory, descriptor) = create_memory("partywall-link", geometry.file_bytes)?;
         memory.write(0, header.as_bytes());
         let Cut { state_page, line, control, ring, slab, .. } = Cut::new(memory, &geometry);
-        let lineage = Lineage(u128::from_le_bytes(lineage));
+        let store_id = StoreId(u128::from_le_bytes(store_id));
         Ok(Self {
-            provenance: Provenance { lineage, incarnation: Incarnation(1) },
+            provenance: Provenance { store_id, incarnation: Incarnation(1) },
             state: StateSlots::new(state_page, StateImage::new()),
             consumed: ConsumedSlots::fresh(line),
             ring_size: geometry.ring,
@@ -231,8 +231,8 @@ impl Memory {
     }
 
     /// Puts the books in force, whole.
-    pub(super) fn commit(&mut self, books: &Books) {
-        self.state.commit(&books.write());
+    pub(super) fn commit(&mut self, durable: &DurableState) {
+        self.state.commit(&durable.write());
     }
 
     /// How far messages of `stream` were handed out, as an earlier owner noted it.
@@ -255,8 +255,12 @@ impl Memory {
 
     /// Puts in force how far was consumed.
     #[inline]
-    pub(super) fn consume(&mut self, mark: Mark) {
-        self.consumed.commit(mark.stream.0.get(), mark.position.0, mark.proof.0);
+    pub(super) fn consume(&mut self, acked_offset: AckedOffset) {
+        self.consumed.commit(
+            acked_offset.stream.0.get(),
+            acked_offset.position.0,
+            acked_offset.digest.0,
+        );
     }
 }
 

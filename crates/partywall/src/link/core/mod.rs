@@ -78,26 +78,26 @@ mod positions;
 mod pulling;
 mod queue;
 mod sending;
+mod shm;
 mod shortly;
 #[cfg(all(test, not(shuttle)))] // with files
 mod simulation;
 mod standing;
 mod waking;
-mod wall;
 #[cfg(all(test, not(shuttle)))] // as above
 mod walled;
 
 use partywall_layout::link::FileFault;
 use partywall_layout::seeded_fault;
 use partywall_reconcile::recovery::recover;
-use partywall_reconcile::{Outgoing, Position, Proof, ReceiverView, SenderView, StreamId};
+use partywall_reconcile::{Outgoing, Position, ReceiverView, RecordDigest, SenderView, StreamId};
 
 use self::epochs::new_stream;
 use self::inbox::Inbox;
 use self::life::Life;
 use self::memory::Memory;
-use self::wall::Wall;
-use super::image::Books;
+use self::shm::SharedMemory;
+use super::image::DurableState;
 use super::retained::{Boundary, Damage as RingDamage, Retained};
 
 pub(crate) use self::arriving::{Received, Violation};
@@ -115,12 +115,12 @@ pub(crate) use self::waking::LookDue;
 #[derive(Debug)]
 pub(crate) struct Core {
     memory: Memory,
-    books: Books,
+    durable: DurableState,
     retained: Retained,
     inbox: Inbox,
     life: Life,
     /// The neighbour's memory, if the present connection is over shared memory.
-    wall: Option<Wall>,
+    shm: Option<SharedMemory>,
 }
 
 impl Core {
@@ -137,25 +137,27 @@ impl Core {
             None => Retained::empty(ring, ring_size, slab, new_stream()),
             Some(stream) => {
                 let base = Position(found.sending_base.get());
-                let proof = Proof(found.sending_proof.get());
-                Retained::found(ring, ring_size, slab, stream, base, proof)?
+                let digest = RecordDigest(found.sending_digest.get());
+                Retained::found(ring, ring_size, slab, stream, base, digest)?
             }
         };
         let mut retained = retained.with_inline_max(inline_max);
-        let mut books = Books::read(&found, retained.tail())?;
-        books.catch_up(consumed.found());
-        let prepared = books.mark.and_then(|mark| retained.prepared(mark.stream));
+        let mut durable = DurableState::read(&found, retained.tail())?;
+        durable.catch_up(consumed.found());
+        let prepared =
+            durable.acked_offset.and_then(|acked_offset| retained.prepared(acked_offset.stream));
         let prepared = prepared.filter(|_| !seeded_fault("link_reply_commits_nothing"));
-        books.mark =
-            recover(books.mark, prepared, |_| prepared.map(|prepared| prepared.mark.position));
-        if let Some(outgoing) = &books.outgoing {
-            // `Books::read` has found it not to be beyond the tail.
+        durable.acked_offset = recover(durable.acked_offset, prepared, |_| {
+            prepared.map(|prepared| prepared.acked_offset.position)
+        });
+        if let Some(outgoing) = &durable.outgoing {
+            // `DurableState::read` has found it not to be beyond the tail.
             let _ = retained.acknowledged(outgoing.acked());
         }
         let memory = Memory::new(provenance, state, consumed, showing);
-        let inbox = Inbox::new(books.mark);
-        let (life, wall) = (Life::default(), None);
-        let mut core = Self { memory, books, retained, inbox, life, wall };
+        let inbox = Inbox::new(durable.acked_offset);
+        let (life, shm) = (Life::default(), None);
+        let mut core = Self { memory, durable, retained, inbox, life, shm };
         core.count_attempts();
         core.commit();
         // Only now: who is killed between the two is counted once too often rather than not at all.
@@ -166,11 +168,13 @@ impl Core {
 
     /// The messages that the owner before handed out and did not commit were attempted once more.
     fn count_attempts(&mut self) {
-        let Some(mark) = self.books.mark else { return self.books.forget_delivered() };
-        let before = self.memory.delivered(mark.stream);
-        self.books.forget_delivered_to(mark.position);
-        if let Some(handed) = before.filter(|handed| *handed > mark.position) {
-            self.books.note_delivered(handed);
+        let Some(acked_offset) = self.durable.acked_offset else {
+            return self.durable.forget_delivered();
+        };
+        let before = self.memory.delivered(acked_offset.stream);
+        self.durable.forget_delivered_to(acked_offset.position);
+        if let Some(handed) = before.filter(|handed| *handed > acked_offset.position) {
+            self.durable.note_delivered(handed);
         }
     }
 
@@ -181,9 +185,9 @@ impl Core {
 
     /// The same, with a base that is to rise.
     fn commit_base(&mut self, base: Boundary) {
-        self.books.outgoing = Some(self.outgoing_from(base.position));
-        self.books.base_proof = base.proof;
-        self.memory.commit(&self.books);
+        self.durable.outgoing = Some(self.outgoing_from(base.position));
+        self.durable.base_digest = base.digest;
+        self.memory.commit(&self.durable);
     }
 
     /// What it sends, if its base is this one.
@@ -196,13 +200,13 @@ impl Core {
 
     /// What it tells of what it sends.
     fn sender_view(&self) -> SenderView {
-        SenderView::of(self.books.epoch, &self.outgoing_from(self.retained.base()))
+        SenderView::of(self.durable.epoch, &self.outgoing_from(self.retained.base()))
     }
 
     /// What it tells of what it receives.
     fn receiver_view(&self) -> ReceiverView {
-        let (epoch, mark) = (self.books.epoch, self.books.mark);
-        ReceiverView::of(epoch, mark, self.inbox.incoming(), self.books.skip)
+        let (epoch, acked_offset) = (self.durable.epoch, self.durable.acked_offset);
+        ReceiverView::of(epoch, acked_offset, self.inbox.incoming(), self.durable.skip)
     }
 }
 

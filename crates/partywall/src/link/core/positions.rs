@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the two streams of a link stand, for who keeps something of its own beside them.
 
-use partywall_reconcile::{Mark, Position, StreamId};
+use partywall_reconcile::{AckedOffset, Position, StreamId};
 
 use super::Core;
 
@@ -12,7 +12,7 @@ impl Core {
     }
 
     /// How far was consumed; `None` before any stream of this epoch is known.
-    pub(crate) fn mark(&self) -> Option<Mark> {
-        self.books.mark
+    pub(crate) fn acked_offset(&self) -> Option<AckedOffset> {
+        self.durable.acked_offset
     }
 }

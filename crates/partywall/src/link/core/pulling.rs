@@ -21,9 +21,9 @@ use super::conn::Conn;
 use super::conn::{ConnId, End};
 use super::copying::Pulled;
 use super::inbox::Inbox;
-use super::wall::Wall;
+use super::shm::SharedMemory;
 use crate::link::protocol::frame::Window;
-use crate::link::shown::Neighbour;
+use crate::link::shown::PeerMemory;
 
 impl Core {
     /// Takes the next message out of the neighbour's memory, of the present connection; `false` if there is none, or the connection is
@@ -45,8 +45,8 @@ impl Core {
     /// More is likely to lie there than was taken: a moment to prepare for it.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        if let Some((wall, at)) = self.next_pulled() {
-            wall.prefetch(at);
+        if let Some((shm, at)) = self.next_pulled() {
+            shm.prefetch(at);
         }
     }
 
@@ -54,23 +54,23 @@ impl Core {
     #[inline]
     pub(crate) fn hear_consumed(&mut self) -> bool {
         let (stream, acked) = (self.retained.stream(), self.retained.acked());
-        let Some(wall) = present(&mut self.wall, self.life.active) else { return false };
+        let Some(shm) = present(&mut self.shm, self.life.active) else { return false };
         if self.life.acks_from.is_none() {
             return false;
         }
-        let Some(position) = wall.consumed(stream) else { return false };
+        let Some(position) = shm.consumed(stream) else { return false };
         if self.retained.acknowledged(position).is_err() {
-            wall.fault = Some(violation(Violation::AckBeyondTail(position.0)));
+            shm.fault = Some(violation(Violation::AckBeyondTail(position.0)));
         }
         self.retained.acked() > acked
     }
 
     /// From here on records are read from the neighbour's memory.
-    pub(super) fn build_wall(&mut self, conn: ConnId, neighbour: Neighbour, window: Window) {
-        self.wall = Some(Wall::new(conn, neighbour, window));
-        if let Some(mark) = self.books.mark {
+    pub(super) fn build_shm(&mut self, conn: ConnId, peer_memory: PeerMemory, window: Window) {
+        self.shm = Some(SharedMemory::new(conn, peer_memory, window));
+        if let Some(acked_offset) = self.durable.acked_offset {
             // A reply or a skip may have consumed without it.
-            self.memory.consume(mark);
+            self.memory.consume(acked_offset);
         }
     }
 
@@ -93,21 +93,26 @@ impl Core {
     #[inline(always)]
     fn pull_next(&mut self, conn: ConnId) -> Result<bool, End> {
         let Some(stream) = self.inbox.stream() else { return Ok(false) };
-        let wall = present(&mut self.wall, self.life.active).filter(|wall| wall.conn == conn);
-        let (Some(wall), Some(_)) = (wall, self.life.acks_from) else { return Ok(false) };
-        if wall.fault.is_some() {
-            return wall.fault.take().map_or(Ok(false), Err);
+        let shm = present(&mut self.shm, self.life.active).filter(|shm| shm.conn == conn);
+        let (Some(shm), Some(_)) = (shm, self.life.acks_from) else { return Ok(false) };
+        if shm.fault.is_some() {
+            return shm.fault.take().map_or(Ok(false), Err);
         }
         let tag = record::tag(stream.0.get());
         // A PAD, then a record at the ring's beginning, where no PAD may be.
         for _ in 0..2 {
-            let Some(wall) = &self.wall else { return Ok(false) };
+            let Some(shm) = &self.shm else { return Ok(false) };
             let at = self.inbox.received();
-            let Some(words) = wall.words(at) else { return wall.is_whole().map(|()| false) };
-            if let Some(bare) = wall.take_short_bare(at, stream, words, self.inbox.log()) {
-                arrive(&mut self.inbox, at, bare.footprint)?;
-                let kept =
-                    self.inbox.keep_logged(at, bare.end, bare.proof, bare.entry, &wall.window);
+            let Some(words) = shm.words(at) else { return shm.is_whole().map(|()| false) };
+            if let Some(compact) = shm.take_short_compact(at, stream, words, self.inbox.log()) {
+                arrive(&mut self.inbox, at, compact.footprint)?;
+                let kept = self.inbox.keep_logged(
+                    at,
+                    compact.end,
+                    compact.digest,
+                    compact.entry,
+                    &shm.window,
+                );
                 kept.map_err(|_| violation(Violation::Overfull))?;
                 return Ok(true);
             }
@@ -118,17 +123,17 @@ impl Core {
         Ok(false)
     }
 
-    /// Takes a record that begins with these words, and is none that the [short](Wall::take_short_bare) look suits; `false`: it was a PAD.
+    /// Takes a record that begins with these words, and is none that the [short](SharedMemory::take_short_compact) look suits; `false`: it was a PAD.
     #[inline(never)]
     fn pull_other(&mut self, stream: StreamId, tag: u32, words: (u64, u64)) -> Result<bool, End> {
-        let Some(wall) = present(&mut self.wall, self.life.active) else { return Ok(false) };
+        let Some(shm) = present(&mut self.shm, self.life.active) else { return Ok(false) };
         let at = self.inbox.received();
-        let copied = wall.copy(at, tag, words, self.inbox.log());
-        wall.check_still(stream)?;
+        let copied = shm.copy(at, tag, words, self.inbox.log());
+        shm.check_still(stream)?;
         let Pulled { ack, footprint, message } = copied?;
         arrive(&mut self.inbox, at, footprint)?;
         let Some(message) = message else { return Ok(false) };
-        let kept = self.inbox.keep(message, &wall.window);
+        let kept = self.inbox.keep(message, &shm.window);
         kept.map_err(|_| violation(Violation::Overfull))?;
         self.hear_record(at.0, ack)?;
         Ok(true)
@@ -136,17 +141,20 @@ impl Core {
 
     /// Where the next record will lie, if it may be read.
     #[inline]
-    pub(super) fn next_pulled(&self) -> Option<(&Wall, Position)> {
+    pub(super) fn next_pulled(&self) -> Option<(&SharedMemory, Position)> {
         self.life.acks_from?;
-        let wall = self.wall.as_ref().filter(|wall| self.life.active == Some(wall.conn))?;
-        Some((wall, self.inbox.received()))
+        let shm = self.shm.as_ref().filter(|shm| self.life.active == Some(shm.conn))?;
+        Some((shm, self.inbox.received()))
     }
 }
 
 /// The wall, if its connection is the present one.
 #[inline]
-pub(super) fn present(wall: &mut Option<Wall>, active: Option<ConnId>) -> Option<&mut Wall> {
-    wall.as_mut().filter(|wall| active == Some(wall.conn))
+pub(super) fn present(
+    shm: &mut Option<SharedMemory>,
+    active: Option<ConnId>,
+) -> Option<&mut SharedMemory> {
+    shm.as_mut().filter(|shm| active == Some(shm.conn))
 }
 
 #[inline]

@@ -8,7 +8,7 @@
 //! ```
 
 use partywall_layout::seeded_fault;
-use partywall_reconcile::{Mark, Position};
+use partywall_reconcile::{AckedOffset, Position};
 
 use super::Core;
 use crate::link::retained::{Refused, join, len_of};
@@ -33,7 +33,7 @@ pub(crate) enum SendFault {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Saying {
     /// In its record.
-    Here(Option<Mark>),
+    Here(Option<AckedOffset>),
     /// In the consumed record, which the neighbour reads: the message's needs not.
     Elsewhere,
 }
@@ -104,7 +104,7 @@ impl Core {
     /// there first, each reply before it returns, and a skip or a recovery did before the wall was there (SPEC 16.5).
     #[inline(always)]
     fn saying(&self) -> Saying {
-        if self.is_shared() { Saying::Elsewhere } else { Saying::Here(self.books.mark) }
+        if self.is_shared() { Saying::Elsewhere } else { Saying::Here(self.durable.acked_offset) }
     }
 
     #[inline(always)]
@@ -114,12 +114,12 @@ impl Core {
         fill: impl FnOnce(&mut [u8]),
         saying: Saying,
     ) -> Result<Position, SendFault> {
-        if self.life.is_fenced || self.books.quarantine.is_some() {
+        if self.life.is_fenced || self.durable.quarantine.is_some() {
             return Err(SendFault::Stopped);
         }
         if let Saying::Elsewhere = saying {
-            if let Ok(Some(begin)) = self.retained.place_short_bare(len) {
-                return Ok(self.retained.append_short_bare(begin, len, fill));
+            if let Ok(Some(begin)) = self.retained.place_short_compact(len) {
+                return Ok(self.retained.append_short_compact(begin, len, fill));
             }
         }
         self.append_any(len, fill, saying)
@@ -134,8 +134,8 @@ impl Core {
         saying: Saying,
     ) -> Result<Position, SendFault> {
         let (ack, is_said) = match saying {
-            Saying::Here(mark) => (mark, false),
-            Saying::Elsewhere => (self.books.mark, true),
+            Saying::Here(acked_offset) => (acked_offset, false),
+            Saying::Elsewhere => (self.durable.acked_offset, true),
         };
         loop {
             // Short and BARE is one of the places.
@@ -144,7 +144,8 @@ impl Core {
                     let end = self.retained.append_placed(place, len, fill, ack);
                     if !is_said {
                         // It says so itself, on the present connection.
-                        let told = self.life.active.and(ack).map(|mark| mark.position);
+                        let told =
+                            self.life.active.and(ack).map(|acked_offset| acked_offset.position);
                         self.life.to_be_told = told.or(self.life.to_be_told);
                     }
                     return Ok(end);
@@ -160,7 +161,7 @@ impl Core {
     /// Gives up what was acknowledged, in one commit; `false` if that is nothing.
     fn trim(&mut self) -> bool {
         let Some(base) = self.retained.trim_to() else { return false };
-        // What a record that goes has committed is in the state from here on: `books.mark` is up to date.
+        // What a record that goes has committed is in the state from here on: `durable.acked_offset` is up to date.
         if !seeded_fault("link_base_not_committed") {
             self.commit_base(base);
         }

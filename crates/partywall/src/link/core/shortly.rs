@@ -16,7 +16,7 @@
 
 use super::Core;
 use super::consuming::{Token, attempt};
-use super::copying::ShortBare;
+use super::copying::ShortCompact;
 use super::pulling::present;
 
 /// A message that was handed out.
@@ -41,24 +41,24 @@ impl Core {
     #[inline(always)]
     pub(crate) fn offer_shortly(&mut self, is_behind: bool) -> Option<Handed<'_>> {
         let stream = self.inbox.stream()?;
-        let wall = present(&mut self.wall, self.life.active)?;
-        let may_read = self.life.acks_from.is_some() && wall.fault.is_none();
+        let shm = present(&mut self.shm, self.life.active)?;
+        let may_read = self.life.acks_from.is_some() && shm.fault.is_none();
         if !may_read || !self.inbox.is_empty() {
             return None;
         }
         let start = self.inbox.received();
-        let bare = wall.take_short_bare(start, stream, wall.words(start)?, self.inbox.log())?;
-        if self.inbox.arrive(start, bare.footprint).is_err() {
+        let compact = shm.take_short_compact(start, stream, shm.words(start)?, self.inbox.log())?;
+        if self.inbox.arrive(start, compact.footprint).is_err() {
             self.inbox.log().clear();
             return None;
         }
-        let ShortBare { end, proof, entry, .. } = bare;
+        let ShortCompact { end, digest, entry, .. } = compact;
         if is_behind {
-            wall.prefetch(end);
+            shm.prefetch(end);
         }
         self.memory.note_delivered(stream, end);
-        let attempt = attempt(&self.books, start);
-        let bytes = self.inbox.hand_out(start, end, proof, entry);
+        let attempt = attempt(&self.durable, start);
+        let bytes = self.inbox.hand_out(start, end, digest, entry);
         Some(Handed { bytes, token: Token { start, stream, end }, attempt })
     }
 }

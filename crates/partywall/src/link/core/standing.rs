@@ -12,7 +12,7 @@ impl Core {
 
     /// Whether all bytes are kept until a person decides.
     pub(crate) fn is_quarantined(&self) -> bool {
-        self.books.quarantine.is_some()
+        self.durable.quarantine.is_some()
     }
 
     /// What the neighbour's application said at login.

@@ -18,7 +18,7 @@ impl Core {
     /// Declares that this side is about to sleep until there is something to read, until there is room, or either, and looks
     /// once more. `false`: there is something, so it is awake for both. `true`: it will be rung once for each of these.
     pub(crate) fn prepare_sleep(&mut self, for_records: bool, for_room: bool) -> bool {
-        if self.wall.is_none() {
+        if self.shm.is_none() {
             return true;
         }
         self.memory.arm(for_records, for_room);
@@ -34,18 +34,18 @@ impl Core {
     /// Whether records of the present connection are read from memory.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
-        self.wall.as_ref().is_some_and(|wall| self.life.active == Some(wall.conn))
+        self.shm.as_ref().is_some_and(|shm| self.life.active == Some(shm.conn))
     }
 
     /// Whether [`pull_present`](Self::pull_present) is to tell of a violation.
     #[inline]
     pub(crate) fn has_fault(&self) -> bool {
-        self.wall.as_ref().is_some_and(|wall| wall.fault.is_some())
+        self.shm.as_ref().is_some_and(|shm| shm.fault.is_some())
     }
 
     /// Declares that it is awake.
     pub(crate) fn cancel_sleep(&mut self) {
-        if self.wall.is_some() {
+        if self.shm.is_some() {
             self.memory.disarm();
         }
     }
@@ -53,15 +53,15 @@ impl Core {
     /// Whether [`pull_present`](Self::pull_present) will find something: a message, or an end. A look at one word, for who spins.
     #[inline]
     pub(crate) fn is_pull_ready(&self) -> bool {
-        self.next_pulled().is_some_and(|(wall, at)| wall.is_ready(at))
+        self.next_pulled().is_some_and(|(shm, at)| shm.is_ready(at))
     }
 
     /// Looks at that word as long as `goes_on` says; whether there is something.
     #[inline]
     pub(crate) fn watch(&self, mut goes_on: impl FnMut() -> bool) -> bool {
-        let Some((wall, at)) = self.next_pulled() else { return false };
+        let Some((shm, at)) = self.next_pulled() else { return false };
         while goes_on() {
-            if wall.is_ready(at) {
+            if shm.is_ready(at) {
                 return true;
             }
         }
@@ -71,36 +71,36 @@ impl Core {
     /// Whether the neighbour sleeps and is to be rung, for what was published or consumed here since this was last asked. If it is
     /// true, it MUST be rung: it is said once for each sleep.
     #[inline]
-    pub(crate) fn is_bell_due(&mut self) -> bool {
+    pub(crate) fn is_doorbell_due(&mut self) -> bool {
         let (tail, consumed) = (self.retained.tail(), self.inbox.consumed());
-        let Some(wall) = present(&mut self.wall, self.life.active) else { return false };
+        let Some(shm) = present(&mut self.shm, self.life.active) else { return false };
         self.inbox.slab_told();
-        wall.rings(tail, consumed)
+        shm.rings(tail, consumed)
     }
 
     /// Whether records are read from memory, none is there, and the neighbour has heard how far was consumed: all that is left is to look for the
     /// next.
     #[inline]
     pub(crate) fn is_caught_up(&self) -> bool {
-        let Some((wall, at)) = self.next_pulled() else { return false };
-        !self.has_next() && wall.rung_consumed >= self.inbox.consumed() && !wall.is_ready(at)
+        let Some((shm, at)) = self.next_pulled() else { return false };
+        !self.has_next() && shm.notified_consumed >= self.inbox.consumed() && !shm.is_ready(at)
     }
 
-    /// When the neighbour is to hear how far was consumed, and so [`is_bell_due`](Self::is_bell_due) to be asked: as acknowledgements are due
+    /// When the neighbour is to hear how far was consumed, and so [`is_doorbell_due`](Self::is_doorbell_due) to be asked: as acknowledgements are due
     /// over a socket.
     #[inline]
     pub(crate) fn look_due(&self) -> LookDue {
-        let Some((wall, _)) = self.next_pulled() else { return LookDue::Never };
-        let (ring, told) = (wall.window.ring_bytes, wall.rung_consumed);
+        let Some((shm, _)) = self.next_pulled() else { return LookDue::Never };
+        let (ring, told) = (shm.window.ring_bytes, shm.notified_consumed);
         let consumed = self.inbox.consumed();
         if !ack::is_due(ring, told, consumed, true) {
             return LookDue::Never;
         }
-        let slab = self.inbox.slab_untold() > wall.window.slab_bytes / 4;
+        let slab = self.inbox.slab_unreported() > shm.window.slab_bytes / 4;
         if ack::is_due(ring, told, consumed, slab) {
             return LookDue::Now;
         }
-        if wall.is_room_awaited() { LookDue::Drained } else { LookDue::Idle }
+        if shm.is_room_awaited() { LookDue::Drained } else { LookDue::Idle }
     }
 }
 

@@ -8,7 +8,7 @@
 //!                       └ no ─▶ follows: sleeps at its spot until something changes there, or it is told to lead
 //! ```
 //!
-//! `spot.rs` has a value under a lock and who waits for it to change, `hub.rs` the epoll set, the sources and who leads.
+//! `monitor.rs` has a value under a lock and who waits for it to change, `reactor.rs` the epoll set, the sources and who leads.
 //! Neither knows what a link is.
 //!
 //! # No wake-up is lost
@@ -39,8 +39,8 @@
 //! A leader sleeps in `epoll_wait`. What changes at *its* spot by another thread rings the bell: the spot was marked in the
 //! same hold of the lock as the look that was false. A timer that is earlier than all others rings it, too.
 
-mod hub;
-mod spot;
+mod monitor;
+mod reactor;
 
-pub(super) use hub::{Before, Hub, Source};
-pub(super) use spot::{Spot, SpotGuard};
+pub(super) use monitor::{Monitor, MonitorGuard};
+pub(super) use reactor::{Before, Reactor, Source};

@@ -31,11 +31,11 @@ impl Endpoint {
         if let Err(refusal) = self.config.judge_transport(found.is_some()) {
             // The connection that there is stays.
             refuse(&socket, attach.nonce, refusal);
-            return self.group.hub.unwatch(&socket, token);
+            return self.group.reactor.unwatch(&socket, token);
         }
-        let mut state = self.spot.lock();
+        let mut state = self.monitor.lock();
         if state.core.is_none() {
-            return self.group.hub.unwatch(&socket, token);
+            return self.group.reactor.unwatch(&socket, token);
         }
         let candidates = state.wires.iter().filter(|wire| !wire.conn.is_active()).count();
         if candidates >= CANDIDATES_MAX {
@@ -44,11 +44,11 @@ impl Endpoint {
             let end = End::Broken("too many attach at once".to_owned());
             oldest.into_iter().for_each(|index| self.end(&mut state, index, end.clone()));
         }
-        let (shown, bells) = found
-            .and_then(|(shown, bell)| Some((shown, self.bells(&mut state, bell)?)))
-            .map_or((None, None), |(shown, bells)| (Some(shown), Some(bells)));
+        let (shown, doorbells) = found
+            .and_then(|(shown, doorbell)| Some((shown, self.doorbells(&mut state, doorbell)?)))
+            .map_or((None, None), |(shown, doorbells)| (Some(shown), Some(doorbells)));
         let Ok(core) = state.core() else {
-            self.group.hub.unwatch(&socket, token);
+            self.group.reactor.unwatch(&socket, token);
             return;
         };
         let deadline = deadline_after(self.config.handshake_timeout);
@@ -57,13 +57,13 @@ impl Endpoint {
             Answer::Refused(conn, end) => (conn, Some(end)),
         };
         let mut wire = Wire::new(socket, token, conn, input, peer, deadline);
-        wire.bells = bells;
+        wire.doorbells = doorbells;
         state.wires.push(wire);
         let index = state.wires.len() - 1;
         match refused {
             Some(end) => self.end(&mut state, index, end),
             None => {
-                self.group.hub.reassign(token, self.me.clone());
+                self.group.reactor.reassign(token, self.me.clone());
                 self.write(&mut state, index);
             }
         }

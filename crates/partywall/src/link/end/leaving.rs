@@ -47,18 +47,18 @@ impl Endpoint {
         if self.guard.is_child() {
             return;
         }
-        let mut state = self.spot.lock();
+        let mut state = self.monitor.lock();
         self.leave(&mut state);
         if let Some(Phase::Connecting { begun, token, .. }) =
             state.dialer.take().as_ref().map(|dialer| &dialer.phase)
         {
-            self.group.hub.unwatch(begun, *token);
+            self.group.reactor.unwatch(begun, *token);
         }
         while !state.wires.is_empty() {
             self.end(&mut state, 0, End::Left);
         }
         state.core = None;
-        self.forget_bell(&mut state);
+        self.forget_doorbell(&mut state);
         self.set_timer(&mut state);
         self.tell(&mut state);
     }
@@ -75,7 +75,7 @@ impl Endpoint {
         loop {
             let step = Instant::now() + ASKED_EVERY;
             let until = deadline.map_or(step, |deadline| deadline.min(step));
-            let found = self.spot.wait_for(Some(until), |state| {
+            let found = self.monitor.wait_for(Some(until), |state| {
                 let index = state.wires.iter().position(|wire| Some(wire.token) == token);
                 let Some(index) = index else { return Some(()) };
                 self.write(state, index);

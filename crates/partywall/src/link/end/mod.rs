@@ -44,7 +44,7 @@ use self::sharing::Rest;
 use self::wire::Wire;
 use super::config::LinkConfig;
 use super::core::Core;
-use super::drive::{Spot, SpotGuard};
+use super::drive::{Monitor, MonitorGuard};
 use super::fault::LinkStopped;
 use super::group::{GroupInner, LinkId};
 use super::key::LinkKey;
@@ -70,7 +70,7 @@ pub(super) struct Endpoint {
     guard: ForkGuard,
     /// Of its timers in the hub.
     timer_token: u64,
-    spot: Arc<Spot<State>>,
+    monitor: Arc<Monitor<State>>,
     /// A server, that is to be told when a client has attached.
     home: Option<Weak<dyn Home>>,
 }
@@ -115,7 +115,7 @@ pub(super) struct State {
     last_attempt: String,
 }
 
-type Locked<'a> = SpotGuard<'a, State>;
+type Locked<'a> = MonitorGuard<'a, State>;
 
 impl Endpoint {
     /// A server's end.
@@ -144,7 +144,7 @@ impl Endpoint {
         };
         let dialer = Dialer::new(address, names);
         let endpoint = Self::new(core, key, group, config, Some(dialer), None);
-        let mut state = endpoint.spot.lock();
+        let mut state = endpoint.monitor.lock();
         state.is_out = true;
         endpoint.dial(&mut state);
         drop(state);
@@ -183,8 +183,8 @@ impl Endpoint {
             id: group.next_id(),
             key,
             guard: ForkGuard::current(),
-            timer_token: group.hub.enter(me.clone()),
-            spot: Spot::new(Arc::clone(&group.hub), state),
+            timer_token: group.reactor.enter(me.clone()),
+            monitor: Monitor::new(Arc::clone(&group.reactor), state),
             group,
             config,
             home,
@@ -209,7 +209,7 @@ impl Endpoint {
         if self.guard.is_child() {
             return Err(LinkStopped::Forked);
         }
-        Ok(self.spot.lock())
+        Ok(self.monitor.lock())
     }
 
     /// Looks at or changes the core; an error if there is none any more.
@@ -223,7 +223,7 @@ impl Endpoint {
         if self.guard.is_child() {
             return false;
         }
-        let mut state = self.spot.lock();
+        let mut state = self.monitor.lock();
         state.is_offered = false;
         // One that was closed meanwhile is nobody's.
         state.core.is_some() && !std::mem::replace(&mut state.is_out, true)
@@ -232,7 +232,7 @@ impl Endpoint {
     /// The handle is gone, and the link stays.
     pub(super) fn unclaim(&self) {
         if !self.guard.is_child() {
-            self.spot.lock().is_out = false;
+            self.monitor.lock().is_out = false;
         }
     }
 
@@ -259,12 +259,12 @@ impl Endpoint {
     }
 
     pub(super) fn stats(&self) -> LinkStats {
-        self.spot.lock().stats
+        self.monitor.lock().stats
     }
 
     /// Whether the application should look at it; `is_told`: it is being told.
     pub(super) fn has_news(&self, is_told: bool) -> bool {
-        let mut state = self.spot.lock();
+        let mut state = self.monitor.lock();
         let has_message = |core: &Core| core.has_next() || core.is_pull_ready();
         let has_messages = state.core.as_deref().is_some_and(has_message);
         let has_news = has_messages || state.is_fresh;
@@ -287,7 +287,7 @@ impl Endpoint {
             state.is_listed = true;
             self.group.tell(self.me.clone());
         }
-        self.group.hub.told();
+        self.group.reactor.told();
         state.changed();
     }
 }
@@ -329,8 +329,8 @@ impl fmt::Debug for Endpoint {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         if !self.guard.is_child() {
-            self.forget_bell(&mut self.spot.lock());
+            self.forget_doorbell(&mut self.monitor.lock());
         }
-        self.group.hub.forget(self.timer_token);
+        self.group.reactor.forget(self.timer_token);
     }
 }

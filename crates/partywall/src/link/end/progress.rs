@@ -28,8 +28,8 @@ impl Source for Endpoint {
         if self.guard.is_child() {
             return;
         }
-        let mut state = self.spot.lock();
-        if self.is_rung(&mut state, token) {
+        let mut state = self.monitor.lock();
+        if self.is_notified(&mut state, token) {
             return;
         }
         if let Some(index) = state.index(token) {
@@ -55,7 +55,7 @@ impl Source for Endpoint {
         if self.guard.is_child() {
             return;
         }
-        let mut state = self.spot.lock();
+        let mut state = self.monitor.lock();
         // The hub has taken it out.
         state.timer = None;
         let now = Instant::now();
@@ -81,14 +81,14 @@ impl Source for Endpoint {
         if self.guard.is_child() {
             return;
         }
-        let mut state = self.spot.lock();
+        let mut state = self.monitor.lock();
         state.is_owing = false;
         self.acknowledge(&mut state, true);
     }
 
     fn lie_down(self: Arc<Self>) {
         if !self.guard.is_child() {
-            self.lie_down_listed(&mut self.spot.lock());
+            self.lie_down_listed(&mut self.monitor.lock());
         }
     }
 }
@@ -99,7 +99,7 @@ impl Endpoint {
     pub(super) fn push(&self, state: &mut Locked<'_>) {
         let Some(index) = state.active() else { return };
         if state.is_shared() && !state.wires[index].conn.has_control() {
-            return self.ring(state);
+            return self.notify(state);
         }
         self.write(state, index);
     }
@@ -111,7 +111,7 @@ impl Endpoint {
             // It reads that itself; it may be asleep.
             let due = state.core.as_ref().map_or(LookDue::Never, |core| core.look_due());
             if due == LookDue::Now || is_idle && due != LookDue::Never {
-                self.ring(state);
+                self.notify(state);
             }
             return;
         }
@@ -140,7 +140,7 @@ impl Endpoint {
         }
         let is_listed = std::mem::replace(&mut state.is_owing, true);
         let me: Weak<dyn Source> = self.me.clone();
-        let is_leader_asleep = self.group.hub.owe((!is_listed).then_some(me));
+        let is_leader_asleep = self.group.reactor.owe((!is_listed).then_some(me));
         // This thread may not come back for long, and the leader sleeps until something else happens.
         if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
             self.acknowledge(state, true);
@@ -158,10 +158,10 @@ impl Endpoint {
             Err(reason) => self.dialing_failed(state, reason),
             Ok(begun) if begun.is_connected() => self.connected(state, begun),
             Ok(begun) => {
-                let token = self.group.hub.enter(self.me.clone());
+                let token = self.group.reactor.enter(self.me.clone());
                 let deadline = deadline_after(self.config.handshake_timeout);
-                if let Err(error) = self.group.hub.watch(&begun, EventFlags::OUT, token) {
-                    self.group.hub.forget(token);
+                if let Err(error) = self.group.reactor.watch(&begun, EventFlags::OUT, token) {
+                    self.group.reactor.forget(token);
                     return self.dialing_failed(state, format!("epoll: {error}"));
                 }
                 dialer.phase = Phase::Connecting { begun, token, deadline };
@@ -175,7 +175,7 @@ impl Endpoint {
         let Some(dialer) = &mut state.dialer else { return };
         match std::mem::replace(&mut dialer.phase, Phase::Reached) {
             Phase::Connecting { begun, token: expected, .. } if expected == token => {
-                self.group.hub.unwatch(&begun, token);
+                self.group.reactor.unwatch(&begun, token);
                 self.connected(state, begun);
             }
             other => dialer.phase = other,
@@ -190,7 +190,7 @@ impl Endpoint {
         let (peer, is_abstract) = match &state.dialer {
             Some(dialer) => {
                 let (credentials, label) = (socket.peer_credentials(), dialer.address.to_string());
-                let peer = Peer { credentials, trust: Trust::Isolated, label };
+                let peer = Peer { credentials, trust: Trust::Untrusted, label };
                 (peer, matches!(dialer.address, Address::Abstract(_)))
             }
             None => return,
@@ -213,14 +213,14 @@ impl Endpoint {
         socket: Socket,
         peer: Peer,
     ) -> Result<(), String> {
-        let bells = self.may_share(&socket).then(|| self.bells_to_show(state)).flatten();
+        let doorbells = self.may_share(&socket).then(|| self.doorbells_to_show(state)).flatten();
         // Before the connection that there is gives way.
-        self.config.judge_transport(bells.is_some()).map_err(|refusal| refusal.to_string())?;
+        self.config.judge_transport(doorbells.is_some()).map_err(|refusal| refusal.to_string())?;
         let State { core: Some(core), dialer: Some(dialer), wires, .. } = &mut **state else {
             return Ok(());
         };
         let (names, login) = (dialer.names.clone(), self.config.login.clone());
-        let conn = match bells {
+        let conn = match doorbells {
             Some(_) => core.attach_showing(names, login),
             None => core.attach(names, login),
         };
@@ -228,15 +228,15 @@ impl Endpoint {
             dialer.phase = Phase::Stopped;
             return Ok(());
         };
-        let token = self.group.hub.enter(self.me.clone());
-        if let Err(error) = self.group.hub.watch(&socket, EventFlags::IN, token) {
-            self.group.hub.forget(token);
+        let token = self.group.reactor.enter(self.me.clone());
+        if let Err(error) = self.group.reactor.watch(&socket, EventFlags::IN, token) {
+            self.group.reactor.forget(token);
             drop_conn(core, conn);
             return Err(format!("epoll: {error}"));
         }
         let deadline = deadline_after(self.config.handshake_timeout);
         let mut wire = Wire::new(socket, token, conn, BytesMut::new(), peer, deadline);
-        wire.bells = bells.filter(|_| wire.conn.descriptor().is_some());
+        wire.doorbells = doorbells.filter(|_| wire.conn.descriptor().is_some());
         wire.aim = dialer.aim;
         wires.push(wire);
         dialer.phase = Phase::Reached;
@@ -249,7 +249,7 @@ impl Endpoint {
         let is_pressing = state.is_pressing();
         if let Some(dialer) = &mut state.dialer {
             if let Phase::Connecting { begun, token, .. } = &dialer.phase {
-                self.group.hub.unwatch(begun, *token);
+                self.group.reactor.unwatch(begun, *token);
             }
             dialer.failed(&self.config, is_pressing);
         }
@@ -323,12 +323,12 @@ impl Endpoint {
         let written = if is_shared && !wire.conn.has_control() {
             Ok(())
         } else {
-            wire.flush(core, &self.group.hub)
+            wire.flush(core, &self.group.reactor)
         };
         let has_written = before.is_some_and(|before| core.next_outgoing(&wire.conn) != before);
         let Err(why) = written else {
             if is_shared {
-                self.ring(state);
+                self.notify(state);
             }
             if has_written {
                 state.changed();
@@ -350,9 +350,9 @@ impl Endpoint {
         let mut wire = state.wires.remove(index);
         if let Some(core) = &mut state.core {
             core.ended(&mut wire.conn, end.clone());
-            let _ = wire.flush(core, &self.group.hub);
+            let _ = wire.flush(core, &self.group.reactor);
         }
-        self.group.hub.unwatch(&wire.socket, wire.token);
+        self.group.reactor.unwatch(&wire.socket, wire.token);
         let State { dialer, wires, .. } = &mut **state;
         if let Some(dialer) = dialer {
             let goes_on = wires.iter().any(|other| other.aim == dialer.aim);
@@ -390,7 +390,7 @@ impl Endpoint {
             Phase::Reached | Phase::Stopped => None,
         });
         let new = wires.map(|wire| wire.deadline).chain(dialing).min();
-        self.group.hub.set_timer(self.timer_token, state.timer, new);
+        self.group.reactor.set_timer(self.timer_token, state.timer, new);
         state.timer = new;
     }
 }

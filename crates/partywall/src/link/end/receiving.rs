@@ -80,7 +80,7 @@ impl Endpoint {
             return Err(stopped.into());
         }
         if must_turn {
-            self.group.hub.try_turn(Before::Looking).map_err(LinkStopped::from)?;
+            self.group.reactor.try_turn(Before::Looking).map_err(LinkStopped::from)?;
         }
         Err(LinkTryRecvError::Empty)
     }
@@ -177,7 +177,7 @@ impl Endpoint {
         };
         if must_turn {
             // The message is not to be lost; whoever waits meets the same fault.
-            let _ = self.group.hub.try_turn(Before::Looking);
+            let _ = self.group.reactor.try_turn(Before::Looking);
         }
         Ok(found)
     }
@@ -322,7 +322,7 @@ impl Endpoint {
             self.hear(state);
             attempt(state)
         });
-        self.spot.lock().replying -= 1;
+        self.monitor.lock().replying -= 1;
         waited.map_err(LinkSendError::from)?.unwrap_or(Err(LinkSendError::TimedOut.into()))
     }
 

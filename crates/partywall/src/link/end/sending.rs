@@ -162,7 +162,7 @@ impl Endpoint {
         };
         if must_turn {
             // It is sent, whatever became of that.
-            let _ = self.group.hub.try_turn(Before::Looking);
+            let _ = self.group.reactor.try_turn(Before::Looking);
         }
         Ok(())
     }
@@ -175,7 +175,7 @@ impl Endpoint {
         let must_turn = state.is_detached() || self.is_time_to_look(&mut state, false);
         drop(state);
         if must_turn {
-            let turned = self.group.hub.try_turn(Before::Looking);
+            let turned = self.group.reactor.try_turn(Before::Looking);
             turned.map_err(|e| LinkSendError::from(LinkStopped::from(e)))?;
         }
         match refused {
@@ -225,7 +225,7 @@ impl Endpoint {
             }
             state.stopped().map(Err)
         });
-        self.spot.lock().awaiting_writes -= 1;
+        self.monitor.lock().awaiting_writes -= 1;
         self.waited(found?)
     }
 

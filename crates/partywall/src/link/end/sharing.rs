@@ -24,9 +24,9 @@ use std::sync::{Arc, Weak};
 
 use partywall_reconcile::Position;
 use partywall_sys::epoll::EventFlags;
-use partywall_sys::{Bell, Family, Socket, clock, peer};
+use partywall_sys::{Doorbell, Family, Socket, clock, peer};
 
-use super::wire::Bells;
+use super::wire::Doorbells;
 use super::{Endpoint, Locked, State};
 use crate::config::TransportPolicy;
 use crate::link::core::{Core, End, LookDue};
@@ -37,7 +37,7 @@ use crate::link::shown::Shown;
 #[derive(Default)]
 pub(super) struct Rest {
     /// Its own bell, and under which token it is watched.
-    bell: Option<(Arc<Bell>, u64)>,
+    doorbell: Option<(Arc<Doorbell>, u64)>,
     for_records: bool,
     for_room: bool,
     /// As the method says.
@@ -65,46 +65,46 @@ impl Endpoint {
     }
 
     /// The own bell, made and watched when it is first needed. `None` if there is no descriptor left.
-    pub(super) fn own_bell(&self, state: &mut Locked<'_>) -> Option<Arc<Bell>> {
-        if let Some((bell, _)) = &state.rest.bell {
-            return Some(Arc::clone(bell));
+    pub(super) fn own_doorbell(&self, state: &mut Locked<'_>) -> Option<Arc<Doorbell>> {
+        if let Some((doorbell, _)) = &state.rest.doorbell {
+            return Some(Arc::clone(doorbell));
         }
-        let bell = Arc::new(Bell::new().ok()?);
-        let token = self.group.hub.enter(self.me.clone());
-        if self.group.hub.watch(&*bell, EventFlags::IN, token).is_err() {
-            self.group.hub.forget(token);
+        let doorbell = Arc::new(Doorbell::new().ok()?);
+        let token = self.group.reactor.enter(self.me.clone());
+        if self.group.reactor.watch(&*doorbell, EventFlags::IN, token).is_err() {
+            self.group.reactor.forget(token);
             return None;
         }
-        state.rest.bell = Some((Arc::clone(&bell), token));
-        Some(bell)
+        state.rest.doorbell = Some((Arc::clone(&doorbell), token));
+        Some(doorbell)
     }
 
     /// What a client shows, and its bell, if both are as they should be.
-    pub(super) fn shown(&self, descriptors: Vec<OwnedFd>) -> Option<(Shown, Bell)> {
+    pub(super) fn shown(&self, descriptors: Vec<OwnedFd>) -> Option<(Shown, Doorbell)> {
         shown(descriptors, self.config.peer_bytes_max())
     }
 
     /// A server's bells, if it shows its memory to a client that has shown its own.
-    pub(super) fn bells(&self, state: &mut Locked<'_>, peers: Bell) -> Option<Bells> {
-        let own = self.own_bell(state)?;
-        Some(Bells { own, peers: Some(peers), shown_max: 0 })
+    pub(super) fn doorbells(&self, state: &mut Locked<'_>, peers: Doorbell) -> Option<Doorbells> {
+        let own = self.own_doorbell(state)?;
+        Some(Doorbells { own, peers: Some(peers), shown_max: 0 })
     }
 
     /// A client's, until it knows the server's.
-    pub(super) fn bells_to_show(&self, state: &mut Locked<'_>) -> Option<Bells> {
-        let own = self.own_bell(state)?;
-        Some(Bells { own, peers: None, shown_max: self.config.peer_bytes_max() })
+    pub(super) fn doorbells_to_show(&self, state: &mut Locked<'_>) -> Option<Doorbells> {
+        let own = self.own_doorbell(state)?;
+        Some(Doorbells { own, peers: None, shown_max: self.config.peer_bytes_max() })
     }
 
     /// Whether the token is that of the own bell; if so, it was rung.
-    pub(super) fn is_rung(&self, state: &mut Locked<'_>, token: u64) -> bool {
+    pub(super) fn is_notified(&self, state: &mut Locked<'_>, token: u64) -> bool {
         let State { core, rest, .. } = &mut **state;
-        let Some((bell, own)) = &rest.bell else { return false };
+        let Some((doorbell, own)) = &rest.doorbell else { return false };
         if *own != token {
             return false;
         }
         // A sound eventfd does not fail; one that the peer spoilt was rung at least.
-        let _ = bell.drain();
+        let _ = doorbell.drain();
         (rest.for_records, rest.for_room) = (false, false);
         let acked = core.as_mut().map(|core| {
             core.cancel_sleep();
@@ -168,10 +168,10 @@ impl Endpoint {
 
     /// Rings the neighbour, if it sleeps and something is new for it.
     #[inline]
-    pub(super) fn ring(&self, state: &mut Locked<'_>) {
+    pub(super) fn notify(&self, state: &mut Locked<'_>) {
         let Some(core) = &mut state.core else { return };
-        if core.is_bell_due() {
-            ring_bell(state);
+        if core.is_doorbell_due() {
+            notify_doorbell(state);
         }
         state.core.iter_mut().for_each(|core| core.prepare_ahead());
     }
@@ -194,9 +194,9 @@ impl Endpoint {
         // fetch the line back.
         let is_last = |core: &Core| !core.has_next() && !core.is_pull_ready();
         match due {
-            LookDue::Now => return self.ring(state),
+            LookDue::Now => return self.notify(state),
             LookDue::Drained if state.core.as_deref().is_some_and(is_last) => {
-                return self.ring(state);
+                return self.notify(state);
             }
             _ => {}
         }
@@ -204,10 +204,10 @@ impl Endpoint {
             return;
         }
         let me: Weak<dyn Source> = self.me.clone();
-        let is_late = self.group.hub.owe((!state.is_owing).then_some(me));
+        let is_late = self.group.reactor.owe((!state.is_owing).then_some(me));
         (state.is_owing, state.rest.is_late) = (true, is_late);
         if is_late && state.core.as_deref().is_some_and(is_last) {
-            self.ring(state);
+            self.notify(state);
         }
     }
 
@@ -226,7 +226,7 @@ impl Endpoint {
             return;
         }
         let me: Weak<dyn Source> = self.me.clone();
-        if self.group.hub.rest(me) {
+        if self.group.reactor.rest(me) {
             self.lie_down_now(state);
         } else {
             state.rest.is_listed = true;
@@ -303,9 +303,9 @@ impl Endpoint {
     }
 
     /// The own bell is not needed any more. The neighbour has it, too: it would stay watched when this process closes it.
-    pub(super) fn forget_bell(&self, state: &mut Locked<'_>) {
-        if let Some((bell, token)) = state.rest.bell.take() {
-            self.group.hub.unwatch(&*bell, token);
+    pub(super) fn forget_doorbell(&self, state: &mut Locked<'_>) {
+        if let Some((doorbell, token)) = state.rest.doorbell.take() {
+            self.group.reactor.unwatch(&*doorbell, token);
         }
     }
 }
@@ -344,11 +344,11 @@ const UNASKED_MAX: u32 = 7;
 const ASKED_MIN: u32 = 16;
 
 #[cold]
-fn ring_bell(state: &State) {
+fn notify_doorbell(state: &State) {
     let wire = state.active().map(|index| &state.wires[index]);
-    let bell = wire.and_then(|wire| wire.bells.as_ref()?.peers.as_ref());
+    let doorbell = wire.and_then(|wire| wire.doorbells.as_ref()?.peers.as_ref());
     // A sound eventfd does not fail; one that the peer spoilt is its own loss.
-    bell.into_iter().for_each(|bell| drop(bell.ring()));
+    doorbell.into_iter().for_each(|doorbell| drop(doorbell.notify()));
 }
 
 /// Whether the process at the other end of a Unix socket has the same effective user.
@@ -359,8 +359,8 @@ pub(in crate::link) fn is_of_our_user(socket: &Socket) -> bool {
 }
 
 /// The memory and the bell that came in two descriptors, if both are as they should be.
-pub(super) fn shown(descriptors: Vec<OwnedFd>, bytes_max: u64) -> Option<(Shown, Bell)> {
-    let [memory, bell] = <[OwnedFd; 2]>::try_from(descriptors).ok()?;
+pub(super) fn shown(descriptors: Vec<OwnedFd>, bytes_max: u64) -> Option<(Shown, Doorbell)> {
+    let [memory, doorbell] = <[OwnedFd; 2]>::try_from(descriptors).ok()?;
     let shown = Shown::map(memory.as_fd(), bytes_max).ok()?;
-    Some((shown, Bell::from_peer(bell).ok()?))
+    Some((shown, Doorbell::from_peer(doorbell).ok()?))
 }

@@ -32,7 +32,10 @@ impl Endpoint {
         self.set_timer(&mut state);
         drop(state);
         // Nobody may be waiting, and so nobody connecting.
-        self.group.hub.try_turn(crate::link::drive::Before::Looking).map_err(LinkStopped::from)?;
+        self.group
+            .reactor
+            .try_turn(crate::link::drive::Before::Looking)
+            .map_err(LinkStopped::from)?;
         Ok(())
     }
 
@@ -41,7 +44,7 @@ impl Endpoint {
         let phase = state.dialer.as_mut().map(|dialer| &mut dialer.phase);
         let phase = phase.map(|phase| std::mem::replace(phase, Phase::Reached));
         if let Some(Phase::Connecting { begun, token, .. }) = phase {
-            self.group.hub.unwatch(&begun, token);
+            self.group.reactor.unwatch(&begun, token);
         }
         while let Some(index) = state.wires.iter().position(|wire| !wire.conn.is_active()) {
             self.end(state, index, End::Broken("the link goes to another address".to_owned()));

@@ -50,7 +50,7 @@ impl Endpoint {
                 return Ok(Some(found));
             }
         }
-        Ok(self.spot.wait_for(deadline, |state| self.look_or_doze(state, waits, &mut look))?)
+        Ok(self.monitor.wait_for(deadline, |state| self.look_or_doze(state, waits, &mut look))?)
     }
 
     /// Watches for a record for a short time, without all that goes before a longer wait: where two processes spin in step it is there soon, and
@@ -89,7 +89,7 @@ impl Endpoint {
         }
         let (mut found, Some(spinner)) = (None, &mut loan.spinner) else { return Ok(None) };
         spinner.spin(self.config.wait, || {
-            let mut state = self.spot.lock();
+            let mut state = self.monitor.lock();
             found = look(&mut state);
             if found.is_none() && watch(&mut state, waits, WATCHED_ADAPTIVE) {
                 found = look(&mut state);
@@ -115,7 +115,7 @@ impl Endpoint {
                 let waited = since.elapsed();
                 pause(since + waited + waited.min(PAUSE_MAX));
             }
-            let mut state = self.spot.lock();
+            let mut state = self.monitor.lock();
             found = look(&mut state);
             if found.is_none() && watch(&mut state, waits, WATCHED_SPIN) {
                 found = look(&mut state);
@@ -129,7 +129,7 @@ impl Endpoint {
         let mut turned = Ok(());
         while turned.is_ok() && !look_for(SPIN_CHECK_EVERY, &mut look) && !has_passed(deadline) {
             // Others of the group, timers.
-            turned = self.group.hub.try_turn(Before::Looking);
+            turned = self.group.reactor.try_turn(Before::Looking);
         }
         turned?;
         Ok(found)
@@ -164,7 +164,7 @@ impl Endpoint {
     ) -> Result<(), LinkWaitError> {
         match found {
             Some(found) => Ok(found?),
-            None => Err(LinkWaitError::TimedOut { last: self.spot.lock().last_attempt.clone() }),
+            None => Err(LinkWaitError::TimedOut { last: self.monitor.lock().last_attempt.clone() }),
         }
     }
 }
@@ -208,7 +208,7 @@ struct Loan<'a> {
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
         if self.spinner.is_some() {
-            self.end.spot.lock().spinner = self.spinner.take();
+            self.end.monitor.lock().spinner = self.spinner.take();
         }
     }
 }

@@ -20,11 +20,11 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use partywall_sys::epoll::EventFlags;
-use partywall_sys::{Bell, Family, Socket};
+use partywall_sys::{Doorbell, Family, Socket};
 
 use super::sharing::shown;
 use crate::link::core::{Conn, Core, End, Received};
-use crate::link::drive::Hub;
+use crate::link::drive::Reactor;
 use crate::link::status::LinkTransport;
 use crate::peer::Peer;
 
@@ -43,15 +43,15 @@ pub(super) struct Wire {
     /// A client's: what its dialer's was.
     pub(super) aim: u64,
     /// If memory was offered.
-    pub(super) bells: Option<Bells>,
+    pub(super) doorbells: Option<Doorbells>,
     pub(super) is_write_blocked: bool,
 }
 
 /// Who is rung, and by whom.
-pub(super) struct Bells {
-    pub(super) own: Arc<Bell>,
+pub(super) struct Doorbells {
+    pub(super) own: Arc<Doorbell>,
     /// `None` until it came.
-    pub(super) peers: Option<Bell>,
+    pub(super) peers: Option<Doorbell>,
     /// The most that is mapped of what comes with the first byte.
     pub(super) shown_max: u64,
 }
@@ -74,7 +74,7 @@ impl Wire {
             deadline,
             active_since: None,
             aim: 0,
-            bells: None,
+            doorbells: None,
             is_write_blocked: false,
         }
     }
@@ -83,8 +83,8 @@ impl Wire {
     pub(super) fn read(&mut self, core: &mut Core, received: &mut Received) -> Result<bool, End> {
         let mut has_bytes = false;
         for _ in 0..READS_MAX {
-            let read = match self.bells {
-                Some(Bells { peers: None, .. }) => self.read_shown(),
+            let read = match self.doorbells {
+                Some(Doorbells { peers: None, .. }) => self.read_shown(),
                 _ => read_some(&self.socket, &mut self.input),
             };
             let (count, room) = match read {
@@ -109,11 +109,12 @@ impl Wire {
         let mut buffer = [0; FIRST_BYTES];
         let received = self.socket.receive(&mut buffer, true)?;
         self.input.extend_from_slice(&buffer[..received.bytes]);
-        let bells = self.bells.take().filter(|_| !received.truncated);
-        let shown_max = bells.as_ref().map_or(0, |bells| bells.shown_max);
-        if let (Some(bells), Some((shown, peers))) = (bells, shown(received.fds, shown_max)) {
+        let doorbells = self.doorbells.take().filter(|_| !received.truncated);
+        let shown_max = doorbells.as_ref().map_or(0, |doorbells| doorbells.shown_max);
+        if let (Some(doorbells), Some((shown, peers))) = (doorbells, shown(received.fds, shown_max))
+        {
             self.conn.show(shown);
-            self.bells = Some(Bells { peers: Some(peers), ..bells });
+            self.doorbells = Some(Doorbells { peers: Some(peers), ..doorbells });
         }
         Ok((received.bytes, FIRST_BYTES))
     }
@@ -151,7 +152,7 @@ impl Wire {
     /// # Errors
     /// It cannot be written to. What is there to read is still to be [drained](Self::drain).
     #[inline]
-    pub(super) fn flush(&mut self, core: &mut Core, hub: &Hub) -> Result<(), End> {
+    pub(super) fn flush(&mut self, core: &mut Core, reactor: &Reactor) -> Result<(), End> {
         if core.is_replaced(&self.conn) {
             return Err(End::Replaced);
         }
@@ -162,10 +163,10 @@ impl Wire {
                 false => self.write_some::<WRITE_SLICES>(core)?,
             };
             if !goes_on {
-                return self.watch_writing(hub, true);
+                return self.watch_writing(reactor, true);
             }
         }
-        self.watch_writing(hub, false)
+        self.watch_writing(reactor, false)
     }
 
     /// Writes once, of so many slices at most; `false`: the kernel takes nothing now.
@@ -174,11 +175,11 @@ impl Wire {
         let count = core.outgoing(&self.conn, WRITE_BYTES, &mut slices)?;
         debug_assert!(count > 0, "something is outgoing, and nothing is to be written");
         let slices = &slices[..count];
-        let shows = self.conn.descriptor().zip(self.bells.as_ref());
+        let shows = self.conn.descriptor().zip(self.doorbells.as_ref());
         let shows_something = shows.is_some();
         let written = match shows {
-            Some((memory, bells)) => {
-                self.socket.send(slices, &[memory, bells.own.as_fd()], false, true)
+            Some((memory, doorbells)) => {
+                self.socket.send(slices, &[memory, doorbells.own.as_fd()], false, true)
             }
             None => self.socket.write(slices, true),
         };
@@ -195,18 +196,18 @@ impl Wire {
     /// What the application calls it.
     pub(super) fn transport(&self) -> LinkTransport {
         match self.socket.family() {
-            _ if self.conn.is_shared() => LinkTransport::Wall,
+            _ if self.conn.is_shared() => LinkTransport::SharedMemory,
             Family::Unix => LinkTransport::Unix,
             Family::Tcp => LinkTransport::Tcp,
         }
     }
 
-    fn watch_writing(&mut self, hub: &Hub, is_blocked: bool) -> Result<(), End> {
+    fn watch_writing(&mut self, reactor: &Reactor, is_blocked: bool) -> Result<(), End> {
         if is_blocked == self.is_write_blocked {
             return Ok(());
         }
         let interest = if is_blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-        let watched = hub.rewatch(&self.socket, interest, self.token);
+        let watched = reactor.rewatch(&self.socket, interest, self.token);
         watched.map_err(|error| End::Broken(format!("epoll: {error}")))?;
         self.is_write_blocked = is_blocked;
         Ok(())

@@ -35,105 +35,105 @@ fn reports(last: u64) -> impl Strategy<Value = Vec<Report>> {
     collection::vec(some, 0..5).prop_map(|lists| lists.concat())
 }
 
-fn out() -> impl Strategy<Value = (Outgoing, Proof)> {
+fn out() -> impl Strategy<Value = (Outgoing, RecordDigest)> {
     (samples::stream(), samples::positions(), any::<u32>()).prop_map(
-        |(stream, [base, acked, tail], proof)| {
-            let proof = if base == Position::START { 0 } else { proof };
-            (Outgoing::found(stream, base, acked, tail).unwrap(), Proof(proof))
+        |(stream, [base, acked, tail], digest)| {
+            let digest = if base == Position::START { 0 } else { digest };
+            (Outgoing::found(stream, base, acked, tail).unwrap(), RecordDigest(digest))
         },
     )
 }
 
-fn mark() -> impl Strategy<Value = Mark> {
-    (samples::stream(), samples::position(), any::<u32>()).prop_map(|(stream, position, proof)| {
-        let proof = Proof(if position == Position::START { 0 } else { proof });
-        Mark { stream, position, proof }
+fn acked_offset() -> impl Strategy<Value = AckedOffset> {
+    (samples::stream(), samples::position(), any::<u32>()).prop_map(|(stream, position, digest)| {
+        let digest = RecordDigest(if position == Position::START { 0 } else { digest });
+        AckedOffset { stream, position, digest }
     })
 }
 
-fn books() -> impl Strategy<Value = Books> {
+fn durable() -> impl Strategy<Value = DurableState> {
     prop_oneof![0_u64..4, any::<u64>()].prop_flat_map(|epoch| {
         let skips = (option::of(samples::skip(epoch)), option::of(samples::skip(u64::MAX)));
-        let streams = (option::of(out()), option::of(mark()), samples::past(epoch), skips);
+        let streams = (option::of(out()), option::of(acked_offset()), samples::past(epoch), skips);
         let quarantine = (any::<bool>(), samples::impossible())
             .prop_map(|(is_receiving, why)| Quarantine { direction: direction(is_receiving), why });
         let rest = (option::of(samples::peer()), option::of(quarantine), any::<u64>());
         let lists = (reports(epoch), collection::vec(samples::position(), 0..20));
         (streams, rest, lists).prop_map(move |(streams, rest, (reports, delivered))| {
-            let (out, mark, past, (skip, told)) = streams;
+            let (out, acked_offset, past, (skip, told)) = streams;
             let (peer, quarantine, reports_dropped) = rest;
-            let mut books = Books {
+            let mut durable = DurableState {
                 epoch: Epoch(epoch),
                 outgoing: out.map(|(out, _)| out),
-                base_proof: out.map_or(Proof::START, |(_, proof)| proof),
-                mark,
+                base_digest: out.map_or(RecordDigest::START, |(_, digest)| digest),
+                acked_offset,
                 past,
                 peer,
                 skip,
                 told,
                 quarantine,
                 reports_dropped,
-                ..Books::new()
+                ..DurableState::new()
             };
-            reports.into_iter().for_each(|report| books.report(report));
-            let delivered = delivered.into_iter().filter(|_| mark.is_some());
-            delivered.for_each(|position| books.note_delivered(position));
-            books
+            reports.into_iter().for_each(|report| durable.report(report));
+            let delivered = delivered.into_iter().filter(|_| acked_offset.is_some());
+            delivered.for_each(|position| durable.note_delivered(position));
+            durable
         })
     })
 }
 
 proptest! {
     #[test]
-    fn books_are_found_as_they_were_stored(books in books()) {
-        let tail = books.outgoing.map_or(Position::START, |out| out.tail());
-        let state = books.write();
+    fn books_are_found_as_they_were_stored(durable in durable()) {
+        let tail = durable.outgoing.map_or(Position::START, |out| out.tail());
+        let state = durable.write();
         prop_assert_eq!(state.check(), Ok(()));
-        let found = Books::read(&state.sealed(), tail);
-        prop_assert_eq!(found.as_ref(), Ok(&books));
-        if let Some(short) = books.outgoing.and_then(|out| out.acked().0.checked_sub(64)) {
-            prop_assert!(Books::read(&state, Position(short)).is_err());
+        let found = DurableState::read(&state.sealed(), tail);
+        prop_assert_eq!(found.as_ref(), Ok(&durable));
+        if let Some(short) = durable.outgoing.and_then(|out| out.acked().0.checked_sub(64)) {
+            prop_assert!(DurableState::read(&state, Position(short)).is_err());
         }
     }
 
     /// No neighbour that says only what a frame can say brings about a state that contradicts itself.
     #[test]
-    fn whatever_a_neighbour_says_can_be_stored(
-        mut books in books(), peer in samples::sides(), proof in any::<u32>(),
+    fn whatever_a_peer_says_can_be_stored(
+        mut durable in durable(), peer in samples::sides(), digest in any::<u32>(),
     ) {
         let mine = [
-            books.outgoing.map(|out| out.stream()),
-            books.past.and_then(|past| past.sending).map(|sent| sent.stream),
+            durable.outgoing.map(|out| out.stream()),
+            durable.past.and_then(|past| past.sending).map(|sent| sent.stream),
         ];
         let told = peer.receiving.skip();
-        if let Some(news) = skip::learn(told, books.told, &mine) {
-            books.told = told;
-            news.iter().for_each(|report| books.report(report));
+        if let Some(news) = skip::learn(told, durable.told, &mine) {
+            durable.told = told;
+            news.iter().for_each(|report| durable.report(report));
         }
-        if peer.identity.epoch > books.epoch {
-            let live = left_of(&books);
-            let settlement = epoch::adopt(live, books.past, peer.past);
-            let kept = Books { past: settlement.past, peer: books.peer, ..Books::new() };
-            books = Books { epoch: peer.identity.epoch, skip: books.skip, told: books.told, ..kept };
-            settlement.reports.iter().for_each(|report| books.report(report));
-        } else if peer.identity.epoch == books.epoch {
-            let settlement = epoch::settle(books.past, peer.past);
-            books.past = settlement.past;
-            settlement.reports.iter().for_each(|report| books.report(report));
+        if peer.identity.epoch > durable.epoch {
+            let live = left_of(&durable);
+            let settlement = epoch::adopt(live, durable.past, peer.past);
+            let kept = DurableState { past: settlement.past, peer: durable.peer, ..DurableState::new() };
+            durable = DurableState { epoch: peer.identity.epoch, skip: durable.skip, told: durable.told, ..kept };
+            settlement.reports.iter().for_each(|report| durable.report(report));
+        } else if peer.identity.epoch == durable.epoch {
+            let settlement = epoch::settle(durable.past, peer.past);
+            durable.past = settlement.past;
+            settlement.reports.iter().for_each(|report| durable.report(report));
         }
-        let received = books.mark.map_or(Position::START, |mark| mark.position);
-        let view = ReceiverView::new(books.epoch, books.mark, received, books.skip).unwrap();
-        let decision = reconcile(&peer.sending, &view, |_| Some(Proof(proof)));
+        let received = durable.acked_offset.map_or(Position::START, |acked_offset| acked_offset.position);
+        let view = ReceiverView::new(durable.epoch, durable.acked_offset, received, durable.skip).unwrap();
+        let decision = reconcile(&peer.sending, &view, |_| Some(RecordDigest(digest)));
         if let Some(decision) = as_heard(decision) {
             if let Ok(applied) = decision.apply(&peer.sending, &view, &view, false) {
                 let reports = applied.skip.map(|skip| skip.reports(Direction::Incoming));
-                books.mark = Some(applied.consumed);
-                books.skip = applied.skip.or(books.skip);
-                reports.unwrap_or_default().iter().for_each(|report| books.report(report));
+                durable.acked_offset = Some(applied.consumed);
+                durable.skip = applied.skip.or(durable.skip);
+                reports.unwrap_or_default().iter().for_each(|report| durable.report(report));
             }
         }
-        books.peer = Some(Peer::of(&peer.identity));
-        prop_assert_eq!(books.write().check(), Ok(()));
+        durable.peer = Some(Peer::of(&peer.identity));
+        prop_assert_eq!(durable.write().check(), Ok(()));
     }
 
     /// Of all reports ever made, each position is in one that is kept, or one was dropped for it.
@@ -141,21 +141,24 @@ proptest! {
     fn no_report_vanishes_silently(mut made in reports(3), more in reports(3), last in reports(3)) {
         made.extend(more);
         made.extend(last);
-        let mut books = Books::new();
-        made.iter().for_each(|report| books.report(*report));
-        prop_assert!(books.reports().len() <= REPORTS_MAX);
-        let is_kept = |report: &Report| books.reports().iter().any(|kept| kept.covers(report));
+        let mut durable = DurableState::new();
+        made.iter().for_each(|report| durable.report(*report));
+        prop_assert!(durable.reports().len() <= REPORTS_MAX);
+        let is_kept = |report: &Report| durable.reports().iter().any(|kept| kept.covers(report));
         let missing = made.iter().filter(|report| !is_kept(report)).count() as u64;
-        prop_assert!(books.reports_dropped > 0 || missing == 0, "{} are missing", missing);
+        prop_assert!(durable.reports_dropped > 0 || missing == 0, "{} are missing", missing);
     }
 }
 
-fn left_of(books: &Books) -> Past {
+fn left_of(durable: &DurableState) -> Past {
     let sent =
         |out: Outgoing| SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() };
-    let received = |mark: Mark| ReceivedPast { stream: mark.stream, consumed: mark.position };
-    let (sending, receiving) = (books.outgoing.map(sent), books.mark.map(received));
-    Past { epoch: books.epoch, sending, receiving, settled: false }
+    let received = |acked_offset: AckedOffset| ReceivedPast {
+        stream: acked_offset.stream,
+        consumed: acked_offset.position,
+    };
+    let (sending, receiving) = (durable.outgoing.map(sent), durable.acked_offset.map(received));
+    Past { epoch: durable.epoch, sending, receiving, settled: false }
 }
 
 /// A decision, if a frame can say it.
@@ -178,43 +181,43 @@ fn gap(stream: u64, from: u64, to: u64) -> Report {
 
 #[test]
 fn of_too_many_reports_two_alike_become_one() {
-    let mut books = Books::new();
-    (1..=16).for_each(|stream| books.report(gap(stream, 64, 128)));
-    books.report(gap(5, 128, 192));
-    assert_eq!((books.reports().len(), books.reports_dropped), (16, 0));
-    assert_eq!(books.reports()[4], gap(5, 64, 192));
+    let mut durable = DurableState::new();
+    (1..=16).for_each(|stream| durable.report(gap(stream, 64, 128)));
+    durable.report(gap(5, 128, 192));
+    assert_eq!((durable.reports().len(), durable.reports_dropped), (16, 0));
+    assert_eq!(durable.reports()[4], gap(5, 64, 192));
     // Not next to each other: what lies between is in it, too, so it is not exact.
-    books.report(gap(6, 256, 320));
-    assert!(!books.reports()[5].span.exact && books.reports()[5].covers(&gap(6, 256, 320)));
+    durable.report(gap(6, 256, 320));
+    assert!(!durable.reports()[5].span.exact && durable.reports()[5].covers(&gap(6, 256, 320)));
 }
 
 #[test]
 fn of_too_many_reports_of_which_none_are_alike_the_oldest_is_counted() {
-    let mut books = Books::new();
-    (1..=18).for_each(|stream| books.report(gap(stream, 64, 128)));
-    assert_eq!((books.reports().len(), books.reports_dropped), (16, 2));
-    assert_eq!(books.reports()[0], gap(3, 64, 128));
-    books.forget_reports(|_| true, 2);
-    assert_eq!((books.reports().len(), books.reports_dropped), (0, 0));
+    let mut durable = DurableState::new();
+    (1..=18).for_each(|stream| durable.report(gap(stream, 64, 128)));
+    assert_eq!((durable.reports().len(), durable.reports_dropped), (16, 2));
+    assert_eq!(durable.reports()[0], gap(3, 64, 128));
+    durable.forget_reports(|_| true, 2);
+    assert_eq!((durable.reports().len(), durable.reports_dropped), (0, 0));
 }
 
 #[test]
 fn what_became_part_of_another_after_it_was_seen_stays() {
-    let mut books = Books::new();
-    (1..=16).for_each(|stream| books.report(gap(stream, 64, 128)));
-    let seen = books.reports().to_vec();
-    books.report(gap(5, 128, 192));
-    books.forget_reports(|report| seen.contains(report), 0);
-    assert_eq!(books.reports(), [gap(5, 64, 192)]);
+    let mut durable = DurableState::new();
+    (1..=16).for_each(|stream| durable.report(gap(stream, 64, 128)));
+    let seen = durable.reports().to_vec();
+    durable.report(gap(5, 128, 192));
+    durable.forget_reports(|report| seen.contains(report), 0);
+    assert_eq!(durable.reports(), [gap(5, 64, 192)]);
 }
 
 #[test]
 fn what_was_consumed_since_counts_of_the_same_stream_only() {
     let stream = StreamId::new(7).unwrap();
-    let mark = Mark { stream, position: Position(128), proof: Proof(5) };
+    let acked_offset = AckedOffset { stream, position: Position(128), digest: RecordDigest(5) };
     for (of, position, expected) in [(7, 192, 192), (7, 64, 128), (8, 192, 128)] {
-        let mut books = Books { mark: Some(mark), ..Books::new() };
-        books.catch_up(&Consumed::of(ConsumedRecord::new(1, of, position, 6)));
-        assert_eq!(books.mark.unwrap().position, Position(expected));
+        let mut durable = DurableState { acked_offset: Some(acked_offset), ..DurableState::new() };
+        durable.catch_up(&Consumed::of(ConsumedRecord::new(1, of, position, 6)));
+        assert_eq!(durable.acked_offset.unwrap().position, Position(expected));
     }
 }

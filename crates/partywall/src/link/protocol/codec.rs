@@ -31,8 +31,8 @@ pub use partywall_layout::link::frame::{
 };
 use partywall_reconcile::attach::Nonce;
 use partywall_reconcile::{
-    Decision, Epoch, Generation, Identity, Incarnation, Lineage, Malformed, Mark, Position, Proof,
-    Range, ReceiverView, SenderView, StreamId,
+    AckedOffset, ConnectionNumber, Decision, Epoch, Identity, Incarnation, Malformed, Position,
+    Range, ReceiverView, RecordDigest, SenderView, StoreId, StreamId,
 };
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
@@ -197,7 +197,7 @@ fn length(bytes: &[u8]) -> U32 {
 
 fn encode_refuse(echo: Nonce, refusal: &Refusal, out: &mut Vec<u8>) {
     let (code, number, text) = match refusal {
-        Refusal::Stale(generation) => (REFUSE_STALE, generation.0, ""),
+        Refusal::Stale(connection_number) => (REFUSE_STALE, connection_number.0, ""),
         Refusal::Fenced(incarnation) => (REFUSE_FENCED, incarnation.0, ""),
         Refusal::Quarantined => (REFUSE_QUARANTINED, 0, ""),
         Refusal::Unknown(text) => (REFUSE_UNKNOWN, 0, text.as_str()),
@@ -230,7 +230,7 @@ fn refusal(fields: &RefuseFields, text: &str) -> Result<Refusal, FrameFault> {
     let number = fields.number.get();
     let low = |number: u64| u16::try_from(number & 0xffff).unwrap_or(0);
     Ok(match fields.code.get() {
-        REFUSE_STALE => Refusal::Stale(Generation(number)),
+        REFUSE_STALE => Refusal::Stale(ConnectionNumber(number)),
         REFUSE_FENCED => Refusal::Fenced(Incarnation(number)),
         REFUSE_QUARANTINED => Refusal::Quarantined,
         REFUSE_UNKNOWN => Refusal::Unknown(text.into()),
@@ -246,20 +246,22 @@ fn side_fields(attach: &Attach) -> SideFields {
     let Attach { nonce, identity, sending, receiving, past, window, shows } = attach;
     let is_one_epoch = sending.epoch() == identity.epoch && receiving.epoch() == identity.epoch;
     assert!(is_one_epoch, "views of another epoch: {attach:?}");
-    let mark = receiving.consumed();
+    let acked_offset = receiving.consumed();
     SideFields {
         nonce: U64::new(nonce.0),
         incarnation: U64::new(identity.incarnation.0),
-        lineage: identity.lineage.0.to_le_bytes(),
-        generation: U64::new(identity.generation.0),
+        store_id: identity.store_id.0.to_le_bytes(),
+        connection_number: U64::new(identity.connection_number.0),
         epoch: U64::new(identity.epoch.0),
         sending_stream: U64::new(sending.stream().0.get()),
         base: U64::new(sending.base().0),
         tail: U64::new(sending.tail().0),
-        receiving_stream: U64::new(parts::stream_number(mark.map(|mark| mark.stream))),
-        consumed: U64::new(mark.map_or(0, |mark| mark.position.0)),
+        receiving_stream: U64::new(parts::stream_number(
+            acked_offset.map(|acked_offset| acked_offset.stream),
+        )),
+        consumed: U64::new(acked_offset.map_or(0, |acked_offset| acked_offset.position.0)),
         received: U64::new(receiving.received().0),
-        proof: U32::new(mark.map_or(0, |mark| mark.proof.0)),
+        digest: U32::new(acked_offset.map_or(0, |acked_offset| acked_offset.digest.0)),
         flags: U32::new(if *shows { SIDE_SHOWS } else { 0 }),
         past: parts::past_fields(past.as_ref()),
         skip: parts::skip_fields(receiving.skip().as_ref()),
@@ -272,22 +274,22 @@ fn side(fields: &SideFields) -> Result<Attach, FrameFault> {
     let epoch = Epoch(fields.epoch.get());
     let stream = StreamId::new(fields.sending_stream.get()).ok_or(UNCHECKED)?;
     let (base, tail) = (Position(fields.base.get()), Position(fields.tail.get()));
-    let mark = StreamId::new(fields.receiving_stream.get()).map(|stream| Mark {
+    let acked_offset = StreamId::new(fields.receiving_stream.get()).map(|stream| AckedOffset {
         stream,
         position: Position(fields.consumed.get()),
-        proof: Proof(fields.proof.get()),
+        digest: RecordDigest(fields.digest.get()),
     });
     let (received, skip) = (Position(fields.received.get()), parts::skip(&fields.skip));
     Ok(Attach {
         nonce: Nonce(fields.nonce.get()),
         identity: Identity {
-            lineage: Lineage(u128::from_le_bytes(fields.lineage)),
+            store_id: StoreId(u128::from_le_bytes(fields.store_id)),
             incarnation: Incarnation(fields.incarnation.get()),
-            generation: Generation(fields.generation.get()),
+            connection_number: ConnectionNumber(fields.connection_number.get()),
             epoch,
         },
         sending: SenderView::new(epoch, stream, base, tail).map_err(malformed)?,
-        receiving: ReceiverView::new(epoch, mark, received, skip).map_err(malformed)?,
+        receiving: ReceiverView::new(epoch, acked_offset, received, skip).map_err(malformed)?,
         past: parts::past(&fields.past),
         window: Window { ring_bytes: fields.ring_bytes.get(), slab_bytes: fields.slab_bytes.get() },
         shows: fields.flags.get() & SIDE_SHOWS != 0,
@@ -298,7 +300,7 @@ fn malformed(malformed: Malformed) -> FrameFault {
     let (what, found) = match malformed {
         Malformed::BaseBeyondTail => ("a base beyond the tail", 0),
         Malformed::ConsumedBeyondReceived => ("more consumed than received", 0),
-        Malformed::ProofAtStart => ("a proof where a stream begins", 0),
+        Malformed::DigestAtStart => ("a proof where a stream begins", 0),
     };
     FrameFault::Field { what, found }
 }
@@ -315,12 +317,12 @@ fn decision_fields(decision: &Decision) -> DecisionFields {
         Decision::Resume(position) => {
             DecisionFields { kind: kind(DECISION_RESUME), at: U64::new(position.0), ..fields }
         }
-        Decision::Gap { proof, .. } => {
-            DecisionFields { kind: kind(DECISION_GAP), proof: U32::new(proof.0), ..fields }
+        Decision::Gap { digest, .. } => {
+            DecisionFields { kind: kind(DECISION_GAP), digest: U32::new(digest.0), ..fields }
         }
-        Decision::Lost { of, resume, proof, .. } => DecisionFields {
+        Decision::Lost { of, resume, digest, .. } => DecisionFields {
             kind: kind(DECISION_LOST),
-            proof: U32::new(proof.0),
+            digest: U32::new(digest.0),
             of: U64::new(of.0.get()),
             at: U64::new(resume.0),
             ..fields
@@ -337,15 +339,15 @@ fn decision_fields(decision: &Decision) -> DecisionFields {
 }
 
 fn decision(fields: &DecisionFields) -> Result<Decision, FrameFault> {
-    let (at, proof) = (fields.at.get(), Proof(fields.proof.get()));
+    let (at, digest) = (fields.at.get(), RecordDigest(fields.digest.get()));
     let (from, to) = (Position(fields.from.get()), Position(fields.to.get()));
     let range = Range::new(from, to).ok_or(UNCHECKED)?;
     Ok(match fields.kind.get() {
         DECISION_RESUME => Decision::Resume(Position(at)),
-        DECISION_GAP => Decision::Gap { range, proof },
+        DECISION_GAP => Decision::Gap { range, digest },
         DECISION_LOST => {
             let of = StreamId::new(fields.of.get()).ok_or(UNCHECKED)?;
-            Decision::Lost { of, range, resume: Position(at), proof }
+            Decision::Lost { of, range, resume: Position(at), digest }
         }
         DECISION_IMPOSSIBLE => Decision::Impossible(parts::impossible(at).ok_or(UNCHECKED)?),
         DECISION_NEW_EPOCH => Decision::NewEpoch(Epoch(at)),

@@ -17,7 +17,8 @@ use std::fmt;
 
 use partywall_reconcile::attach::Nonce;
 use partywall_reconcile::{
-    Decision, Generation, Identity, Incarnation, Past, Position, ReceiverView, SenderView, StreamId,
+    ConnectionNumber, Decision, Identity, Incarnation, Past, Position, ReceiverView, SenderView,
+    StreamId,
 };
 
 /// A frame that is no record.
@@ -124,7 +125,7 @@ pub struct Names {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Not newer than the connection that there is, which has this generation.
-    Stale(Generation),
+    Stale(ConnectionNumber),
     /// A later owner, of this number, was here.
     Fenced(Incarnation),
     /// It keeps all bytes until a person decides.
@@ -144,8 +145,8 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stale(generation) => {
-                write!(f, "there is a connection that is as new or newer, of generation {}", generation.0)
+            Self::Stale(connection_number) => {
+                write!(f, "there is a connection that is as new or newer, of generation {}", connection_number.0)
             }
             Self::Fenced(incarnation) => write!(
                 f,

@@ -20,11 +20,11 @@
 
 use super::{Boundary, Refused, Retained, as_usize};
 use partywall_layout::link::LinkPrefix;
-use partywall_layout::link::bare;
+use partywall_layout::link::compact;
 use partywall_layout::link::record::{self, Ack, BLOB_PAYLOAD_BYTES, LinkBlob, PREFIX_BYTES};
 use partywall_layout::record_ring::{self, HEADER_BYTES, Kind, footprint};
 use partywall_layout::seeded_fault;
-use partywall_reconcile::{Mark, Position, Proof};
+use partywall_reconcile::{AckedOffset, Position, RecordDigest};
 use zerocopy::IntoBytes;
 
 impl Retained {
@@ -34,7 +34,11 @@ impl Retained {
     /// # Errors
     ///
     /// [`Refused`]; nothing changed.
-    pub fn append(&mut self, parts: &[&[u8]], ack: Option<Mark>) -> Result<Position, Refused> {
+    pub fn append(
+        &mut self,
+        parts: &[&[u8]],
+        ack: Option<AckedOffset>,
+    ) -> Result<Position, Refused> {
         let len = len_of(parts);
         let place = self.place(len, false)?;
         Ok(self.append_placed(place, len, |room| join(parts, room), ack))
@@ -45,16 +49,20 @@ impl Retained {
     /// # Errors
     ///
     /// [`Refused`]; nothing changed.
-    pub fn append_bare(&mut self, parts: &[&[u8]], ack: Option<Mark>) -> Result<Position, Refused> {
+    pub fn append_compact(
+        &mut self,
+        parts: &[&[u8]],
+        ack: Option<AckedOffset>,
+    ) -> Result<Position, Refused> {
         let len = len_of(parts);
         let place = self.place(len, true)?;
         Ok(self.append_placed(place, len, |room| join(parts, room), ack))
     }
 
-    /// Appends a short message at a place that [`place_short_bare`](Self::place_short_bare) gave. `fill` writes it, every byte: this is the
+    /// Appends a short message at a place that [`place_short_compact`](Self::place_short_compact) gave. `fill` writes it, every byte: this is the
     /// way of nearly all messages where two processes are in step.
     #[inline(always)]
-    pub fn append_short_bare(
+    pub fn append_short_compact(
         &mut self,
         begin: record_ring::Position,
         len: usize,
@@ -63,11 +71,11 @@ impl Retained {
         let gathered = &mut self.gathered.0[..HEADER + len];
         let (header, message) = gathered.split_at_mut(HEADER);
         #[expect(clippy::cast_possible_truncation, reason = "a short message")]
-        header.copy_from_slice(&bare::sealed_header(begin, self.tag, len as u32));
+        header.copy_from_slice(&compact::sealed_header(begin, self.tag, len as u32));
         fill(message);
-        let crc = bare::crc_of(gathered);
+        let crc = compact::crc_of(gathered);
         let message = &gathered[HEADER..];
-        self.producer.append_placed(begin, Kind::Bare, crc, message);
+        self.producer.append_placed(begin, Kind::CompactRecord, crc, message);
         self.appended(begin, len, crc, false)
     }
 
@@ -77,13 +85,13 @@ impl Retained {
         place: Place,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
-        ack: Option<Mark>,
+        ack: Option<AckedOffset>,
     ) -> Position {
         // Whoever waits for a short message looks at its line all the time, and would take it away between two stores.
         match place {
             Place::Ring if len <= SHORT_MAX => self.append_short(len, fill, ack),
-            Place::Bare if len <= SHORT_MAX => {
-                self.append_short_bare(self.producer.next_position(len), len, fill)
+            Place::CompactRecord if len <= SHORT_MAX => {
+                self.append_short_compact(self.producer.next_position(len), len, fill)
             }
             _ => {
                 let mut reservation = Reservation { retained: self, len, place };
@@ -97,7 +105,7 @@ impl Retained {
         &mut self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
-        ack: Option<Mark>,
+        ack: Option<AckedOffset>,
     ) -> Position {
         let payload = PREFIX + len;
         let begin = self.producer.next_position(payload);
@@ -122,7 +130,7 @@ impl Retained {
         is_blob: bool,
     ) -> Position {
         let position = Position(begin.0 + footprint(payload as u64));
-        self.boundaries.append(Boundary { position, proof: Proof(crc) }, is_blob);
+        self.boundaries.append(Boundary { position, digest: RecordDigest(crc) }, is_blob);
         position
     }
 
@@ -149,7 +157,9 @@ impl Retained {
         }
         let place = match (is_inline, is_said) {
             (false, _) => Place::Slab { offset: 0 },
-            (true, true) if self.may_be_bare(self.producer.next_position(len)) => Place::Bare,
+            (true, true) if self.may_be_compact(self.producer.next_position(len)) => {
+                Place::CompactRecord
+            }
             (true, _) => Place::Ring,
         };
         let payload = place.payload(len);
@@ -173,7 +183,7 @@ impl Retained {
     ///
     /// [`Refused`]; nothing changed.
     #[inline(always)]
-    pub fn place_short_bare(
+    pub fn place_short_compact(
         &mut self,
         len: usize,
     ) -> Result<Option<record_ring::Position>, Refused> {
@@ -181,7 +191,7 @@ impl Retained {
             return Ok(None);
         }
         let (begin, has_room) = self.producer.place(len).map_err(|_| Refused::Full)?;
-        if !self.may_be_bare(begin) {
+        if !self.may_be_compact(begin) {
             return Ok(None);
         }
         let batch = self.producer.open_bytes() + footprint(len as u64);
@@ -194,8 +204,8 @@ impl Retained {
     /// Whether a record that begins there, perhaps behind a PAD, may be BARE. If not, one with a prefix lies there too: it
     /// is longer.
     #[inline(always)]
-    fn may_be_bare(&self, begin: record_ring::Position) -> bool {
-        record::may_be_bare(begin, self.producer.size()) || seeded_fault("link_bare_first")
+    fn may_be_compact(&self, begin: record_ring::Position) -> bool {
+        record::may_be_compact(begin, self.producer.size()) || seeded_fault("link_compact_first")
     }
 }
 
@@ -213,7 +223,7 @@ pub enum Place {
     /// With a prefix.
     Ring,
     /// Without.
-    Bare,
+    CompactRecord,
     /// With a record that says where it lies.
     Slab {
         /// There.
@@ -227,7 +237,7 @@ impl Place {
     const fn payload(self, len: usize) -> usize {
         match self {
             Self::Ring => as_usize(PREFIX_BYTES) + len,
-            Self::Bare => len,
+            Self::CompactRecord => len,
             Self::Slab { .. } => as_usize(BLOB_PAYLOAD_BYTES),
         }
     }
@@ -248,9 +258,9 @@ impl Reservation<'_> {
     }
 
     /// Appends the message to the open batch; where its record ends.
-    pub fn commit(mut self, ack: Option<Mark>) -> Position {
-        if matches!(self.place, Place::Bare) {
-            return self.commit_bare();
+    pub fn commit(mut self, ack: Option<AckedOffset>) -> Position {
+        if matches!(self.place, Place::CompactRecord) {
+            return self.commit_compact();
         }
         let Self { retained, len, place } = self;
         let ack = ack.map_or(Ack::default(), ack_of);
@@ -264,7 +274,7 @@ impl Reservation<'_> {
         };
         let (payload, tag) = (place.payload(len), retained.tag);
         let begin = retained.producer.next_position(payload);
-        let mut proof = 0;
+        let mut digest = 0;
         let appended = retained.producer.append_with(kind, tag, payload, |payload| {
             let (prefix, body) = payload.split_at_mut(PREFIX);
             if let Some((_, blob)) = blob {
@@ -272,10 +282,10 @@ impl Reservation<'_> {
             }
             let sealed = LinkPrefix::sealed(begin, kind, tag, ack, crc, &[body]);
             prefix.copy_from_slice(sealed.as_bytes());
-            proof = sealed.crc.get();
+            digest = sealed.crc.get();
         });
         assert!(appended.is_ok(), "there was room when it was reserved");
-        let position = retained.appended(begin, payload, proof, blob.is_some());
+        let position = retained.appended(begin, payload, digest, blob.is_some());
         if let Some((offset, _)) = blob {
             let is_put = retained.blobs.put(position, offset, len as u64);
             assert!(is_put, "there was room when it was reserved");
@@ -284,11 +294,12 @@ impl Reservation<'_> {
     }
 
     /// The message lies where it is to be: the header needs its crc.
-    fn commit_bare(&mut self) -> Position {
+    fn commit_compact(&mut self) -> Position {
         let begin = self.retained.producer.next_position(self.len);
         let (tag, bytes) = (self.retained.tag, self.bytes());
-        let crc = bare::crc(begin, tag, &[bytes]);
-        let appended = self.retained.producer.append_with(Kind::Bare, crc, self.len, |_| {});
+        let crc = compact::crc(begin, tag, &[bytes]);
+        let appended =
+            self.retained.producer.append_with(Kind::CompactRecord, crc, self.len, |_| {});
         assert!(appended.is_ok(), "there was room when it was reserved");
         self.retained.appended(begin, self.len, crc, false)
     }
@@ -310,8 +321,12 @@ pub fn join(parts: &[&[u8]], mut room: &mut [u8]) {
     }
 }
 
-fn ack_of(mark: Mark) -> Ack {
-    Ack { position: mark.position.0, proof: mark.proof.0, tag: record::tag(mark.stream.0.get()) }
+fn ack_of(acked_offset: AckedOffset) -> Ack {
+    Ack {
+        position: acked_offset.position.0,
+        digest: acked_offset.digest.0,
+        tag: record::tag(acked_offset.stream.0.get()),
+    }
 }
 
 /// The payload of a record that is put together, or header and payload. It is kept, because making its bytes zero each time takes longer

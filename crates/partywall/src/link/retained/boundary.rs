@@ -15,7 +15,7 @@
 //! - `base ≤ marks, rising ≤ open`, and at each of them a DATA, BLOB or BARE record ends, never a PAD.
 
 use partywall_layout::RingSize;
-use partywall_reconcile::{Position, Proof};
+use partywall_reconcile::{Position, RecordDigest};
 use std::collections::VecDeque;
 
 /// Where a record ends, or a stream begins.
@@ -24,12 +24,12 @@ pub struct Boundary {
     /// The place.
     pub position: Position,
     /// What proves it.
-    pub proof: Proof,
+    pub digest: RecordDigest,
 }
 
 impl Boundary {
     /// Where each stream begins.
-    pub const START: Self = Self { position: Position::START, proof: Proof::START };
+    pub const START: Self = Self { position: Position::START, digest: RecordDigest::START };
 }
 
 #[derive(Debug)]
@@ -76,7 +76,11 @@ impl Boundaries {
     /// What was appended since the last publish never was.
     pub(super) fn abort(&mut self) {
         self.open = self.tail;
-        while self.marks.back().is_some_and(|mark| mark.position > self.tail.position) {
+        while self
+            .marks
+            .back()
+            .is_some_and(|acked_offset| acked_offset.position > self.tail.position)
+        {
             self.marks.pop_back();
         }
     }
@@ -94,7 +98,8 @@ impl Boundaries {
 
     pub(super) fn trim(&mut self, base: Boundary) {
         self.base = base;
-        while self.marks.front().is_some_and(|mark| mark.position <= base.position) {
+        while self.marks.front().is_some_and(|acked_offset| acked_offset.position <= base.position)
+        {
             self.marks.pop_front();
         }
     }
@@ -107,9 +112,9 @@ impl Boundaries {
         if position == self.tail.position {
             return Some(self.tail);
         }
-        let count = self.marks.partition_point(|mark| mark.position <= position);
-        let mark = count.checked_sub(1).and_then(|last| self.marks.get(last));
-        Some(mark.copied().unwrap_or(self.base))
+        let count = self.marks.partition_point(|acked_offset| acked_offset.position <= position);
+        let acked_offset = count.checked_sub(1).and_then(|last| self.marks.get(last));
+        Some(acked_offset.copied().unwrap_or(self.base))
     }
 }
 

@@ -27,7 +27,7 @@ use partywall_layout::link::record::{self, Body, LinkRecord};
 use partywall_layout::record_ring::KIND_MASK;
 use partywall_layout::seeded_fault;
 use partywall_layout::{RingSize, SLOT_BYTES};
-use partywall_reconcile::{Position, Proof, StreamId};
+use partywall_reconcile::{Position, RecordDigest, StreamId};
 use partywall_ring::{OwnMem, Producer};
 use std::fmt;
 
@@ -92,10 +92,10 @@ impl Retained {
         slab: OwnMem,
         stream: StreamId,
         base: Position,
-        proof_at_base: Proof,
+        digest_at_base: RecordDigest,
     ) -> Result<Self, Damage> {
         assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
-        let base = Boundary { position: base, proof: proof_at_base };
+        let base = Boundary { position: base, digest: digest_at_base };
         let is_start = base.position == Position::START;
         let is_possible = base.position.0 % SLOT_BYTES == 0 && base.position.0 <= BASE_MAX;
         if !is_possible || (is_start && base != Boundary::START) {
@@ -167,7 +167,7 @@ impl Walk<'_> {
         }
         self.after_pad = record.body == Body::Pad;
         if !self.after_pad {
-            let end = Boundary { position: end, proof: Proof(record.proof) };
+            let end = Boundary { position: end, digest: RecordDigest(record.digest) };
             self.boundaries.append(end, matches!(record.body, Body::Blob { .. }));
             self.boundaries.publish();
         }

@@ -64,7 +64,7 @@ use partywall_layout::record_ring::{self, HEADER_BYTES, Kind, RingSize};
 use partywall_layout::seeded_fault;
 use partywall_reconcile::recovery::Prepared;
 use partywall_reconcile::watermarks::AckUnfit;
-use partywall_reconcile::{Mark, Position, Proof, StreamId};
+use partywall_reconcile::{AckedOffset, Position, RecordDigest, StreamId};
 use partywall_ring::{OwnMem, Producer};
 use std::fmt;
 pub use unsent::{Stuck, Unsent};
@@ -241,7 +241,7 @@ impl Retained {
     ///
     /// If it is nothing that [`trim_to`](Self::trim_to) can have offered.
     pub fn trimmed(&mut self, base: Boundary) {
-        let is_boundary = self.proof_at(base.position) == Some(base.proof);
+        let is_boundary = self.digest_at(base.position) == Some(base.digest);
         assert!(is_boundary && base.position <= self.acked, "only what was offered is trimmed");
         let is_accepted = self.producer.set_consumed(at(base.position));
         assert!(is_accepted.is_ok(), "a boundary lies between base and tail");
@@ -251,18 +251,18 @@ impl Retained {
 
     /// What proves `position`; `None` if no record ends there that is kept, and it is not the base.
     #[must_use]
-    pub fn proof_at(&self, position: Position) -> Option<Proof> {
+    pub fn digest_at(&self, position: Position) -> Option<RecordDigest> {
         let known = self.boundaries.before(position)?;
         if known.position == position {
-            return Some(known.proof);
+            return Some(known.digest);
         }
-        let (mut next, mut proof) = (known.position, None);
+        let (mut next, mut digest) = (known.position, None);
         while next < position {
             let (header, bytes) = self.producer.kept(at(next))?;
-            proof = proof_of(&header, bytes);
+            digest = digest_of(&header, bytes);
             next = Position(next.0 + header.footprint());
         }
-        proof.filter(|_| next == position)
+        digest.filter(|_| next == position)
     }
 
     /// What the last record committed that says how far `stream`, of the other direction, was consumed: for
@@ -275,8 +275,11 @@ impl Retained {
             let (header, bytes) = self.producer.kept(at(next))?;
             let ack = prefix_of(header.kind, bytes).map(|prefix| prefix.ack());
             if let Some(ack) = ack.filter(|ack| ack.tag == tag) {
-                let (position, proof) = (Position(ack.position), Proof(ack.proof));
-                last = Some(Prepared { mark: Mark { stream, position, proof }, reply_at: next });
+                let (position, digest) = (Position(ack.position), RecordDigest(ack.digest));
+                last = Some(Prepared {
+                    acked_offset: AckedOffset { stream, position, digest },
+                    reply_at: next,
+                });
             }
             next = Position(next.0 + header.footprint());
         }
@@ -338,16 +341,16 @@ impl Retained {
 }
 
 /// What a record that was judged proves at its end; `None` of a PAD.
-fn proof_of(header: &RecordHeader, record: &[u8]) -> Option<Proof> {
+fn digest_of(header: &RecordHeader, record: &[u8]) -> Option<RecordDigest> {
     match header.kind {
-        Kind::Bare => Some(Proof(header.stream)),
-        kind => prefix_of(kind, record).map(|prefix| Proof(prefix.crc.get())),
+        Kind::CompactRecord => Some(RecordDigest(header.stream)),
+        kind => prefix_of(kind, record).map(|prefix| RecordDigest(prefix.crc.get())),
     }
 }
 
 /// The prefix of a record that was judged; `None` of a PAD, and of a BARE one.
 fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
-    if matches!(kind, Kind::Pad | Kind::Bare) {
+    if matches!(kind, Kind::Pad | Kind::CompactRecord) {
         return None;
     }
     let payload = record.get(as_usize(HEADER_BYTES)..)?;

@@ -78,7 +78,7 @@ impl Retained {
     /// A cursor at `from`; `None` unless that is the base, the tail, or the end of a record between them.
     #[must_use]
     pub fn unsent(&self, from: Position) -> Option<Unsent> {
-        self.proof_at(from).map(|_| Unsent { next: from, sent: 0 })
+        self.digest_at(from).map(|_| Unsent { next: from, sent: 0 })
     }
 
     /// Puts the next bytes to be sent into `slices`, at most `bytes_max` of them; how many slices there are. 0 if all

@@ -20,7 +20,7 @@ use partywall_sys::epoll::EventFlags;
 use super::{Listening, Shared, State};
 use crate::address::Address;
 use crate::handshake::deadline_after;
-use crate::link::drive::{Source, SpotGuard};
+use crate::link::drive::{MonitorGuard, Source};
 use crate::link::greeting::{Greeting, Unfit, refuse};
 use crate::link::protocol::frame::Refusal;
 use crate::link::status::LinkTransport;
@@ -30,7 +30,7 @@ impl Source for Shared {
         if self.guard.is_child() {
             return;
         }
-        let is_listener = self.spot.lock().listeners.contains_key(&token);
+        let is_listener = self.monitor.lock().listeners.contains_key(&token);
         if is_listener {
             self.admit(token)
         } else {
@@ -44,7 +44,7 @@ impl Source for Shared {
             return;
         }
         {
-            let mut state = self.spot.lock();
+            let mut state = self.monitor.lock();
             // The hub has taken it out.
             state.timer = None;
             let now = Instant::now();
@@ -70,7 +70,7 @@ impl Source for Shared {
 impl Shared {
     /// Takes new connections, as many as may be silent.
     fn admit(&self, door: u64) {
-        let mut state = self.spot.lock();
+        let mut state = self.monitor.lock();
         for _ in 0..ADMITTED_MAX {
             let is_full = state.greetings.len() >= self.config.handshakes_max;
             let silent = if is_full { state.oldest_silent() } else { None };
@@ -97,11 +97,11 @@ impl Shared {
         }
     }
 
-    fn greet(&self, state: &mut SpotGuard<'_, State>, socket: Socket, is_abstract: bool) {
-        let hub = &self.group.inner.hub;
-        let token = hub.enter(self.me.clone());
-        if let Err(error) = hub.watch(&socket, EventFlags::IN, token) {
-            hub.forget(token);
+    fn greet(&self, state: &mut MonitorGuard<'_, State>, socket: Socket, is_abstract: bool) {
+        let reactor = &self.group.inner.reactor;
+        let token = reactor.enter(self.me.clone());
+        if let Err(error) = reactor.watch(&socket, EventFlags::IN, token) {
+            reactor.forget(token);
             state.last_refusal = Some(error.to_string());
             return;
         }
@@ -112,7 +112,7 @@ impl Shared {
 
     fn hear(&self, token: u64) {
         let (greeting, asked) = {
-            let mut state = self.spot.lock();
+            let mut state = self.monitor.lock();
             let Some(greeting) = state.greetings.get_mut(&token) else { return };
             match greeting.hear() {
                 Ok(None) => return,
@@ -136,7 +136,7 @@ impl Shared {
                 link.adopt(greeting, token, attach, login);
             }
             Err(refusal) => {
-                self.spot.lock().note(refusal.to_string());
+                self.monitor.lock().note(refusal.to_string());
                 let refusal = match refusal {
                     // Which file, and whose it is, is nothing for another host.
                     Refusal::Busy(_) if greeting.transport() == LinkTransport::Tcp => {
@@ -145,36 +145,36 @@ impl Shared {
                     refusal => refusal,
                 };
                 refuse(&greeting.socket, nonce, refusal);
-                self.group.inner.hub.unwatch(&greeting.socket, token);
+                self.group.inner.reactor.unwatch(&greeting.socket, token);
             }
         }
     }
 
-    fn drop_greeting(&self, state: &mut SpotGuard<'_, State>, token: u64, why: &str) {
+    fn drop_greeting(&self, state: &mut MonitorGuard<'_, State>, token: u64, why: &str) {
         if let Some(greeting) = state.greetings.remove(&token) {
-            self.group.inner.hub.unwatch(&greeting.socket, token);
+            self.group.inner.reactor.unwatch(&greeting.socket, token);
             state.note(why.to_owned());
         }
     }
 
     /// Listens or does not, and sets the timer, as the greetings are now.
     pub(super) fn arrange(&self) {
-        let mut state = self.spot.lock();
+        let mut state = self.monitor.lock();
         let is_full = state.greetings.len() >= self.config.handshakes_max;
         let must_pause =
             state.resting_until.is_some() || (is_full && state.oldest_silent().is_none());
         let next_place = if must_pause && is_full { state.next_silent() } else { None };
         let deadlines = state.greetings.values().map(|greeting| greeting.deadline).min();
         let new = deadlines.into_iter().chain(next_place).chain(state.resting_until).min();
-        self.group.inner.hub.set_timer(self.timer_token, state.timer, new);
+        self.group.inner.reactor.set_timer(self.timer_token, state.timer, new);
         state.timer = new;
         if state.is_paused == Some(must_pause) {
             return;
         }
         let interest = if must_pause { EventFlags::empty() } else { EventFlags::IN };
-        let hub = &self.group.inner.hub;
+        let reactor = &self.group.inner.reactor;
         let watch = |(token, found): (&u64, &Listening)| {
-            hub.rewatch(&found.listener, interest, *token).is_ok()
+            reactor.rewatch(&found.listener, interest, *token).is_ok()
         };
         let is_done = state.listeners.iter().all(watch);
         state.is_paused = is_done.then_some(must_pause);

@@ -11,7 +11,7 @@ fn new() -> (ConsumedSlots, PeerMem) {
 /// Stream, place and proof.
 fn in_force(control: &PeerMem) -> (u64, u64, u32) {
     let found = consumed_of(control).unwrap();
-    (found.record.stream.get(), found.position, found.proof)
+    (found.record.stream.get(), found.position, found.digest)
 }
 
 proptest! {
@@ -21,9 +21,9 @@ proptest! {
         commits in prop::collection::vec((1..3_u64, 0..3000_u64, any::<u32>()), 1..40)
     ) {
         let (mut slots, peer) = new();
-        for (stream, place, proof) in commits {
-            slots.commit(stream, place * 64, proof);
-            prop_assert_eq!(in_force(&peer), (stream, place * 64, proof));
+        for (stream, place, digest) in commits {
+            slots.commit(stream, place * 64, digest);
+            prop_assert_eq!(in_force(&peer), (stream, place * 64, digest));
             prop_assert_eq!(peer.load(index(CONSUMED)), place * 64);
             let found = consumed_of(&peer).unwrap();
             slots = ConsumedSlots::new(slots.line, found);
@@ -89,12 +89,12 @@ fn traced(commits: &[(u64, u64)]) -> (Vec<[u64; LINE / 8]>, Vec<usize>) {
     let mut slots = ConsumedSlots::new(&mut trace, Consumed::of(nothing));
     for (stream, position) in commits {
         begun.push(slots.line.states.len());
-        slots.commit(*stream, *position, proof(*stream, *position));
+        slots.commit(*stream, *position, digest(*stream, *position));
     }
     (trace.states, begun)
 }
 
-fn proof(stream: u64, position: u64) -> u32 {
+fn digest(stream: u64, position: u64) -> u32 {
     u32::try_from((stream * 7919 + position) % 1_000_003).unwrap()
 }
 
@@ -128,8 +128,8 @@ fn expected(begun: &[usize], state: usize) -> [(u64, u64); 2] {
 
 fn is_one_of(found: &Consumed, may_be: &[(u64, u64)]) -> bool {
     let what = (found.record.stream.get(), found.position);
-    let proven = if what.0 == 0 { 0 } else { proof(what.0, what.1) };
-    may_be.contains(&what) && found.proof == proven
+    let proven = if what.0 == 0 { 0 } else { digest(what.0, what.1) };
+    may_be.contains(&what) && found.digest == proven
 }
 
 #[test]
@@ -171,9 +171,12 @@ fn a_look_that_takes_its_time_finds_what_was_committed() {
                 let may_be: Vec<_> =
                     (first..=last).flat_map(|state| expected(&begun, state)).collect();
                 // A record without its word says less, and is as true.
-                let bare = (seen.record.stream.get(), seen.record.consumed.get());
-                let is_bare = bare.1 == seen.position && COMMITS.contains(&bare);
-                assert!(is_bare || is_one_of(&seen, &may_be), "{first} {middle} {last}: {seen:?}");
+                let compact = (seen.record.stream.get(), seen.record.consumed.get());
+                let is_compact = compact.1 == seen.position && COMMITS.contains(&compact);
+                assert!(
+                    is_compact || is_one_of(&seen, &may_be),
+                    "{first} {middle} {last}: {seen:?}"
+                );
                 found += 1;
             }
         }

@@ -62,7 +62,7 @@ pub(super) fn close(sides: Sides) {
     sides.wires.join();
 }
 
-pub(super) fn by_chance() -> (Chance, Setup) {
+pub(super) fn random() -> (Chance, Setup) {
     let mut chance = Chance::of_execution();
     let front = chance.pick(&[Front::Task, Front::Thread]);
     (chance, Setup { front, ..Setup::default() })

@@ -9,7 +9,7 @@
 //!
 //! Every thread has to come to an end.
 
-use super::acts::{accept, by_chance, join, open, recv, recv_many, send, send_many};
+use super::acts::{accept, join, open, random, recv, recv_many, send, send_many};
 use super::explore;
 use super::sides::{Setup, Sides, give_up_after, poll_once, wait};
 use crate::session::{Handle, OpenError, REFUSED, StreamRecvError, StreamSendError};
@@ -17,7 +17,7 @@ use shuttle::thread;
 
 /// Whoever opens a stream while the session ends learns of it, there or when it receives.
 fn open_into_the_end() {
-    let (mut chance, setup) = by_chance();
+    let (mut chance, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
     let how = chance.below(4);
     let session = ours.clone();
@@ -50,7 +50,7 @@ fn who_opens_a_stream_as_the_session_ends_learns_of_it() {
 
 /// The other side refuses whatever is opened, while the session closes here: each stream ends once.
 fn refused_into_the_end() {
-    let (mut chance, setup) = by_chance();
+    let (mut chance, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
     let kept = (open(&ours, 0).unwrap(), accept(&theirs).unwrap());
     drop(theirs);
@@ -82,7 +82,7 @@ fn a_stream_that_is_refused_as_the_session_closes_ends_once() {
 
 /// The other side asks for no more streams while some are opened.
 fn open_while_going_away() {
-    let (_, setup) = by_chance();
+    let (_, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
     let going = thread::spawn(move || {
         let accepted = give_up_after(1, |context| theirs.poll_accept(context));
@@ -136,7 +136,7 @@ fn streams_opened_while_the_other_side_goes_away_are_served_or_refused() {
 
 /// Somebody waits for each thing there is, and the session ends in one of the ways.
 fn all_wait_for_the_end() {
-    let (mut chance, setup) = by_chance();
+    let (mut chance, setup) = random();
     let setup = Setup { streams_max: 1, window: 0, ..setup };
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
     let (mut sender, receiver) = open(&ours, 0).unwrap();
@@ -178,7 +178,7 @@ fn whoever_waits_learns_of_the_end() {
 /// Memory is awaited that never comes, while the session closes: whoever begins to wait just then is told. Only PCT
 /// finds it soon, and the less is done the sooner: both threads have to stop at one place each.
 fn reserve_into_the_end() {
-    let (_, setup) = by_chance();
+    let (_, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
     let (mut holder, _receiver) = open(&ours, 0).unwrap();
     let (mut waiter, _its_receiver) = open(&ours, 1).unwrap();
@@ -203,7 +203,7 @@ fn who_begins_to_wait_for_room_as_the_session_closes_is_told() {
 
 /// Everybody lets go of a session that has said more than there is room for: it is said before the session ends.
 fn let_go_with_much_to_say() {
-    let (_, setup) = by_chance();
+    let (_, setup) = random();
     let Sides { handles: [ours, theirs], wires } =
         Sides::connect(Setup { streams_max: 8, ..setup });
     let receiving = thread::spawn(move || {

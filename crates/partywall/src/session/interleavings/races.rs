@@ -9,7 +9,7 @@
 //!
 //! Every thread has to come to an end, and every message says which stream it is of.
 
-use super::acts::{accept, by_chance, close, join, open, recv, recv_many, send, send_many};
+use super::acts::{accept, close, join, open, random, recv, recv_many, send, send_many};
 use super::sides::{Setup, Sides, give_up_after};
 use super::{explore, pattern};
 use crate::config::BackPressure;
@@ -19,7 +19,7 @@ use shuttle::thread;
 /// Room is found by a driver before the one who waits for it has called it, by its look or by its bell; others
 /// that wait want room as well, or memory.
 fn senders_short_of_room() {
-    let (mut chance, setup) = by_chance();
+    let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
     let [ours, theirs] = &sides.handles;
     let mut threads = Vec::new();
@@ -59,7 +59,7 @@ fn who_waits_for_room_is_told_of_it() {
 
 /// One waits for memory, another for a slot and gives up: what came for the first is not overlooked.
 fn one_gives_up_waiting() {
-    let (mut chance, setup) = by_chance();
+    let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
     let [ours, theirs] = &sides.handles;
     let (sender, _) = open(ours, 0).unwrap();
@@ -89,7 +89,7 @@ fn who_gives_up_waiting_costs_nobody_a_wake_up() {
 
 /// Pieces of messages that are given up half-way, between pieces of another stream's.
 fn pieces_given_up() {
-    let (_, setup) = by_chance();
+    let (_, setup) = random();
     let mut limits = setup.limits;
     (limits.policy, limits.memory_bytes) = (BackPressure::Overflow, 128);
     let sides = Sides::connect(Setup { limits, window: 1024, ..setup });
@@ -130,7 +130,7 @@ fn a_message_given_up_half_way_leaves_nothing() {
 
 /// Both directions of a stream at once, with a window of two messages: credit goes along with messages and alone.
 fn credit_both_ways() {
-    let (mut chance, setup) = by_chance();
+    let (mut chance, setup) = random();
     let window = chance.pick(&[0, 64, 128, 256]);
     let sides = Sides::connect(Setup { window, ..setup });
     let (our_send, our_recv) = open(&sides.handles[0], 0).unwrap();
@@ -152,7 +152,7 @@ fn credit_beside_messages_is_never_older_than_what_was_told() {
 /// One number at a time, so that each stream has that of the one before: what the answerer still sends when it is
 /// over must not come behind END.
 fn one_number_for_all() {
-    let (mut chance, setup) = by_chance();
+    let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { streams_max: 1, ..setup });
     let [ours, theirs] = sides.handles.each_ref().map(Handle::clone);
     let stops = [chance.below(4), chance.below(4), chance.below(4)];
@@ -189,7 +189,7 @@ fn nothing_comes_behind_the_end_of_a_stream() {
 
 /// The other side answers a stream as soon as it is open: its opener's driver has to know it by then.
 fn answered_at_once() {
-    let (_, setup) = by_chance();
+    let (_, setup) = random();
     let sides = Sides::connect(setup);
     let [ours, theirs] = sides.handles.each_ref().map(Handle::clone);
     let opening = thread::spawn(move || {

@@ -113,8 +113,8 @@ fn established(end: twin::Ends, setup: Setup, is_acceptor: bool) -> Established 
     Established {
         sender: SendWire::Twin(end.sender),
         receiver: RecvWire::Twin(end.receiver),
-        peer: Peer { credentials: None, trust: Trust::Peer, label: "twin".into() },
-        transport: Transport::Wall,
+        peer: Peer { credentials: None, trust: Trust::Trusted, label: "twin".into() },
+        transport: Transport::SharedMemory,
         is_acceptor,
         peer_streams: StreamTerms {
             window: setup.window,

@@ -4,7 +4,7 @@
 use super::group::{Hold, LinkGroup};
 use super::handle::Link;
 use crate::address::{Address, AddressError};
-use crate::link::{LinkConfig, LinkOpenError, LinkPlace};
+use crate::link::{LinkConfig, LinkOpenError, Storage};
 
 /// Opens links to servers. See [`LinkClient`](crate::link::LinkClient) there, and [the module](super) for an example.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl LinkClient {
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O enabled.
-    pub fn new(place: LinkPlace, name: &str, config: LinkConfig) -> Result<Self, LinkOpenError> {
+    pub fn new(place: Storage, name: &str, config: LinkConfig) -> Result<Self, LinkOpenError> {
         Self::new_in(&LinkGroup::new()?, place, name, config)
     }
 
@@ -31,7 +31,7 @@ impl LinkClient {
     /// As there.
     pub fn new_in(
         group: &LinkGroup,
-        place: LinkPlace,
+        place: Storage,
         name: &str,
         config: LinkConfig,
     ) -> Result<Self, LinkOpenError> {

@@ -32,12 +32,12 @@ use crate::wait::Wait;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/links.sock", directory.path().display());
-/// use partywall::link::{LinkConfig, LinkPlace};
+/// use partywall::link::{LinkConfig, Storage};
 /// use partywall::tokio::link::{LinkClient, LinkGroup, LinkServer};
 ///
 /// let (group, config) = (LinkGroup::new()?, LinkConfig::default());
-/// let server = LinkServer::bind_in(&group, &address, LinkPlace::Volatile, "bob", config.clone())?;
-/// let client = LinkClient::new_in(&group, LinkPlace::Volatile, "alice", config)?;
+/// let server = LinkServer::bind_in(&group, &address, Storage::Memory, "bob", config.clone())?;
+/// let client = LinkClient::new_in(&group, Storage::Memory, "alice", config)?;
 /// let link = client.connect(&address, "bob", "orders")?;
 /// let served = server.accept().await?;
 /// # let _ = (link, served);

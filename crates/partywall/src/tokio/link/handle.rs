@@ -103,9 +103,9 @@ impl Link {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use partywall::link::{LinkConfig, LinkPlace};
+    /// # use partywall::link::{LinkConfig, Storage};
     /// # use partywall::tokio::link::LinkClient;
-    /// # let client = LinkClient::new(LinkPlace::Volatile, "alice", LinkConfig::default())?;
+    /// # let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
     /// # let link = client.connect("unix:/nowhere", "bob", "orders")?;
     /// let mut batch = link.batch();
     /// batch.push(b"debit 5").push(b"credit 5");

@@ -5,10 +5,10 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/links.sock", directory.path().display());
-//! use partywall::link::{LinkConfig, LinkPlace};
+//! use partywall::link::{LinkConfig, Storage};
 //! use partywall::tokio::link::{LinkClient, LinkServer};
 //!
-//! let server = LinkServer::bind(&address, LinkPlace::Volatile, "bob", LinkConfig::default())?;
+//! let server = LinkServer::bind(&address, Storage::Memory, "bob", LinkConfig::default())?;
 //! let served = tokio::spawn(async move {
 //!     let link = server.accept().await?;
 //!     let request = link.recv().await?;
@@ -18,7 +18,7 @@
 //!     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
 //! });
 //!
-//! let client = LinkClient::new(LinkPlace::Volatile, "alice", LinkConfig::default())?;
+//! let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
 //! let link = client.connect(&address, "bob", "greetings")?;
 //! link.send(b"alice").await?;
 //! let answer = link.recv().await?;
@@ -50,7 +50,7 @@
 //!
 //! Dropping the last handle of a client's link closes it without waiting, as with threads. A runtime that shuts down drops the task:
 //! what waits elsewhere for a link of the group fails with [`LinkStopped::System`](crate::link::LinkStopped::System). What was sent and
-//! not consumed is kept or not as [`LinkPlace`](crate::link::LinkPlace) says.
+//! not consumed is kept or not as [`Storage`](crate::link::Storage) says.
 //!
 //! # Sharing a thread
 //!

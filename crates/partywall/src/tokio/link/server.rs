@@ -9,7 +9,7 @@ use tokio::task::coop::consume_budget;
 use super::group::{Hold, LinkGroup};
 use super::handle::Link;
 use crate::address::{Address, AddressError};
-use crate::link::{LinkAcceptError, LinkBindError, LinkConfig, LinkOpenError, LinkPlace};
+use crate::link::{LinkAcceptError, LinkBindError, LinkConfig, LinkOpenError, Storage};
 
 /// Serves links at an address. See [`LinkServer`](crate::link::LinkServer) there, and [the module](super) for an example.
 ///
@@ -33,7 +33,7 @@ impl LinkServer {
     /// Outside a tokio runtime with I/O enabled.
     pub fn bind<A>(
         address: A,
-        place: LinkPlace,
+        place: Storage,
         name: &str,
         config: LinkConfig,
     ) -> Result<Self, LinkBindError>
@@ -51,7 +51,7 @@ impl LinkServer {
     pub fn bind_in<A>(
         group: &LinkGroup,
         address: A,
-        place: LinkPlace,
+        place: Storage,
         name: &str,
         config: LinkConfig,
     ) -> Result<Self, LinkBindError>

@@ -5,7 +5,7 @@
 //!   driver   says that it sleeps ─▶ looks ─▶ sleeps      anybody   writes ─▶ does it sleep? ─▶ rings
 //! ```
 
-use partywall_sys::Bell;
+use partywall_sys::Doorbell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,15 +19,15 @@ pub struct Caller {
 
 #[derive(Debug)]
 struct Called {
-    bell: Bell,
+    doorbell: Doorbell,
     /// The driver sleeps, or is about to.
     is_asleep: AtomicBool,
 }
 
 impl Caller {
     pub(crate) fn new() -> io::Result<Self> {
-        let bell = Bell::new()?;
-        Ok(Self { inner: Arc::new(Called { bell, is_asleep: AtomicBool::new(false) }) })
+        let doorbell = Doorbell::new()?;
+        Ok(Self { inner: Arc::new(Called { doorbell, is_asleep: AtomicBool::new(false) }) })
     }
 
     /// Wakes the driver if it sleeps. What it is to find must be written before.
@@ -36,7 +36,7 @@ impl Caller {
         // was written before the call.
         if self.inner.is_asleep.swap(false, Ordering::SeqCst) {
             // An eventfd that only we hold always takes a ring.
-            let _ = self.inner.bell.ring();
+            let _ = self.inner.doorbell.notify();
         }
     }
 
@@ -46,7 +46,7 @@ impl Caller {
         self.inner.is_asleep.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.inner.bell
+    pub(crate) fn doorbell(&self) -> &Doorbell {
+        &self.inner.doorbell
     }
 }

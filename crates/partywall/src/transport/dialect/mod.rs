@@ -29,7 +29,7 @@ pub(crate) use sender::DialectSender;
 
 use crate::dialect::{DialectError, Line, LineRoom, Unsent as LineUnsent};
 use crate::error::{Fault, Limit, TooLarge};
-use crate::transport::{Glance, Unsent};
+use crate::transport::{ProgressSnapshot, Unsent};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{EpollSet, ForkGuard, epoll::EventFlags};
 use std::io;
@@ -55,7 +55,7 @@ pub(crate) struct Parts {
 pub(crate) fn assemble(parts: Parts) -> io::Result<(DialectSender, DialectReceiver)> {
     let Parts { line, caller, dialect, peer, guard, is_acceptor } = parts;
     let set = EpollSet::new()?;
-    set.add(caller.bell(), EventFlags::IN | EventFlags::ET, CALLED)?;
+    set.add(caller.doorbell(), EventFlags::IN | EventFlags::ET, CALLED)?;
     set.add(line.receiver.descriptor(), INTEREST, HEARD)?;
     let streams = Arc::new(Streams::new(is_acceptor));
     let other = Arc::new(Other { dialect, peer });
@@ -114,8 +114,8 @@ impl DialectRoom {
         self.guard.is_child()
     }
 
-    pub(crate) fn glance(&self) -> Glance {
-        Glance(self.room.glance())
+    pub(crate) fn snapshot(&self) -> ProgressSnapshot {
+        ProgressSnapshot(self.room.snapshot())
     }
 
     pub(crate) fn is_writable(&self) -> bool {

@@ -93,7 +93,7 @@ impl DialectReceiver {
     }
 
     #[expect(clippy::unused_self, reason = "as the other transports have it")]
-    pub(crate) const fn multiplex(&self) {}
+    pub(crate) const fn enable_streams(&self) {}
 
     pub(crate) const fn stream(&self) -> u32 {
         self.number

@@ -22,8 +22,8 @@ pub(crate) use sender::SocketSender;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::peer::Peer;
+use crate::transport::connection_state::ConnectionState;
 use crate::transport::has_passed;
-use crate::transport::standing::Standing;
 use partywall_layout::{RecordHeader, Violation};
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::socket::Family;
@@ -48,7 +48,7 @@ const PROCESS: u64 = 1;
 /// What both ends of one side share.
 #[derive(Debug)]
 pub(crate) struct Line {
-    standing: Standing,
+    connection_state: ConnectionState,
     socket: Socket,
     /// Unix only: a forked child of a dead peer may keep its socket open.
     process: Option<PidFd>,
@@ -89,7 +89,7 @@ pub(crate) fn assemble(
         room.add(process, EventFlags::IN, PROCESS)?;
     }
     let line = Arc::new(Line {
-        standing: Standing::new(guard, peer),
+        connection_state: ConnectionState::new(guard, peer),
         socket,
         process,
         records,
@@ -113,16 +113,16 @@ impl Line {
 
     #[inline]
     fn check(&self) -> Result<(), Fault> {
-        self.standing.check()
+        self.connection_state.check()
     }
 
     pub(crate) fn violated(&self, violation: Violation) -> Fault {
-        self.standing.violated(violation, &self.socket)
+        self.connection_state.violated(violation, &self.socket)
     }
 
     /// Whether this is a forked child.
     pub(crate) fn is_inherited(&self) -> bool {
-        self.standing.guard.is_child()
+        self.connection_state.guard.is_child()
     }
 
     /// The longest message that may come.
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn what_went_is_not_kept_while_the_socket_is_never_quite_empty() {
         let (socket, other) = Socket::pair().unwrap();
-        let peer = Peer { credentials: None, trust: Trust::Isolated, label: "other".into() };
+        let peer = Peer { credentials: None, trust: Trust::Untrusted, label: "other".into() };
         let guard = ForkGuard::current();
         let (message_max, peer_message_max) = (64 << 20, 64 << 20);
         let parts = Parts { socket, peer, process: None, guard, message_max, peer_message_max };
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn nothing_follows_a_message_that_broke_off() {
         let (socket, other) = Socket::pair().unwrap();
-        let peer = Peer { credentials: None, trust: Trust::Isolated, label: "other".into() };
+        let peer = Peer { credentials: None, trust: Trust::Untrusted, label: "other".into() };
         let guard = ForkGuard::current();
         let (message_max, peer_message_max) = (64 << 20, 64 << 20);
         let parts = Parts { socket, peer, process: None, guard, message_max, peer_message_max };

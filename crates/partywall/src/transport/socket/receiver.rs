@@ -147,7 +147,7 @@ impl SocketReceiver {
         Ok(Found::Nothing)
     }
 
-    pub(crate) fn multiplex(&mut self) {
+    pub(crate) fn enable_streams(&mut self) {
         self.is_multiplexed = true;
         // No error: once is enough.
         let _ = self.line.carries_streams.set(());
@@ -220,7 +220,7 @@ impl SocketReceiver {
             match (spun, failed.take()) {
                 (_, Some(fault)) => return Err(fault),
                 (Spun::Ready, None) => {
-                    self.stats.spins_paid += 1;
+                    self.stats.spin_hits += 1;
                     return Ok(Waited::Again);
                 }
                 (Spun::Exhausted, None) => break,
@@ -272,7 +272,7 @@ impl SocketReceiver {
 
     /// The other side learns of it by its next write, as far as the kernel tells it.
     pub(crate) fn close(&mut self) {
-        if self.line.standing.guard.is_owner() {
+        if self.line.connection_state.guard.is_owner() {
             self.line.stop_receiving();
             self.make_room();
             self.line.depart();
@@ -316,7 +316,7 @@ impl SocketReceiver {
     }
 
     fn sleep(&mut self, wait: Wait, deadline: Option<Instant>) -> Result<(), Fault> {
-        if let Wait::Timed(period) = wait {
+        if let Wait::Poll(period) = wait {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             std::thread::sleep(left.map_or(period, |left| left.min(period)));
             self.is_drained = false;

@@ -277,10 +277,10 @@ impl SocketSender {
     /// Writes what is left, then CLOSE_WRITE, and shuts the direction down. A message that broke off is
     /// not ended by anything but the end of the stream.
     pub(crate) fn close(&mut self) {
-        if self.line.standing.guard.is_child() {
+        if self.line.connection_state.guard.is_child() {
             return;
         }
-        if self.end.is_none() && !self.in_pieces && !self.line.standing.is_violated() {
+        if self.end.is_none() && !self.in_pieces && !self.line.connection_state.is_violated() {
             let header =
                 RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };
             self.rest.extend_from_slice(header.to_wire().as_bytes());

@@ -32,7 +32,7 @@ pub(crate) use receiver::{TwinReceiver, View};
 pub(crate) use sender::TwinSender;
 
 use crate::config::BackPressure;
-use crate::transport::Glance;
+use crate::transport::ProgressSnapshot;
 use partywall_layout::RecordHeader;
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -137,9 +137,9 @@ impl Lane {
     }
 
     /// What a waiter for room looks at.
-    pub(crate) fn glance(&self) -> Glance {
+    pub(crate) fn snapshot(&self) -> ProgressSnapshot {
         let flow = self.flow();
-        Glance([flow.consumed, flow.released, u64::from(flow.is_receiver_gone)])
+        ProgressSnapshot([flow.consumed, flow.released, u64::from(flow.is_receiver_gone)])
     }
 
     /// Bytes of memory that are in use: none once everything was received and dropped.
@@ -152,7 +152,7 @@ impl Lane {
         let must_ring = std::mem::take(&mut flow.awaits_room);
         drop(flow);
         if must_ring {
-            self.sender_door.ring(|rung| rung.room = true);
+            self.sender_door.ring(|notified| notified.room = true);
         }
     }
 
@@ -161,7 +161,7 @@ impl Lane {
         let must_ring = std::mem::take(&mut flow.awaits_records);
         drop(flow);
         if must_ring {
-            self.receiver_door.ring(|rung| rung.records = true);
+            self.receiver_door.ring(|notified| notified.records = true);
         }
     }
 }
@@ -188,13 +188,13 @@ impl Side {
 /// Where a side sleeps: what the descriptors of a wall are.
 #[derive(Debug, Default)]
 pub(crate) struct Door {
-    rung: Mutex<Rung>,
+    notified: Mutex<Notified>,
     changed: Condvar,
 }
 
 /// What came since it was looked at.
 #[derive(Debug, Default)]
-struct Rung {
+struct Notified {
     records: bool,
     room: bool,
     /// By a waker of our own side.
@@ -204,53 +204,57 @@ struct Rung {
 }
 
 impl Door {
-    fn lock(&self) -> MutexGuard<'_, Rung> {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Notified> {
+        self.notified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self, note: impl FnOnce(&mut Rung)) {
+    fn ring(&self, note: impl FnOnce(&mut Notified)) {
         note(&mut self.lock());
         self.changed.notify_all();
     }
 
     /// Our own side has something to do for whoever sleeps here.
     pub(crate) fn call(&self) {
-        self.ring(|rung| rung.called = true);
+        self.ring(|notified| notified.called = true);
     }
 
     /// The other side is gone, in whatever way.
     pub(crate) fn hang_up(&self) {
-        self.ring(|rung| rung.hung_up = true);
+        self.ring(|notified| notified.hung_up = true);
     }
 
     /// Takes a ring for records that nobody waited for; whether the other side hung up.
     fn drain_records(&self) -> bool {
-        let mut rung = self.lock();
-        rung.records = false;
-        rung.hung_up
+        let mut notified = self.lock();
+        notified.records = false;
+        notified.hung_up
     }
 
     /// Takes a ring for room that nobody waited for; whether the other side hung up.
     fn drain_room(&self) -> bool {
-        let mut rung = self.lock();
-        rung.room = false;
-        rung.hung_up
+        let mut notified = self.lock();
+        notified.room = false;
+        notified.hung_up
     }
 
     /// What a look at the descriptors shows, and takes: records, room. Room only if that is waited for.
     pub(crate) fn look(&self, for_room: bool) -> (bool, bool) {
-        let mut rung = self.lock();
-        let records = std::mem::take(&mut rung.records) || rung.hung_up;
-        let room = for_room && (std::mem::take(&mut rung.room) || rung.hung_up);
+        let mut notified = self.lock();
+        let records = std::mem::take(&mut notified.records) || notified.hung_up;
+        let room = for_room && (std::mem::take(&mut notified.room) || notified.hung_up);
         (records, room)
     }
 
     /// Sleeps until called, rung or hung up.
     pub(crate) fn sleep(&self, for_room: bool) {
-        let mut rung = self.lock();
-        while !(rung.called || rung.records || rung.hung_up || for_room && rung.room) {
-            rung = self.changed.wait(rung).unwrap_or_else(PoisonError::into_inner);
+        let mut notified = self.lock();
+        while !(notified.called
+            || notified.records
+            || notified.hung_up
+            || for_room && notified.room)
+        {
+            notified = self.changed.wait(notified).unwrap_or_else(PoisonError::into_inner);
         }
-        rung.called = false;
+        notified.called = false;
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct TwinReceiver {
     stream: u32,
     credit: Option<u64>,
     /// Left behind, and not told of.
-    untold: u64,
+    unreported: u64,
     hung_up: bool,
     end: Option<Closed>,
 }
@@ -65,7 +65,7 @@ impl TwinReceiver {
             held: None,
             stream: 0,
             credit: None,
-            untold: 0,
+            unreported: 0,
             hung_up: false,
             end: None,
         }
@@ -128,8 +128,8 @@ impl TwinReceiver {
     /// Goes on behind the record found last, and tells the sender now and then.
     pub(crate) fn pass(&mut self, record: &RecordHeader) {
         self.current = None;
-        self.untold += record.footprint();
-        if self.untold >= self.lane.limits.ring_bytes / 8 {
+        self.unreported += record.footprint();
+        if self.unreported >= self.lane.limits.ring_bytes / 8 {
             self.report();
         }
     }
@@ -189,7 +189,7 @@ impl TwinReceiver {
     }
 
     /// There are always streams.
-    pub(crate) fn multiplex(&mut self) {}
+    pub(crate) fn enable_streams(&mut self) {}
 
     pub(crate) fn wait(
         &mut self,
@@ -219,9 +219,9 @@ impl TwinReceiver {
 
     /// Tells the sender how far we are, and wakes it if it waits for that.
     fn report(&mut self) {
-        if self.untold > 0 {
+        if self.unreported > 0 {
             let mut flow = self.lane.flow();
-            flow.consumed += std::mem::take(&mut self.untold);
+            flow.consumed += std::mem::take(&mut self.unreported);
             self.lane.tell_of_room(flow);
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What one lie, one idle neighbour or one rotted word could do, one at a time.
 
-use partywall_reconcile::{Generation, Position, StreamId};
+use partywall_reconcile::{ConnectionNumber, Position, StreamId};
 
 use super::memory::Kept;
 use crate::link::core::{Conn, Core, End};
@@ -16,13 +16,13 @@ fn asking(core: &mut Core) -> Option<Conn> {
 fn a_lie_about_generations_uses_none_up() {
     let mut core = Core::open(Kept::new(1).open()).unwrap();
     let conn = asking(&mut core).unwrap();
-    let end = core.refused(&conn, conn.nonce, Refusal::Stale(Generation(u64::MAX)));
+    let end = core.refused(&conn, conn.nonce, Refusal::Stale(ConnectionNumber(u64::MAX)));
     assert_eq!(end, End::NotFresh);
     // What an older copy of the file may have reached is believed.
-    let heard = Generation(1000);
+    let heard = ConnectionNumber(1000);
     core.refused(&conn, conn.nonce, Refusal::Stale(heard));
     let next = asking(&mut core).expect("it attaches again");
-    assert!(next.generation > heard);
+    assert!(next.connection_number > heard);
 }
 
 #[test]
@@ -54,15 +54,15 @@ fn a_rotted_count_of_deliveries_keeps_no_memory_closed() {
     for rotted in [1, 100, u64::MAX] {
         let mut core = Core::open(kept.open()).unwrap();
         let stream = StreamId::new(7).unwrap();
-        core.books.mark = Some(partywall_reconcile::Mark {
+        core.durable.acked_offset = Some(partywall_reconcile::AckedOffset {
             stream,
             position: Position::START,
-            proof: partywall_reconcile::Proof::START,
+            digest: partywall_reconcile::RecordDigest::START,
         });
         core.commit();
         core.memory.note_delivered(stream, Position(rotted));
         drop(core);
     }
     let core = Core::open(kept.open()).unwrap();
-    assert_eq!(core.books.delivered(), []);
+    assert_eq!(core.durable.delivered(), []);
 }

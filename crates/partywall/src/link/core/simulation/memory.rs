@@ -9,7 +9,7 @@ use partywall_layout::link::{
     STATE_OFFSET, StateImage, consumed, state,
 };
 use partywall_layout::record_ring::RingSize;
-use partywall_reconcile::{Incarnation, Lineage};
+use partywall_reconcile::{Incarnation, StoreId};
 use partywall_ring::{OwnMem, Writable};
 use partywall_sys::FileMap;
 use partywall_sys::kept_file::reopen_read_only;
@@ -28,23 +28,23 @@ const FILE_BYTES: usize = 65536;
 
 /// One side's file.
 pub(in crate::link::core) struct Kept {
-    lineage: u128,
+    store_id: u128,
     owners: u64,
     file: File,
 }
 
 impl Kept {
-    pub(in crate::link::core) fn new(lineage: u128) -> Self {
+    pub(in crate::link::core) fn new(store_id: u128) -> Self {
         let file = tempfile::tempfile().unwrap();
         file.set_len(FILE_BYTES as u64).unwrap();
         let mut memory = map(&file);
         let names = ["a", "b", "l"];
-        let header = LinkHeader::new(&geometry(), names, lineage.to_le_bytes(), 1).unwrap();
+        let header = LinkHeader::new(&geometry(), names, store_id.to_le_bytes(), 1).unwrap();
         memory.write(0, header.as_bytes());
         memory.write(index(STATE_OFFSET), StateImage::new().as_bytes());
         let nothing = ConsumedRecord::new(1, 0, 0, 0);
         memory.write(index(LINK_CONTROL_OFFSET + CONSUMED_SLOT), nothing.as_bytes());
-        Self { lineage, owners: 0, file }
+        Self { store_id, owners: 0, file }
     }
 
     /// For the next owner; the one before must be gone.
@@ -57,7 +57,7 @@ impl Kept {
         let descriptor = reopen_read_only(self.file.as_fd()).unwrap();
         Parts {
             provenance: Provenance {
-                lineage: Lineage(self.lineage),
+                store_id: StoreId(self.store_id),
                 incarnation: Incarnation(self.owners),
             },
             state: StateSlots::new(cut.state_page, image),
@@ -89,7 +89,7 @@ fn geometry() -> LinkGeometry {
         ring_offset: PARTS_OFFSET,
         ring: RingSize::new(RING).unwrap(),
         release_offset: PARTS_OFFSET + RING,
-        release_entries: 8,
+        peer_blocks_max: 8,
         slab_offset: PARTS_OFFSET + RING + 4096,
         slab_bytes: SLAB,
     }

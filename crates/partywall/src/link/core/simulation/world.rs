@@ -53,7 +53,7 @@ struct Wire {
 
 impl World {
     pub(super) fn new(seed: u64, epochs: bool) -> Self {
-        let side = |lineage| Side { kept: Kept::new(lineage), core: None, reports: Vec::new() };
+        let side = |store_id| Side { kept: Kept::new(store_id), core: None, reports: Vec::new() };
         let mut world = Self {
             seed,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,

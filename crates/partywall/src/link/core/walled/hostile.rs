@@ -38,7 +38,7 @@ fn changed_bytes_are_never_a_message() {
         let tail = server.core.tail();
         server.core.hear_consumed();
         assert!(server.core.acked() <= tail);
-        server.core.is_bell_due();
+        server.core.is_doorbell_due();
         // What comes by the short way is as sound; what does not, the long one finds.
         let shortly = if round % 2 == 0 { server.core.next_shortly() } else { None };
         short += usize::from(shortly.is_some());
@@ -89,7 +89,7 @@ fn number(round: usize) -> [u8; 8] {
 }
 
 #[test]
-fn a_neighbour_that_claims_to_have_consumed_too_much_is_left() {
+fn a_peer_that_claims_to_have_consumed_too_much_is_left() {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
     pair.sides[SERVER].core.send(&[b"one"]).unwrap();
@@ -153,7 +153,7 @@ fn claim(file: &File, stream: u64, consumed: u64) {
 }
 
 #[test]
-fn a_neighbour_that_truncates_its_file_does_not_kill_us() {
+fn a_peer_that_truncates_its_file_does_not_kill_us() {
     for left in [0, 4096, 16384, 32768] {
         let (mut pair, kept) = Pair::of_files();
         pair.attach(true);

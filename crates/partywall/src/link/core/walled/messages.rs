@@ -84,7 +84,7 @@ fn a_full_ring_finds_room_without_a_frame() {
 }
 
 #[test]
-fn what_a_killed_neighbour_wrote_comes_before_the_end() {
+fn what_a_killed_peer_wrote_comes_before_the_end() {
     let mut pair = Pair::of_memfds();
     pair.attach(true);
     let sent: Vec<Vec<u8>> = (0..5).map(|number| message(number, number * 600)).collect();
@@ -96,7 +96,7 @@ fn what_a_killed_neighbour_wrote_comes_before_the_end() {
     let [client, mut server] = pair.sides;
     drop(client);
     server.core.ended(&mut server.conn.unwrap(), End::Broken("the peer hung up".into()));
-    assert!(!server.core.is_active() && server.core.wall.is_none());
+    assert!(!server.core.is_active() && server.core.shm.is_none());
     for message in &sent {
         let delivery = server.core.next().unwrap();
         assert_eq!(delivery.bytes, *message);

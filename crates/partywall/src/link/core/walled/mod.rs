@@ -8,7 +8,7 @@
 //!
 //! What happens in random orders, with deaths, is in `simulation`; here is what one order shows.
 
-mod bare;
+mod compact;
 mod hostile;
 mod messages;
 mod sleeping;

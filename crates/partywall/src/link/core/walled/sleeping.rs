@@ -5,25 +5,25 @@ use super::{CLIENT, Pair, SERVER, message};
 use crate::link::core::SendFault;
 
 #[test]
-fn a_sleeper_is_rung_once_for_each_sleep() {
+fn a_sleeper_is_notified_once_for_each_sleep() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     for number in 0..3 {
         let [client, server] = &mut pair.sides;
         client.core.send(&[b"nobody sleeps"]).unwrap();
-        assert!(!client.core.is_bell_due());
+        assert!(!client.core.is_doorbell_due());
         assert!(!server.core.prepare_sleep(true, false), "there is something");
         assert!(pair.recv(SERVER).is_some());
         let [client, server] = &mut pair.sides;
-        assert!(!server.core.is_bell_due(), "the client does not wait for room");
+        assert!(!server.core.is_doorbell_due(), "the client does not wait for room");
         assert!(server.core.prepare_sleep(true, false));
         client.core.append_to_batch(&[b"not yet"]).unwrap();
-        assert!(!client.core.is_bell_due(), "nothing was published");
+        assert!(!client.core.is_doorbell_due(), "nothing was published");
         client.core.publish();
         client.core.send(&[b"more"]).unwrap();
-        assert!(client.core.is_bell_due(), "sleep {number}");
+        assert!(client.core.is_doorbell_due(), "sleep {number}");
         client.core.send(&[b"it was rung"]).unwrap();
-        assert!(!client.core.is_bell_due());
+        assert!(!client.core.is_doorbell_due());
         assert!(server.core.is_pull_ready());
         server.core.cancel_sleep();
         while pair.recv(SERVER).is_some() {}
@@ -31,7 +31,7 @@ fn a_sleeper_is_rung_once_for_each_sleep() {
 }
 
 #[test]
-fn who_waits_for_room_is_rung_by_a_commit() {
+fn who_waits_for_room_is_notified_by_a_commit() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     let fill = |pair: &mut Pair| {
@@ -42,7 +42,7 @@ fn who_waits_for_room_is_rung_by_a_commit() {
     assert!(pair.sides[CLIENT].core.prepare_sleep(true, true));
     assert!(!pair.sides[CLIENT].core.hear_consumed());
     assert!(pair.recv(SERVER).is_some());
-    assert!(pair.sides[SERVER].core.is_bell_due());
+    assert!(pair.sides[SERVER].core.is_doorbell_due());
     assert!(pair.sides[CLIENT].core.hear_consumed());
     pair.sides[CLIENT].core.cancel_sleep();
     // The base rises by sixteenths of a ring.
@@ -51,18 +51,18 @@ fn who_waits_for_room_is_rung_by_a_commit() {
     }
     fill(&mut pair);
     assert!(pair.recv(SERVER).is_some());
-    assert!(!pair.sides[SERVER].core.is_bell_due(), "it is awake");
+    assert!(!pair.sides[SERVER].core.is_doorbell_due(), "it is awake");
     assert!(!pair.sides[CLIENT].core.prepare_sleep(true, true), "there is room already");
 }
 
 #[test]
-fn one_who_only_reads_is_not_rung_for_room() {
+fn one_who_only_reads_is_not_notified_for_room() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     pair.sides[CLIENT].core.send(&[b"one"]).unwrap();
     assert!(pair.sides[CLIENT].core.prepare_sleep(true, false));
     assert!(pair.recv(SERVER).is_some());
-    assert!(!pair.sides[SERVER].core.is_bell_due());
+    assert!(!pair.sides[SERVER].core.is_doorbell_due());
 }
 
 /// Two threads, each with its end: what a single one cannot show is that nothing half-written is read.

@@ -10,16 +10,17 @@ use std::fs;
 use std::path::PathBuf;
 
 fn decisions() -> impl Strategy<Value = Decision> {
-    let proof_at = |at: Position, proof: u32| Proof(if at == Position::START { 0 } else { proof });
+    let digest_at =
+        |at: Position, digest: u32| RecordDigest(if at == Position::START { 0 } else { digest });
     prop_oneof![
         position().prop_map(Decision::Resume),
-        (range(), any::<u32>()).prop_map(move |(range, proof)| Decision::Gap {
+        (range(), any::<u32>()).prop_map(move |(range, digest)| Decision::Gap {
             range,
-            proof: proof_at(range.to(), proof)
+            digest: digest_at(range.to(), digest)
         }),
         (stream(), range(), position(), any::<u32>()).prop_map(
-            move |(of, range, resume, proof)| {
-                Decision::Lost { of, range, resume, proof: proof_at(resume, proof) }
+            move |(of, range, resume, digest)| {
+                Decision::Lost { of, range, resume, digest: digest_at(resume, digest) }
             }
         ),
         samples::impossible().prop_map(Decision::Impossible),
@@ -39,7 +40,7 @@ fn login() -> impl Strategy<Value = Vec<u8>> {
 
 fn refusals() -> impl Strategy<Value = Refusal> {
     prop_oneof![
-        any::<u64>().prop_map(|number| Refusal::Stale(Generation(number))),
+        any::<u64>().prop_map(|number| Refusal::Stale(ConnectionNumber(number))),
         (1..=u64::MAX).prop_map(|number| Refusal::Fenced(Incarnation(number))),
         Just(Refusal::Quarantined),
         text(0).prop_map(Refusal::Unknown),

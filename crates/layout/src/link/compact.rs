@@ -16,7 +16,7 @@
 //! - Records that differ in nothing but their tags differ in their crc: a crc of 32 bits tells every change within 32 bits.
 
 use super::checksum::{crc32c, crc32c_of};
-use super::record::may_be_bare;
+use super::record::may_be_compact;
 use crate::record_ring::{HEADER_BYTES, Kind, Position, RingSize, footprint, word0, word1};
 
 /// The header of the record at `position` as it is sealed: with the tag where the crc will stand.
@@ -35,7 +35,7 @@ pub fn sealed_header(position: Position, tag: u32, len: u32) -> [u8; HEADER] {
 #[inline]
 #[must_use]
 pub const fn sealed_words(position: Position, tag: u32, len: u32) -> [u64; 2] {
-    [word0(position, Kind::Bare), word1(len, tag)]
+    [word0(position, Kind::CompactRecord), word1(len, tag)]
 }
 
 /// The length and the crc of the record at `position`, if its header is one of a BARE record that may lie there and has no more than
@@ -51,9 +51,10 @@ pub fn short_header(
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
     let (len, crc) = (second as u32, (second >> 32) as u32);
     let taken = footprint(u64::from(len));
-    let is_bare = first == word0(position, Kind::Bare) && may_be_bare(position, size);
+    let is_compact =
+        first == word0(position, Kind::CompactRecord) && may_be_compact(position, size);
     let fits = taken <= size.record_max() && taken <= size.until_end(position);
-    (is_bare && len <= len_max && fits).then_some((len, crc))
+    (is_compact && len <= len_max && fits).then_some((len, crc))
 }
 
 /// The crc of a record of which a [`sealed_header`] and the message lie one behind the other.
@@ -142,9 +143,10 @@ mod tests {
                     let (at, second) = (Position(position), word1(len, 7));
                     let found = short_header(at, size, (first, second), 1000);
                     let judged = LinkRecord::check_header(at, 9, size, first, second);
-                    let is_bare = |header: &RecordHeader| header.kind == Kind::Bare;
-                    let bare = judged.ok().flatten().filter(is_bare).filter(|it| it.len <= 1000);
-                    assert_eq!(found, bare.map(|it| (it.len, it.stream)), "{first:#x}, {len}");
+                    let is_compact = |header: &RecordHeader| header.kind == Kind::CompactRecord;
+                    let compact =
+                        judged.ok().flatten().filter(is_compact).filter(|it| it.len <= 1000);
+                    assert_eq!(found, compact.map(|it| (it.len, it.stream)), "{first:#x}, {len}");
                     short += u32::from(found.is_some());
                     refused += u32::from(found.is_none());
                 }

@@ -7,7 +7,7 @@
 //!   last FRAGMENT ─▶ Held::Whole ┴─▶ taken: Message
 //! ```
 
-use super::receiver::{BODY_MAX, WallReceiver};
+use super::receiver::{BODY_MAX, ShmReceiver};
 use super::segments::View;
 use crate::error::Fault;
 use crate::message::Message;
@@ -42,7 +42,7 @@ impl Held {
     }
 }
 
-impl WallReceiver {
+impl ShmReceiver {
     /// Makes a message of memory that a record refers to the current one.
     #[inline]
     pub(super) fn hold(&mut self, record: &RecordHeader) -> Result<(), Fault> {
@@ -55,8 +55,8 @@ impl WallReceiver {
         if self.is_multiplexed {
             (body, self.credit) = split(body);
         }
-        let held = self.segments.hold(&mut self.held, &self.wall, record, body);
-        let len = held.map_err(|violation| self.wall.violated(violation))?;
+        let held = self.segments.hold(&mut self.held, &self.shm, record, body);
+        let len = held.map_err(|violation| self.shm.violated(violation))?;
         self.counters.add(receiving::BLOBS, 1);
         self.count(len);
         self.advance(record);

@@ -11,7 +11,7 @@
 //! a violation.
 
 use partywall_layout::Violation;
-use partywall_layout::hello::{BESIDE_BELL, BESIDE_SEGMENT};
+use partywall_layout::hello::{CONTROL_DOORBELL, CONTROL_SEGMENT};
 use partywall_sys::Socket;
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ const READS_MAX: usize = 64;
 
 /// Reads the socket beside a wall.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct ControlSocket {
     /// An unfinished segment frame.
     frame: Vec<u8>,
     /// Descriptors whose frame is not complete yet.
@@ -39,12 +39,12 @@ pub(crate) struct Beside {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct News {
     /// At least one byte came: whoever sleeps must look.
-    pub bell: bool,
+    pub doorbell: bool,
     /// The neighbour has closed the socket.
     pub hung_up: bool,
 }
 
-impl Beside {
+impl ControlSocket {
     pub(crate) fn new(segments_max: u32) -> Self {
         Self {
             frame: Vec::with_capacity(SEGMENT_FRAME),
@@ -57,7 +57,7 @@ impl Beside {
 
     /// Reads all that is there.
     pub(crate) fn read(&mut self, socket: &Socket) -> Result<News, Violation> {
-        let mut news = News { bell: false, hung_up: self.hung_up };
+        let mut news = News { doorbell: false, hung_up: self.hung_up };
         let mut buffer = [0; 256];
         for _ in 0..READS_MAX {
             if self.hung_up {
@@ -66,7 +66,7 @@ impl Beside {
             match socket.receive(&mut buffer, true) {
                 Ok(received) if received.bytes == 0 => self.hung_up = true,
                 Ok(received) => {
-                    news.bell = true;
+                    news.doorbell = true;
                     self.unclaimed.extend(received.fds);
                     self.take(&buffer[..received.bytes])?;
                 }
@@ -99,8 +99,8 @@ impl Beside {
         for byte in bytes {
             if self.frame.is_empty() {
                 match *byte {
-                    BESIDE_BELL => continue,
-                    BESIDE_SEGMENT => {}
+                    CONTROL_DOORBELL => continue,
+                    CONTROL_SEGMENT => {}
                     other => {
                         let what = "byte beside the wall";
                         return Err(Violation::Frame { what, found: other.into() });
@@ -137,7 +137,7 @@ impl Beside {
 
 /// The frame that announces segment `number`.
 pub(crate) fn segment_frame(number: u32) -> [u8; SEGMENT_FRAME] {
-    let mut frame = [BESIDE_SEGMENT; SEGMENT_FRAME];
+    let mut frame = [CONTROL_SEGMENT; SEGMENT_FRAME];
     frame[1..].copy_from_slice(&number.to_le_bytes());
     frame
 }
@@ -149,21 +149,21 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn bells_and_segments_come_apart() {
+    fn doorbells_and_segments_come_apart() {
         let (ours, theirs) = Socket::pair().unwrap();
-        let mut beside = Beside::new(4);
+        let mut control_socket = ControlSocket::new(4);
         theirs.write(&[IoSlice::new(&[1, 1])], true).unwrap();
         theirs.send(&[IoSlice::new(&segment_frame(7))], &[theirs.as_fd()], false, true).unwrap();
         theirs.send(&[IoSlice::new(&segment_frame(8))], &[theirs.as_fd()], false, true).unwrap();
         theirs.write(&[IoSlice::new(&[1])], true).unwrap();
-        assert!(beside.take_segment(&ours, 8).is_ok());
-        assert!(beside.take_segment(&ours, 7).is_ok());
+        assert!(control_socket.take_segment(&ours, 8).is_ok());
+        assert!(control_socket.take_segment(&ours, 7).is_ok());
         assert_eq!(
-            beside.take_segment(&ours, 7).unwrap_err(),
+            control_socket.take_segment(&ours, 7).unwrap_err(),
             Violation::SegmentMissing { number: 7 }
         );
         drop(theirs);
-        assert!(beside.read(&ours).unwrap().hung_up);
+        assert!(control_socket.read(&ours).unwrap().hung_up);
     }
 
     #[test]
@@ -171,21 +171,21 @@ mod tests {
         for bytes in [&[9][..], &[2, 1, 0, 0, 0]] {
             let (ours, theirs) = Socket::pair().unwrap();
             theirs.write(&[IoSlice::new(bytes)], true).unwrap();
-            assert!(Beside::new(4).read(&ours).is_err(), "{bytes:?}");
+            assert!(ControlSocket::new(4).read(&ours).is_err(), "{bytes:?}");
         }
         let (ours, theirs) = Socket::pair().unwrap();
         theirs.send(&[IoSlice::new(&[1])], &[theirs.as_fd()], false, true).unwrap();
-        assert!(Beside::new(4).read(&ours).is_err(), "a descriptor without a frame");
+        assert!(ControlSocket::new(4).read(&ours).is_err(), "a descriptor without a frame");
     }
 
     #[test]
     fn segments_under_way_are_bounded() {
         let (ours, theirs) = Socket::pair().unwrap();
-        let mut beside = Beside::new(2);
+        let mut control_socket = ControlSocket::new(2);
         for number in 0..3 {
             let frame = segment_frame(number);
             theirs.send(&[IoSlice::new(&frame)], &[theirs.as_fd()], false, true).unwrap();
         }
-        assert!(beside.read(&ours).is_err());
+        assert!(control_socket.read(&ours).is_err());
     }
 }

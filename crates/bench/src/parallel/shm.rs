@@ -6,7 +6,7 @@
 //! receive   recv ─► read in place ─► dropped: its place is free again
 //! ```
 //! Each side may have a message of every stream in flight at once; what lies unread of a stream is bounded as by
-//! default. The policy is `Wall`: where memory cannot be shared the measurement fails and says why, instead of
+//! default. The policy is `SharedMemory`: where memory cannot be shared the measurement fails and says why, instead of
 //! measuring a socket under our name.
 
 use anyhow::{Context, Result, ensure};
@@ -15,59 +15,59 @@ use partywall::{Config, Message, TransportPolicy};
 
 use super::super::cell::Cell;
 use super::super::lane::Setup;
-use super::super::wall::wait_of;
+use super::super::shm::wait_of;
 use super::lane::{Client, Lane, Memory, Payload, Server, Transport};
 
-/// The transport `wall`.
-pub struct Wall;
+/// The transport `shm`.
+pub struct SharedMemory;
 
 /// A listener at a socket file, and the one session once it is there.
-pub struct WallServer {
+pub struct ShmServer {
     listener: Listener,
     session: Option<Session>,
     address: String,
 }
 
 /// The one session.
-pub struct WallClient {
+pub struct ShmClient {
     session: Session,
     bytes_max: u64,
     unread_bytes_max: u64,
 }
 
 /// One end of one stream.
-pub struct WallLane {
+pub struct ShmLane {
     stream: Stream,
     held: Option<Message>,
 }
 
-impl Transport for Wall {
-    type Lane = WallLane;
-    type Client = WallClient;
-    type Server = WallServer;
+impl Transport for SharedMemory {
+    type Lane = ShmLane;
+    type Client = ShmClient;
+    type Server = ShmServer;
 
-    fn bind(cell: Cell, setup: &Setup) -> Result<WallServer> {
+    fn bind(cell: Cell, setup: &Setup) -> Result<ShmServer> {
         let address = format!("unix:{}", setup.directory.join("parallel-wall.sock").display());
         let listener = Listener::bind_with(&address, &config(cell, setup))?;
-        Ok(WallServer { listener, session: None, address })
+        Ok(ShmServer { listener, session: None, address })
     }
 
-    async fn connect(cell: Cell, setup: &Setup, address: &str) -> Result<WallClient> {
+    async fn connect(cell: Cell, setup: &Setup, address: &str) -> Result<ShmClient> {
         let session = connect_with(address, &config(cell, setup)).await?;
         // A single message may be longer than what may lie unread.
         let unread_bytes_max = STREAM_WINDOW.max(cell.size as u64);
-        Ok(WallClient { session, bytes_max: memory_max(cell), unread_bytes_max })
+        Ok(ShmClient { session, bytes_max: memory_max(cell), unread_bytes_max })
     }
 }
 
-impl Server for WallServer {
-    type Lane = WallLane;
+impl Server for ShmServer {
+    type Lane = ShmLane;
 
     fn address(&self) -> String {
         self.address.clone()
     }
 
-    async fn accept(&mut self) -> Result<WallLane> {
+    async fn accept(&mut self) -> Result<ShmLane> {
         let session = match &self.session {
             Some(session) => session,
             None => {
@@ -76,16 +76,16 @@ impl Server for WallServer {
             }
         };
         let stream = session.accept().await.context("accepting a stream")?;
-        Ok(WallLane { stream, held: None })
+        Ok(ShmLane { stream, held: None })
     }
 }
 
-impl Client for WallClient {
-    type Lane = WallLane;
+impl Client for ShmClient {
+    type Lane = ShmLane;
 
-    async fn open(&self) -> Result<WallLane> {
+    async fn open(&self) -> Result<ShmLane> {
         let stream = self.session.open(&[]).await.context("opening a stream")?;
-        Ok(WallLane { stream, held: None })
+        Ok(ShmLane { stream, held: None })
     }
 
     fn memory(&self) -> Option<Memory> {
@@ -93,13 +93,13 @@ impl Client for WallClient {
         Some(Memory {
             bytes: stats.memory_bytes,
             bytes_max: self.bytes_max,
-            blocks_out: stats.blocks_out,
+            blocks_in_flight: stats.blocks_in_flight,
             unread_bytes_max: self.unread_bytes_max,
         })
     }
 }
 
-impl Lane for WallLane {
+impl Lane for ShmLane {
     #[inline]
     async fn send(&mut self, payload: Payload) -> Result<()> {
         let reserved = self.stream.reserve(payload.size).await;
@@ -123,7 +123,7 @@ impl Lane for WallLane {
     }
 }
 
-impl WallLane {
+impl ShmLane {
     #[inline]
     async fn take(&mut self, payload: Payload) -> Result<Message> {
         let message = self.stream.recv().await.context("receiving a message")?;
@@ -138,10 +138,10 @@ fn config(cell: Cell, setup: &Setup) -> Config {
     let streams = cell.streams + cell.unread;
     Config::default()
         .wait(wait_of(setup))
-        .transport(TransportPolicy::Wall)
+        .transport(TransportPolicy::SharedMemory)
         .stream_window(STREAM_WINDOW)
         .streams_max(u32::try_from(streams).unwrap_or(u32::MAX).max(STREAMS_MIN))
-        .release_entries((RELEASE_FACTOR * streams as u64).next_power_of_two().max(RELEASE_MIN))
+        .peer_blocks_max((RELEASE_FACTOR * streams as u64).next_power_of_two().max(RELEASE_MIN))
         .memory_max(memory_max(cell))
 }
 

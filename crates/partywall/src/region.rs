@@ -12,7 +12,7 @@ use partywall_layout::segment::{
     ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES,
     RECEIVING_COUNTERS, RELEASED, SENDING_COUNTERS,
 };
-use partywall_layout::{Geometry, HalfHeader, Violation};
+use partywall_layout::{Geometry, RegionHeader, Violation};
 use partywall_ring::{OwnMem, PeerMem, Readable, Writable};
 use partywall_sys::{MapError, MemfdError, OwnMap, PeerMap};
 use std::cell::UnsafeCell;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Our half, cut into parts that each have one owner.
-pub(crate) struct OwnHalf {
+pub(crate) struct OwnRegion {
     /// To be sent to the neighbour, then closed.
     pub descriptor: OwnedFd,
     pub geometry: Geometry,
@@ -37,14 +37,14 @@ pub(crate) struct OwnHalf {
     pub slab: OwnMem,
 }
 
-impl OwnHalf {
+impl OwnRegion {
     /// Creates and seals a half.
     pub(crate) fn create(
         geometry: Geometry,
         session_id: [u8; 16],
         role: u32,
     ) -> Result<Self, MemfdError> {
-        let (mut memory, descriptor) = create_memory("partywall-half", geometry.half_bytes)?;
+        let (mut memory, descriptor) = create_memory("partywall-half", geometry.region_bytes)?;
         let header = geometry.header(session_id, std::process::id(), role);
         memory.write(0, header.as_bytes());
         let (_header_page, rest) = memory.split_at(size(CONTROL_OFFSET));
@@ -60,11 +60,11 @@ impl OwnHalf {
         };
         let parts = (
             cut(geometry.ring_offset, geometry.ring.bytes()),
-            cut(geometry.release_offset, geometry.release_entries * 8),
+            cut(geometry.release_offset, geometry.peer_blocks_max * 8),
             cut(geometry.slab_offset, geometry.slab_bytes),
         );
         let (Some(ring), Some(release_ring), Some(slab)) = parts else {
-            return Err(MemfdError::BadSize { size: size(geometry.half_bytes) });
+            return Err(MemfdError::BadSize { size: size(geometry.region_bytes) });
         };
         let [consumed, asleep_records, asleep_room, released, sending, receiving] = lines(control);
         Ok(Self {
@@ -116,7 +116,7 @@ fn descriptor_error(source: io::Error) -> MemfdError {
 }
 
 /// The neighbour's half, mapped read-only and found in order.
-pub(crate) struct PeerHalf {
+pub(crate) struct PeerRegion {
     pub geometry: Geometry,
     pub control: PeerMem,
     pub ring: PeerMem,
@@ -126,14 +126,14 @@ pub(crate) struct PeerHalf {
 
 /// Why the neighbour's half is not believed.
 #[derive(Debug)]
-pub(crate) enum PeerHalfError {
+pub(crate) enum PeerRegionError {
     /// The descriptor, or mapping it.
     Map(MapError),
     /// What is in it.
     Violation(Violation),
 }
 
-impl PeerHalf {
+impl PeerRegion {
     /// Maps and checks the half behind `descriptor`.
     pub(crate) fn accept(
         descriptor: BorrowedFd<'_>,
@@ -141,16 +141,16 @@ impl PeerHalf {
         limit: u64,
         session_id: &[u8; 16],
         role: u32,
-    ) -> Result<Self, PeerHalfError> {
+    ) -> Result<Self, PeerRegionError> {
         let mapped = map_memory(descriptor, announced, limit);
-        let memory = mapped.map_err(PeerHalfError::Map)?;
+        let memory = mapped.map_err(PeerRegionError::Map)?;
         // Copy once, check, then use.
-        let mut copy = [0; size_of::<HalfHeader>()];
+        let mut copy = [0; size_of::<RegionHeader>()];
         memory.copy(0, &mut copy);
-        let wrong = |field| PeerHalfError::Violation(Violation::HalfHeader { field, found: 0 });
-        let header = HalfHeader::read_from_bytes(&copy).map_err(|_| wrong("length"))?;
+        let wrong = |field| PeerRegionError::Violation(Violation::RegionHeader { field, found: 0 });
+        let header = RegionHeader::read_from_bytes(&copy).map_err(|_| wrong("length"))?;
         let geometry = Geometry::check(&header, announced, session_id, role)
-            .map_err(PeerHalfError::Violation)?;
+            .map_err(PeerRegionError::Violation)?;
         let part = |offset, len, field| memory.part(offset, len).ok_or_else(|| wrong(field));
         Ok(Self {
             geometry,
@@ -158,7 +158,7 @@ impl PeerHalf {
             ring: part(geometry.ring_offset, geometry.ring.bytes(), "ring size")?,
             release_ring: part(
                 geometry.release_offset,
-                geometry.release_entries * 8,
+                geometry.peer_blocks_max * 8,
                 "release entries",
             )?,
             slab: part(geometry.slab_offset, geometry.slab_bytes, "slab size")?,

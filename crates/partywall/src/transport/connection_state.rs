@@ -11,13 +11,13 @@ use std::sync::OnceLock;
 
 /// What both ends of a side ask before anything else.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct ConnectionState {
     pub(super) guard: ForkGuard,
     pub(super) peer: Peer,
     violation: OnceLock<Violation>,
 }
 
-impl Standing {
+impl ConnectionState {
     pub(super) const fn new(guard: ForkGuard, peer: Peer) -> Self {
         Self { guard, peer, violation: OnceLock::new() }
     }

@@ -3,12 +3,12 @@
 //! stream apart.
 
 use super::blob::Held;
-use super::receiver::WallReceiver;
+use super::receiver::ShmReceiver;
 use crate::transport::assembly::Assembly;
 use partywall_layout::record_ring::{FRAGMENT_PREFIX_BYTES, Kind};
 use partywall_layout::{RecordHeader, Violation};
 
-impl WallReceiver {
+impl ShmReceiver {
     /// Adds a fragment; the message, if it was the last.
     pub(super) fn assemble(&mut self, record: &RecordHeader) -> Result<Option<Held>, Violation> {
         let bad = |what| Violation::Fragment { position: record.position.0, what };
@@ -28,7 +28,7 @@ impl WallReceiver {
             let mut total = [0; 8];
             self.consumer.copy(record, 0, &mut total);
             let total = u64::from_le_bytes(total);
-            let max = self.wall.limits.message;
+            let max = self.shm.limits.message;
             if total > max {
                 return Err(Violation::MessageLength { len: total, max });
             }

@@ -9,8 +9,8 @@
 //! The early ring only saves time, where it does (`early.rs`): the neighbour wakes up while the record is still being
 //! written. The look after the publishing is what proves that no wake-up is lost (SPEC 6.3).
 
-use super::sender::WallSender;
-use super::{Sleeping, Wall};
+use super::sender::ShmSender;
+use super::{SharedMemory, Sleeping};
 use crate::error::{Closed, Fault};
 use crate::transport::{Unsent, waiting_failed};
 use partywall_layout::record_ring::Kind;
@@ -21,24 +21,24 @@ use std::time::{Duration, Instant};
 /// After so many commits without a sign of life from an awake neighbour, ask the system.
 const UNHEARD_MAX: u32 = 256;
 /// After so long without an answer to a ring, ask the system; not more often.
-const RUNG_TIME_MAX: Duration = Duration::from_millis(5);
+const NOTIFIED_TIME_MAX: Duration = Duration::from_millis(5);
 
-impl WallSender {
+impl ShmSender {
     /// Wakes a sleeping receiver before there is anything to see: by the time it has woken up, there is.
     /// Where nobody will ever look again, nothing is sent.
     #[inline]
-    pub(super) fn ring_early(&mut self) -> Result<(), Unsent> {
+    pub(super) fn notify_early(&mut self) -> Result<(), Unsent> {
         if !self.early.is_worth_it() {
             return if self.records_waker.is_gone() { Err(self.left()) } else { Ok(()) };
         }
         match self.records_waker.look_early() {
-            Wake::Ring => {
-                self.ring();
-                self.early.rang();
+            Wake::Notify => {
+                self.notify();
+                self.early.notified();
                 Ok(())
             }
             Wake::Gone => Err(self.left()),
-            Wake::No | Wake::Rung | Wake::Quiet => Ok(()),
+            Wake::No | Wake::Notified | Wake::Quiet => Ok(()),
         }
     }
 
@@ -56,7 +56,7 @@ impl WallSender {
             self.roll_back();
             return Err(self.left());
         }
-        let was_rung = self.early.take();
+        let was_notified = self.early.take();
         self.producer.publish();
         if !self.batch_blocks.is_empty() {
             self.counters.add(sending::BLOBS, self.batch_blocks.len() as u64);
@@ -69,7 +69,7 @@ impl WallSender {
         // may well have been received before.
         match self.records_waker.look() {
             Wake::No => {
-                if was_rung {
+                if was_notified {
                     self.early.was_enough();
                 }
                 self.unheard += 1;
@@ -77,32 +77,32 @@ impl WallSender {
                     let _ = self.listen_for_life();
                 }
             }
-            asleep => self.wake(asleep, was_rung),
+            asleep => self.wake(asleep, was_notified),
         }
         self.producer.prepare_ahead();
         Ok(())
     }
 
     #[cold]
-    fn ring(&mut self) {
-        self.wall.ring(Sleeping::ForRecords);
+    fn notify(&mut self) {
+        self.shm.notify(Sleeping::ForRecords);
         self.unheard = 0;
-        self.counters.add(sending::BELLS, 1);
-        self.rung_at = Some(Instant::now());
+        self.counters.add(sending::DOORBELLS, 1);
+        self.notified_at = Some(Instant::now());
     }
 
     /// After something was published that it may have been rung for before.
     #[cold]
-    fn wake(&mut self, wake: Wake, was_rung: bool) {
+    fn wake(&mut self, wake: Wake, was_notified: bool) {
         match wake {
-            Wake::Ring => {
-                self.early.was_needed(was_rung);
-                self.ring();
+            Wake::Notify => {
+                self.early.was_needed(was_notified);
+                self.notify();
             }
-            Wake::Rung if was_rung => self.early.was_enough(),
+            Wake::Notified if was_notified => self.early.was_enough(),
             // It was rung and has not come for the next message yet, or asked not to be rung: it may be
             // busy, stopped or dead.
-            Wake::Rung | Wake::Quiet => {
+            Wake::Notified | Wake::Quiet => {
                 let _ = self.ask_in_time();
             }
             Wake::Gone => self.end = Some(Closed::Finished),
@@ -112,23 +112,23 @@ impl WallSender {
 
     /// Asks whether the neighbour lives, unless it was asked, or rung, a moment ago.
     pub(super) fn ask_in_time(&mut self) -> Result<(), Unsent> {
-        if self.rung_at.is_some_and(|then| then.elapsed() < RUNG_TIME_MAX) {
+        if self.notified_at.is_some_and(|then| then.elapsed() < NOTIFIED_TIME_MAX) {
             return Ok(());
         }
-        self.rung_at = Some(Instant::now());
+        self.notified_at = Some(Instant::now());
         self.listen_for_life()
     }
 
     /// Whether the neighbour has consumed anything lately, or at least lives.
     #[cold]
     fn listen_for_life(&mut self) -> Result<(), Unsent> {
-        let consumed = self.wall.glance().0[0];
+        let consumed = self.shm.snapshot().0[0];
         if consumed != self.heard_at {
             (self.heard_at, self.unheard) = (consumed, 0);
             return Ok(());
         }
         self.unheard %= UNHEARD_MAX;
-        if self.wall.is_neighbour_gone() {
+        if self.shm.is_peer_gone() {
             self.note_hang_up();
             return self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)));
         }
@@ -136,10 +136,10 @@ impl WallSender {
     }
 
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
-        self.wall.check()?;
+        self.shm.check()?;
         // Whoever is about to wait for the neighbour wakes it even if it asked not to be.
-        if self.records_waker.look_insistently() == Wake::Ring {
-            self.wall.ring(Sleeping::ForRecords);
+        if self.records_waker.look_insistently() == Wake::Notify {
+            self.shm.notify(Sleeping::ForRecords);
         }
         self.counters.add(sending::SLEEPS, 1);
         self.sleeper.arm(quiet);
@@ -148,8 +148,8 @@ impl WallSender {
 
     /// Takes rings that nobody waited for: a foreign event loop would find them again and again.
     pub(crate) fn drain(&mut self) -> Result<(), Fault> {
-        self.wall.check()?;
-        let is_gone = self.wall.sleep_for_room(Some(Instant::now()));
+        self.shm.check()?;
+        let is_gone = self.shm.sleep_for_room(Some(Instant::now()));
         if is_gone.map_err(waiting_failed)? {
             self.note_hang_up();
         }
@@ -157,31 +157,31 @@ impl WallSender {
     }
 
     pub(crate) fn disarm(&mut self) {
-        if self.wall.standing.guard.is_owner() {
+        if self.shm.connection_state.guard.is_owner() {
             self.sleeper.disarm();
         }
     }
 
     pub(crate) fn note_hang_up(&mut self) {
         let has_left = self.records_waker.is_gone();
-        self.end = Some(if has_left { Closed::Finished } else { Wall::disconnected() });
+        self.end = Some(if has_left { Closed::Finished } else { SharedMemory::disconnected() });
     }
 
     /// Tells the receiver that no more will come. Done once, by whoever drops the end.
     pub(crate) fn close(&mut self) {
-        if self.wall.standing.guard.is_child() {
+        if self.shm.connection_state.guard.is_child() {
             return;
         }
-        if !self.wall.standing.is_violated() {
+        if !self.shm.connection_state.is_violated() {
             self.roll_back();
-            if self.owes_abort && self.append(Kind::FragmentAbort, &[]).is_ok() {
+            if self.abort_pending && self.append(Kind::FragmentAbort, &[]).is_ok() {
                 self.producer.publish();
             }
             self.producer.close(Kind::CloseWrite, 0);
-            if self.records_waker.look_insistently() == Wake::Ring {
-                self.wall.ring(Sleeping::ForRecords);
+            if self.records_waker.look_insistently() == Wake::Notify {
+                self.shm.notify(Sleeping::ForRecords);
             }
         }
-        self.wall.depart();
+        self.shm.depart();
     }
 }

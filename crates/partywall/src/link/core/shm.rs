@@ -24,40 +24,40 @@ use partywall_ring::{Wake, Waker};
 use super::arriving::as_usize;
 use super::conn::{ConnId, End};
 use crate::link::protocol::frame::Window;
-use crate::link::shown::Neighbour;
+use crate::link::shown::PeerMemory;
 use crate::link::state::consumed_of;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Wall {
+pub(super) struct SharedMemory {
     pub(super) conn: ConnId,
     /// The most the neighbour may have under way.
     pub(super) window: Window,
     /// A violation that was found where none could be told.
     pub(super) fault: Option<End>,
     /// Up to here the neighbour's sleeper was looked at after records of ours.
-    pub(super) rung_tail: Position,
+    pub(super) notified_tail: Position,
     /// Up to here after we had consumed.
-    pub(super) rung_consumed: Position,
-    pub(super) neighbour: Neighbour,
+    pub(super) notified_consumed: Position,
+    pub(super) peer_memory: PeerMemory,
     records: Waker,
     room: Waker,
     /// What the word `consumed` said when the slots were last read.
     seen: Option<u64>,
 }
 
-impl Wall {
-    pub(super) fn new(conn: ConnId, neighbour: Neighbour, window: Window) -> Self {
-        let records = Waker::new(neighbour.control.clone(), as_usize(ASLEEP_RECORDS));
-        let room = Waker::new(neighbour.control.clone(), as_usize(ASLEEP_ROOM));
-        let (rung_tail, rung_consumed) = (Position::START, Position::START);
+impl SharedMemory {
+    pub(super) fn new(conn: ConnId, peer_memory: PeerMemory, window: Window) -> Self {
+        let records = Waker::new(peer_memory.control.clone(), as_usize(ASLEEP_RECORDS));
+        let room = Waker::new(peer_memory.control.clone(), as_usize(ASLEEP_ROOM));
+        let (notified_tail, notified_consumed) = (Position::START, Position::START);
         Self {
             conn,
             window,
             fault: None,
-            rung_tail,
-            rung_consumed,
-            neighbour,
+            notified_tail,
+            notified_consumed,
+            peer_memory,
             records,
             room,
             seen: None,
@@ -68,20 +68,20 @@ impl Wall {
     #[inline]
     pub(super) fn is_ready(&self, at: Position) -> bool {
         self.fault.is_some()
-            || self.neighbour.ring.peek(self.offset(at)) != 0
-            || self.neighbour.is_damaged()
+            || self.peer_memory.ring.peek(self.offset(at)) != 0
+            || self.peer_memory.is_damaged()
     }
 
     /// Whether the neighbour was seen to sleep for room.
     #[inline]
     pub(super) fn is_room_awaited(&self) -> bool {
-        self.neighbour.control.peek(as_usize(ASLEEP_ROOM)) != 0
+        self.peer_memory.control.peek(as_usize(ASLEEP_ROOM)) != 0
     }
 
     /// The first two words of the record that begins at `at`, if it was published and the file is [whole](Self::is_whole).
     #[inline(always)]
     pub(super) fn words(&self, at: Position) -> Option<(u64, u64)> {
-        let words = self.neighbour.ring.load_two(self.offset(at));
+        let words = self.peer_memory.ring.load_two(self.offset(at));
         (words.0 != 0).then_some(words)
     }
 
@@ -89,7 +89,7 @@ impl Wall {
     /// the lines that are being written.
     #[inline]
     pub(super) fn prefetch(&self, at: Position) {
-        self.neighbour.ring.prefetch(self.offset(Position(at.0.wrapping_add(AHEAD_BYTES))));
+        self.peer_memory.ring.prefetch(self.offset(Position(at.0.wrapping_add(AHEAD_BYTES))));
     }
 
     /// Whether what was copied before is of `stream`, and of a file that is whole.
@@ -97,9 +97,9 @@ impl Wall {
     pub(super) fn is_still(&self, stream: StreamId) -> bool {
         // ORDER: the fence keeps the copies before the look at the stream: a copy that holds a byte of another stream is followed
         // by a look that finds its name (SPEC 16.4).
-        self.neighbour.ring.order_loads();
-        let is_same = self.neighbour.control.peek(as_usize(SENDING_STREAM)) == stream.0.get();
-        is_same && !self.neighbour.is_damaged()
+        self.peer_memory.ring.order_loads();
+        let is_same = self.peer_memory.control.peek(as_usize(SENDING_STREAM)) == stream.0.get();
+        is_same && !self.peer_memory.is_damaged()
     }
 
     /// The same, where it matters what it is instead.
@@ -118,7 +118,7 @@ impl Wall {
     /// Up to where the neighbour has consumed `stream`, if that may be news.
     #[inline]
     pub(super) fn consumed(&mut self, stream: StreamId) -> Option<Position> {
-        let control = &self.neighbour.control;
+        let control = &self.peer_memory.control;
         let word = control.load(as_usize(CONSUMED));
         if self.seen == Some(word) {
             return None;
@@ -137,8 +137,9 @@ impl Wall {
     /// Whether to ring, after records of ours were published up to `tail` and we consumed up to `consumed`.
     #[inline]
     pub(super) fn rings(&mut self, tail: Position, consumed: Position) -> bool {
-        let (has_records, has_room) = (self.rung_tail < tail, self.rung_consumed < consumed);
-        (self.rung_tail, self.rung_consumed) = (tail, consumed);
+        let (has_records, has_room) =
+            (self.notified_tail < tail, self.notified_consumed < consumed);
+        (self.notified_tail, self.notified_consumed) = (tail, consumed);
         let [records, room] = match (has_records, has_room) {
             (false, false) => return false,
             (true, false) => [self.records.look(), Wake::No],
@@ -146,7 +147,7 @@ impl Wall {
             // One fence is before both loads.
             (true, true) => [self.records.look(), self.room.look_early()],
         };
-        records == Wake::Ring || room == Wake::Ring
+        records == Wake::Notify || room == Wake::Notify
     }
 
     /// Whether what was read of the neighbour's file was there.
@@ -155,12 +156,12 @@ impl Wall {
     /// The connection is over: it was truncated.
     #[inline]
     pub(super) fn is_whole(&self) -> Result<(), End> {
-        if self.neighbour.is_damaged() { Err(truncated()) } else { Ok(()) }
+        if self.peer_memory.is_damaged() { Err(truncated()) } else { Ok(()) }
     }
 
     #[inline]
     pub(super) fn offset(&self, at: Position) -> usize {
-        as_usize(self.neighbour.ring_size.offset(record_ring::Position(at.0)))
+        as_usize(self.peer_memory.ring_size.offset(record_ring::Position(at.0)))
     }
 }
 

@@ -9,11 +9,11 @@
 //!
 //! What must be told is owed until it was published: a batch that is aborted does not lose it.
 
-use super::beside::segment_frame;
-use super::sender::WallSender;
+use super::control_socket::segment_frame;
+use super::sender::ShmSender;
 use crate::config::BackPressure;
 use crate::error::{Fault, Limit, TooLarge};
-use crate::half::create_memory;
+use crate::region::create_memory;
 use crate::transport::{Memory, Unsent};
 use partywall_layout::record_ring::{Kind, Position, SegmentBody, footprint};
 use partywall_layout::segment::{GRAIN_BYTES, sending};
@@ -28,7 +28,7 @@ use zerocopy::little_endian::{U32, U64};
 /// The first segment is at least this large: below, system calls cost more than memory.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// What is owed at most at a time: beyond, nothing grows or shrinks until it was told.
-const OWED_MAX: usize = 4;
+const PENDING_MAX: usize = 4;
 
 /// In a stream of large messages the clock is read for so many of them once.
 const CLOCK_EVERY: u32 = 64;
@@ -40,7 +40,7 @@ pub(super) struct Growth {
     next_number: u32,
     /// Number and size of each segment.
     segments: Vec<(u32, u64)>,
-    owed: VecDeque<(Kind, SegmentBody)>,
+    pending: VecDeque<(Kind, SegmentBody)>,
     /// Where the records of the last segments end.
     under_way: VecDeque<Position>,
     /// How many of those owed stand in the open batch.
@@ -51,7 +51,7 @@ pub(super) struct Growth {
     /// Large messages since memory was looked at for idleness, and when the neighbour had been rung then:
     /// in a stream of messages each look would cost more than it tells.
     skipped: u32,
-    rung_at: Option<Instant>,
+    notified_at: Option<Instant>,
 }
 
 impl Growth {
@@ -60,13 +60,13 @@ impl Growth {
             first_bytes,
             next_number: 1,
             segments: Vec::new(),
-            owed: VecDeque::new(),
+            pending: VecDeque::new(),
             under_way: VecDeque::new(),
             in_batch: 0,
             idle_after,
             idle_since: None,
             skipped: 0,
-            rung_at: None,
+            notified_at: None,
         }
     }
 
@@ -74,7 +74,7 @@ impl Growth {
     #[inline]
     pub(super) fn told(&mut self, published: Position) {
         if self.in_batch > 0 {
-            let told = self.owed.drain(..self.in_batch);
+            let told = self.pending.drain(..self.in_batch);
             let segments = told.filter(|(kind, _)| *kind == Kind::Segment);
             self.under_way.extend(segments.map(|_| published));
             self.in_batch = 0;
@@ -87,19 +87,19 @@ impl Growth {
         while self.under_way.front().is_some_and(|told| told.0 <= consumed) {
             self.under_way.pop_front();
         }
-        let owed = self.owed.iter().filter(|(kind, _)| *kind == Kind::Segment).count();
-        self.under_way.len() + owed
+        let pending = self.pending.iter().filter(|(kind, _)| *kind == Kind::Segment).count();
+        self.under_way.len() + pending
     }
 
     /// The open batch was forgotten.
-    pub(super) const fn untold(&mut self) {
+    pub(super) const fn unreported(&mut self) {
         self.in_batch = 0;
     }
 
     /// How much ring telling everything may take.
-    pub(super) const fn owed_bytes_max(&self) -> u64 {
+    pub(super) const fn pending_bytes_max(&self) -> u64 {
         // One more for an abort fragment.
-        (OWED_MAX as u64 + 1) * footprint(size_of::<SegmentBody>() as u64)
+        (PENDING_MAX as u64 + 1) * footprint(size_of::<SegmentBody>() as u64)
     }
 
     fn bytes(&self) -> u64 {
@@ -109,30 +109,30 @@ impl Growth {
     fn owe(&mut self, kind: Kind, number: u32, bytes: u64) {
         let zero = U32::new(0);
         let body = SegmentBody { number: U32::new(number), zero, size: U64::new(bytes) };
-        self.owed.push_back((kind, body));
+        self.pending.push_back((kind, body));
     }
 }
 
-impl WallSender {
+impl ShmSender {
     /// Appends what is owed to the open batch: before anything else goes.
     #[inline]
-    pub(super) fn append_owed(&mut self) -> Result<(), Unsent> {
-        if self.owes_abort || self.growth.owed.len() > self.growth.in_batch {
-            self.append_owed_now()?;
+    pub(super) fn append_pending(&mut self) -> Result<(), Unsent> {
+        if self.abort_pending || self.growth.pending.len() > self.growth.in_batch {
+            self.append_pending_now()?;
         }
         Ok(())
     }
 
     #[cold]
-    fn append_owed_now(&mut self) -> Result<(), Unsent> {
-        if self.owes_abort {
+    fn append_pending_now(&mut self) -> Result<(), Unsent> {
+        if self.abort_pending {
             // A message can be given up only while no batch is open, so this is the first record of
             // one; published alone, nothing can roll it back.
             self.append(Kind::FragmentAbort, &[])?;
             self.producer.publish();
-            self.owes_abort = false;
+            self.abort_pending = false;
         }
-        while let Some((kind, body)) = self.growth.owed.get(self.growth.in_batch).copied() {
+        while let Some((kind, body)) = self.growth.pending.get(self.growth.in_batch).copied() {
             self.append(kind, &[body.as_bytes()])?;
             self.growth.in_batch += 1;
         }
@@ -147,7 +147,7 @@ impl WallSender {
         len: usize,
     ) -> Result<bool, Unsent> {
         self.check()?;
-        if len <= self.inline_max || len as u64 > self.wall.limits.peer_message {
+        if len <= self.inline_max || len as u64 > self.shm.limits.peer_message {
             return Ok(false);
         }
         let Some(block) = self.slab.allocate_recent(len) else { return Ok(false) };
@@ -188,7 +188,7 @@ impl WallSender {
     /// Whether a message of this length can go by memory at all.
     #[inline]
     fn check_length(&self, len: u64) -> Result<(), Unsent> {
-        let limits = &self.wall.limits;
+        let limits = &self.shm.limits;
         let too_large = |max, limit| Err(Unsent::TooLarge(TooLarge { len, max, limit }));
         if len > limits.peer_message {
             return too_large(limits.peer_message, Limit::PeerMessage);
@@ -206,12 +206,12 @@ impl WallSender {
     /// The longest message that can ever go by memory.
     #[inline]
     pub(super) fn largest(&self) -> u64 {
-        self.growth.first_bytes.max(self.wall.limits.own_memory)
+        self.growth.first_bytes.max(self.shm.limits.own_memory)
     }
 
     /// Whether a message of this length can go through the ring in fragments.
     pub(super) fn check_overflow(&self, len: usize) -> Result<(), Unsent> {
-        let (len, max) = (len as u64, self.wall.limits.peer_message);
+        let (len, max) = (len as u64, self.shm.limits.peer_message);
         if len <= max {
             return Ok(());
         }
@@ -221,7 +221,7 @@ impl WallSender {
     /// Adds a segment in which `len` bytes fit.
     fn grow(&mut self, len: u64) -> Result<(), Unsent> {
         let needed = len.max(1).next_multiple_of(GRAIN_BYTES);
-        let limits = self.wall.limits;
+        let limits = self.shm.limits;
         if needed > limits.own_memory {
             return Err(Unsent::Full);
         }
@@ -242,14 +242,14 @@ impl WallSender {
     /// Tells at once what is owed if no more may be: nobody else would before the next message goes,
     /// and that may be the one that asks.
     fn tell_if_crowded(&mut self, len: u64) -> Result<(), Unsent> {
-        if self.growth.owed.len() + 2 <= OWED_MAX {
+        if self.growth.pending.len() + 2 <= PENDING_MAX {
             return Ok(());
         }
         if self.producer.open_bytes() > 0 {
             // What is owed stands in the batch, or behind it: the batch has to go first.
             return Err(Unsent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }));
         }
-        let told = self.append_owed();
+        let told = self.append_pending();
         if told.is_err() {
             self.roll_back();
             return told;
@@ -258,9 +258,9 @@ impl WallSender {
     }
 
     fn add_segment(&mut self, wanted: u64, needed: u64) -> Result<(), Unsent> {
-        let consumed = self.wall.glance().0[0];
+        let consumed = self.shm.snapshot().0[0];
         let under_way = self.growth.descriptors_under_way(consumed);
-        if under_way >= self.wall.limits.own_segments as usize {
+        if under_way >= self.shm.limits.own_segments as usize {
             // The neighbour keeps no more of them; it wakes us as it reads.
             return Err(Unsent::Full);
         }
@@ -284,14 +284,12 @@ impl WallSender {
         let number = self.growth.next_number;
         let frame = segment_frame(number);
         let sent =
-            self.wall.socket.send(&[IoSlice::new(&frame)], &[descriptor.as_fd()], false, true);
+            self.shm.socket.send(&[IoSlice::new(&frame)], &[descriptor.as_fd()], false, true);
         match sent {
             Ok(count) if count == frame.len() => {}
             // The neighbour is gone, which the caller finds out; or it reads nothing of the socket. Only
             // if blocks are out will anything wake us.
-            _ if self.wall.is_neighbour_gone()
-                || self.slab.out() > self.batch_blocks.len() as u64 =>
-            {
+            _ if self.shm.is_peer_gone() || self.slab.out() > self.batch_blocks.len() as u64 => {
                 return Err(Unsent::Full);
             }
             Ok(_) => return Err(Unsent::Full),
@@ -324,7 +322,7 @@ impl WallSender {
             return;
         }
         self.growth.idle_since = None;
-        while self.growth.owed.len() < OWED_MAX - 1 && self.retire_one() {}
+        while self.growth.pending.len() < PENDING_MAX - 1 && self.retire_one() {}
     }
 
     /// Remembers since when memory lies idle, and gives it back in time.
@@ -335,10 +333,10 @@ impl WallSender {
         }
         // Who rings for each message sends few: then each of them asks for the time.
         self.growth.skipped += 1;
-        if self.growth.skipped < CLOCK_EVERY && self.growth.rung_at == self.rung_at {
+        if self.growth.skipped < CLOCK_EVERY && self.growth.notified_at == self.notified_at {
             return;
         }
-        (self.growth.skipped, self.growth.rung_at) = (0, self.rung_at);
+        (self.growth.skipped, self.growth.notified_at) = (0, self.notified_at);
         if !self.slab.has_idle_segment() {
             self.growth.idle_since = None;
             return;

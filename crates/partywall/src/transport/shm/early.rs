@@ -11,9 +11,9 @@
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct EarlyRing {
+pub(super) struct EarlyNotify {
     /// It was rung for what is not published yet.
-    has_rung: bool,
+    has_notified: bool,
     /// So many rings still come after the record.
     rest: u32,
     /// How many did after the last trial that was in vain.
@@ -24,22 +24,22 @@ pub(super) struct EarlyRing {
 const PAUSE_MIN: u32 = 16;
 const PAUSE_MAX: u32 = 4096;
 
-impl EarlyRing {
+impl EarlyNotify {
     /// Whether a sleeper is to be rung before there is something: once for each publication.
     #[inline]
     pub(super) const fn is_worth_it(&self) -> bool {
-        self.rest == 0 && !self.has_rung
+        self.rest == 0 && !self.has_notified
     }
 
     /// It was.
-    pub(super) const fn rang(&mut self) {
-        self.has_rung = true;
+    pub(super) const fn notified(&mut self) {
+        self.has_notified = true;
     }
 
     /// Something was published. Whether it was rung for before.
     #[inline]
     pub(super) const fn take(&mut self) -> bool {
-        core::mem::replace(&mut self.has_rung, false)
+        core::mem::replace(&mut self.has_notified, false)
     }
 
     /// The ring before was enough.
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     /// Rings until the next that would be early.
-    fn rings_until_early(ring: &mut EarlyRing) -> u32 {
+    fn notifies_until_early(ring: &mut EarlyNotify) -> u32 {
         let mut rings = 0;
         while !ring.is_worth_it() {
             ring.was_needed(false);
@@ -74,12 +74,12 @@ mod tests {
 
     #[test]
     fn each_trial_in_vain_makes_the_next_one_rarer() {
-        let mut ring = EarlyRing::default();
+        let mut ring = EarlyNotify::default();
         assert!(ring.is_worth_it());
         let pauses: Vec<_> = (0..10)
             .map(|_| {
                 ring.was_needed(true);
-                rings_until_early(&mut ring)
+                notifies_until_early(&mut ring)
             })
             .collect();
         assert_eq!(pauses, [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 4096]);
@@ -87,22 +87,22 @@ mod tests {
 
     #[test]
     fn one_that_was_enough_is_trusted_again() {
-        let mut ring = EarlyRing::default();
+        let mut ring = EarlyNotify::default();
         for _ in 0..5 {
             ring.was_needed(true);
-            rings_until_early(&mut ring);
+            notifies_until_early(&mut ring);
         }
         ring.was_enough();
         assert!(ring.is_worth_it());
         ring.was_needed(true);
-        assert_eq!(rings_until_early(&mut ring), PAUSE_MIN);
+        assert_eq!(notifies_until_early(&mut ring), PAUSE_MIN);
     }
 
     #[test]
     fn a_ring_counts_for_one_record() {
-        let mut ring = EarlyRing::default();
+        let mut ring = EarlyNotify::default();
         assert!(!ring.take());
-        ring.rang();
+        ring.notified();
         assert!(!ring.is_worth_it(), "again before anything was published");
         assert!(ring.take() && !ring.take());
         assert!(ring.is_worth_it());

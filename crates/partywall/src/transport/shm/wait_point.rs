@@ -13,20 +13,20 @@
 //! a foreign event loop polls, it is taken by a sleep of no time (SPEC 6.2).
 
 use partywall_sys::epoll::EventFlags;
-use partywall_sys::{Bell, EpollSet, PidFd, Socket};
+use partywall_sys::{Doorbell, EpollSet, PidFd, Socket};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-const BELL: u64 = 0;
+const DOORBELL: u64 = 0;
 const SOCKET: u64 = 1;
 const PROCESS: u64 = 2;
 
 /// Where one sleeper sleeps.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct WaitPoint {
     set: EpollSet,
-    bell: Bell,
+    doorbell: Doorbell,
 }
 
 /// What woke a sleeper; nothing of it at the deadline.
@@ -38,23 +38,23 @@ pub(crate) struct Woken {
     pub died: bool,
 }
 
-impl Door {
+impl WaitPoint {
     /// `wakes_on_bytes`: bells come as bytes on the socket.
     pub(crate) fn new(
-        bell: Bell,
+        doorbell: Doorbell,
         socket: &Socket,
         process: Option<&PidFd>,
         wakes_on_bytes: bool,
     ) -> io::Result<Self> {
         let set = EpollSet::new()?;
-        set.add(&bell, EventFlags::IN | EventFlags::ET, BELL)?;
+        set.add(&doorbell, EventFlags::IN | EventFlags::ET, DOORBELL)?;
         let mut interest = EventFlags::RDHUP;
         interest.set(EventFlags::IN, wakes_on_bytes);
         set.add(socket, interest, SOCKET)?;
         if let Some(process) = process {
             set.add(process, EventFlags::IN, PROCESS)?;
         }
-        Ok(Self { set, bell })
+        Ok(Self { set, doorbell })
     }
 
     /// Sleeps until something happens or the deadline has come.
@@ -64,13 +64,13 @@ impl Door {
     }
 
     /// Wakes the sleeper from within this process.
-    pub(crate) fn ring_ourselves(&self) {
+    pub(crate) fn notify_self(&self) {
         // An eventfd that only we hold always takes a ring.
-        let _ = self.bell.ring();
+        let _ = self.doorbell.notify();
     }
 }
 
-impl AsFd for Door {
+impl AsFd for WaitPoint {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }

@@ -5,7 +5,7 @@
 //! send      reserve ─► filled in place, where the receiver will read it ─► commit
 //! receive   recv ─► read in place ─► dropped: its place is free again
 //! ```
-//! Each side may use as much memory as the rival's one pool has. The policy is `Wall`: where memory cannot be shared
+//! Each side may use as much memory as the rival's one pool has. The policy is `SharedMemory`: where memory cannot be shared
 //! the measurement fails and says why, instead of measuring a socket under our name.
 
 use anyhow::{Context, Result};
@@ -15,11 +15,11 @@ use partywall::{Config, SessionError, StreamRecvError, TransportPolicy};
 use super::lane::{Client, Incoming, Lane, Outgoing, Server, Shape, Transport};
 use crate::setup::Setup;
 
-/// The transport `wall`.
-pub struct Wall;
+/// The transport `shm`.
+pub struct SharedMemory;
 
 /// A listener at a socket file, and the one session once it is there.
-pub struct WallServer {
+pub struct ShmServer {
     listener: Listener,
     session: Option<Session>,
     address: String,
@@ -27,16 +27,16 @@ pub struct WallServer {
 
 /// The one session.
 #[derive(Clone)]
-pub struct WallClient {
+pub struct ShmClient {
     session: Session,
 }
 
 /// One end of one stream.
-pub struct WallLane {
+pub struct ShmLane {
     stream: Stream,
 }
 
-impl WallServer {
+impl ShmServer {
     /// Listens at `address`, which begins with its kind.
     pub fn bind(address: String, config: &Config) -> Result<Self> {
         let listener = Listener::bind_with(&address, config)?;
@@ -44,35 +44,35 @@ impl WallServer {
     }
 }
 
-impl WallClient {
+impl ShmClient {
     /// The one session.
     pub async fn connect(address: &str, config: &Config) -> Result<Self> {
         Ok(Self { session: connect_with(address, config).await? })
     }
 }
 
-impl Transport for Wall {
-    type Lane = WallLane;
-    type Client = WallClient;
-    type Server = WallServer;
+impl Transport for SharedMemory {
+    type Lane = ShmLane;
+    type Client = ShmClient;
+    type Server = ShmServer;
 
-    async fn bind(setup: &Setup, shape: Shape) -> Result<WallServer> {
-        WallServer::bind(format!("unix:{}", setup.path("wall").display()), &config(shape))
+    async fn bind(setup: &Setup, shape: Shape) -> Result<ShmServer> {
+        ShmServer::bind(format!("unix:{}", setup.path("shm").display()), &config(shape))
     }
 
-    async fn connect(_: &Setup, shape: Shape, address: &str) -> Result<WallClient> {
-        WallClient::connect(address, &config(shape)).await
+    async fn connect(_: &Setup, shape: Shape, address: &str) -> Result<ShmClient> {
+        ShmClient::connect(address, &config(shape)).await
     }
 }
 
-impl Server for WallServer {
-    type Lane = WallLane;
+impl Server for ShmServer {
+    type Lane = ShmLane;
 
     fn address(&self) -> String {
         self.address.clone()
     }
 
-    async fn accept(&mut self) -> Result<WallLane> {
+    async fn accept(&mut self) -> Result<ShmLane> {
         let session = match &self.session {
             Some(session) => session,
             None => {
@@ -81,7 +81,7 @@ impl Server for WallServer {
             }
         };
         match session.accept().await {
-            Ok(stream) => Ok(WallLane { stream }),
+            Ok(stream) => Ok(ShmLane { stream }),
             // The client is done before the server is told to stop: there are just no more streams.
             // In another protocol nobody says whether that was in good order.
             Err(SessionError::Closed(_)) => std::future::pending().await,
@@ -97,11 +97,11 @@ impl Server for WallServer {
     }
 }
 
-impl Client for WallClient {
-    type Lane = WallLane;
+impl Client for ShmClient {
+    type Lane = ShmLane;
 
-    async fn open(&self) -> Result<WallLane> {
-        Ok(WallLane { stream: self.session.open(&[]).await.context("opening a stream")? })
+    async fn open(&self) -> Result<ShmLane> {
+        Ok(ShmLane { stream: self.session.open(&[]).await.context("opening a stream")? })
     }
 
     fn over_socket(&self) -> u64 {
@@ -114,7 +114,7 @@ impl Client for WallClient {
     }
 }
 
-impl Lane for WallLane {
+impl Lane for ShmLane {
     #[inline]
     async fn send(&mut self, message: Outgoing) -> Result<()> {
         let reserved = self.stream.reserve(message.shape.size).await;
@@ -140,7 +140,7 @@ impl Lane for WallLane {
 
 fn config(shape: Shape) -> Config {
     Config::default()
-        .transport(TransportPolicy::Wall)
+        .transport(TransportPolicy::SharedMemory)
         .streams_max(STREAMS_MAX)
         .memory_max(if shape.size >= 4 << 20 { 1 << 30 } else { 256 << 20 })
 }

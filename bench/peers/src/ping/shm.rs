@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Our own transport: a channel over shared memory, waiting as `Wait::Spin`, without a copy on either side.
 //!
-//! The policy is `Wall`: where memory cannot be shared the measurement fails and says why, instead of measuring a
+//! The policy is `SharedMemory`: where memory cannot be shared the measurement fails and says why, instead of measuring a
 //! socket under our name.
 
 use anyhow::{Context, Result};
@@ -11,58 +11,58 @@ use super::lane::{Door, Lane, Transport};
 use crate::pattern::{Inspection, Pattern};
 use crate::setup::Setup;
 
-/// The transport `wall`.
-pub struct Wall;
+/// The transport `shm`.
+pub struct SharedMemory;
 
 /// A listener at a socket file.
-pub struct WallDoor {
+pub struct ShmDoor {
     listener: Listener,
     address: String,
     size: usize,
 }
 
 /// A channel, split.
-pub struct WallLane {
+pub struct ShmLane {
     sender: Sender,
     receiver: Receiver,
     size: usize,
 }
 
-impl Transport for Wall {
-    type Asking = WallLane;
-    type Door = WallDoor;
+impl Transport for SharedMemory {
+    type Asking = ShmLane;
+    type Door = ShmDoor;
 
-    fn bind(setup: &Setup, size: usize) -> Result<WallDoor> {
-        let address = format!("unix:{}", setup.path("wall").display());
+    fn bind(setup: &Setup, size: usize) -> Result<ShmDoor> {
+        let address = format!("unix:{}", setup.path("shm").display());
         let listener = Listener::bind_with(&address, &config(size))?;
-        Ok(WallDoor { listener, address, size })
+        Ok(ShmDoor { listener, address, size })
     }
 
-    fn connect(_: &Setup, size: usize, address: &str) -> Result<WallLane> {
-        Ok(WallLane::new(partywall::connect_with(address, &config(size))?, size))
+    fn connect(_: &Setup, size: usize, address: &str) -> Result<ShmLane> {
+        Ok(ShmLane::new(partywall::connect_with(address, &config(size))?, size))
     }
 }
 
-impl Door for WallDoor {
-    type Answering = WallLane;
+impl Door for ShmDoor {
+    type Answering = ShmLane;
 
     fn address(&self) -> String {
         self.address.clone()
     }
 
-    fn accept(mut self) -> Result<WallLane> {
-        Ok(WallLane::new(self.listener.accept()?, self.size))
+    fn accept(mut self) -> Result<ShmLane> {
+        Ok(ShmLane::new(self.listener.accept()?, self.size))
     }
 }
 
-impl WallLane {
+impl ShmLane {
     fn new(channel: Channel, size: usize) -> Self {
         let (sender, receiver) = channel.split();
         Self { sender, receiver, size }
     }
 }
 
-impl Lane for WallLane {
+impl Lane for ShmLane {
     #[inline]
     fn send(&mut self, sequence: u64) -> Result<()> {
         let fill = |message: &mut [u8]| Pattern::of(sequence).fill(message, 0);
@@ -80,7 +80,7 @@ impl Lane for WallLane {
 
 fn config(size: usize) -> Config {
     let memory_max = (size as u64 * MESSAGES_IN_FLIGHT).max(MEMORY_MIN);
-    Config::default().wait(Wait::Spin).transport(TransportPolicy::Wall).memory_max(memory_max)
+    Config::default().wait(Wait::Spin).transport(TransportPolicy::SharedMemory).memory_max(memory_max)
 }
 
 /// One is; the rest is room.

@@ -16,7 +16,7 @@ use super::assembly::may_interrupt;
 use super::blob::Held;
 use super::counters::Counters;
 use super::segments::{SegmentError, Segments};
-use super::{Sleeping, Wall};
+use super::{SharedMemory, Sleeping};
 use crate::error::{Closed, Fault};
 use crate::lag::Lag;
 use crate::message::Message;
@@ -33,8 +33,8 @@ use std::time::Instant;
 
 /// The receiving end.
 #[derive(Debug)]
-pub(crate) struct WallReceiver {
-    pub(super) wall: Arc<Wall>,
+pub(crate) struct ShmReceiver {
+    pub(super) shm: Arc<SharedMemory>,
     pub(super) consumer: Consumer,
     pub(super) segments: Segments,
     sleeper: Sleeper,
@@ -79,7 +79,7 @@ pub(super) struct Parts {
     pub asleep: OwnMem,
     pub counters: OwnMem,
     pub slab: PeerMem,
-    pub half_bytes: u64,
+    pub region_bytes: u64,
 }
 
 /// Bodies of records that are not messages fit here.
@@ -91,11 +91,11 @@ const RECORDS_MAX: usize = 256;
 /// One who only tries learns of the end after so many looks at the latest.
 const LOOKS_IN_VAIN_MAX: u32 = 256;
 
-impl WallReceiver {
-    pub(super) fn new(wall: Arc<Wall>, parts: Parts) -> Self {
-        let segments = Segments::new(&wall, parts.slab, parts.half_bytes);
+impl ShmReceiver {
+    pub(super) fn new(shm: Arc<SharedMemory>, parts: Parts) -> Self {
+        let segments = Segments::new(&shm, parts.slab, parts.region_bytes);
         Self {
-            wall,
+            shm,
             consumer: Consumer::new(parts.ring, parts.ring_size, parts.consumed),
             segments,
             sleeper: Sleeper::new(parts.asleep),
@@ -115,14 +115,14 @@ impl WallReceiver {
         }
     }
 
-    pub(crate) const fn wall(&self) -> &Arc<Wall> {
-        &self.wall
+    pub(crate) const fn shm(&self) -> &Arc<SharedMemory> {
+        &self.shm
     }
 
     /// Finds the next message and makes it the current one; an inline one stays in place.
     #[inline]
     pub(crate) fn find(&mut self) -> Result<Found, Fault> {
-        self.wall.check()?;
+        self.shm.check()?;
         if let Some(closed) = self.end {
             return Ok(Found::End(closed));
         }
@@ -135,13 +135,13 @@ impl WallReceiver {
         // Noted before the look: what was committed before the hang-up is then seen by it.
         let hung_up = self.hung_up;
         for _ in 0..RECORDS_MAX {
-            let found = self.consumer.peek().map_err(|violation| self.wall.violated(violation))?;
+            let found = self.consumer.peek().map_err(|violation| self.shm.violated(violation))?;
             let Some(record) = found else {
                 if !hung_up {
                     return Ok(Found::Nothing);
                 }
-                self.end = Some(Wall::disconnected());
-                return Ok(Found::End(Wall::disconnected()));
+                self.end = Some(SharedMemory::disconnected());
+                return Ok(Found::End(SharedMemory::disconnected()));
             };
             if self.declared == Declared::Asleep {
                 self.declared = Declared::Woken;
@@ -166,7 +166,7 @@ impl WallReceiver {
         Ok(Found::Nothing)
     }
 
-    pub(crate) const fn multiplex(&mut self) {
+    pub(crate) const fn enable_streams(&mut self) {
         self.is_multiplexed = true;
     }
 
@@ -196,7 +196,7 @@ impl WallReceiver {
     #[inline]
     pub(crate) fn current(&self) -> &[u8] {
         match (&self.current, &self.held) {
-            (Some(_), _) if self.wall.is_isolated() => &self.copy,
+            (Some(_), _) if self.shm.is_untrusted() => &self.copy,
             (Some(record), _) => self.consumer.payload(record),
             (None, Some(held)) => held.as_slice(),
             (None, None) => &[],
@@ -220,7 +220,7 @@ impl WallReceiver {
         if self.held.is_some() {
             self.held = None;
         }
-        if self.wall.is_inherited() {
+        if self.shm.is_inherited() {
             return;
         }
         if let Some(record) = self.current.take() {
@@ -252,7 +252,7 @@ impl WallReceiver {
                 Spun::Exhausted => break,
                 Spun::Pause => {
                     self.report();
-                    self.check_neighbour(Some(Instant::now()))?;
+                    self.check_peer(Some(Instant::now()))?;
                     if self.hung_up || self.consumer.is_ready() {
                         return Ok(Waited::Again);
                     }
@@ -268,14 +268,14 @@ impl WallReceiver {
         self.report();
         // An edge that came while we were awake is not drained: it wakes us once in vain, which is
         // rarer than a system call per wait is dear.
-        self.sleeper.arm(matches!(wait, Wait::Timed(_)));
+        self.sleeper.arm(matches!(wait, Wait::Poll(_)));
         if self.consumer.is_ready() {
             self.declare_awake();
             return Ok(Waited::Again);
         }
         self.declared = Declared::Asleep;
         self.counters.add(receiving::SLEEPS, 1);
-        self.check_neighbour(until(wait, deadline))?;
+        self.check_peer(until(wait, deadline))?;
         self.consumer.prefetch_next();
         Ok(Waited::Again)
     }
@@ -290,12 +290,12 @@ impl WallReceiver {
 
     /// Declares that somebody will poll the descriptor; `true` if there is something already.
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
-        self.wall.check()?;
+        self.shm.check()?;
         if self.end.is_some() || self.hung_up {
             return Ok(true);
         }
         self.report();
-        self.check_neighbour(Some(Instant::now()))?;
+        self.check_peer(Some(Instant::now()))?;
         self.sleeper.arm(quiet);
         if self.hung_up || self.consumer.is_ready() {
             self.declare_awake();
@@ -310,41 +310,41 @@ impl WallReceiver {
         self.looks_in_vain = (self.looks_in_vain + 1) % LOOKS_IN_VAIN_MAX;
         if self.looks_in_vain == 0 {
             self.report();
-            self.check_neighbour(Some(Instant::now()))?;
+            self.check_peer(Some(Instant::now()))?;
         }
         Ok(self.hung_up)
     }
 
     /// Tells the sender that nobody receives any more.
     pub(crate) fn close(&mut self) {
-        if self.wall.standing.guard.is_child() {
+        if self.shm.connection_state.guard.is_child() {
             return;
         }
         self.sleeper.leave();
-        if matches!(self.wall.room_waker.look_insistently(), Wake::Ring) {
-            self.wall.ring(Sleeping::ForRoom);
+        if matches!(self.shm.room_waker.look_insistently(), Wake::Notify) {
+            self.shm.notify(Sleeping::ForRoom);
         }
-        self.wall.depart();
+        self.shm.depart();
     }
 
     pub(crate) fn stats(&self) -> ReceiverStats {
-        if self.wall.is_inherited() {
+        if self.shm.is_inherited() {
             return ReceiverStats::default();
         }
         ReceiverStats {
             messages: self.counters.get(receiving::MESSAGES),
             bytes: self.counters.get(receiving::BYTES),
             zero_copy: self.counters.get(receiving::BLOBS),
-            bells: self.counters.get(receiving::BELLS),
+            wakeups_sent: self.counters.get(receiving::DOORBELLS),
             sleeps: self.counters.get(receiving::SLEEPS),
-            spins_paid: self.counters.get(receiving::SPINS_PAID),
+            spin_hits: self.counters.get(receiving::SPINS_PAID),
         }
     }
 
     /// Makes an inline record the current message.
     #[inline]
     fn show(&mut self, record: RecordHeader) {
-        if self.wall.is_isolated() && self.current != Some(record) {
+        if self.shm.is_untrusted() && self.current != Some(record) {
             // Copied once, before anybody looks at it.
             self.copy.resize(record.len as usize, 0);
             self.consumer.copy(&record, 0, &mut self.copy);
@@ -361,17 +361,17 @@ impl WallReceiver {
         self.current = None;
         if self.assembly.is_some() && !may_interrupt(record.kind) {
             let (position, what) = (record.position.0, "is missing: another record came");
-            return Err(self.wall.violated(Violation::Fragment { position, what }));
+            return Err(self.shm.violated(Violation::Fragment { position, what }));
         }
         let found = match record.kind {
             Kind::Segment => {
                 let mut body = [0; BODY_MAX];
                 let body = self.small_body(&record, &mut body)?;
-                self.segments.add(&self.wall, &record, body).map_err(|error| match error {
-                    SegmentError::Violation(violation) => self.wall.violated(violation),
+                self.segments.add(&self.shm, &record, body).map_err(|error| match error {
+                    SegmentError::Violation(violation) => self.shm.violated(violation),
                     SegmentError::System(source) => {
                         // Its descriptor is gone, so what refers to it can never be read.
-                        self.end = Some(Wall::disconnected());
+                        self.end = Some(SharedMemory::disconnected());
                         Fault::system("mapping a segment", source)
                     }
                 })?;
@@ -381,7 +381,7 @@ impl WallReceiver {
                 let mut body = [0; BODY_MAX];
                 let body = self.small_body(&record, &mut body)?;
                 let retired = self.segments.retire(&record, body);
-                retired.map_err(|violation| self.wall.violated(violation))?;
+                retired.map_err(|violation| self.shm.violated(violation))?;
                 None
             }
             Kind::FragmentFirst | Kind::FragmentMid | Kind::FragmentLast | Kind::FragmentAbort => {
@@ -389,7 +389,7 @@ impl WallReceiver {
                     self.check_empty(&record)?;
                 }
                 let whole = self.assemble(&record);
-                self.held = whole.map_err(|violation| self.wall.violated(violation))?;
+                self.held = whole.map_err(|violation| self.shm.violated(violation))?;
                 self.held.is_some().then_some(Found::Message)
             }
             Kind::CloseWrite => {
@@ -399,7 +399,7 @@ impl WallReceiver {
             }
             _ => {
                 let (position, kind) = (record.position.0, record.kind as u8);
-                return Err(self.wall.violated(Violation::Unexpected { position, kind }));
+                return Err(self.shm.violated(Violation::Unexpected { position, kind }));
             }
         };
         self.advance(&record);
@@ -409,11 +409,11 @@ impl WallReceiver {
     /// No message is longer than was agreed, whatever carries it (SPEC 2.3).
     #[inline]
     fn check_length(&self, record: &RecordHeader) -> Result<(), Fault> {
-        let (len, max) = (u64::from(record.len), self.wall.limits.message);
+        let (len, max) = (u64::from(record.len), self.shm.limits.message);
         if len <= max {
             return Ok(());
         }
-        Err(self.wall.violated(Violation::MessageLength { len, max }))
+        Err(self.shm.violated(Violation::MessageLength { len, max }))
     }
 
     /// Some records have no body (SPEC 4.3).
@@ -423,7 +423,7 @@ impl WallReceiver {
         }
         let (position, found) = (record.position.0, record.len.into());
         let what = "body where none may be";
-        Err(self.wall.violated(Violation::Body { position, what, found }))
+        Err(self.shm.violated(Violation::Body { position, what, found }))
     }
 
     /// A private copy of a small body.
@@ -436,7 +436,7 @@ impl WallReceiver {
         let Some(body) = into.get_mut(..record.len as usize) else {
             let (position, found) = (record.position.0, record.len.into());
             let what = "body length";
-            return Err(self.wall.violated(Violation::Body { position, what, found }));
+            return Err(self.shm.violated(Violation::Body { position, what, found }));
         };
         self.consumer.copy(record, 0, body);
         Ok(body)
@@ -462,16 +462,16 @@ impl WallReceiver {
 
     /// Tells the producer how far we are, and wakes it if it waits for that.
     fn report(&mut self) {
-        if self.consumer.report() && self.wall.wake_for_room() {
-            self.counters.add(receiving::BELLS, 1);
+        if self.consumer.report() && self.shm.wake_for_room() {
+            self.counters.add(receiving::DOORBELLS, 1);
         }
     }
 
     /// Sleeps until something happens or `deadline`, and notes a hang-up.
-    fn check_neighbour(&mut self, deadline: Option<Instant>) -> Result<(), Fault> {
-        if self.wall.sleep_for_records(deadline).map_err(waiting_failed)? {
+    fn check_peer(&mut self, deadline: Option<Instant>) -> Result<(), Fault> {
+        if self.shm.sleep_for_records(deadline).map_err(waiting_failed)? {
             self.hung_up = true;
-            self.wall.check()?;
+            self.shm.check()?;
         }
         Ok(())
     }

@@ -12,8 +12,8 @@
 //! segment's memory.
 
 use super::blob::Held;
-use super::{Wall, lock};
-use crate::half::map_memory;
+use super::{SharedMemory, lock};
+use crate::region::map_memory;
 use partywall_layout::record_ring::{BlobBody, SegmentBody};
 use partywall_layout::{RecordHeader, Violation};
 use partywall_ring::PeerMem;
@@ -55,7 +55,7 @@ struct Retired {
 #[derive(Debug)]
 struct Memory {
     pages: PeerMem,
-    wall: Arc<Wall>,
+    shm: Arc<SharedMemory>,
     /// How many views of it were dropped: written while blocks are given back, one at a time.
     returned: AtomicU64,
 }
@@ -77,11 +77,11 @@ impl From<Violation> for SegmentError {
 
 impl Segments {
     /// The slab of the half is segment 0.
-    pub(super) fn new(wall: &Arc<Wall>, slab: PeerMem, half_bytes: u64) -> Self {
+    pub(super) fn new(shm: &Arc<SharedMemory>, slab: PeerMem, region_bytes: u64) -> Self {
         Self {
-            mapped: vec![Segment::new(wall, 0, slab)],
+            mapped: vec![Segment::new(shm, 0, slab)],
             retired: Vec::new(),
-            bytes: half_bytes,
+            bytes: region_bytes,
             last_number: 0,
         }
     }
@@ -89,7 +89,7 @@ impl Segments {
     /// Maps the segment that a SEGMENT record tells of.
     pub(super) fn add(
         &mut self,
-        wall: &Arc<Wall>,
+        shm: &Arc<SharedMemory>,
         record: &RecordHeader,
         body: &[u8],
     ) -> Result<(), SegmentError> {
@@ -102,19 +102,19 @@ impl Segments {
         self.forget_unseen();
         // The half's own slab is not counted among the segments.
         let there = self.mapped.len() + self.retired.len();
-        if there > wall.limits.segments as usize {
-            let (wanted, max) = (there as u64, wall.limits.segments.into());
+        if there > shm.limits.segments as usize {
+            let (wanted, max) = (there as u64, shm.limits.segments.into());
             return Err(Violation::Segments { wanted, max }.into());
         }
         let wanted = self.bytes.saturating_add(size);
-        if wanted > wall.limits.map {
-            return Err(Violation::Memory { wanted, max: wall.limits.map }.into());
+        if wanted > shm.limits.map {
+            return Err(Violation::Memory { wanted, max: shm.limits.map }.into());
         }
-        let (descriptor, news) = lock(&wall.beside).take_segment(&wall.socket, number)?;
-        if news.bell {
-            wall.wake_own_room();
+        let (descriptor, news) = lock(&shm.control_socket).take_segment(&shm.socket, number)?;
+        if news.doorbell {
+            shm.wake_own_room();
         }
-        let mapped = map_memory(descriptor.as_fd(), size, wall.limits.map);
+        let mapped = map_memory(descriptor.as_fd(), size, shm.limits.map);
         let pages = mapped.map_err(|error| {
             if error.is_violation() {
                 SegmentError::Violation(bad(map_violation(&error), size))
@@ -122,7 +122,7 @@ impl Segments {
                 SegmentError::System(io::Error::other(error.to_string()))
             }
         })?;
-        self.mapped.push(Segment::new(wall, number, pages));
+        self.mapped.push(Segment::new(shm, number, pages));
         self.bytes = wanted;
         self.last_number = number;
         Ok(())
@@ -164,7 +164,7 @@ impl Segments {
     pub(super) fn hold(
         &mut self,
         held: &mut Option<Held>,
-        wall: &Wall,
+        shm: &SharedMemory,
         record: &RecordHeader,
         body: &[u8],
     ) -> Result<u64, Violation> {
@@ -176,8 +176,8 @@ impl Segments {
             return Err(bad("blob zero field", body.zero.get().into()));
         }
         let (number, len) = (body.segment.get(), body.length.get());
-        if len > wall.limits.message {
-            return Err(Violation::MessageLength { len, max: wall.limits.message });
+        if len > shm.limits.message {
+            return Err(Violation::MessageLength { len, max: shm.limits.message });
         }
         let segment = self.mapped.iter_mut().find(|segment| segment.number == number);
         let segment = segment.ok_or_else(|| bad("blob segment", number.into()))?;
@@ -186,7 +186,7 @@ impl Segments {
         segment.views += 1;
         let memory = Arc::clone(&segment.memory);
         let view = View { memory, offset: place.start, len: place.len(), id: body.block.get() };
-        if wall.is_isolated() {
+        if shm.is_untrusted() {
             // Copied before anybody looks at it; the view ends here, so the block goes home.
             let mut copy = vec![0; view.len];
             view.memory.pages.copy(view.offset, &mut copy);
@@ -199,8 +199,8 @@ impl Segments {
 }
 
 impl Segment {
-    fn new(wall: &Arc<Wall>, number: u32, pages: PeerMem) -> Self {
-        let memory = Memory { pages, wall: Arc::clone(wall), returned: AtomicU64::new(0) };
+    fn new(shm: &Arc<SharedMemory>, number: u32, pages: PeerMem) -> Self {
+        let memory = Memory { pages, shm: Arc::clone(shm), returned: AtomicU64::new(0) };
         Self { number, views: 0, memory: Arc::new(memory) }
     }
 }
@@ -208,7 +208,7 @@ impl Segment {
 impl Memory {
     fn returned(&self) -> u64 {
         // While a block is given back, the neighbour may know it and its view not be counted yet.
-        let _giving_back = lock(&self.wall.releaser);
+        let _giving_back = lock(&self.shm.releaser);
         // ORDER: Relaxed: only written under the lock.
         self.returned.load(Ordering::Relaxed)
     }
@@ -255,8 +255,8 @@ impl View {
 impl Drop for View {
     #[inline]
     fn drop(&mut self) {
-        let Memory { wall, returned, .. } = &*self.memory;
-        wall.release(self.id, || {
+        let Memory { shm, returned, .. } = &*self.memory;
+        shm.release(self.id, || {
             // ORDER: Relaxed: one at a time, under the releaser's lock.
             returned.store(returned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         });

@@ -10,7 +10,7 @@
 //! Order is kept, because the pieces are records like any others; the very next message that finds
 //! memory is zero-copy again.
 
-use super::sender::WallSender;
+use super::sender::ShmSender;
 use crate::error::{Limit, TooLarge};
 use crate::transport::{Progress, Unsent};
 use partywall_layout::record_ring::{FRAGMENT_PREFIX_BYTES, HEADER_BYTES, Kind, footprint};
@@ -20,7 +20,7 @@ use partywall_layout::stream::CreditBody;
 /// How long CREDIT is.
 const CREDIT_BYTES: u64 = size_of::<CreditBody>() as u64;
 
-impl WallSender {
+impl ShmSender {
     /// Sends as many pieces as there is room for.
     pub(super) fn send_fragments(
         &mut self,
@@ -31,8 +31,8 @@ impl WallSender {
             self.check_overflow(payload.len())?;
         }
         while progress.sent < payload.len() {
-            let owed = self.append_owed().and_then(|()| self.append_credit());
-            let pieces = owed.and_then(|()| {
+            let pending = self.append_pending().and_then(|()| self.append_credit());
+            let pieces = pending.and_then(|()| {
                 let piece = self.piece(payload, progress.sent);
                 self.append_piece(payload, progress.sent, piece).map(|()| piece)
             });
@@ -53,12 +53,12 @@ impl WallSender {
     pub(super) fn add_fragments(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         self.check_overflow(payload.len())?;
         let credit = if self.credit.is_some() { footprint(CREDIT_BYTES) } else { 0 };
-        let owed = self.growth.owed_bytes_max() + credit;
+        let pending = self.growth.pending_bytes_max() + credit;
         let per_piece = footprint(self.piece_max() as u64);
-        let needed = self.fragments_footprint(payload.len()) + owed;
+        let needed = self.fragments_footprint(payload.len()) + pending;
         // The ring's end may come in between: padding counts, and is less than a piece. And less than
         // half the ring, so that even then it fits an empty one.
-        let room = self.producer.size().batch_max() - owed - per_piece;
+        let room = self.producer.size().batch_max() - pending - per_piece;
         if self.producer.open_bytes() + needed > room {
             return Err(self.too_long_for_a_batch(payload.len() as u64, needed <= room));
         }
@@ -70,7 +70,7 @@ impl WallSender {
             Ok(false) => return Err(self.no_room()),
             Err(violation) => return Err(self.violated(violation)),
         }
-        self.append_owed()?;
+        self.append_pending()?;
         self.append_credit()?;
         let mut sent = 0;
         while sent < payload.len() {
@@ -90,7 +90,7 @@ impl WallSender {
             return Unsent::Full;
         }
         let own =
-            if self.wall.limits.own_memory_is_peers { Limit::PeerMap } else { Limit::OwnMemory };
+            if self.shm.limits.own_memory_is_peers { Limit::PeerMap } else { Limit::OwnMemory };
         let limit = if fits_another { Limit::Batch } else { own };
         Unsent::TooLarge(TooLarge { len, max, limit })
     }

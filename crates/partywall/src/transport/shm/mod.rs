@@ -16,57 +16,57 @@
 
 mod assembly;
 mod batch;
-mod beside;
 mod blob;
+mod control_socket;
 mod counters;
-mod door;
 mod early;
 mod fragments;
 mod growth;
 mod receiver;
 mod segments;
 mod sender;
+mod wait_point;
 mod waking;
 
-pub(crate) use receiver::WallReceiver;
+pub(crate) use receiver::ShmReceiver;
 pub(crate) use segments::View;
-pub(crate) use sender::WallSender;
+pub(crate) use sender::ShmSender;
 
 use crate::config::Config;
 use crate::error::{Closed, Fault};
-use crate::half::{OwnHalf, PeerHalf};
 use crate::peer::{Peer, Trust};
-use crate::transport::Glance;
-use crate::transport::standing::Standing;
-use beside::{Beside, News};
-use door::{Door, Woken};
+use crate::region::{OwnRegion, PeerRegion};
+use crate::transport::ProgressSnapshot;
+use crate::transport::connection_state::ConnectionState;
+use control_socket::{ControlSocket, News};
 use partywall_layout::Violation;
-use partywall_layout::hello::BESIDE_BELL;
+use partywall_layout::hello::CONTROL_DOORBELL;
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
 use partywall_ring::{PeerMem, Releaser, Wake, Waker};
 use partywall_sys::poll::{self, PollFd, PollFlags};
-use partywall_sys::{Bell, ForkGuard, PidFd, Socket};
+use partywall_sys::{Doorbell, ForkGuard, PidFd, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use wait_point::{WaitPoint, Woken};
 
 /// What both ends of one side, and its views, share.
 #[derive(Debug)]
-pub(crate) struct Wall {
-    standing: Standing,
+pub(crate) struct SharedMemory {
+    connection_state: ConnectionState,
     limits: Limits,
     socket: Socket,
     /// `None` where the kernel or the namespaces have none: then the socket tells alone.
     process: Option<PidFd>,
-    bells: Bells,
+    doorbells: Doorbells,
     /// Where we sleep until records come.
-    records: Door,
+    records: WaitPoint,
     /// Where we sleep until room comes.
-    room: Door,
+    room: WaitPoint,
     /// The neighbour's control page.
-    neighbour: PeerMem,
-    beside: Mutex<Beside>,
+    peer_region: PeerMem,
+    control_socket: Mutex<ControlSocket>,
     releaser: Mutex<Releaser>,
     room_waker: Waker,
     /// How many of our two ends are open.
@@ -96,13 +96,13 @@ pub(crate) struct Limits {
 
 /// How the two sides wake each other.
 #[derive(Debug)]
-pub(crate) enum Bells {
+pub(crate) enum Doorbells {
     /// By the neighbour's eventfds.
     Eventfd {
         /// Rung when records came for it.
-        records: Bell,
+        records: Doorbell,
         /// Rung when room came for it.
-        room: Bell,
+        room: Doorbell,
     },
     /// By a byte on the socket.
     Byte,
@@ -115,11 +115,11 @@ pub(crate) struct Parts {
     pub process: Option<PidFd>,
     pub guard: ForkGuard,
     pub limits: Limits,
-    pub own: OwnHalf,
-    pub neighbour: PeerHalf,
+    pub own: OwnRegion,
+    pub peer_region: PeerRegion,
     /// The bells we sleep by: for records, for room.
-    pub own_bells: (Bell, Bell),
-    pub bells: Bells,
+    pub own_doorbells: (Doorbell, Doorbell),
+    pub doorbells: Doorbells,
 }
 
 /// Which of the neighbour's sleepers.
@@ -132,25 +132,26 @@ pub(crate) enum Sleeping {
 }
 
 /// Puts the parts together.
-pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(WallSender, WallReceiver)> {
-    let Parts { socket, peer, process, guard, limits, own, neighbour, own_bells, bells } = parts;
-    let is_byte = matches!(bells, Bells::Byte);
-    let records = Door::new(own_bells.0, &socket, process.as_ref(), is_byte)?;
-    let room = Door::new(own_bells.1, &socket, process.as_ref(), is_byte)?;
-    let control = neighbour.control.clone();
-    let wall = Arc::new(Wall {
-        standing: Standing::new(guard, peer),
+pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(ShmSender, ShmReceiver)> {
+    let Parts { socket, peer, process, guard, limits, own, peer_region, own_doorbells, doorbells } =
+        parts;
+    let is_byte = matches!(doorbells, Doorbells::Byte);
+    let records = WaitPoint::new(own_doorbells.0, &socket, process.as_ref(), is_byte)?;
+    let room = WaitPoint::new(own_doorbells.1, &socket, process.as_ref(), is_byte)?;
+    let control = peer_region.control.clone();
+    let shm = Arc::new(SharedMemory {
+        connection_state: ConnectionState::new(guard, peer),
         socket,
         process,
-        bells,
+        doorbells,
         records,
         room,
-        beside: Mutex::new(Beside::new(limits.segments)),
+        control_socket: Mutex::new(ControlSocket::new(limits.segments)),
         releaser: Mutex::new(Releaser::new(own.release_ring, own.released)),
         room_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
         limits,
         ends_open: Mutex::new(2),
-        neighbour: control,
+        peer_region: control,
     });
     let sender = sender::Parts {
         ring: own.ring,
@@ -158,22 +159,22 @@ pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(WallSender,
         asleep: own.asleep_room,
         counters: own.sending_counters,
         slab: own.slab,
-        release_ring: neighbour.release_ring,
+        release_ring: peer_region.release_ring,
     };
     let receiver = receiver::Parts {
-        ring: neighbour.ring,
-        ring_size: neighbour.geometry.ring,
+        ring: peer_region.ring,
+        ring_size: peer_region.geometry.ring,
         consumed: own.consumed,
         asleep: own.asleep_records,
         counters: own.receiving_counters,
-        slab: neighbour.slab,
-        half_bytes: neighbour.geometry.half_bytes,
+        slab: peer_region.slab,
+        region_bytes: peer_region.geometry.region_bytes,
     };
-    let sender = WallSender::new(Arc::clone(&wall), sender, config);
-    Ok((sender, WallReceiver::new(wall, receiver)))
+    let sender = ShmSender::new(Arc::clone(&shm), sender, config);
+    Ok((sender, ShmReceiver::new(shm, receiver)))
 }
 
-impl Wall {
+impl SharedMemory {
     pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
         self.records.as_fd()
     }
@@ -185,17 +186,17 @@ impl Wall {
     /// Whether this is a forked child: our half is not mapped here.
     #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
-        self.standing.guard.is_child()
+        self.connection_state.guard.is_child()
     }
 
     /// Our own process, not a forked child of it, and nothing untrue was heard from the neighbour.
     #[inline]
     fn check(&self) -> Result<(), Fault> {
-        self.standing.check()
+        self.connection_state.check()
     }
 
     pub(crate) fn violated(&self, violation: Violation) -> Fault {
-        self.standing.violated(violation, &self.socket)
+        self.connection_state.violated(violation, &self.socket)
     }
 
     /// The longest message that may come.
@@ -204,29 +205,29 @@ impl Wall {
     }
 
     #[inline]
-    fn is_isolated(&self) -> bool {
-        self.standing.peer.trust == Trust::Isolated
+    fn is_untrusted(&self) -> bool {
+        self.connection_state.peer.trust == Trust::Untrusted
     }
 
     /// What a waiter for room looks at.
     #[inline]
-    pub(crate) fn glance(&self) -> Glance {
-        let is_gone = self.neighbour.peek(word(ASLEEP_RECORDS)) == GONE;
-        Glance([
-            self.neighbour.peek(word(CONSUMED)),
-            self.neighbour.peek(word(RELEASED)),
+    pub(crate) fn snapshot(&self) -> ProgressSnapshot {
+        let is_gone = self.peer_region.peek(word(ASLEEP_RECORDS)) == GONE;
+        ProgressSnapshot([
+            self.peer_region.peek(word(CONSUMED)),
+            self.peer_region.peek(word(RELEASED)),
             u64::from(is_gone),
         ])
     }
 
     /// Wakes the neighbour.
-    fn ring(&self, sleeping: Sleeping) {
+    fn notify(&self, sleeping: Sleeping) {
         // A ring that fails finds the neighbour dead or already rung; both show elsewhere.
-        let _ = match (&self.bells, sleeping) {
-            (Bells::Eventfd { records, .. }, Sleeping::ForRecords) => records.ring(),
-            (Bells::Eventfd { room, .. }, Sleeping::ForRoom) => room.ring(),
-            (Bells::Byte, _) => {
-                self.socket.write(&[IoSlice::new(&[BESIDE_BELL])], true).map(|_| ())
+        let _ = match (&self.doorbells, sleeping) {
+            (Doorbells::Eventfd { records, .. }, Sleeping::ForRecords) => records.notify(),
+            (Doorbells::Eventfd { room, .. }, Sleeping::ForRoom) => room.notify(),
+            (Doorbells::Byte, _) => {
+                self.socket.write(&[IoSlice::new(&[CONTROL_DOORBELL])], true).map(|_| ())
             }
         };
     }
@@ -234,9 +235,9 @@ impl Wall {
     /// Rings for room if the neighbour sleeps for it.
     #[inline]
     fn wake_for_room(&self) -> bool {
-        let must_ring = self.room_waker.look() == Wake::Ring;
+        let must_ring = self.room_waker.look() == Wake::Notify;
         if must_ring {
-            self.ring(Sleeping::ForRoom);
+            self.notify(Sleeping::ForRoom);
         }
         must_ring
     }
@@ -244,7 +245,7 @@ impl Wall {
     /// Gives a block back to the neighbour, and counts that before the next one is given back.
     #[inline]
     fn release(&self, block: u64, count: impl FnOnce()) {
-        if self.standing.guard.is_child() {
+        if self.connection_state.guard.is_child() {
             return;
         }
         let mut releaser = lock(&self.releaser);
@@ -262,13 +263,13 @@ impl Wall {
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let woken = self.records.sleep(deadline)?;
         // Whoever is woken by a message is likely to answer, and then looks whether the neighbour sleeps.
-        self.neighbour.prefetch(word(ASLEEP_RECORDS));
+        self.peer_region.prefetch(word(ASLEEP_RECORDS));
         Ok(self.heed(woken, &self.room))
     }
 
     /// Whether the neighbour has hung up or died. Takes nothing: a wake-up that somebody sleeps for must
     /// not be lost to a question.
-    fn is_neighbour_gone(&self) -> bool {
+    fn is_peer_gone(&self) -> bool {
         let hang_up = PollFd::new(&self.socket, PollFlags::RDHUP);
         let has_hung_up =
             poll::wait(&mut [hang_up], Some(Instant::now())).is_ok_and(|count| count > 0);
@@ -277,20 +278,20 @@ impl Wall {
 
     /// Wakes our own thread that sleeps for room, because something became free on this side.
     pub(crate) fn wake_own_room(&self) {
-        self.room.ring_ourselves();
+        self.room.notify_self();
     }
 
     /// Acts on what woke us; whether the neighbour is gone.
-    fn heed(&self, woken: Woken, other: &Door) -> bool {
+    fn heed(&self, woken: Woken, other: &WaitPoint) -> bool {
         if !woken.socket {
             return woken.died;
         }
-        if matches!(self.bells, Bells::Eventfd { .. }) {
+        if matches!(self.doorbells, Doorbells::Eventfd { .. }) {
             // Only a hang-up makes this socket readable for us. Descriptors that came before it
             // stay there until their records ask for them.
             return true;
         }
-        match self.read_beside(other) {
+        match self.read_control(other) {
             Ok(news) => news.hung_up || woken.died,
             Err(violation) => {
                 let _ = self.violated(violation);
@@ -300,10 +301,10 @@ impl Wall {
     }
 
     /// Reads the socket; a bell may have been meant for the other sleeper of ours, so it rings too.
-    fn read_beside(&self, other: &Door) -> Result<News, Violation> {
-        let news = lock(&self.beside).read(&self.socket)?;
-        if news.bell {
-            other.ring_ourselves();
+    fn read_control(&self, other: &WaitPoint) -> Result<News, Violation> {
+        let news = lock(&self.control_socket).read(&self.socket)?;
+        if news.doorbell {
+            other.notify_self();
         }
         Ok(news)
     }

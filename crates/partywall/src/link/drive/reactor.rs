@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use partywall_sys::epoll::EventFlags;
-use partywall_sys::{Bell, EpollSet, ForkGuard, Ready};
+use partywall_sys::{Doorbell, EpollSet, ForkGuard, Ready};
 
 /// Something with descriptors and timers.
 pub(in crate::link) trait Source: Send + Sync {
@@ -55,9 +55,9 @@ pub(super) trait Wake: Send + Sync {
 }
 
 /// See the module.
-pub(in crate::link) struct Hub {
+pub(in crate::link) struct Reactor {
     set: EpollSet,
-    bell: Bell,
+    doorbell: Doorbell,
     /// What a foreign event loop watches, made when it first asks, and before it looks for the first time what has news; without
     /// descriptors left it watches the set itself.
     foreign: OnceLock<Option<Foreign>>,
@@ -69,7 +69,7 @@ pub(in crate::link) struct Hub {
 /// The set, and a bell that only the turns of a foreign event loop silence: threads that lead would take away the rings meant for it.
 struct Foreign {
     set: EpollSet,
-    bell: Bell,
+    doorbell: Doorbell,
 }
 
 #[derive(Default)]
@@ -85,7 +85,7 @@ struct Book {
     is_asleep: bool,
     turns: u64,
     /// It is that one's turn, after which it looks what has news.
-    is_turned_by_foreigner: bool,
+    is_driven_externally: bool,
 }
 
 #[derive(Default)]
@@ -116,18 +116,18 @@ impl Leadership {
     /// Who is to be told to lead, if nobody does.
     fn next(&self) -> Option<Arc<dyn Wake>> {
         let first = self.waiting.first_key_value().filter(|_| !self.is_taken);
-        first.map(|(_, spot)| Arc::clone(spot))
+        first.map(|(_, monitor)| Arc::clone(monitor))
     }
 }
 
-impl Hub {
+impl Reactor {
     pub(in crate::link) fn new() -> io::Result<Arc<Self>> {
-        let (set, bell) = (EpollSet::new()?, Bell::new()?);
-        set.add(&bell, EventFlags::IN, BELL)?;
-        let book = Book { next_token: BELL + 1, ..Book::default() };
+        let (set, doorbell) = (EpollSet::new()?, Doorbell::new()?);
+        set.add(&doorbell, EventFlags::IN, DOORBELL)?;
+        let book = Book { next_token: DOORBELL + 1, ..Book::default() };
         Ok(Arc::new(Self {
             set,
-            bell,
+            doorbell,
             foreign: OnceLock::new(),
             book: Mutex::new(book),
             lead: Mutex::default(),
@@ -201,10 +201,10 @@ impl Hub {
         let is_first = book.timers.first().is_none_or(|(first, _)| new < *first);
         book.timers.insert((new, token));
         if is_first && !book.is_turning {
-            self.ring();
+            self.notify();
         }
-        if is_first && self.has_foreigner() && !book.is_turned_by_foreigner {
-            self.ring_foreigner();
+        if is_first && self.has_external_loop() && !book.is_driven_externally {
+            self.notify_external_loop();
         }
     }
 
@@ -212,9 +212,9 @@ impl Hub {
     pub(in crate::link) fn owe(&self, source: Option<Weak<dyn Source>>) -> bool {
         let mut book = self.book();
         book.owing.extend(source);
-        if self.has_foreigner() {
+        if self.has_external_loop() {
             // Whoever sleeps elsewhere is to call.
-            self.ring_foreigner();
+            self.notify_external_loop();
         }
         book.is_asleep
     }
@@ -226,9 +226,9 @@ impl Hub {
             return true;
         }
         book.resting.push(source);
-        if self.has_foreigner() {
+        if self.has_external_loop() {
             // As above.
-            self.ring_foreigner();
+            self.notify_external_loop();
         }
         false
     }
@@ -236,13 +236,13 @@ impl Hub {
     /// A source has news: whoever waits for the descriptor by other means is to look.
     pub(in crate::link) fn told(&self) {
         // With the lock of what changed. Who is not seen here looks after this, and finds it.
-        if self.has_foreigner() && !self.book().is_turned_by_foreigner {
-            self.ring_foreigner();
+        if self.has_external_loop() && !self.book().is_driven_externally {
+            self.notify_external_loop();
         }
     }
 
     /// Whether somebody waits for the descriptor by other means.
-    fn has_foreigner(&self) -> bool {
+    fn has_external_loop(&self) -> bool {
         self.foreign.get().is_some()
     }
 
@@ -265,40 +265,40 @@ impl Hub {
         }
         if let (Before::SleepingElsewhere, Some(Some(foreign))) = (before, self.foreign.get()) {
             // What it was rung for is seen from here on, by whomever it is done.
-            foreign.bell.drain()?;
+            foreign.doorbell.drain()?;
         }
         let Some(mut lead) = self.try_lead() else { return Ok(()) };
         lead.turn(Some(Instant::now()), before, || {})
     }
 
     /// Wakes whoever sleeps elsewhere.
-    fn ring_foreigner(&self) {
+    fn notify_external_loop(&self) {
         match self.foreign.get() {
             // As below.
-            Some(Some(foreign)) => drop(foreign.bell.ring()),
-            _ => self.ring(),
+            Some(Some(foreign)) => drop(foreign.doorbell.notify()),
+            _ => self.notify(),
         }
     }
 
     fn foreign() -> io::Result<Foreign> {
-        Ok(Foreign { set: EpollSet::new()?, bell: Bell::new()? })
+        Ok(Foreign { set: EpollSet::new()?, doorbell: Doorbell::new()? })
     }
 
     /// Wakes a leader that sleeps.
-    pub(super) fn ring(&self) {
+    pub(super) fn notify(&self) {
         // A sound eventfd does not fail.
-        let _ = self.bell.ring();
+        let _ = self.doorbell.notify();
     }
 
-    /// Leads, or is entered as waiting at `spot`, of which the caller has the lock.
-    pub(super) fn join(&self, spot: impl FnOnce() -> Arc<dyn Wake>) -> Role<'_> {
+    /// Leads, or is entered as waiting at `monitor`, of which the caller has the lock.
+    pub(super) fn join(&self, monitor: impl FnOnce() -> Arc<dyn Wake>) -> Role<'_> {
         let mut lead = self.leadership();
         if !lead.is_taken {
             return Role::Leader(self.taken(&mut lead));
         }
         let ticket = lead.next_ticket;
         lead.next_ticket += 1;
-        lead.waiting.insert(ticket, spot());
+        lead.waiting.insert(ticket, monitor());
         Role::Follower(ticket)
     }
 
@@ -310,8 +310,8 @@ impl Hub {
     /// If nobody leads, tells one of those who wait to. No spot may be locked by the caller.
     pub(super) fn hand_over(&self) {
         let next = self.leadership().next();
-        if let Some(spot) = next {
-            spot.wake();
+        if let Some(monitor) = next {
+            monitor.wake();
         }
     }
 
@@ -322,7 +322,7 @@ impl Hub {
 
     fn taken(&self, lead: &mut Leadership) -> Lead<'_> {
         lead.is_taken = true;
-        Lead { hub: self, lists: std::mem::take(&mut lead.lists) }
+        Lead { reactor: self, lists: std::mem::take(&mut lead.lists) }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -334,12 +334,12 @@ impl Hub {
     }
 }
 
-impl AsFd for Hub {
+impl AsFd for Reactor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         let foreign = self.foreign.get_or_init(|| {
             let foreign = Self::foreign().ok()?;
             foreign.set.add(&self.set, EventFlags::IN, 0).ok()?;
-            foreign.set.add(&foreign.bell, EventFlags::IN, BELL).ok()?;
+            foreign.set.add(&foreign.doorbell, EventFlags::IN, DOORBELL).ok()?;
             Some(foreign)
         });
         match foreign {
@@ -351,7 +351,7 @@ impl AsFd for Hub {
 
 /// The one thread that turns; dropped, another is told to.
 pub(super) struct Lead<'a> {
-    hub: &'a Hub,
+    reactor: &'a Reactor,
     lists: Lists,
 }
 
@@ -364,12 +364,12 @@ impl Lead<'_> {
         before: Before,
         woken: impl FnOnce(),
     ) -> io::Result<()> {
-        let hub = self.hub;
+        let reactor = self.reactor;
         let first_timer = self.lie_down(before);
         let until = first_timer.into_iter().chain(deadline).min();
-        let waited = hub.set.wait(&mut self.lists.events, until);
+        let waited = reactor.set.wait(&mut self.lists.events, until);
         {
-            let mut book = hub.book();
+            let mut book = reactor.book();
             book.is_turning = true;
             book.is_asleep = false;
         }
@@ -381,20 +381,20 @@ impl Lead<'_> {
         });
         let mut book = match handled {
             Ok(()) => self.expire(),
-            Err(_) => hub.book(),
+            Err(_) => reactor.book(),
         };
-        (book.is_turning, book.is_turned_by_foreigner) = (false, false);
-        if hub.has_foreigner() && !(book.owing.is_empty() && book.resting.is_empty()) {
+        (book.is_turning, book.is_driven_externally) = (false, false);
+        if reactor.has_external_loop() && !(book.owing.is_empty() && book.resting.is_empty()) {
             // Whoever came to the lists meanwhile, before this turn was the foreigner's or after.
-            hub.ring_foreigner();
+            reactor.notify_external_loop();
         }
         handled
     }
 
     /// Settles what is owed, and from then on counts as asleep: whoever owes after that is told so. The first timer.
     fn lie_down(&mut self, before: Before) -> Option<Instant> {
-        let mut book = self.hub.book();
-        book.is_turned_by_foreigner = before == Before::SleepingElsewhere;
+        let mut book = self.reactor.book();
+        book.is_driven_externally = before == Before::SleepingElsewhere;
         for _ in 0..SETTLED_MAX {
             if book.owing.is_empty() && (book.resting.is_empty() || before == Before::Looking) {
                 break;
@@ -414,7 +414,7 @@ impl Lead<'_> {
                 .drain(..)
                 .filter_map(|source| source.upgrade())
                 .for_each(Source::lie_down);
-            book = self.hub.book();
+            book = self.reactor.book();
         }
         book.is_turning = false;
         book.is_asleep = true;
@@ -426,12 +426,12 @@ impl Lead<'_> {
     }
 
     fn handle(&self, event: Ready) {
-        if event.token == BELL {
+        if event.token == DOORBELL {
             // As in `ring`.
-            let _ = self.hub.bell.drain();
+            let _ = self.reactor.doorbell.drain();
             return;
         }
-        let source = self.hub.book().sources.get(&event.token).and_then(Weak::upgrade);
+        let source = self.reactor.book().sources.get(&event.token).and_then(Weak::upgrade);
         if let Some(source) = source {
             source.ready(event.token, event.flags);
         }
@@ -439,7 +439,7 @@ impl Lead<'_> {
 
     /// Those that are due now; what they set anew is for the next turn. The book, for what is to be written when that is done.
     fn expire(&self) -> MutexGuard<'_, Book> {
-        let mut book = self.hub.book();
+        let mut book = self.reactor.book();
         if book.timers.is_empty() {
             return book;
         }
@@ -456,7 +456,7 @@ impl Lead<'_> {
             if let Some(source) = source {
                 source.due(token);
             }
-            book = self.hub.book();
+            book = self.reactor.book();
         }
         book
     }
@@ -465,13 +465,13 @@ impl Lead<'_> {
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         let next = {
-            let mut lead = self.hub.leadership();
+            let mut lead = self.reactor.leadership();
             lead.is_taken = false;
             lead.lists = std::mem::take(&mut self.lists);
             lead.next()
         };
-        if let Some(spot) = next {
-            spot.wake();
+        if let Some(monitor) = next {
+            monitor.wake();
         }
     }
 }
@@ -499,4 +499,4 @@ impl Hasher for TokenHasher {
 /// Rounds of settling before it is looked whether anything is ready.
 const SETTLED_MAX: u32 = 16;
 /// The bell's token.
-const BELL: u64 = 0;
+const DOORBELL: u64 = 0;

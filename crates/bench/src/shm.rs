@@ -5,7 +5,7 @@
 //! send      send_with(size): filled in place, where the receiver will read it
 //! receive   recv_ref ─► read in place ─► dropped: its place is free again
 //! ```
-//! The only file of the benchmark that touches the library's channels; its sessions are in `parallel/wall.rs`. The policy is `Wall`: where memory cannot be shared the
+//! The only file of the benchmark that touches the library's channels; its sessions are in `parallel/shm.rs`. The policy is `SharedMemory`: where memory cannot be shared the
 //! measurement fails and says why, instead of measuring a socket under our name.
 
 use std::time::Duration;
@@ -16,56 +16,56 @@ use partywall::{Channel, Config, Listener, Receiver, Sender, TransportPolicy, Wa
 use super::cell::WaitName;
 use super::lane::{Door, Lane, Setup, Transport};
 
-/// The transport `wall`.
-pub struct Wall;
+/// The transport `shm`.
+pub struct SharedMemory;
 
 /// A listener at a socket file.
-pub struct WallDoor {
+pub struct ShmDoor {
     listener: Listener,
     address: String,
 }
 
 /// A channel, split.
-pub struct WallLane {
+pub struct ShmLane {
     sender: Sender,
     receiver: Receiver,
 }
 
-impl Transport for Wall {
-    type Lane = WallLane;
-    type Door = WallDoor;
+impl Transport for SharedMemory {
+    type Lane = ShmLane;
+    type Door = ShmDoor;
 
-    fn bind(setup: &Setup) -> Result<WallDoor> {
+    fn bind(setup: &Setup) -> Result<ShmDoor> {
         let address = format!("unix:{}", setup.directory.join("wall.sock").display());
         let listener = Listener::bind_with(&address, &config(setup))?;
-        Ok(WallDoor { listener, address })
+        Ok(ShmDoor { listener, address })
     }
 
-    fn connect(setup: &Setup, address: &str) -> Result<WallLane> {
-        Ok(WallLane::new(partywall::connect_with(address, &config(setup))?))
+    fn connect(setup: &Setup, address: &str) -> Result<ShmLane> {
+        Ok(ShmLane::new(partywall::connect_with(address, &config(setup))?))
     }
 }
 
-impl Door for WallDoor {
-    type Lane = WallLane;
+impl Door for ShmDoor {
+    type Lane = ShmLane;
 
     fn address(&self) -> String {
         self.address.clone()
     }
 
-    fn accept(&mut self) -> Result<WallLane> {
-        Ok(WallLane::new(self.listener.accept()?))
+    fn accept(&mut self) -> Result<ShmLane> {
+        Ok(ShmLane::new(self.listener.accept()?))
     }
 }
 
-impl WallLane {
+impl ShmLane {
     fn new(channel: Channel) -> Self {
         let (sender, receiver) = channel.split();
         Self { sender, receiver }
     }
 }
 
-impl Lane for WallLane {
+impl Lane for ShmLane {
     #[inline]
     fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
         self.sender.send_with(size, fill).context("sending a message")
@@ -81,7 +81,10 @@ impl Lane for WallLane {
 
 fn config(setup: &Setup) -> Config {
     let memory_max = (setup.size as u64 * MESSAGES_IN_FLIGHT).max(MEMORY_MIN);
-    Config::default().wait(wait_of(setup)).transport(TransportPolicy::Wall).memory_max(memory_max)
+    Config::default()
+        .wait(wait_of(setup))
+        .transport(TransportPolicy::SharedMemory)
+        .memory_max(memory_max)
 }
 
 /// How the library is told to wait.
@@ -89,13 +92,13 @@ pub const fn wait_of(setup: &Setup) -> Wait {
     match setup.wait {
         Some(WaitName::Spin) => Wait::Spin,
         Some(WaitName::Park) => Wait::Park,
-        Some(WaitName::Timed) => Wait::Timed(TIMED_PERIOD),
+        Some(WaitName::Timed) => Wait::Poll(POLL_PERIOD),
         Some(WaitName::Adaptive) | None => Wait::Adaptive,
     }
 }
 
 /// How long a `timed` receiver sleeps between two looks.
-const TIMED_PERIOD: Duration = Duration::from_micros(100);
+const POLL_PERIOD: Duration = Duration::from_micros(100);
 
 /// A flood of large messages may have so many under way.
 const MESSAGES_IN_FLIGHT: u64 = 8;

@@ -8,13 +8,13 @@
 //!  beside:  bytes · a segment's descriptor                  honest:  receive send reserve batch arm trim
 //! ```
 //!
-//! The half stands still while the honest side looks at a message, as `Trust::Peer` has it.
+//! The half stands still while the honest side looks at a message, as `Trust::Trusted` has it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use partywall::{Channel, Listener, Message, TransportPolicy, TrustPolicy, TryRecvError};
-use partywall_fuzz::{BYTES_MAX, ByHand, RELEASE_ENTRIES, RING_BYTES, connect_wall, listen};
-use partywall_layout::hello::{BESIDE_BELL, BESIDE_SEGMENT};
+use partywall_fuzz::{BYTES_MAX, ByHand, PEER_BLOCKS_MAX, RING_BYTES, connect_shm, listen};
+use partywall_layout::hello::{CONTROL_DOORBELL, CONTROL_SEGMENT};
 use partywall_layout::record_ring::{BlobBody, Kind, SegmentBody, word0, word1, footprint};
 use partywall_layout::segment::{CONTROL_OFFSET, GRAIN_BYTES};
 use partywall_layout::{Geometry, Position, RingSize};
@@ -36,14 +36,14 @@ struct World {
 fuzz_target!(|input: &[u8]| {
     thread_local! {
         static PEER: RefCell<Listener> =
-            RefCell::new(listen("peer", TrustPolicy::Peer, TransportPolicy::Wall));
-        static ISOLATED: RefCell<Listener> =
-            RefCell::new(listen("isolated", TrustPolicy::Isolated, TransportPolicy::Wall));
+            RefCell::new(listen("peer", TrustPolicy::Peer, TransportPolicy::SharedMemory));
+        static UNTRUSTED: RefCell<Listener> =
+            RefCell::new(listen("isolated", TrustPolicy::Untrusted, TransportPolicy::SharedMemory));
     }
     let Some((choice, mut rest)) = input.split_first() else { return };
-    let (listeners, name) = if choice & 1 == 0 { (&PEER, "peer") } else { (&ISOLATED, "isolated") };
+    let (listeners, name) = if choice & 1 == 0 { (&PEER, "peer") } else { (&UNTRUSTED, "isolated") };
     let (channel, hand) =
-        listeners.with_borrow_mut(|listener| connect_wall(listener, name, choice & 2 == 0));
+        listeners.with_borrow_mut(|listener| connect_shm(listener, name, choice & 2 == 0));
     let (segments, held) = (Vec::new(), Vec::new());
     let mut world = World { channel, hand, tail: Position(0), segments, held };
     while let [what, a, b, c, d, length, after @ ..] = rest {
@@ -62,7 +62,7 @@ impl World {
             1 => self.control(value, bytes),
             2 => self.word(self.geometry().ring_offset + u64::from(value) * 8 % RING_BYTES, bytes),
             3 => {
-                let offset = u64::from(value) % RELEASE_ENTRIES * 8;
+                let offset = u64::from(value) % PEER_BLOCKS_MAX * 8;
                 self.word(self.geometry().release_offset + offset, bytes);
             }
             4 => self.word(u64::from(value % 512) * 8, bytes),
@@ -86,11 +86,11 @@ impl World {
     }
 
     fn geometry(&self) -> Geometry {
-        self.hand.half.as_ref().expect("a wall").1
+        self.hand.region.as_ref().expect("a wall").1
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        self.hand.half.as_mut().expect("a wall").0.as_mut_slice()
+        self.hand.region.as_mut().expect("a wall").0.as_mut_slice()
     }
 
     fn word(&mut self, offset: u64, bytes: &[u8]) {
@@ -181,7 +181,7 @@ impl World {
         let number = 1 + self.segments.len() as u32 + (value >> 4 & 1);
         let bytes = GRAIN_BYTES * (1 + u64::from(value >> 5 & 1));
         let Ok(memory) = OwnMap::create("by-hand", bytes as usize) else { return };
-        let mut frame = [BESIDE_SEGMENT; 5];
+        let mut frame = [CONTROL_SEGMENT; 5];
         frame[1..].copy_from_slice(&number.to_le_bytes());
         if value & 1 == 0 {
             let descriptors = [memory.fd()];
@@ -202,7 +202,7 @@ impl World {
     }
 
     fn beside(&mut self, bytes: &[u8]) {
-        let bytes = if bytes.is_empty() { &[BESIDE_BELL][..] } else { bytes };
+        let bytes = if bytes.is_empty() { &[CONTROL_DOORBELL][..] } else { bytes };
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
 

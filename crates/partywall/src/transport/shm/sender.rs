@@ -13,9 +13,9 @@
 //! BLOB carries it, before all others it is a record of its own.
 
 use super::counters::Counters;
-use super::early::EarlyRing;
+use super::early::EarlyNotify;
 use super::growth::Growth;
-use super::{Wall, word};
+use super::{SharedMemory, word};
 use crate::config::{BackPressure, Config};
 use crate::error::{Closed, SendError};
 use crate::stats::SenderStats;
@@ -33,14 +33,14 @@ use zerocopy::little_endian::{U32, U64};
 
 /// The sending end.
 #[derive(Debug)]
-pub(crate) struct WallSender {
-    pub(super) wall: Arc<Wall>,
+pub(crate) struct ShmSender {
+    pub(super) shm: Arc<SharedMemory>,
     pub(super) producer: Producer,
     pub(super) slab: Slab,
     pub(super) growth: Growth,
     pub(super) policy: BackPressure,
     /// Fragments of a message went whose rest never will: the receiver must be told.
-    pub(super) owes_abort: bool,
+    pub(super) abort_pending: bool,
     pub(super) counters: Counters,
     pub(super) inline_max: usize,
     /// The stream of the messages that are sent; 0 on a channel.
@@ -62,8 +62,8 @@ pub(crate) struct WallSender {
     /// What it had consumed at the last sign of life.
     pub(super) heard_at: u64,
     /// When it was rung last.
-    pub(super) rung_at: Option<Instant>,
-    pub(super) early: EarlyRing,
+    pub(super) notified_at: Option<Instant>,
+    pub(super) early: EarlyNotify,
 }
 
 /// What a sending end is made of.
@@ -81,21 +81,21 @@ const BLOB_BYTES_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
 /// Credit costs a BLOB no room.
 const _: () = assert!(footprint(BLOB_BYTES_MAX as u64) == footprint(size_of::<BlobBody>() as u64));
 
-impl WallSender {
-    pub(super) fn new(wall: Arc<Wall>, parts: Parts, config: &Config) -> Self {
-        let neighbour = wall.neighbour.clone();
-        let mut slab = Slab::new(wall.limits.peer_releases);
+impl ShmSender {
+    pub(super) fn new(shm: Arc<SharedMemory>, parts: Parts, config: &Config) -> Self {
+        let peer_region = shm.peer_region.clone();
+        let mut slab = Slab::new(shm.limits.peer_releases);
         let first_bytes = parts.slab.len() as u64;
         slab.add_segment(0, parts.slab);
-        let peer_message = usize::try_from(wall.limits.peer_message).unwrap_or(usize::MAX);
+        let peer_message = usize::try_from(shm.limits.peer_message).unwrap_or(usize::MAX);
         let mut counters = Counters::new(parts.counters);
         counters.set(sending::MEMORY, slab.bytes());
         Self {
-            producer: Producer::new(parts.ring, parts.ring_size, neighbour.clone()),
+            producer: Producer::new(parts.ring, parts.ring_size, peer_region.clone()),
             slab,
-            growth: Growth::new(first_bytes, config.idle_memory_after),
+            growth: Growth::new(first_bytes, config.idle_memory_timeout),
             policy: config.back_pressure,
-            owes_abort: false,
+            abort_pending: false,
             counters,
             // Longer ones go where lengths are checked.
             // At least one byte, because a message in fragments has at least two.
@@ -104,21 +104,21 @@ impl WallSender {
             credit: None,
             is_filling: false,
             spare: Vec::new(),
-            reclaimer: Reclaimer::new(parts.release_ring, neighbour.clone(), word(RELEASED)),
+            reclaimer: Reclaimer::new(parts.release_ring, peer_region.clone(), word(RELEASED)),
             sleeper: Sleeper::new(parts.asleep),
-            records_waker: Waker::new(neighbour, word(ASLEEP_RECORDS)),
+            records_waker: Waker::new(peer_region, word(ASLEEP_RECORDS)),
             batch_blocks: Vec::new(),
             end: None,
             unheard: 0,
             heard_at: 0,
-            rung_at: None,
-            early: EarlyRing::default(),
-            wall,
+            notified_at: None,
+            early: EarlyNotify::default(),
+            shm,
         }
     }
 
-    pub(crate) const fn wall(&self) -> &Arc<Wall> {
-        &self.wall
+    pub(crate) const fn shm(&self) -> &Arc<SharedMemory> {
+        &self.shm
     }
 
     /// Sends a whole message at once or not at all.
@@ -126,7 +126,7 @@ impl WallSender {
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         self.check()?;
         if payload.len() <= self.inline_max {
-            self.ring_early()?;
+            self.notify_early()?;
         }
         let sent = self.add(payload);
         self.finish(sent, payload.len())
@@ -145,12 +145,12 @@ impl WallSender {
     /// Appends a record that is not a message, to be published with others.
     pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
         self.check()?;
-        let needed = footprint(body.len() as u64) + self.growth.owed_bytes_max();
+        let needed = footprint(body.len() as u64) + self.growth.pending_bytes_max();
         if self.producer.open_bytes() + needed > self.producer.size().batch_max() {
             // Many of them are more than a batch.
             self.publish()?;
         }
-        self.append_owed()?;
+        self.append_pending()?;
         self.stream = stream;
         self.append(kind, &[body])
     }
@@ -162,7 +162,7 @@ impl WallSender {
         if len > self.inline_max {
             return Ok(false);
         }
-        self.append_owed()?;
+        self.append_pending()?;
         match self.producer.has_room(len) {
             Ok(true) => Ok(true),
             Ok(false) => Err(self.no_room()),
@@ -178,7 +178,7 @@ impl WallSender {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), Unsent> {
-        self.ring_early()?;
+        self.notify_early()?;
         self.is_filling = true;
         let added = self.producer.append_with(Kind::Data, self.stream, len, fill);
         self.is_filling = false;
@@ -222,7 +222,7 @@ impl WallSender {
         _payload: &[u8],
         progress: &Progress,
     ) -> Result<(), SendError> {
-        self.owes_abort |= progress.started;
+        self.abort_pending |= progress.started;
         Err(SendError::TimedOut)
     }
 
@@ -304,9 +304,9 @@ impl WallSender {
         // Only so many retirements can be owed at a time.
         loop {
             self.retire_idle(all);
-            let owed = self.append_owed();
+            let pending = self.append_pending();
             self.publish()?;
-            owed?;
+            pending?;
             if !all || !self.slab.has_idle_segment() {
                 return Ok(());
             }
@@ -314,7 +314,7 @@ impl WallSender {
     }
 
     pub(crate) fn stats(&self) -> SenderStats {
-        if self.wall.is_inherited() {
+        if self.shm.is_inherited() {
             return SenderStats::default();
         }
         SenderStats {
@@ -322,18 +322,18 @@ impl WallSender {
             bytes: self.counters.get(sending::BYTES),
             zero_copy: self.counters.get(sending::BLOBS),
             overflows: self.counters.get(sending::OVERFLOWS),
-            bells: self.counters.get(sending::BELLS),
+            wakeups_sent: self.counters.get(sending::DOORBELLS),
             sleeps: self.counters.get(sending::SLEEPS),
             memory_bytes: self.slab.bytes(),
             memory_used_bytes: self.slab.used(),
-            blocks_out: self.slab.out(),
+            blocks_in_flight: self.slab.out(),
         }
     }
 
     /// Whether sending makes sense at all.
     #[inline]
     pub(super) fn check(&mut self) -> Result<(), Unsent> {
-        self.wall.check().map_err(Unsent::Fault)?;
+        self.shm.check().map_err(Unsent::Fault)?;
         if self.is_filling {
             // The caller's code panicked half-way through a message: it never was.
             self.is_filling = false;
@@ -346,7 +346,7 @@ impl WallSender {
     #[inline]
     pub(super) fn add(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         if payload.len() <= self.inline_max {
-            self.append_owed()?;
+            self.append_pending()?;
             self.append_credit()?;
             return self.append(Kind::Data, &[payload]);
         }
@@ -366,7 +366,7 @@ impl WallSender {
     /// Appends a message that lies in `block` to the open batch; gives the block back if it fails.
     #[inline]
     fn add_block(&mut self, block: Block) -> Result<(), (Unsent, Block)> {
-        if let Err(unsent) = self.append_owed() {
+        if let Err(unsent) = self.append_pending() {
             return Err((unsent, block));
         }
         match self.producer.has_room(BLOB_BYTES_MAX) {
@@ -440,7 +440,7 @@ impl WallSender {
         // A ring for what never was says nothing of the next.
         let _ = self.early.take();
         self.producer.abort();
-        self.growth.untold();
+        self.growth.unreported();
         for id in std::mem::take(&mut self.batch_blocks) {
             // We gave these ids out ourselves a moment ago, and nobody has seen them.
             let _ = self.slab.reclaim(id);
@@ -483,6 +483,6 @@ impl WallSender {
     }
 
     pub(super) fn violated(&self, violation: Violation) -> Unsent {
-        Unsent::Fault(self.wall.violated(violation))
+        Unsent::Fault(self.shm.violated(violation))
     }
 }

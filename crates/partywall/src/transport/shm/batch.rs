@@ -5,17 +5,17 @@
 //! A batch takes at most half the ring. It may wait for room half-way, because what lies before it is
 //! the receiver's to consume; it may not wait for memory that only it holds.
 
-use super::sender::WallSender;
+use super::sender::ShmSender;
 use crate::error::{Limit, TooLarge};
 use crate::transport::Unsent;
 use partywall_layout::record_ring::BlobBody;
 
-impl WallSender {
+impl ShmSender {
     /// Adds a message to the open batch.
     pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         self.check()?;
         // The batch may also have to carry what we owe.
-        let room = self.producer.size().batch_max().saturating_sub(self.growth.owed_bytes_max());
+        let room = self.producer.size().batch_max().saturating_sub(self.growth.pending_bytes_max());
         let needed =
             partywall_layout::record_ring::footprint(if payload.len() <= self.inline_max {
                 payload.len() as u64
@@ -54,7 +54,7 @@ impl WallSender {
 
     /// Forgets the open batch.
     pub(crate) fn abort_batch(&mut self) {
-        if self.wall.standing.guard.is_owner() {
+        if self.shm.connection_state.guard.is_owner() {
             self.roll_back();
         }
     }

@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use partywall_sys::{Biased, BiasedGuard};
 
-use super::hub::{Before, Hub, Role, Wake};
+use super::reactor::{Before, Reactor, Role, Wake};
 use crate::transport::has_passed;
 
 /// See the module.
-pub(in crate::link) struct Spot<T> {
-    hub: Arc<Hub>,
+pub(in crate::link) struct Monitor<T> {
+    reactor: Arc<Reactor>,
     inner: Biased<Inner<T>>,
     changed: Condvar,
 }
@@ -26,24 +26,24 @@ struct Inner<T> {
 }
 
 /// The value, locked.
-pub(in crate::link) struct SpotGuard<'a, T> {
-    spot: &'a Spot<T>,
+pub(in crate::link) struct MonitorGuard<'a, T> {
+    monitor: &'a Monitor<T>,
     inner: BiasedGuard<'a, Inner<T>>,
 }
 
-impl<T: Send + 'static> Spot<T> {
-    pub(in crate::link) fn new(hub: Arc<Hub>, value: T) -> Arc<Self> {
+impl<T: Send + 'static> Monitor<T> {
+    pub(in crate::link) fn new(reactor: Arc<Reactor>, value: T) -> Arc<Self> {
         let inner = Inner { value, followers: 0, is_leader_asleep: false };
-        Arc::new(Self { hub, inner: Biased::new(inner), changed: Condvar::new() })
+        Arc::new(Self { reactor, inner: Biased::new(inner), changed: Condvar::new() })
     }
 
     #[inline]
-    pub(in crate::link) fn lock(&self) -> SpotGuard<'_, T> {
-        SpotGuard { spot: self, inner: self.inner.lock() }
+    pub(in crate::link) fn lock(&self) -> MonitorGuard<'_, T> {
+        MonitorGuard { monitor: self, inner: self.inner.lock() }
     }
 
-    fn lock_to_wait(&self) -> SpotGuard<'_, T> {
-        SpotGuard { spot: self, inner: self.inner.lock_to_wait() }
+    fn lock_to_wait(&self) -> MonitorGuard<'_, T> {
+        MonitorGuard { monitor: self, inner: self.inner.lock_to_wait() }
     }
 
     /// Waits until `look` gives something, and drives the group meanwhile if nobody else does. `None` at the deadline.
@@ -52,7 +52,7 @@ impl<T: Send + 'static> Spot<T> {
     pub(in crate::link) fn wait_for<R>(
         self: &Arc<Self>,
         deadline: Option<Instant>,
-        mut look: impl FnMut(&mut SpotGuard<'_, T>) -> Option<R>,
+        mut look: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
     ) -> io::Result<Option<R>> {
         let mut passed_on = HandOver(None);
         // Only who follows has to give up being favoured, as waiting for another thread takes the mutex.
@@ -67,16 +67,16 @@ impl<T: Send + 'static> Spot<T> {
                 return Ok(None);
             }
             if lead.is_none() {
-                match self.hub.join(|| Arc::clone(self) as Arc<dyn Wake>) {
+                match self.reactor.join(|| Arc::clone(self) as Arc<dyn Wake>) {
                     Role::Leader(taken) => lead = Some(taken),
                     Role::Follower(ticket) => {
                         // Told to lead, it may have no reason to any more.
-                        passed_on.0 = Some(&self.hub);
+                        passed_on.0 = Some(&self.reactor);
                         if follows {
                             self.follow(guard, deadline);
                         }
                         follows = true;
-                        self.hub.leave(ticket);
+                        self.reactor.leave(ticket);
                         continue;
                     }
                 }
@@ -90,7 +90,7 @@ impl<T: Send + 'static> Spot<T> {
         }
     }
 
-    fn follow(&self, guard: SpotGuard<'_, T>, deadline: Option<Instant>) {
+    fn follow(&self, guard: MonitorGuard<'_, T>, deadline: Option<Instant>) {
         let mut inner = guard.inner;
         inner.followers += 1;
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -99,7 +99,7 @@ impl<T: Send + 'static> Spot<T> {
     }
 }
 
-impl<T: Send + 'static> Wake for Spot<T> {
+impl<T: Send + 'static> Wake for Monitor<T> {
     fn wake(&self) {
         // With the lock, so that whoever looked in vain sleeps by now.
         let _guard = self.lock();
@@ -107,7 +107,7 @@ impl<T: Send + 'static> Wake for Spot<T> {
     }
 }
 
-impl<T> SpotGuard<'_, T> {
+impl<T> MonitorGuard<'_, T> {
     /// Whether another thread may be waiting for the value.
     #[inline]
     pub(in crate::link) fn is_wanted(&self) -> bool {
@@ -117,15 +117,15 @@ impl<T> SpotGuard<'_, T> {
     /// Something changed that somebody may wait for.
     pub(in crate::link) fn changed(&self) {
         if self.inner.followers > 0 {
-            self.spot.changed.notify_all();
+            self.monitor.changed.notify_all();
         }
         if self.inner.is_leader_asleep {
-            self.spot.hub.ring();
+            self.monitor.reactor.notify();
         }
     }
 }
 
-impl<T> Deref for SpotGuard<'_, T> {
+impl<T> Deref for MonitorGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -133,18 +133,18 @@ impl<T> Deref for SpotGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for SpotGuard<'_, T> {
+impl<T> DerefMut for MonitorGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.inner.value
     }
 }
 
 /// Passes on what this thread may have been told to do.
-struct HandOver<'a>(Option<&'a Hub>);
+struct HandOver<'a>(Option<&'a Reactor>);
 
 impl Drop for HandOver<'_> {
     fn drop(&mut self) {
-        self.0.into_iter().for_each(Hub::hand_over);
+        self.0.into_iter().for_each(Reactor::hand_over);
     }
 }
 
@@ -162,11 +162,12 @@ mod tests {
     #[test]
     fn no_wake_up_is_lost_between_leaders_and_followers() {
         let (threads, rounds) = (6, 3_000);
-        let hub = Hub::new().unwrap();
-        let spots: Vec<_> = (0..threads).map(|_| Spot::new(Arc::clone(&hub), 0)).collect();
+        let reactor = Reactor::new().unwrap();
+        let monitors: Vec<_> =
+            (0..threads).map(|_| Monitor::new(Arc::clone(&reactor), 0)).collect();
         std::thread::scope(|scope| {
             for index in 0..threads {
-                let (here, next) = (&spots[index], &spots[(index + 1) % threads]);
+                let (here, next) = (&monitors[index], &monitors[(index + 1) % threads]);
                 scope.spawn(move || {
                     for round in 1..=rounds {
                         let found = here.wait_for(soon(), |value| (**value == round).then_some(()));
@@ -177,28 +178,28 @@ mod tests {
                     }
                 });
             }
-            let mut first = spots[0].lock();
+            let mut first = monitors[0].lock();
             *first = 1;
             first.changed();
         });
-        assert_eq!(*spots[0].lock(), rounds + 1);
+        assert_eq!(*monitors[0].lock(), rounds + 1);
     }
 
     /// Followers whose time is up leave while the leader is told to hand over.
     #[test]
     fn a_follower_that_gives_up_takes_nobody_s_turn_with_it() {
-        let hub = Hub::new().unwrap();
-        let spots: Vec<_> = (0..4).map(|_| Spot::new(Arc::clone(&hub), 0_u32)).collect();
+        let reactor = Reactor::new().unwrap();
+        let monitors: Vec<_> = (0..4).map(|_| Monitor::new(Arc::clone(&reactor), 0_u32)).collect();
         std::thread::scope(|scope| {
-            for spot in &spots[..3] {
+            for monitor in &monitors[..3] {
                 scope.spawn(move || {
                     for _ in 0..2_000 {
                         let until = Instant::now() + Duration::from_micros(50);
-                        assert_eq!(spot.wait_for(Some(until), |_| None::<()>).unwrap(), None);
+                        assert_eq!(monitor.wait_for(Some(until), |_| None::<()>).unwrap(), None);
                     }
                 });
             }
-            let patient = &spots[3];
+            let patient = &monitors[3];
             let waits = scope.spawn(move || {
                 for round in 1..=200 {
                     let found = patient.wait_for(soon(), |value| (**value >= round).then_some(()));
@@ -218,10 +219,10 @@ mod tests {
 
     #[test]
     fn whoever_waits_in_vain_stops_at_the_deadline() {
-        let spot = Spot::new(Hub::new().unwrap(), ());
+        let monitor = Monitor::new(Reactor::new().unwrap(), ());
         let started = Instant::now();
         let until = started + Duration::from_millis(20);
-        assert_eq!(spot.wait_for(Some(until), |_| None::<()>).unwrap(), None);
+        assert_eq!(monitor.wait_for(Some(until), |_| None::<()>).unwrap(), None);
         assert!(Instant::now() >= until);
     }
 }

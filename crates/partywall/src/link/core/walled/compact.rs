@@ -9,7 +9,7 @@ use super::{CLIENT, Pair, SERVER, message};
 use crate::link::core::Core;
 
 const DATA: u8 = 1;
-const BARE: u8 = 16;
+const COMPACT: u8 = 16;
 
 /// The kind of the record that was just sent, if it is not behind a PAD.
 fn kind_at(core: &Core, start: Position) -> u8 {
@@ -28,13 +28,13 @@ fn send(pair: &mut Pair, from: usize) -> u8 {
 }
 
 #[test]
-fn records_are_bare_where_the_memory_is_read_and_only_there() {
+fn records_are_compact_where_the_memory_is_read_and_only_there() {
     let (mut pair, _kept) = Pair::of_files();
     assert_eq!(send(&mut pair, CLIENT), DATA, "where the ring begins");
     assert_eq!(send(&mut pair, CLIENT), DATA, "without a connection");
     for is_shared in [false, true, false, true] {
         pair.attach(is_shared);
-        let expected = if is_shared { BARE } else { DATA };
+        let expected = if is_shared { COMPACT } else { DATA };
         if !is_shared {
             assert_eq!([send(&mut pair, CLIENT), send(&mut pair, CLIENT)], [DATA; 2]);
         }
@@ -50,7 +50,7 @@ fn records_are_bare_where_the_memory_is_read_and_only_there() {
 }
 
 #[test]
-fn a_batch_is_bare_too() {
+fn a_batch_is_compact_too() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     send(&mut pair, CLIENT);
@@ -59,7 +59,7 @@ fn a_batch_is_bare_too() {
     let ends = [20, 48, 150].map(|len| core.append_to_batch(&[&message(1, len)]).unwrap());
     core.publish();
     for end in ends {
-        assert_eq!(kind_at(core, start), BARE);
+        assert_eq!(kind_at(core, start), COMPACT);
         start = end;
     }
     for len in [7, 20, 48, 150] {
@@ -87,13 +87,13 @@ fn a_reply_commits_by_its_own_record_over_every_wire() {
         core.reply(request, &[b"reply"]).unwrap();
         assert_eq!(kind_at(core, start), DATA);
         let prepared = core.retained.prepared(request.stream).unwrap();
-        assert_eq!((prepared.mark.position, prepared.reply_at), (request.end, start));
+        assert_eq!((prepared.acked_offset.position, prepared.reply_at), (request.end, start));
         assert_eq!(pair.recv(CLIENT).unwrap(), "reply");
     }
 }
 
 #[test]
-fn what_was_written_bare_goes_over_a_socket() {
+fn what_was_written_compact_goes_over_a_socket() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     // Something was consumed of the other direction: its mark is in no record.
@@ -105,7 +105,7 @@ fn what_was_written_bare_goes_over_a_socket() {
         let core = &mut pair.sides[CLIENT].core;
         let start = core.tail();
         core.send(&[message]).unwrap();
-        assert_eq!(kind_at(core, start), BARE);
+        assert_eq!(kind_at(core, start), COMPACT);
     }
     pair.attach(false);
     assert_eq!(pair.recv(SERVER).unwrap(), "message");
@@ -117,7 +117,7 @@ fn what_was_written_bare_goes_over_a_socket() {
 }
 
 #[test]
-fn the_mark_of_bare_records_is_found_by_the_next_owner() {
+fn the_mark_of_compact_records_is_found_by_the_next_owner() {
     let (mut pair, mut kept) = Pair::of_files();
     pair.attach(true);
     for _ in 0..5 {
@@ -126,21 +126,22 @@ fn the_mark_of_bare_records_is_found_by_the_next_owner() {
         send(&mut pair, CLIENT);
         send(&mut pair, CLIENT);
     }
-    let (mark, tail) = (pair.sides[CLIENT].core.mark(), pair.sides[CLIENT].core.tail());
-    assert!(mark.is_some_and(|mark| mark.position > Position::START));
+    let (acked_offset, tail) =
+        (pair.sides[CLIENT].core.acked_offset(), pair.sides[CLIENT].core.tail());
+    assert!(acked_offset.is_some_and(|acked_offset| acked_offset.position > Position::START));
     drop(pair);
     let next = Core::open(kept[CLIENT].open()).unwrap();
-    assert_eq!((next.mark(), next.tail()), (mark, tail));
+    assert_eq!((next.acked_offset(), next.tail()), (acked_offset, tail));
 }
 
 #[test]
-fn what_an_epoch_leaves_knows_what_the_neighbour_consumed_last() {
+fn what_an_epoch_leaves_knows_what_the_peer_consumed_last() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     send(&mut pair, CLIENT);
     assert!(pair.recv(SERVER).is_some());
     let (stream, tail) = pair.sides[CLIENT].core.sent_to();
     pair.sides[CLIENT].core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
-    let left = pair.sides[CLIENT].core.books.past.unwrap().sending.unwrap();
+    let left = pair.sides[CLIENT].core.durable.past.unwrap().sending.unwrap();
     assert_eq!((left.stream, left.acked, left.tail), (stream, tail, tail));
 }
