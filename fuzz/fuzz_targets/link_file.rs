@@ -6,8 +6,8 @@
 use libfuzzer_sys::fuzz_target;
 use partywall_layout::link::slot::{SEAL_BYTES, seal};
 use partywall_layout::link::{
-    CONSUMED_SLOT, Image, LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader, OWNER_OFFSET, PARTS_OFFSET,
-    STATE_OFFSET,
+    CONSUMED_SLOT, Image, LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader, OWNER_OFFSET,
+    PARTS_OFFSET, STATE_OFFSET,
 };
 use zerocopy::{FromBytes, IntoBytes};
 

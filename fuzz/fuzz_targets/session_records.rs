@@ -13,7 +13,7 @@ use partywall::blocking::{Session, Stream};
 use partywall::{Config, TransportPolicy, Wait};
 use partywall_fuzz::{BYTES_MAX, SessionByHand, accept_session, connect_session};
 use partywall_layout::Position;
-use partywall_layout::record_ring::{Kind, WireHeader, word0, footprint};
+use partywall_layout::record_ring::{Kind, WireHeader, footprint, word0};
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;

@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use partywall::{Channel, Listener, TransportPolicy, TrustPolicy, TryRecvError};
 use partywall_fuzz::{BYTES_MAX, ByHand, connect_socket, listen};
 use partywall_layout::Position;
-use partywall_layout::record_ring::{BlobBody, Kind, WireHeader, word0, footprint};
+use partywall_layout::record_ring::{BlobBody, Kind, WireHeader, footprint, word0};
 use std::cell::RefCell;
 use std::io::IoSlice;
 use zerocopy::IntoBytes;

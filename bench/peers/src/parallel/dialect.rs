@@ -17,6 +17,7 @@ use partywall::Config;
 use partywall_shmipc::{Shmipc, SizePercentPair};
 
 use super::lane::{Client, Incoming, Lane, Outgoing, Server, Shape, Transport};
+use super::shm::{STREAMS_MAX, ShmClient, ShmLane, ShmServer};
 use super::shmipc::{ShmipcLane, ShmipcServer, ShmipcV3};
 use super::shm::{STREAMS_MAX, ShmClient, ShmLane, ShmServer};
 use crate::setup::Setup;

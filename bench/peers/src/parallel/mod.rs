@@ -15,6 +15,7 @@
 mod dialect;
 mod framed;
 mod lane;
+mod shm;
 mod shmipc;
 mod tcp;
 mod uds;

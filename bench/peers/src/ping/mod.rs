@@ -12,6 +12,7 @@ mod iceoryx;
 mod iceoryx_pubsub;
 mod iceoryx_reqres;
 mod lane;
+mod shm;
 mod uds;
 mod shm;
 
