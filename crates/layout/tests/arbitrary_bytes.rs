@@ -95,7 +95,7 @@ fn arbitrary_frames_do_not_panic() {
 #[test]
 fn arbitrary_half_headers_do_not_panic_and_accepted_ones_fit() {
     let mut random = Xorshift(2);
-    let good = golden::images().into_iter().find(|image| image.kind == "half").unwrap().bytes;
+    let good = golden::images().into_iter().find(|image| image.kind == "region").unwrap().bytes;
     let mut accepted = 0;
     for case in 0..CASES {
         let mut bytes = good.clone();
@@ -183,7 +183,7 @@ fn damaged_images_do_not_panic() {
         random.damage(&mut bytes);
         match image.kind {
             "ring" => bytes.resize(image.bytes.len(), 0),
-            "half" => bytes.resize(128, 0),
+            "region" => bytes.resize(128, 0),
             _ => {}
         }
         let _ = reader::read(image.kind, image.from, &bytes);

@@ -83,7 +83,7 @@ fn a_tag_is_never_zero() {
 /// What another stream left in the same slot: a whole record, of whatever tag.
 #[test]
 fn a_compact_record_is_of_one_tag_alone() {
-    let image = link_records::images().into_iter().find(|image| image.name == "record-bare.bin");
+    let image = link_records::images().into_iter().find(|image| image.name == "record-compact.bin");
     let image = image.unwrap();
     let size = RingSize::new(RING_BYTES).unwrap();
     let own = tag(link_records::STREAM);

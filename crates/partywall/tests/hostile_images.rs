@@ -139,11 +139,12 @@ fn regions() {
     let _alone = support::alone();
     let _watchdog = Watchdog::new("halves", Duration::from_secs(60));
     let place = Place::new();
-    let listener = partywall_sys::Listener::listen_unix_path(place.path("half"), 0o600, 8).unwrap();
-    for image in images("half") {
+    let listener =
+        partywall_sys::Listener::listen_unix_path(place.path("region"), 0o600, 8).unwrap();
+    for image in images("region") {
         assert_eq!(image.bytes.len(), size_of::<RegionHeader>(), "{}", image.name);
         let result = std::thread::scope(|scope| {
-            let address = place.address("half");
+            let address = place.address("region");
             let connecting = scope.spawn(move || partywall::connect_with(&address, &reader()));
             offer(&listener, &image.bytes);
             connecting.join().unwrap()

@@ -75,7 +75,7 @@ fn frames() -> Vec<Image> {
             &other.as_bytes()[..24],
         ),
         frame(
-            "offer-wall",
+            "offer-shm",
             "OFFER transport=1 reason=0 flags=1 region_size=131072",
             "OFFER of a half and two eventfds",
             shm.as_bytes(),
@@ -110,8 +110,8 @@ fn frames() -> Vec<Image> {
 fn region() -> Image {
     let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 64 << 10).unwrap();
     Image {
-        name: "half-header.bin".to_owned(),
-        kind: "half",
+        name: "region-header.bin".to_owned(),
+        kind: "region",
         from: 0,
         expected: "half=131072 ring=8192+4096 release=12288+8*8 slab=16384+114688".to_owned(),
         about: "header of the acceptor's half; the descriptor has 131072 bytes",

@@ -100,7 +100,7 @@ fn regions() -> Vec<Image> {
         let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 64 << 10).unwrap();
         let mut header = geometry.header(SESSION, 4242, ROLE_ACCEPTOR);
         tamper(&mut header);
-        image(&format!("half-{name}"), "half", 0, 1, about, header.as_bytes().to_vec())
+        image(&format!("region-{name}"), "region", 0, 1, about, header.as_bytes().to_vec())
     };
     vec![
         region("magic", "not the magic", |h| h.magic[7] = 2),

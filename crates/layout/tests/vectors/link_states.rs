@@ -85,7 +85,7 @@ fn of_streams() -> Vec<Image> {
         contradiction("receiving-nothing", "consumed without a stream", |s| {
             s.receiving_stream = 0.into();
         }),
-        contradiction("peer-half", "a peer without a lineage", |s| s.peer_store_id = [0; 16]),
+        contradiction("peer-incomplete", "a peer without a lineage", |s| s.peer_store_id = [0; 16]),
         contradiction("previous-kind", "a settled previous epoch that is not there", |s| {
             s.previous.flags = 2.into()
         }),
@@ -126,7 +126,7 @@ fn of_reports() -> Vec<Image> {
 
 fn of_skips_and_deliveries() -> Vec<Image> {
     vec![
-        contradiction("proof-at-start", "a proof where nothing was consumed", |s| {
+        contradiction("digest-at-start", "a proof where nothing was consumed", |s| {
             s.receiving_consumed = 0.into();
         }),
         contradiction("quarantine-reason", "a quarantine for reason 4", |s| {
@@ -142,9 +142,13 @@ fn of_skips_and_deliveries() -> Vec<Image> {
             s.skip.from = 320.into();
         }),
         contradiction("skip-unaligned", "a skip to within a slot", |s| s.skip.resume = 65.into()),
-        contradiction("told-resume", "a skip within a stream that goes on elsewhere", |s| {
-            s.told.resume = 192.into();
-        }),
+        contradiction(
+            "skip-reported-resume",
+            "a skip within a stream that goes on elsewhere",
+            |s| {
+                s.told.resume = 192.into();
+            },
+        ),
         contradiction("delivered-many", "17 deliveries", |s| s.delivered_count = 17.into()),
         contradiction("delivered-unaligned", "delivered up to within a slot", |s| {
             s.delivered[1] = 100.into();

@@ -292,7 +292,7 @@ fn damaged() -> Vec<Image> {
         flipped("state-sequence", 12, "the newest sequence is another", STATE_OFFSET + 2048),
         flipped("state-seal", 12, "the newest checksum is another", STATE_OFFSET + 4095),
         bad("state-seal-before", 12, "the newest state, as if it were not finished", rolled_back),
-        bad("state-apart", 12, "two whole states that do not follow each other", apart),
+        bad("state-not-adjacent", 12, "two whole states that do not follow each other", apart),
         bad("state-misplaced", 12, "an even state in the place of the odd", misplaced),
         cleared("state-cleared", 12, "no state at all", STATE_OFFSET),
         flipped("consumed-damaged", 13, "a byte of what was consumed", consumed_offset(3) + 16),

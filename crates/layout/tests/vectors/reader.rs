@@ -31,7 +31,7 @@ pub const SOCKET_PAYLOAD_MAX: u32 = 65_536;
 pub fn read(kind: &str, from: u64, bytes: &[u8]) -> Result<String, Violation> {
     match kind {
         "frame" => frame(bytes),
-        "half" => region(bytes),
+        "region" => region(bytes),
         "ring" => ring(bytes, from),
         "socket" => socket(bytes),
         other => panic!("no images of kind {other}"),
