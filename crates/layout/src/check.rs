@@ -185,7 +185,10 @@ impl fmt::Display for Violation {
                 write!(f, "the record at position {position} has unknown kind {kind} (SPEC 4.3)")
             }
             Self::Unexpected { position, kind } => {
-                write!(f, "a record of kind {kind} is not allowed at position {position} (SPEC 4.3)")
+                write!(
+                    f,
+                    "a record of kind {kind} is not allowed at position {position} (SPEC 4.3)"
+                )
             }
             Self::RecordLength { position, len, max } => write!(
                 f,

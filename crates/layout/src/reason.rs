@@ -67,9 +67,13 @@ impl fmt::Display for FallbackReason {
         f.write_str(match self {
             Self::Policy => "the configuration asks for the socket",
             Self::Remote => "the address is TCP, where memory cannot be shared",
-            Self::Memfd => "memfd_create with sealing is unavailable (kernel older than 5.1, or a sandbox)",
+            Self::Memfd => {
+                "memfd_create with sealing is unavailable (kernel older than 5.1, or a sandbox)"
+            }
             Self::Memory => "out of memory for a shared memory region",
-            Self::Descriptors => "descriptors were not delivered (descriptor limit, or a security module)",
+            Self::Descriptors => {
+                "descriptors were not delivered (descriptor limit, or a security module)"
+            }
             Self::Limits => "the region exceeds the peer's limit",
             Self::Map => "mapping the peer's region failed",
             Self::Other(number) => return write!(f, "reason {number}, unknown to this version"),

@@ -97,21 +97,17 @@ impl FileFault {
 impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Foreign => write!(f, "it is not the file of a link: the magic number does not match"),
+            Self::Foreign => {
+                write!(f, "it is not the file of a link: the magic number does not match")
+            }
             Self::Truncated { expected, actual } => {
                 write!(f, "it is truncated: it has {actual} bytes of {expected}")
             }
             Self::Older { version } => {
-                write!(
-                    f,
-                    "it has format {version}; this version reads format 1, which is newer"
-                )
+                write!(f, "it has format {version}; this version reads format 1, which is newer")
             }
             Self::Newer { version } => {
-                write!(
-                    f,
-                    "it has format {version}; this version reads format 1 only"
-                )
+                write!(f, "it has format {version}; this version reads format 1 only")
             }
             Self::HeaderDamaged => write!(f, "its header is damaged: the checksum is wrong"),
             Self::OtherLayout { found } => {

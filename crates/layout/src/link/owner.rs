@@ -99,7 +99,10 @@ pub fn check(page: &[u8]) -> Result<OwnerRecord, FileFault> {
     let contradiction = |what, found| Err(FileFault::Contradiction { what, found });
     let incarnation = record.incarnation.get();
     if record.left.get() > 1 {
-        return contradiction("an owner that has neither stayed nor left", record.left.get().into());
+        return contradiction(
+            "an owner that has neither stayed nor left",
+            record.left.get().into(),
+        );
     }
     if incarnation > INCARNATION_MAX {
         return contradiction("an incarnation beyond the maximum", incarnation);

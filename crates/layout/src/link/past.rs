@@ -94,12 +94,20 @@ impl Previous {
             ensure(is_position(position), what, position.get())?;
         }
         let (acked, tail) = (self.acked.get(), self.tail.get());
-        ensure(self.base.get() == acked, "a base of the previous epoch that is not its acknowledged position", self.base.get())?;
+        ensure(
+            self.base.get() == acked,
+            "a base of the previous epoch that is not its acknowledged position",
+            self.base.get(),
+        )?;
         ensure(acked <= tail, "the positions of the previous stream are not in order", tail)?;
         let is_sending = self.sending_stream.get() != 0;
         ensure(is_sending || tail == 0, "a previous end without a stream", tail)?;
         let (stream, consumed) = (self.receiving_stream.get(), self.consumed.get());
-        ensure(stream != 0 || consumed == 0, "a consumed position without a previous stream", consumed)
+        ensure(
+            stream != 0 || consumed == 0,
+            "a consumed position without a previous stream",
+            consumed,
+        )
     }
 }
 

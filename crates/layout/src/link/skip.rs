@@ -63,7 +63,11 @@ impl SkipFields {
         }
         ensure(self.into.get() != 0, "a skip without a stream to resume with", self.of.get())?;
         for position in [self.from, self.to, self.resume] {
-            ensure(is_position(position), "a skip at an offset that is not a position", position.get())?;
+            ensure(
+                is_position(position),
+                "a skip at an offset that is not a position",
+                position.get(),
+            )?;
         }
         ensure(self.from <= self.to, "a skip whose end is before its start", self.to.get())?;
         let is_reached = self.of != self.into || self.resume == self.to;

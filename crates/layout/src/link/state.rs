@@ -192,7 +192,11 @@ impl StateImage {
         ensure(is_peer_known == (peer != 0), "a peer without a store id or incarnation", peer)?;
         let quarantine = self.quarantine.get();
         let is_reason = (1..=IMPOSSIBLE_MAX).contains(&(quarantine & !QUARANTINE_RECEIVING));
-        ensure(quarantine == 0 || is_reason, "a quarantine without a valid reason", quarantine.into())?;
+        ensure(
+            quarantine == 0 || is_reason,
+            "a quarantine without a valid reason",
+            quarantine.into(),
+        )?;
         let epoch = self.epoch.get();
         self.previous.check(epoch).or_else(|(what, found)| ensure(false, what, found))?;
         for skip in [&self.skip, &self.told] {
@@ -201,7 +205,11 @@ impl StateImage {
         let skipped = self.skip.epoch.get();
         ensure(skipped <= epoch, "a skip in a later epoch", skipped)?;
         let count = self.report_count.get();
-        ensure(count as usize <= REPORTS_MAX, "a number of reports beyond the maximum", count.into())?;
+        ensure(
+            count as usize <= REPORTS_MAX,
+            "a number of reports beyond the maximum",
+            count.into(),
+        )?;
         self.reports().iter().try_for_each(Report::check)?;
         self.check_delivered()
     }
@@ -235,7 +243,11 @@ impl StateImage {
         let is_receiving = self.receiving_stream.get() != 0;
         ensure(is_receiving || count == 0, "a delivered position without a stream", count.into())?;
         self.delivered().iter().try_for_each(|position| {
-            ensure(is_position(*position), "a delivered position that is not a position", position.get())
+            ensure(
+                is_position(*position),
+                "a delivered position that is not a position",
+                position.get(),
+            )
         })
     }
 }
@@ -261,7 +273,11 @@ impl Report {
         let is_possible = flags & REPORT_OPEN == 0 || flags & REPORT_INEXACT != 0;
         ensure(is_known && is_possible, "a report with invalid flags", flags.into())?;
         for position in [self.from, self.to] {
-            ensure(is_position(position), "a report at an offset that is not a position", position.get())?;
+            ensure(
+                is_position(position),
+                "a report at an offset that is not a position",
+                position.get(),
+            )?;
         }
         ensure(self.from <= self.to, "a report whose end is before its start", self.to.get())
     }
