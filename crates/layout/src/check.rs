@@ -1,153 +1,153 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a neighbour can say that is not true.
+//! The violations of the protocol that a peer can commit.
 //!
-//! Every value that comes from the other process is loaded once, checked, then used. A check that
-//! fails yields a [`Violation`]: it names the rule of SPEC.md that was broken and the value that
-//! broke it, and it ends the connection. Nothing here panics.
+//! Every value from the other process is loaded once, checked, then used. A failed check yields a
+//! [`Violation`], which names the broken rule of SPEC.md and the offending value, and which ends
+//! the connection. Nothing here panics.
 
 use core::fmt;
 
-/// The neighbour broke a rule of the protocol. The connection is over; the memory is not believed
-/// any more.
+/// The peer broke a rule of the protocol. It ends the connection; the peer's memory is no longer
+/// trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// The header of a half holds an impossible value (SPEC 3.2).
+    /// The region header holds an impossible value (SPEC 3.2).
     RegionHeader {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// What was there.
+        /// The value of the field.
         found: u64,
     },
-    /// Where a record must begin lies a word that is none of this position (SPEC 4.2).
+    /// A word that no record can begin with at this position (SPEC 4.2).
     Word {
         /// The position.
         position: u64,
         /// The word found.
         found: u64,
     },
-    /// A record of a kind that does not exist (SPEC 4.3).
+    /// A record of an unknown kind (SPEC 4.3).
     Kind {
         /// The position of the record.
         position: u64,
-        /// The kind's number.
+        /// The number of the kind.
         kind: u8,
     },
-    /// A record of a kind that may not come now, or not on this service (SPEC 4.3).
+    /// A record of a kind that is not allowed now, or not in this service (SPEC 4.3).
     Unexpected {
         /// The position of the record.
         position: u64,
-        /// The kind's number.
+        /// The number of the kind.
         kind: u8,
     },
-    /// A record longer than the ring allows at its place (SPEC 4.4).
+    /// A record longer than the ring allows at its position (SPEC 4.4).
     RecordLength {
         /// The position of the record.
         position: u64,
-        /// Its length.
+        /// Length of its payload in bytes.
         len: u32,
-        /// The most it may be.
+        /// The largest length allowed there.
         max: u64,
     },
-    /// A PAD that is not at the ring's end, or does not reach exactly there (SPEC 4.3).
+    /// A PAD that is not at the end of the ring, or does not reach exactly to it (SPEC 4.3).
     Pad {
         /// The position of the record.
         position: u64,
-        /// Its length.
+        /// Length of its payload in bytes.
         len: u32,
     },
     /// A record whose body has the wrong size or impossible content (SPEC 5).
     Body {
         /// The position of the record.
         position: u64,
-        /// What is wrong.
+        /// The field that is wrong.
         what: &'static str,
         /// The value found.
         found: u64,
     },
-    /// `consumed` went back, beyond what was sent, or is no position (SPEC 4.6).
+    /// `consumed` is no position, decreased, or exceeds the sent bytes (SPEC 4.6).
     Consumed {
         /// The word found.
         found: u64,
-        /// The last value that was believed.
+        /// The last valid value.
         from: u64,
-        /// The most it may be.
+        /// The largest value allowed.
         to: u64,
     },
-    /// `released` went back, or beyond the number of blocks that are out (SPEC 5.3).
+    /// `released` decreased, or exceeds the number of blocks in flight (SPEC 5.3).
     Released {
         /// The word found.
         found: u64,
-        /// The last value that was believed.
+        /// The last valid value.
         from: u64,
-        /// The most it may be.
+        /// The largest value allowed.
         to: u64,
     },
-    /// A block was released that is not out (SPEC 5.3).
+    /// A released block is not in flight (SPEC 5.3).
     Block {
         /// The block id found.
         id: u64,
     },
-    /// A message longer than was agreed (SPEC 2.3).
+    /// A message longer than the agreed maximum (SPEC 2.3).
     MessageLength {
-        /// Its length.
+        /// Length of the message in bytes.
         len: u64,
-        /// The most it may be.
+        /// The agreed maximum in bytes.
         max: u64,
     },
-    /// More memory than was agreed (SPEC 5.4).
+    /// More memory than the agreed maximum (SPEC 5.4).
     Memory {
-        /// How much the neighbour wants mapped in all, in bytes.
+        /// Memory that would be mapped in total, in bytes.
         wanted: u64,
-        /// The most that was agreed.
+        /// The agreed maximum in bytes.
         max: u64,
     },
-    /// More segments than was agreed, mapped or under way (SPEC 5.4).
+    /// More segments, mapped or announced, than the agreed maximum (SPEC 5.4).
     Segments {
-        /// How many the neighbour wants there to be.
+        /// Segments that there would be.
         wanted: u64,
-        /// The most that was agreed.
+        /// The agreed maximum.
         max: u64,
     },
-    /// A segment whose descriptor did not come before its record (SPEC 5.4).
+    /// A segment whose descriptor did not arrive before its record (SPEC 5.4).
     SegmentMissing {
-        /// The segment's number.
+        /// The number of the segment.
         number: u32,
     },
-    /// Fragments out of order or of the wrong total length (SPEC 5.5).
+    /// Fragments out of order or of a wrong total length (SPEC 5.5).
     Fragment {
         /// The position of the record.
         position: u64,
-        /// What is wrong.
+        /// The broken rule.
         what: &'static str,
     },
-    /// A record of a stream that cannot come now (SPEC 11.2, 11.3, 11.5).
+    /// A record that is not allowed in the state of its stream (SPEC 11.2, 11.3, 11.5).
     Stream {
-        /// The stream's number.
+        /// The number of the stream.
         stream: u32,
-        /// What is wrong.
+        /// The broken rule.
         what: &'static str,
     },
-    /// More than was credited, or credit for what was never sent (SPEC 11.4).
+    /// A message beyond the credit, or credit for bytes that were never sent (SPEC 11.4).
     Credit {
-        /// The stream's number.
+        /// The number of the stream.
         stream: u32,
-        /// The value found: a message's cost, or a total.
+        /// The value found: the cost of a message, or a total.
         found: u64,
-        /// The most it may be.
+        /// The largest value allowed.
         max: u64,
     },
-    /// A frame of the handshake, or beside the wall, that cannot be (SPEC 2).
+    /// An invalid frame of the handshake or on the control socket (SPEC 2).
     Frame {
-        /// Which frame or field.
+        /// The name of the frame or field.
         what: &'static str,
-        /// What was there.
+        /// The value found.
         found: u64,
     },
 }
 
 impl Violation {
-    /// A stable number for logs and other languages.
+    /// A stable number for logs and for other languages.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
@@ -176,7 +176,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::RegionHeader { field, found } => {
-                write!(f, "the half's header has an impossible {field} ({found:#x}; SPEC 3.2)")
+                write!(f, "the region header has an impossible {field} ({found:#x}; SPEC 3.2)")
             }
             Self::Word { position, found } => {
                 write!(f, "no record can begin with {found:#x} at position {position} (SPEC 4.2)")
@@ -185,11 +185,14 @@ impl fmt::Display for Violation {
                 write!(f, "the record at position {position} has unknown kind {kind} (SPEC 4.3)")
             }
             Self::Unexpected { position, kind } => {
-                write!(f, "a record of kind {kind} may not come at position {position} (SPEC 4.3)")
+                write!(
+                    f,
+                    "a record of kind {kind} is not allowed at position {position} (SPEC 4.3)"
+                )
             }
             Self::RecordLength { position, len, max } => write!(
                 f,
-                "the record at position {position} claims {len} bytes, {max} are possible (SPEC 4.4)"
+                "the record at position {position} has length {len}, the maximum is {max} (SPEC 4.4)"
             ),
             Self::Pad { position, len } => write!(
                 f,
@@ -205,16 +208,16 @@ impl fmt::Display for Violation {
                 write!(f, "released is {found}, outside {from}..={to} (SPEC 5.3)")
             }
             Self::Block { id } => {
-                write!(f, "block {id:#x} was released but is not out (SPEC 5.3)")
+                write!(f, "block {id:#x} was released but is not in flight (SPEC 5.3)")
             }
             Self::MessageLength { len, max } => {
-                write!(f, "a message of {len} bytes was announced, {max} were agreed (SPEC 2.3)")
+                write!(f, "a message of {len} bytes exceeds the agreed maximum of {max} (SPEC 2.3)")
             }
             Self::Memory { wanted, max } => {
-                write!(f, "{wanted} bytes are to be mapped, {max} were agreed (SPEC 5.4)")
+                write!(f, "{wanted} bytes to map exceed the agreed maximum of {max} (SPEC 5.4)")
             }
             Self::Segments { wanted, max } => {
-                write!(f, "there would be {wanted} segments, {max} were agreed (SPEC 5.4)")
+                write!(f, "{wanted} segments exceed the agreed maximum of {max} (SPEC 5.4)")
             }
             Self::SegmentMissing { number } => write!(
                 f,

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The frames of the handshake, and those beside a wall (SPEC 2).
+//! The frames of the handshake, and the messages of the control socket (SPEC 2).
 //!
 //! ```text
-//!  connecting side                       accepting side
+//!  connector                             acceptor
 //!  HELLO + credentials + pidfd  ───────▶
 //!                               ◀───────  HELLO + credentials + pidfd
-//!                               ◀───────  OFFER + half (+ bells)
-//!  OFFER + half (+ bells)       ───────▶
+//!                               ◀───────  OFFER + region (+ doorbells)
+//!  OFFER + region (+ doorbells) ───────▶
 //!  READY                        ───────▶
 //!                               ◀───────  READY
-//!  Either may send REJECT with a code and a text in place of any frame, and hang up.
+//!  Either may send REJECT with a code and a text in place of any frame, and close.
 //! ```
 //!
-//! Every frame starts with eight bytes of tag, so the first bytes of a connection tell Partywall
-//! from any other protocol. The first 16 bytes of HELLO never change between versions. This file
-//! turns frames into bytes and back; in which order they come is the business of the handshake.
+//! Every frame starts with a tag of eight bytes, so the first bytes of a connection distinguish
+//! Partywall from any other protocol. The first 16 bytes of HELLO are the same in all versions.
+//! This file encodes and decodes frames; the handshake checks their order.
 
 use crate::check::Violation;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -29,33 +29,33 @@ pub const READY_TAG: [u8; 8] = *b"PWREADY\0";
 /// First eight bytes of REJECT.
 pub const REJECT_TAG: [u8; 8] = *b"PWREJECT";
 
-/// The oldest protocol version this crate speaks.
+/// The oldest protocol version that this crate implements.
 pub const VERSION_MIN: u16 = 1;
-/// The newest protocol version this crate speaks.
+/// The newest protocol version that this crate implements.
 pub const VERSION_MAX: u16 = 1;
 
-/// Every frame's fixed beginning, in bytes: tag, two small numbers, length of the whole frame.
+/// Size of the fixed start of every frame in bytes: tag, two small numbers, length of the frame.
 pub const PREAMBLE_BYTES: usize = 16;
-/// No frame is longer than this many bytes.
+/// Length of the longest frame in bytes.
 pub const FRAME_BYTES_MAX: usize = 1024;
-/// No REJECT carries more text than this many bytes.
+/// Length of the longest text of a REJECT in bytes.
 pub const REJECT_TEXT_MAX: usize = 512;
 
 /// [`Hello::features`]: this side can share memory.
 pub const FEATURE_SHM: u64 = 1;
-/// [`Hello::features`]: this side is content with the socket alone.
+/// [`Hello::features`]: this side can use the socket alone.
 pub const FEATURE_SOCKET: u64 = 1 << 1;
 
-/// [`Hello::service`]: one pipe of messages, no streams.
+/// [`Hello::service`]: one channel of messages, no streams.
 pub const SERVICE_CHANNEL: u32 = 1;
 /// [`Hello::service`]: many streams.
 pub const SERVICE_SESSION: u32 = 2;
-/// [`Hello::service`]: a named, resumable pair.
+/// [`Hello::service`]: a named pair of streams that survives connections.
 pub const SERVICE_LINK: u32 = 3;
 
-/// The connecting side, in [`crate::RegionHeader::role`].
+/// The connector, in [`crate::RegionHeader::role`].
 pub const ROLE_CONNECTOR: u32 = 0;
-/// The accepting side, in [`crate::RegionHeader::role`].
+/// The acceptor, in [`crate::RegionHeader::role`].
 pub const ROLE_ACCEPTOR: u32 = 1;
 
 /// [`Offer::transport`] and [`Ready::transport`]: shared memory.
@@ -63,21 +63,21 @@ pub const TRANSPORT_SHM: u32 = 1;
 /// [`Offer::transport`] and [`Ready::transport`]: records on the socket.
 pub const TRANSPORT_SOCKET: u32 = 2;
 
-/// [`Offer::flags`]: two eventfds for bells follow the half.
+/// [`Offer::flags`]: two eventfds follow the region, as doorbells.
 pub const OFFER_DOORBELLS: u32 = 1;
 
-/// Beside the wall: "look at your memory". One byte (SPEC 6.6).
+/// On the control socket: a notification to check the shared memory. One byte (SPEC 6.6).
 pub const CONTROL_DOORBELL: u8 = 1;
-/// Beside the wall: a segment's descriptor. This byte and four of number (SPEC 5.4).
+/// On the control socket: the descriptor of a segment. This byte and four of number (SPEC 5.4).
 pub const CONTROL_SEGMENT: u8 = 2;
 
-/// Who I am and what I can: the first frame of each side.
+/// Identity and features of its sender: the first frame of each side.
 ///
 /// ```text
 ///  0   "PARTYWAL"   8  version min  10 version max  12 length
-///  16  features     24 service      28 why no wall  32 map max     40 message max
-///  48  release entries              56 segments max 60 pid         64 nonce (16)
-///  80  stream window                88 streams max 92 zero (36)    128
+///  16  features     24 service      28 fallback     32 map max     40 message max
+///  48  peer blocks max              56 segments max 60 pid         64 nonce (16)
+///  80  stream window                88 streams max  92 zero (36)   128
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -86,43 +86,42 @@ pub const CONTROL_SEGMENT: u8 = 2;
 pub struct Hello {
     /// [`HELLO_TAG`].
     pub tag: [u8; 8],
-    /// The oldest version the sender speaks.
+    /// The oldest version that the sender implements.
     pub version_min: U16,
-    /// The newest version the sender speaks.
+    /// The newest version that the sender implements.
     pub version_max: U16,
     /// Length of the frame in bytes.
     pub length: U32,
-    /// What the sender can: bits, `FEATURE_…`.
+    /// Features of the sender: bits, `FEATURE_…`.
     pub features: U64,
-    /// What the connection is for: `SERVICE_…`.
+    /// The service that the connection is for: `SERVICE_…`.
     pub service: U32,
     /// Why the sender cannot share memory, or 0: a number of SPEC 2.6.
     pub fallback_reason: U32,
-    /// The most memory of the receiver of this frame that its sender will map, in bytes.
+    /// Bytes of its peer's memory that the sender of this frame maps at most.
     pub map_max: U64,
-    /// The longest message the sender of this frame will receive, in bytes.
+    /// Length of the longest message that the sender of this frame receives, in bytes.
     pub message_max: U64,
-    /// Entries of the release ring that the sender will have: the other side never has more
-    /// blocks out.
+    /// Entries in the sender's release ring: its peer never has more blocks in flight.
     pub peer_blocks_max: U64,
-    /// The most segments of the other side that the sender will map at a time.
+    /// Segments of its peer that the sender maps at a time at most.
     pub segments_max: U32,
-    /// The sender's process id in its own namespace; for people, never acted on.
+    /// The sender's process id in its own namespace; for an operator, never acted on.
     pub pid: U32,
     /// Random; the acceptor's nonce becomes the session id.
     pub nonce: [u8; 16],
-    /// Sessions: credit of each new stream towards the sender of this frame, in bytes; else 0.
+    /// Sessions: credit of each new stream towards the sender of this frame, in bytes; otherwise 0.
     pub stream_window: U64,
-    /// Sessions: how many streams that the other side opened the sender bears at a time; else 0.
+    /// Sessions: streams of its peer that the sender accepts at a time; otherwise 0.
     pub streams_max: U32,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero: [u8; 36],
 }
 
-/// What I bring: the second frame of each side.
+/// The transport that its sender offers: the second frame of each side.
 ///
 /// ```text
-///  0  "PWOFFER\0"  8 zero  12 length  16 transport  20 reason  24 flags  28 zero  32 half size
+///  0  "PWOFFER\0"  8 zero  12 length  16 transport  20 reason  24 flags  28 zero  32 region size
 ///  40 zero (24)                                                                  64
 /// ```
 #[derive(
@@ -132,25 +131,25 @@ pub struct Hello {
 pub struct Offer {
     /// [`OFFER_TAG`].
     pub tag: [u8; 8],
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero0: U32,
     /// Length of the frame in bytes.
     pub length: U32,
-    /// `TRANSPORT_…`: with [`TRANSPORT_SHM`] the half's descriptor is attached.
+    /// `TRANSPORT_…`: with [`TRANSPORT_SHM`] the descriptor of the region is attached.
     pub transport: U32,
-    /// Why not the wall, or 0: a number of SPEC 2.6.
+    /// Why the transport is not shared memory, or 0: a number of SPEC 2.6.
     pub reason: U32,
     /// `OFFER_…` bits.
     pub flags: U32,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero1: U32,
-    /// Size of the half in bytes; 0 without one.
+    /// Size of the region in bytes; 0 without one.
     pub region_size: U64,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero2: [u8; 24],
 }
 
-/// I have checked what you brought: the third frame of each side.
+/// Its sender has accepted the peer's OFFER: the third frame of each side.
 ///
 /// ```text
 ///  0  "PWREADY\0"  8 zero  12 length  16 transport  20 reason  24 zero (8)  32
@@ -162,19 +161,19 @@ pub struct Offer {
 pub struct Ready {
     /// [`READY_TAG`].
     pub tag: [u8; 8],
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero0: U32,
     /// Length of the frame in bytes.
     pub length: U32,
-    /// `TRANSPORT_…` as far as this side is concerned.
+    /// `TRANSPORT_…` that the sender chooses.
     pub transport: U32,
-    /// Why not the wall, or 0: a number of SPEC 2.6.
+    /// Why the transport is not shared memory, or 0: a number of SPEC 2.6.
     pub reason: U32,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero1: [u8; 8],
 }
 
-/// No. Followed by the text.
+/// A refusal; the text follows.
 ///
 /// ```text
 ///  0  "PWREJECT"  8 zero  12 length  16 code  20 text length  24 text ...
@@ -186,11 +185,11 @@ pub struct Ready {
 pub struct RejectHead {
     /// [`REJECT_TAG`].
     pub tag: [u8; 8],
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero: U32,
     /// Length of the frame in bytes, text included.
     pub length: U32,
-    /// Why: a number of SPEC 2.5.
+    /// The reason: a number of SPEC 2.5.
     pub code: U32,
     /// Length of the text in bytes.
     pub text_length: U32,
@@ -236,7 +235,7 @@ pub const READY_BYTES: usize = size_of::<Ready>();
 /// Length of REJECT without its text, in bytes.
 pub const REJECT_HEAD_BYTES: usize = size_of::<RejectHead>();
 
-/// A frame that was read and checked.
+/// A frame that was decoded and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// The first frame.
@@ -245,22 +244,23 @@ pub enum Frame<'a> {
     Offer(Offer),
     /// The third frame.
     Ready(Ready),
-    /// Refusal: code, and text as it came (not trusted to be UTF-8).
+    /// A refusal: code, and text as received (not trusted to be UTF-8).
     Reject(u32, &'a [u8]),
-    /// A HELLO of a version range that has none in common with ours: smallest and largest.
+    /// A HELLO whose version range does not overlap ours: smallest and largest.
     OtherVersion(u16, u16),
 }
 
-/// What the first 16 bytes of a frame say about its length.
+/// The length of a frame, from its first 16 bytes.
 ///
 /// # Errors
-/// [`Violation::Frame`] if no frame of ours begins like this or the length is impossible.
+/// [`Violation::Frame`] if no frame begins like this, or the length is impossible.
 pub fn frame_length(preamble: &[u8; PREAMBLE_BYTES]) -> Result<usize, Violation> {
     let mut tag = [0; 8];
     tag.copy_from_slice(&preamble[..8]);
     let length = u32::from_le_bytes([preamble[12], preamble[13], preamble[14], preamble[15]]);
     let minimum = match tag {
-        // A later version may say more, never less than the preamble: its body is then skipped.
+        // A later version may send a longer HELLO, never less than the preamble; unknown bytes are
+        // skipped.
         HELLO_TAG => PREAMBLE_BYTES,
         OFFER_TAG => OFFER_BYTES,
         READY_TAG => READY_BYTES,
@@ -274,10 +274,10 @@ pub fn frame_length(preamble: &[u8; PREAMBLE_BYTES]) -> Result<usize, Violation>
     Ok(usable)
 }
 
-/// Reads one whole frame.
+/// Decodes one whole frame.
 ///
 /// # Errors
-/// [`Violation::Frame`] naming the first field that cannot be.
+/// [`Violation::Frame`], naming the first invalid field.
 pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
     let Some((preamble, _)) = bytes.split_first_chunk::<PREAMBLE_BYTES>() else {
         return Err(Violation::Frame { what: "frame length", found: bytes.len() as u64 });
@@ -323,7 +323,7 @@ fn parse_hello(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
     if version_min > VERSION_MAX || version_max < VERSION_MIN {
         return Ok(Frame::OtherVersion(version_min, version_max));
     }
-    // A newer peer that also speaks version 1 may append fields; what we know comes first.
+    // A newer peer that also implements version 1 may append fields; the known ones come first.
     let Ok((hello, _newer)) = Hello::read_from_prefix(bytes) else {
         return Err(Violation::Frame { what: "HELLO length", found: bytes.len() as u64 });
     };
@@ -337,14 +337,14 @@ fn exactly<T: FromBytes>(bytes: &[u8], what: &'static str) -> Result<T, Violatio
     T::read_from_bytes(bytes).map_err(|_| Violation::Frame { what, found: bytes.len() as u64 })
 }
 
-/// Length of a frame type as its own field says it.
+/// Length of a frame type, for its own length field.
 #[expect(clippy::cast_possible_truncation, reason = "frames are at most 1024 bytes")]
 const fn length_of<T>() -> U32 {
     U32::new(size_of::<T>() as u32)
 }
 
 impl Hello {
-    /// A HELLO of our version with everything else zero.
+    /// A HELLO of our version with all other fields zero.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -375,7 +375,7 @@ impl Default for Hello {
 }
 
 impl Offer {
-    /// An OFFER of `transport`; `region_size` is 0 and `reason` says why unless it is the wall.
+    /// An OFFER of `transport`. Without shared memory, `region_size` is 0 and `reason` is set.
     #[must_use]
     pub const fn new(transport: u32, reason: u32, flags: u32, region_size: u64) -> Self {
         Self {
@@ -393,7 +393,7 @@ impl Offer {
 }
 
 impl Ready {
-    /// A READY for `transport`; `reason` says why unless it is the wall.
+    /// A READY for `transport`. Without shared memory, `reason` is set.
     #[must_use]
     pub const fn new(transport: u32, reason: u32) -> Self {
         Self {

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One file of a link: the half that outlives its process (SPEC 13).
+//! The file of one end of a link: the region that outlives its process (SPEC 13).
 //!
 //! ```text
-//!  0       header page    header.rs    LinkHeader; written once, before the file has its name
+//!  0       header page    header.rs    LinkHeader; written once, before the file gets its name
 //!  4096    owner page     owner.rs     OwnerRecord, two slots: at 0 and at 2048
-//!  8192    state page     state.rs     StateImage, two slots: at 0 and at 2048; past.rs skip.rs parts of it, which
-//!                                      frames have, too
-//!  12288   control page   consumed.rs  as that of a half (SPEC 3.3); in the line of `consumed`, from 16 and from 64,
-//!                                      two slots, each a ConsumedRecord and a word
+//!  8192    state page     state.rs     StateImage, two slots, as above; past.rs and skip.rs
+//!                                      are parts of it, which frames contain, too
+//!  12288   control page   consumed.rs  as that of a region (SPEC 3.3); in the line of
+//!                                      `consumed`, from 16 and from 64, two slots, each a
+//!                                      ConsumedRecord and a word
 //!  ring_offset      record ring   ┐
-//!  release_offset   release ring  ├ where the header says, each at a multiple of 4096, not before 16384
+//!  release_offset   release ring  ├ the header gives each: a multiple of 4096, not below 16384
 //!  slab_offset      slab          ┘
 //! ```
 //!
-//! What two ends say to each other beside their records is in `frame.rs` (SPEC 15).
-//! What lies in the ring, and goes over sockets too, are records that prove themselves: `record.rs`, and `compact.rs` for those
-//! without a prefix (SPEC 14).
+//! `frame.rs` defines the frames that two ends exchange beside their records (SPEC 15). The ring
+//! holds, and sockets carry, records with their own checksum: `record.rs`, and `compact.rs` for
+//! those without a prefix (SPEC 14).
 //!
-//! What changes lies in pairs of slots (`slot.rs`), so that a process killed between any two stores leaves the
-//! image before. What a file can say that is not true is a [`FileFault`]. Nothing here reads a file, knows who
-//! lives, or repairs anything.
+//! Every image that changes has a pair of slots (`slot.rs`), so a process killed between any two
+//! stores leaves the previous image. Invalid content of a file is a [`FileFault`]. This module
+//! reads no file, does not know which process lives, and repairs nothing.
 
 mod checksum;
 pub mod compact;
@@ -46,53 +47,54 @@ pub use state::{Report, StateImage};
 
 use crate::segment::ASLEEP_ROOM;
 
-/// Where the owner page begins.
+/// Offset of the owner page.
 pub const OWNER_OFFSET: u64 = 4096;
-/// Where the state page begins.
+/// Offset of the state page.
 pub const STATE_OFFSET: u64 = 8192;
-/// Where the control page begins.
+/// Offset of the control page.
 pub const LINK_CONTROL_OFFSET: u64 = 12288;
-/// Ring, release ring and slab lie from here on.
+/// Lowest offset of ring, release ring and slab.
 pub const PARTS_OFFSET: u64 = 16384;
 
-/// How far the second slot of the owner page, and of the state page, lies behind the first.
+/// Distance between the two slots of the owner page, and of the state page.
 pub const PAGE_SLOT_STRIDE: u64 = 2048;
-/// Where the first slot lies in the control page.
+/// Offset of the first slot in the control page.
 pub const CONSUMED_SLOT: u64 = 16;
-/// How far the second lies behind it.
+/// Distance between the two slots of the control page.
 pub const CONSUMED_SLOT_STRIDE: u64 = 48;
 
-/// Where in the control page it says of which stream the records in the ring are.
+/// Offset in the control page of the id of the stream whose records are in the ring.
 pub const SENDING_STREAM: u64 = ASLEEP_ROOM + 64;
 
-/// Where in the control page it says how far messages were handed to the application.
+/// Offset in the control page of the position up to which messages were delivered to the
+/// application.
 pub const DELIVERED: u64 = 112;
-/// Where it says of which stream.
+/// Offset in the control page of the id of the delivered stream.
 pub const DELIVERED_STREAM: u64 = 120;
 
 const _: () = assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE == DELIVERED);
 
-/// What is in force in a file, all of it checked.
+/// The images in force in a file, all of them checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// What was written once.
+    /// The header, written once.
     pub header: LinkHeader,
-    /// Where ring, release ring and slab lie.
+    /// The positions of ring, release ring and slab.
     pub geometry: LinkGeometry,
-    /// Who owns it, or did last.
+    /// The current or last owner.
     pub owner: OwnerRecord,
-    /// The streams.
+    /// The state of the two streams.
     pub state: StateImage,
-    /// How far the neighbour's stream was consumed.
+    /// The position up to which the peer's stream was consumed.
     pub consumed: Consumed,
 }
 
 impl Image {
-    /// Judges the first [`PARTS_OFFSET`] bytes of a file of `file_bytes`, in the order of SPEC 13.6. With `names`, it
-    /// must be the file of that link. Fewer bytes are those of a file that has no more.
+    /// Checks the first [`PARTS_OFFSET`] bytes of a file of `file_bytes`, in the order of SPEC
+    /// 13.6. With `names`, it must be the file of that link. Fewer bytes mean a shorter file.
     ///
     /// # Errors
-    /// The first rule that is broken.
+    /// The first broken rule.
     pub fn check(
         pages: &[u8],
         file_bytes: u64,
@@ -110,8 +112,8 @@ impl Image {
         Ok(Self { header, geometry, owner, state, consumed })
     }
 
-    /// How far the neighbour's stream was consumed, and the proof of that place: what the state says, or what was
-    /// consumed of the same stream since (SPEC 13.5).
+    /// The position up to which the peer's stream was consumed, and its record digest. It comes
+    /// from the state, or from later consumption of the same stream (SPEC 13.5).
     #[must_use]
     pub fn consumed_to(&self) -> (u64, u32) {
         self.consumed.with(&self.state)

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a connection has no wall, and why it was refused: the numbers and their sentences
-//! (SPEC 2.5, 2.6).
+//! Why a connection does not use shared memory, or was refused: numbers and sentences (SPEC 2.5,
+//! 2.6).
 //!
-//! Numbers travel, sentences are for people. A number from a newer peer that is not known here is
-//! kept as it came.
+//! The wire carries the numbers; the sentences are for an operator. An unknown number from a newer
+//! peer is kept unchanged.
 
 use core::fmt;
 
-/// Why two sides talk over the socket and not through shared memory (SPEC 2.6).
+/// Why a connection uses the socket instead of shared memory (SPEC 2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FallbackReason {
     /// The configuration of one side asks for the socket.
     Policy,
-    /// The address is a TCP address: memory cannot be shared, or descriptors not passed.
+    /// The address is a TCP address, or the socket cannot pass descriptors.
     Remote,
-    /// The kernel or a sandbox has no memfd, or not the seals it needs.
+    /// The kernel or a sandbox lacks memfds or the seals they need.
     Memfd,
-    /// The memory for a half could not be had.
+    /// The memory of a region could not be allocated.
     Memory,
-    /// A process is at its limit of open descriptors, or a security module took them away.
+    /// A process is at its limit of open descriptors, or a security module dropped them.
     Descriptors,
-    /// The half would be larger than the other side allows.
+    /// The region is larger than the peer accepts.
     Limits,
-    /// Mapping the other side's half failed.
+    /// Mapping the peer's region failed.
     Map,
-    /// A number this version does not know.
+    /// A number that this version does not know.
     Other(u32),
 }
 
 impl FallbackReason {
-    /// The number that stands for the reason on the wire; never 0.
+    /// The number of the reason on the wire; never 0.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -45,7 +45,7 @@ impl FallbackReason {
         }
     }
 
-    /// The reason with this number; 0 is none.
+    /// The reason with this number; `None` for 0.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
@@ -67,11 +67,15 @@ impl fmt::Display for FallbackReason {
         f.write_str(match self {
             Self::Policy => "the configuration asks for the socket",
             Self::Remote => "the address is TCP, where memory cannot be shared",
-            Self::Memfd => "sealed memfds are not to be had (kernel older than 5.1, or a sandbox)",
-            Self::Memory => "the memory for a half could not be had",
-            Self::Descriptors => "descriptors did not get through (limit, or a security module)",
-            Self::Limits => "the half is larger than the other side maps",
-            Self::Map => "mapping the half failed",
+            Self::Memfd => {
+                "memfd_create with sealing is unavailable (kernel older than 5.1, or a sandbox)"
+            }
+            Self::Memory => "out of memory for a shared memory region",
+            Self::Descriptors => {
+                "descriptors were not delivered (descriptor limit, or a security module)"
+            }
+            Self::Limits => "the region exceeds the peer's limit",
+            Self::Map => "mapping the peer's region failed",
             Self::Other(number) => return write!(f, "reason {number}, unknown to this version"),
         })
     }
@@ -81,24 +85,24 @@ impl fmt::Display for FallbackReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No protocol version in common.
+    /// There is no common protocol version.
     Version,
     /// The credentials are not admitted.
     Admission,
-    /// No transport that both sides allow.
+    /// There is no transport that both sides allow.
     Transport,
-    /// The other side broke a rule of the handshake.
+    /// The peer broke a rule of the handshake.
     Violation,
-    /// This listener does not offer the service asked for.
+    /// The listener does not offer the requested service.
     Service,
-    /// Too many connections are being set up.
+    /// Too many handshakes are in progress.
     Busy,
-    /// A number this version does not know.
+    /// A number that this version does not know.
     Other(u32),
 }
 
 impl Refusal {
-    /// The number that stands for the refusal on the wire.
+    /// The number of the refusal on the wire.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -131,10 +135,10 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Version => "no protocol version in common",
-            Self::Admission => "these credentials are not admitted",
+            Self::Admission => "the credentials are not admitted",
             Self::Transport => "no transport that both sides allow",
             Self::Violation => "a rule of the handshake was broken",
-            Self::Service => "the service asked for is not offered here",
+            Self::Service => "the requested service is not offered",
             Self::Busy => "too many connections are being set up",
             Self::Other(number) => return write!(f, "code {number}, unknown to this version"),
         })

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules that can be taken out of the code, one at a time, to see whether a test notices.
+//! Seeded faults: rules that can be disabled one at a time, to check that a test notices.
 //!
-//! Only a build with `--cfg partywall_faults` has them. There the environment chooses: `PARTYWALL_FAULT=NAME`, for this
-//! process and those that it starts. One build serves for all, and without a name it behaves as any other.
+//! Only a build with `--cfg partywall_faults` has them. There the environment selects one:
+//! `PARTYWALL_FAULT=NAME`, for this process and its children. One build serves all faults, and
+//! without a name it behaves as any other.
 
-/// Whether the rule of this name is taken out. Everywhere but in such a build: no, and the compiler knows it.
+/// Whether the rule of this name is disabled. In any other build it is a constant `false`.
 #[cfg(not(partywall_faults))]
 #[inline(always)]
 #[must_use]
@@ -12,7 +13,7 @@ pub const fn seeded_fault(_name: &str) -> bool {
     false
 }
 
-/// Whether the rule of this name is taken out.
+/// Whether the rule of this name is disabled.
 #[cfg(partywall_faults)]
 #[must_use]
 pub fn seeded_fault(name: &str) -> bool {

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One half of a wall: where its parts lie (SPEC 3).
+//! The layout of a region (SPEC 3).
 //!
 //! ```text
-//!  0            header page    HalfHeader; written once, before the half is sealed
-//!  4096         control page   the owner's words, each group on a line of its own (128 bytes):
-//!     +0          consumed         records of the neighbour's ring that the owner has finished with
-//!     +128        asleep_records   0, or the epoch in which the owner sleeps until records come
-//!     +256        asleep_room      0, or the epoch in which the owner sleeps until room comes
-//!     +384        released         how many entries the owner has written to its release ring
-//!     +512        counters of the sending side (statistics; nobody acts on them)
-//!     +640        counters of the receiving side
-//!  ring_offset     record ring      what the owner says
-//!  release_offset  release ring     blocks of the neighbour's slab that the owner has finished with
-//!  slab_offset     slab             segment 0: payloads too large to go inline
+//!  0            header page    RegionHeader; written once, before the region is sealed
+//!  4096         control page   the owner's words, each group on its own 128 bytes:
+//!     +0          consumed         position up to which the owner has consumed its peer's ring
+//!     +128        asleep_records   0, or the epoch in which the owner sleeps until records arrive
+//!     +256        asleep_room      0, or the epoch in which the owner sleeps until there is room
+//!     +384        released         entries that the owner has written to its release ring
+//!     +512        counters of the sender (statistics, never acted on)
+//!     +640        counters of the receiver
+//!  ring_offset     record ring      records of the owner
+//!  release_offset  release ring     blocks of the peer's slab that the owner has released
+//!  slab_offset     slab             segment 0: payloads too large for a record
 //! ```
 //!
-//! The owner is the only writer of every byte; the neighbour maps the half read-only. This file
-//! says nothing of how a half is made or mapped.
+//! The owner is the only writer of every byte; the peer maps the region read-only. This file
+//! neither creates nor maps a region.
 
 use crate::check::Violation;
 use crate::record_ring::{RING_BYTES_MAX, RING_BYTES_MIN, RingSize};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The first eight bytes of a half.
+/// The first eight bytes of a region.
 pub const REGION_MAGIC: [u8; 8] = *b"PWHALF\x00\x01";
 
 /// The version of the memory format that this crate describes.
@@ -32,14 +32,14 @@ pub const FORMAT_VERSION: u32 = 1;
 /// Size of the header page, and of the control page, in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Words that different sides look at lie this many bytes apart: two cache lines, because
-/// processors fetch them in pairs.
+/// Distance between words that different processes read: two cache lines, because processors fetch
+/// them in pairs.
 pub const LINE_BYTES: u64 = 128;
 
-/// Halves and segments are multiples of this many bytes.
+/// Sizes of regions and segments are multiples of this many bytes.
 pub const GRAIN_BYTES: u64 = 64 * 1024;
 
-/// Offset of the control page in the half.
+/// Offset of the control page in the region.
 pub const CONTROL_OFFSET: u64 = PAGE_BYTES;
 
 /// Offset of `consumed` in the control page.
@@ -50,57 +50,57 @@ pub const ASLEEP_RECORDS: u64 = LINE_BYTES;
 pub const ASLEEP_ROOM: u64 = 2 * LINE_BYTES;
 /// Offset of `released` in the control page.
 pub const RELEASED: u64 = 3 * LINE_BYTES;
-/// Offset of the sending side's counters in the control page.
+/// Offset of the sender's counters in the control page.
 pub const SENDING_COUNTERS: u64 = 4 * LINE_BYTES;
-/// Offset of the receiving side's counters in the control page.
+/// Offset of the receiver's counters in the control page.
 pub const RECEIVING_COUNTERS: u64 = 5 * LINE_BYTES;
 
-/// `asleep_records` of an owner that will never read records again (SPEC 6.5).
+/// Value of `asleep_records` of an owner that will never read records again (SPEC 6.5).
 pub const GONE: u64 = u64::MAX;
 
-/// Flag in a sleeper word: its owner looks again by itself, so ordinary commits need not ring
-/// (SPEC 6.4).
+/// Flag of a sleeper word: its owner polls by itself, so ordinary commits need not notify it (SPEC
+/// 6.4).
 pub const QUIET: u64 = 1 << 63;
 
-/// Counters of the sending side, as indices of words from [`SENDING_COUNTERS`].
+/// Counters of the sender, as indices of words from [`SENDING_COUNTERS`].
 pub mod sending {
-    /// Messages sent.
+    /// Number of messages sent.
     pub const MESSAGES: u64 = 0;
-    /// Payload bytes sent.
+    /// Number of payload bytes sent.
     pub const BYTES: u64 = 1;
-    /// Messages that went through slab memory.
+    /// Messages whose payload was in the slab or a segment.
     pub const BLOBS: u64 = 2;
-    /// Messages copied through the ring because no memory was left.
+    /// Messages copied through the ring because no block was free.
     pub const OVERFLOWS: u64 = 3;
-    /// Times the neighbour was woken because of records.
+    /// Wake-ups of the peer because of records.
     pub const DOORBELLS: u64 = 4;
-    /// Times this side slept because there was no room.
+    /// Times this side slept for lack of room.
     pub const SLEEPS: u64 = 5;
-    /// Bytes of slab memory that exist at this moment.
+    /// Bytes of slab and segments at this moment.
     pub const MEMORY: u64 = 6;
-    /// Blocks that the neighbour holds at this moment.
+    /// Blocks in flight at this moment.
     pub const BLOCKS_OUT: u64 = 7;
-    /// The position behind the last committed record.
+    /// Position after the last committed record.
     pub const TAIL: u64 = 8;
-    /// How many counters there are.
+    /// The number of these counters.
     pub const COUNT: u64 = 9;
 }
 
-/// Counters of the receiving side, as indices of words from [`RECEIVING_COUNTERS`].
+/// Counters of the receiver, as indices of words from [`RECEIVING_COUNTERS`].
 pub mod receiving {
-    /// Messages received.
+    /// Number of messages received.
     pub const MESSAGES: u64 = 0;
-    /// Payload bytes received.
+    /// Number of payload bytes received.
     pub const BYTES: u64 = 1;
-    /// Messages received as views of slab memory.
+    /// Messages received in place, from the slab or a segment.
     pub const BLOBS: u64 = 2;
-    /// Times the neighbour was woken because of room.
+    /// Wake-ups of the peer because of room.
     pub const DOORBELLS: u64 = 3;
-    /// Times this side slept because there were no records.
+    /// Times this side slept for lack of records.
     pub const SLEEPS: u64 = 4;
-    /// Times records came while this side spun.
+    /// Times records arrived while this side spun.
     pub const SPINS_PAID: u64 = 5;
-    /// How many counters there are.
+    /// The number of these counters.
     pub const COUNT: u64 = 6;
 }
 
@@ -110,8 +110,8 @@ const _: () = {
     assert!(RECEIVING_COUNTERS + LINE_BYTES <= PAGE_BYTES);
 };
 
-/// Stands for the rules of this format: two sides with different hashes do not understand each
-/// other's memory even if the version is the same.
+/// Identifies the rules of this format. Two sides with different hashes cannot use each other's
+/// memory, even if the version is the same.
 pub const LAYOUT_HASH: u64 = {
     let facts: [u64; 16] = [
         FORMAT_VERSION as u64,
@@ -134,12 +134,12 @@ pub const LAYOUT_HASH: u64 = {
     crate::fnv::of_numbers(&facts)
 };
 
-/// The header of a half, at its very beginning.
+/// The header at the start of a region.
 ///
 /// ```text
 ///  0   magic              8   version   12  header size   16  layout hash
-///  24  half size          32  ring offset                 40  ring size
-///  48  release offset     56  release entries             64  slab offset   72  slab size
+///  24  region size        32  ring offset                 40  ring size
+///  48  release offset     56  peer blocks max             64  slab offset   72  slab size
 ///  80  session id (16)    96  owner pid 100 role          104 zero (24)
 /// ```
 #[derive(
@@ -155,27 +155,27 @@ pub struct RegionHeader {
     pub header_size: U32,
     /// [`LAYOUT_HASH`].
     pub layout_hash: U64,
-    /// Size of the half in bytes.
+    /// Size of the region in bytes.
     pub region_size: U64,
-    /// Where the record ring begins.
+    /// Offset of the record ring.
     pub ring_offset: U64,
-    /// Its size in bytes.
+    /// Size of the record ring in bytes.
     pub ring_size: U64,
-    /// Where the release ring begins.
+    /// Offset of the release ring.
     pub release_offset: U64,
-    /// How many entries of eight bytes it has.
+    /// Number of entries in the release ring, eight bytes each.
     pub peer_blocks_max: U64,
-    /// Where the slab begins.
+    /// Offset of the slab.
     pub slab_offset: U64,
-    /// Its size in bytes; may be 0.
+    /// Size of the slab in bytes; may be 0.
     pub slab_size: U64,
-    /// The session both halves belong to, as agreed in HELLO.
+    /// The session that both regions belong to, as agreed in HELLO.
     pub session_id: [u8; 16],
-    /// The owner's process id in its own namespace; for people, never acted on.
+    /// The owner's process id in its own namespace; for an operator, never acted on.
     pub owner_pid: U32,
-    /// 0: the side that connected, 1: the side that accepted.
+    /// 0 for the connector, 1 for the acceptor.
     pub role: U32,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero: [u8; 24],
 }
 
@@ -197,33 +197,33 @@ const _: () = {
     assert!(core::mem::offset_of!(RegionHeader, zero) == 104);
 };
 
-/// Where the parts of a half lie, in bytes from its start. Every value was checked.
+/// The positions of a region's parts, in bytes from its start. Every value has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Size of the whole half: a multiple of [`GRAIN_BYTES`].
+    /// Size of the whole region: a multiple of [`GRAIN_BYTES`].
     pub region_bytes: u64,
-    /// Where the record ring begins.
+    /// Offset of the record ring.
     pub ring_offset: u64,
     /// Size of the record ring.
     pub ring: RingSize,
-    /// Where the release ring begins.
+    /// Offset of the release ring.
     pub release_offset: u64,
-    /// How many entries the release ring has: a power of two.
+    /// Number of entries in the release ring: a power of two.
     pub peer_blocks_max: u64,
-    /// Where the slab begins.
+    /// Offset of the slab.
     pub slab_offset: u64,
     /// Size of the slab; may be 0.
     pub slab_bytes: u64,
 }
 
-/// The fewest entries a release ring may have.
+/// Smallest number of entries in a release ring.
 pub const RELEASE_ENTRIES_MIN: u64 = 8;
-/// The most entries a release ring may have.
+/// Largest number of entries in a release ring.
 pub const RELEASE_ENTRIES_MAX: u64 = 1 << 20;
 
 impl Geometry {
-    /// Lays out a half with the given ring and release ring and *at least* `slab_bytes` of slab;
-    /// what the rounding up to whole grains leaves over goes to the slab too.
+    /// Lays out a region with the given ring and release ring and *at least* `slab_bytes` of slab.
+    /// The remainder up to the next multiple of [`GRAIN_BYTES`] also goes to the slab.
     ///
     /// `None` if a size is not within the bounds of SPEC 3.2.
     #[must_use]
@@ -276,11 +276,11 @@ impl Geometry {
         }
     }
 
-    /// Reads the geometry from the header of a neighbour's half whose size, by the descriptor, is
+    /// Reads the geometry from the header of a peer's region whose descriptor has size
     /// `region_bytes`. The header must be a private copy.
     ///
     /// # Errors
-    /// [`Violation::RegionHeader`] naming the first field that cannot be.
+    /// [`Violation::RegionHeader`], naming the first invalid field.
     pub fn check(
         header: &RegionHeader,
         region_bytes: u64,
@@ -301,7 +301,7 @@ impl Geometry {
             return Err(bad("layout hash", header.layout_hash.get()));
         }
         if header.region_size.get() != region_bytes {
-            return Err(bad("half size", header.region_size.get()));
+            return Err(bad("region size", header.region_size.get()));
         }
         if header.session_id != *session_id {
             return Err(bad("session id", u64::from_le_bytes(first_eight(&header.session_id))));
@@ -335,7 +335,7 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// The parts follow each other in order, on page boundaries, within the half.
+    /// Checks that the parts are in order, on page boundaries, and within the region.
     fn check_order(&self) -> Result<(), Violation> {
         let parts = [
             ("ring offset", self.ring_offset, self.ring.bytes()),
@@ -396,7 +396,7 @@ mod tests {
             ("version", |h| h.version = U32::new(2)),
             ("header size", |h| h.header_size = U32::new(0)),
             ("layout hash", |h| h.layout_hash = U64::new(1)),
-            ("half size", |h| h.region_size = U64::new(1)),
+            ("region size", |h| h.region_size = U64::new(1)),
             ("session id", |h| h.session_id[15] ^= 1),
             ("role", |h| h.role = U32::new(0)),
             ("ring size", |h| h.ring_size = U64::new(12345)),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams of a session: their numbers, what a message costs, and the bodies of their records (SPEC 11).
+//! Streams of a session: their numbers, the cost of a message, and the bodies of their records
+//! (SPEC 11).
 //!
 //! ```text
 //!  RESET     0 code (u32)      4 directions (u32)      8
@@ -8,17 +9,17 @@
 //!  PING      0 answer (u64)    8 token (u64)          16
 //! ```
 //!
-//! When which record may come is the business of a session's state machine, not of this file.
+//! The state machine of a session, not this file, decides which record is allowed when.
 
 use crate::check::Violation;
 use crate::record_ring::RecordHeader;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Metadata of OPEN is never longer than this, in bytes: it fits the smallest ring.
+/// Length of the longest metadata of an OPEN record in bytes: it fits the smallest ring.
 pub const METADATA_BYTES_MAX: usize = 1008;
 
-/// The number of the session itself.
+/// The stream number of the session itself.
 pub const SESSION: u32 = 0;
 
 /// RESET: its sender sends no more.
@@ -28,25 +29,25 @@ pub const RECEIVING: u32 = 1 << 1;
 
 /// The first reserved code of RESET.
 pub const RESERVED_CODES: u32 = 0xffff_ff00;
-/// Code of RESET: the stream was never shown to the application.
+/// Code of RESET: the stream never reached the application.
 pub const REFUSED: u32 = 0xffff_ff01;
-/// Code of RESET: the stream's user is gone.
+/// Code of RESET: the application dropped the stream.
 pub const DROPPED: u32 = 0xffff_ff02;
 
-/// PING: a question.
+/// PING: a request.
 pub const ASK: u64 = 0;
-/// PING: an answer.
+/// PING: a response.
 pub const ANSWER: u64 = 1;
 
-/// The number of a stream: `index` among those its side opened.
+/// The number of the stream with this `index` among those its side opened.
 #[inline]
 #[must_use]
 pub const fn number(index: u32, is_acceptor: bool) -> u32 {
     2 * index + 1 + is_acceptor as u32
 }
 
-/// The index of a stream among those of its opener, and whether the acceptor opened it; `None` for the
-/// session.
+/// The index of a stream among those of its opener, and whether the acceptor opened it; `None` for
+/// the session itself.
 #[inline]
 #[must_use]
 pub const fn index(number: u32) -> Option<(u32, bool)> {
@@ -56,7 +57,7 @@ pub const fn index(number: u32) -> Option<(u32, bool)> {
     Some(((number - 1) / 2, number % 2 == 0))
 }
 
-/// The most streams of one side: their numbers must fit.
+/// Streams that one side can open at most: their numbers must fit.
 pub const STREAMS_MAX: u32 = (u32::MAX - 1) / 2;
 
 /// The body of a RESET record (SPEC 11.3).
@@ -65,7 +66,7 @@ pub const STREAMS_MAX: u32 = (u32::MAX - 1) / 2;
 )]
 #[repr(C)]
 pub struct ResetBody {
-    /// Why; the application's own below [`RESERVED_CODES`].
+    /// The reason; values below [`RESERVED_CODES`] belong to the application.
     pub code: U32,
     /// [`SENDING`], [`RECEIVING`] or both.
     pub directions: U32,
@@ -77,7 +78,7 @@ pub struct ResetBody {
 )]
 #[repr(C)]
 pub struct CreditBody {
-    /// The cost of all messages taken so far.
+    /// Total cost of all messages consumed so far.
     pub credited: U64,
 }
 
@@ -87,9 +88,9 @@ pub struct CreditBody {
 )]
 #[repr(C)]
 pub struct GoAwayBody {
-    /// Why: the application's own.
+    /// The reason, chosen by the application.
     pub code: U32,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero: U32,
 }
 
@@ -101,7 +102,7 @@ pub struct GoAwayBody {
 pub struct PingBody {
     /// [`ASK`] or [`ANSWER`].
     pub answer: U64,
-    /// What the answer repeats.
+    /// A value that the response repeats.
     pub token: U64,
 }
 
@@ -122,7 +123,7 @@ impl ResetBody {
     /// Reads and checks the body of `record`.
     ///
     /// # Errors
-    /// [`Violation::Body`] if its length or its directions cannot be.
+    /// [`Violation::Body`] if its length or its directions are invalid.
     pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
         let body: Self = exactly(record, bytes)?;
         match body.directions.get() {
@@ -136,7 +137,7 @@ impl CreditBody {
     /// Reads and checks the body of `record`.
     ///
     /// # Errors
-    /// [`Violation::Body`] if its length cannot be.
+    /// [`Violation::Body`] if its length is invalid.
     pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
         exactly(record, bytes)
     }
@@ -146,7 +147,7 @@ impl GoAwayBody {
     /// Reads and checks the body of `record`.
     ///
     /// # Errors
-    /// [`Violation::Body`] if its length cannot be.
+    /// [`Violation::Body`] if its length is invalid.
     pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
         exactly(record, bytes)
     }
@@ -156,7 +157,7 @@ impl PingBody {
     /// Reads and checks the body of `record`.
     ///
     /// # Errors
-    /// [`Violation::Body`] if its length cannot be, or it neither asks nor answers.
+    /// [`Violation::Body`] if its length is invalid, or it is neither request nor response.
     pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
         let body: Self = exactly(record, bytes)?;
         match body.answer.get() {

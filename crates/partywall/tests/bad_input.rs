@@ -88,7 +88,7 @@ fn nobody_there() {
         let is_refused =
             matches!(&error, ConnectError::System(partywall_sys::ConnectError::Refused { .. }));
         assert!(is_refused, "{error:?}");
-        says(&error, &["nobody listens", "start the server"]);
+        says(&error, &["no server listens", "start it"]);
     }
 }
 

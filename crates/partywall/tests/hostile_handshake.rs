@@ -246,7 +246,7 @@ fn each_wrong_field_of_a_header_is_named() {
         ("version", |h| h.version = U32::new(2)),
         ("header size", |h| h.header_size = U32::new(4097)),
         ("layout hash", |h| h.layout_hash = U64::new(0)),
-        ("half size", |h| h.region_size = U64::new(u64::MAX)),
+        ("region size", |h| h.region_size = U64::new(u64::MAX)),
         ("session id", |h| h.session_id[0] ^= 1),
         ("role", |h| h.role = U32::new(ROLE_ACCEPTOR)),
         ("role", |h| h.role = U32::new(2)),

@@ -61,7 +61,7 @@ impl Backing {
     ///
     /// # Errors
     ///
-    /// See [`BackingError`].
+    /// Fails for one of the reasons in [`BackingError`].
     pub fn create_memfd(name: &str, size: usize) -> Result<(Self, SharedMap), BackingError> {
         let fd = create_memfd(&format!("shmipc{name}"), size)?;
         let map = map(fd.as_fd(), size)?;
@@ -73,7 +73,7 @@ impl Backing {
     ///
     /// # Errors
     ///
-    /// See [`BackingError`].
+    /// Fails for one of the reasons in [`BackingError`].
     pub fn create_file(path: &Path, size: usize) -> Result<(Self, SharedMap), BackingError> {
         let file = CreatedFile::create(path, size)
             .map_err(|source| BackingError::File { path: path.into(), source })?;
@@ -88,7 +88,7 @@ impl Backing {
     ///
     /// # Errors
     ///
-    /// See [`BackingError`].
+    /// Fails for one of the reasons in [`BackingError`].
     pub fn seal(&self) -> Result<(), BackingError> {
         match &self.kind {
             Kind::Memfd(fd) => Ok(seal_size(fd.as_fd())?),
@@ -170,7 +170,7 @@ impl Given {
     ///
     /// # Errors
     ///
-    /// See [`BackingError`].
+    /// Fails for one of the reasons in [`BackingError`].
     pub fn descriptor(fd: OwnedFd, allowed: &Allowed) -> Result<Self, BackingError> {
         let facts = facts(fd.as_fd())?;
         check(&facts, allowed.size_max)?;
@@ -186,7 +186,7 @@ impl Given {
     ///
     /// # Errors
     ///
-    /// See [`BackingError`].
+    /// Fails for one of the reasons in [`BackingError`].
     pub fn path(path: &Path, allowed: &Allowed) -> Result<Self, BackingError> {
         let fd = open_beneath(&allowed.directory, path)?;
         let facts = facts(fd.as_fd())?;
@@ -221,7 +221,7 @@ impl Given {
     ///
     /// # Errors
     ///
-    /// See [`BackingError`].
+    /// Fails for one of the reasons in [`BackingError`].
     pub fn map(&self) -> Result<SharedMap, BackingError> {
         let size = usize::try_from(self.facts.size).unwrap_or(usize::MAX);
         let map = map(self.fd.as_fd(), size)?;
@@ -243,7 +243,7 @@ impl Given {
 ///
 /// # Errors
 ///
-/// See [`RegionError`].
+/// Fails for one of the reasons in [`RegionError`].
 pub fn create_queue(
     backing: &Backing,
     map: SharedMap,
@@ -258,7 +258,7 @@ pub fn create_queue(
 ///
 /// # Errors
 ///
-/// See [`RegionError`].
+/// Fails for one of the reasons in [`RegionError`].
 pub fn open_queue(given: &Given) -> Result<Queue, RegionError> {
     Ok(Queue::map(given.map()?, QueueLayout::NATIVE)?)
 }
@@ -293,7 +293,7 @@ pub enum BackingError {
     File {
         /// Where.
         path: PathBuf,
-        /// What the system said.
+        /// The error that the system returned.
         source: io::Error,
     },
     /// The other side's file could not be opened.
@@ -311,9 +311,9 @@ pub enum BackingError {
          (Config::region_bytes_max)"
     )]
     Size {
-        /// In bytes.
+        /// Number of bytes.
         size: u64,
-        /// In bytes.
+        /// Number of bytes.
         size_max: u64,
     },
     /// The other side named a file that is not its own.
@@ -334,7 +334,7 @@ pub enum BackingError {
     System {
         /// Which.
         what: &'static str,
-        /// What the system said.
+        /// The error that the system returned.
         source: io::Error,
     },
 }

@@ -98,7 +98,7 @@ impl Shmipc {
     /// With settings.
     ///
     /// # Errors
-    /// See [`ConfigError`].
+    /// Fails for one of the reasons in [`ConfigError`].
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.verify()?;
         let naming = Naming::unique(&config.share_memory_path_prefix)?;

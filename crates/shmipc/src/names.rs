@@ -48,7 +48,7 @@ impl Naming {
     /// Names below `prefix` that nobody else uses.
     ///
     /// # Errors
-    /// See [`NameError`].
+    /// Fails for one of the reasons in [`NameError`].
     pub fn unique(prefix: &str) -> Result<Self, NameError> {
         Self::checked(prefix, &format!("_{:016x}_{}", token(), std::process::id()))
     }
@@ -56,7 +56,7 @@ impl Naming {
     /// Names as peers make them, with nothing drawn.
     ///
     /// # Errors
-    /// See [`NameError`].
+    /// Fails for one of the reasons in [`NameError`].
     pub fn plain(prefix: &str, process: u32) -> Result<Self, NameError> {
         Self::checked(prefix, &format!("_{process}"))
     }

@@ -227,7 +227,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// See [`PutError`].
+    /// Fails for one of the reasons in [`PutError`].
     pub fn put(&mut self, element: Element) -> Result<(), PutError> {
         if self.room().map_err(PutError::Damaged)? == 0 {
             return Err(PutError::Full);

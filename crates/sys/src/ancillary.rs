@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors and credentials that arrive beside the bytes of a message.
+//! Descriptors and credentials that arrive with the bytes of a message.
 //!
 //! ```text
 //!   ┌ cmsg_len: usize ┬ level: i32 ┬ type: i32 ┬ data: cmsg_len - 16 ┬ pad to 8 ┐ next …
 //! ```
 //!
-//! Why not `rustix`'s own iterator: it reads the credentials into a struct whose pid cannot be zero, but
-//! the kernel says pid 0 for a sender outside our pid namespace. So the bytes are read here, as numbers.
-//! The buffer is zeroed beforehand, thus `cmsg_len == 0` marks the end whatever the kernel wrote.
+//! `rustix`'s own iterator reads the credentials into a struct whose pid cannot be zero, but the
+//! kernel reports pid 0 for a sender outside our pid namespace. So this file parses the bytes as
+//! numbers. The buffer is zeroed first: `cmsg_len == 0` then marks the end whatever the kernel
+//! wrote.
 //!
 //! # Invariants
 //!
-//! - Every descriptor the kernel installed for us is owned exactly once: returned, or closed.
+//! - Every descriptor that the kernel installs is owned exactly once: returned, or closed.
 
 use core::mem::{self, MaybeUninit};
 use std::io::IoSliceMut;
@@ -23,16 +24,16 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, RecvMsg, recvmsg};
 use crate::peer::Credentials;
 use crate::socket::FDS_MAX;
 
-/// What came beside the bytes.
+/// The ancillary data of one message.
 #[derive(Debug, Default)]
 pub(crate) struct Ancillary {
     pub(crate) fds: Vec<OwnedFd>,
     pub(crate) credentials: Option<Credentials>,
-    /// Descriptors came that we did not ask for room for; they have been closed.
+    /// The sender attached more than [`FDS_MAX`] descriptors; the excess has been closed.
     pub(crate) excess: bool,
 }
 
-/// Receives bytes and what comes beside them.
+/// Receives bytes and their ancillary data.
 pub(crate) fn receive(
     socket: impl AsFd,
     bytes: &mut [IoSliceMut<'_>],
@@ -41,10 +42,11 @@ pub(crate) fn receive(
     let mut space = Space([MaybeUninit::new(0); SPACE_SIZE]);
     let mut control = RecvAncillaryBuffer::new(&mut space.0);
     let received = recvmsg(socket, bytes, &mut control, flags);
-    // Its drop would parse, and close the descriptors we are about to take.
+    // Its drop would parse the buffer and close the descriptors that are taken below.
     mem::forget(control);
     let received = received?;
-    // SAFETY: every byte was initialised with zero above, and the kernel stores only initialised bytes.
+    // SAFETY: every byte was initialised with zero above, and the kernel stores only initialised
+    // bytes.
     let space = space.0.map(|byte| unsafe { byte.assume_init() });
     let mut ancillary = Ancillary::default();
     for message in messages(&space) {
@@ -59,8 +61,8 @@ impl Ancillary {
             Message::Credentials(credentials) => self.credentials = Some(credentials),
             Message::Rights(data) => {
                 for number in data.chunks_exact(FD_SIZE) {
-                    // SAFETY: the kernel has just installed this descriptor for us, and nobody else
-                    // has heard its number.
+                    // SAFETY: the kernel has just installed this descriptor for us, and no other
+                    // code knows its number.
                     let fd = unsafe { OwnedFd::from_raw_fd(int(number)) };
                     if self.fds.len() < FDS_MAX {
                         self.fds.push(fd);
@@ -73,14 +75,14 @@ impl Ancillary {
     }
 }
 
-/// One control message that we understand.
+/// A control message of a known kind.
 #[derive(Debug, PartialEq)]
 enum Message<'a> {
     Rights(&'a [u8]),
     Credentials(Credentials),
 }
 
-/// The messages in a buffer, up to its end or to the first length that cannot be.
+/// Iterates over the control messages of a buffer, up to its end or the first impossible length.
 fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         loop {
@@ -98,23 +100,23 @@ fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
                         gid: unsigned(&message[8..12]),
                     }));
                 }
-                _ => continue, // of a kind nobody asked for: a time stamp, a security label
+                _ => continue, // of an unknown kind: a time stamp, a security label
             }
         }
     })
 }
 
-/// A C `int`. The caller gives four bytes.
+/// A C `int`; `bytes` holds at least four.
 fn int(bytes: &[u8]) -> i32 {
     i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// A C `unsigned int`, likewise.
+/// A C `unsigned int`; `bytes` holds at least four.
 fn unsigned(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// Aligned as a `cmsghdr`, so that rustix skips nothing at its start.
+/// Aligned as a `cmsghdr`, so that rustix skips no byte at its start.
 #[repr(C, align(8))]
 struct Space([MaybeUninit<u8>; SPACE_SIZE]);
 
@@ -123,12 +125,13 @@ const HEADER_SIZE: usize = size_of::<usize>() + 8;
 const FD_SIZE: usize = 4;
 const CREDENTIALS_SIZE: usize = 12;
 
-/// Room for the credentials of the sender and [`FDS_MAX`] descriptors: what does not fit, the kernel
-/// drops and flags `MSG_CTRUNC`.
+/// Room for the sender's credentials and [`FDS_MAX`] descriptors. The kernel drops what does not
+/// fit and sets `MSG_CTRUNC`.
 const SPACE_SIZE: usize = (HEADER_SIZE + CREDENTIALS_SIZE).next_multiple_of(ALIGNMENT)
     + (HEADER_SIZE + FD_SIZE * FDS_MAX).next_multiple_of(ALIGNMENT);
 
-// <linux/socket.h>, <asm-generic/socket.h>; MIPS, PA-RISC, SPARC and Alpha number SOL_SOCKET otherwise.
+// <linux/socket.h>, <asm-generic/socket.h>; MIPS, PA-RISC, SPARC and Alpha number SOL_SOCKET
+// otherwise.
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const SCM_CREDENTIALS: i32 = 2;

@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A lock that costs a thread next to nothing which takes it again and again.
+//! A mutex biased towards the thread that last acquired it repeatedly.
 //!
 //! ```text
 //!   lock ─ favoured? ─ yes ─▶ inside: two stores, two loads
-//!           └ no ─▶ mutex ─ another is favoured? ─ yes ─▶ not any more; membarrier(2); until it is outside ─▶ inside
-//!                                                └ no ─▶ inside ─ so often in a row? ─▶ favoured from here on
+//!           └ no ─▶ mutex ─ another thread is favoured?
+//!                    ├ yes ─▶ revoke: membarrier(2), wait until it is outside ─▶ inside
+//!                    └ no ─▶ inside ─ `needed` acquisitions in a row? ─▶ favoured from here on
 //! ```
 //!
-//! An atomic read-modify-write takes some 20 cycles even if nobody else wants the line, and a mutex takes two of them: where a
-//! message is copied in less, that is most of its price. Who enters is decided by [`Bias`], which says why never two are inside.
-//! Taking the favour away costs a system call and an interrupt to each processor that runs a thread of this process, so it
-//! takes twice as many turns in a row after each time, up to 65,536: two threads that take turns have a plain mutex before long, and
-//! one that comes now and then interrupts the other no more often than that.
+//! An atomic read-modify-write takes some 20 cycles even without contention, and a mutex takes two
+//! of them. Copying a short message takes less, so the mutex would be most of its cost. The
+//! favoured thread enters without one; [`Bias`] decides who enters and proves mutual exclusion.
 //!
-//! Where the system has no membarrier(2), expedited (Linux before 4.14, or a sandbox), nobody is ever favoured.
+//! Revoking the bias costs a system call and an interrupt on each processor that runs a thread of
+//! this process. Each revocation therefore doubles the acquisitions in a row that the next bias
+//! needs, up to 65,536. Two threads that alternate soon use a plain mutex. A thread that locks
+//! rarely interrupts the favoured thread no more often than that.
+//!
+//! No thread is favoured if the system has no expedited membarrier(2): Linux before 4.14, or a
+//! sandbox.
 //!
 //! # Invariants
 //!
-//! - A reference to the value exists only while its thread is inside, or holds the mutex and nobody is favoured.
-//! - `held` is touched only by the thread that holds the mutex.
+//! - A reference to the value exists only while its thread is inside, or while it holds the mutex
+//!   and no thread is favoured.
+//! - Only the thread that holds the mutex touches `held`.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
@@ -35,7 +41,7 @@ use partywall_ring::Bias;
 use partywall_ring::bias::{Inside, Slots};
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
-/// See the module.
+/// A mutex whose fast path has no atomic read-modify-write; see the module documentation.
 ///
 /// ```
 /// let count = partywall_sys::Biased::new(0);
@@ -47,36 +53,39 @@ use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 pub struct Biased<T> {
     bias: Bias,
     habits: Mutex<Habits>,
-    /// Of the mutex, while whoever is not favoured has the value: so that the guard of the others is two words, which stay in registers.
+    /// The mutex's guard while a thread that is not favoured holds the value. It is stored here so
+    /// that the guard given to the caller is two words, which stay in registers.
     held: UnsafeCell<MaybeUninit<MutexGuard<'static, Habits>>>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: as a mutex is. `held` is initialised only while a guard borrows the lock; if one is forgotten, what is in it is never looked at again, and
-// no reference that the compiler knows of.
+// SAFETY: as for a mutex. `held` is initialised only while a guard borrows the lock. If a guard is
+// forgotten, its content is never read again, and is no reference that the compiler knows of.
 unsafe impl<T: Send> Send for Biased<T> {}
 
-// SAFETY: a reference to the value is given to one thread at a time, as the module says, so the value only goes from thread to
-// thread; what one did there is seen by the next, through the mutex, or through the flag that it waits for.
+// SAFETY: one thread at a time gets a reference to the value (module invariant), so the value only
+// moves between threads. The next thread sees the previous one's writes through the mutex, or
+// through the flag that it waits for.
 unsafe impl<T: Send> Sync for Biased<T> {}
 
-// As a mutex is: a panic inside leaves the value as it was then, and the lock usable.
+// As for a mutex: a panic inside leaves the value as it is, and the lock usable.
 impl<T> UnwindSafe for Biased<T> {}
 impl<T> RefUnwindSafe for Biased<T> {}
 
-/// Who came, and how often in a row.
+/// Which thread acquired the mutex last, and how often in a row.
 #[derive(Debug)]
 struct Habits {
     slots: Slots,
     last: u64,
     in_a_row: u32,
-    /// So often in a row makes a thread favoured.
+    /// Acquisitions in a row after which a thread becomes favoured.
     needed: u32,
-    /// A favour was taken away, and it is not known whether the value is free.
+    /// Set while a revocation runs. It stays set if the barrier panics, because the value may then
+    /// still be in use.
     is_in_doubt: bool,
 }
 
-/// The value, locked. Dropping it unlocks, which is for the thread that locked it:
+/// The locked value. Dropping the guard unlocks the value, which only the locking thread may do:
 ///
 /// ```compile_fail
 /// fn is_send<T: Send>(_: T) {}
@@ -84,7 +93,7 @@ struct Habits {
 /// is_send(lock.lock());
 /// ```
 ///
-/// Others may only look at it if they may look at the value:
+/// Another thread may borrow the guard only if it may borrow the value:
 ///
 /// ```compile_fail
 /// fn is_sync<T: Sync>(_: T) {}
@@ -93,18 +102,18 @@ struct Habits {
 /// ```
 pub struct BiasedGuard<'a, T> {
     lock: &'a Biased<T>,
-    /// Of the favoured thread; any other has the mutex.
+    /// `Some` for the favoured thread; any other thread holds the mutex.
     inside: Option<Inside>,
-    /// Neither `Send` nor `Sync` by itself.
+    /// Makes the guard neither `Send` nor `Sync` by default.
     marker: PhantomData<*mut T>,
 }
 
-// SAFETY: what others get of a guard is a reference to the value, which `T: Sync` allows; only its owner unlocks, or has a
-// mutable one.
+// SAFETY: another thread gets only `&T` from a guard, which `T: Sync` allows. Only the guard's
+// owner unlocks or has `&mut T`.
 unsafe impl<T: Sync> Sync for BiasedGuard<'_, T> {}
 
 impl<T> Biased<T> {
-    /// A value, unlocked.
+    /// Creates an unlocked mutex around `value`.
     pub fn new(value: T) -> Self {
         let (slots, needed) = (Slots::default(), NEEDED_MIN);
         let habits = Habits { slots, last: 0, in_a_row: 0, needed, is_in_doubt: false };
@@ -116,12 +125,12 @@ impl<T> Biased<T> {
         }
     }
 
-    /// Locks it; waits until no other thread has it.
+    /// Locks the mutex; blocks until no other thread holds it.
     ///
     /// # Panics
     ///
-    /// If the calling thread has it locked and is favoured; one that is not waits for ever, as with any mutex. And within
-    /// [`locking_nothing`].
+    /// If the calling thread holds the lock and is favoured; a thread that is not favoured
+    /// deadlocks, as with any mutex. Within [`locking_nothing`].
     #[inline]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         match self.bias.enter(thread_number()) {
@@ -130,7 +139,8 @@ impl<T> Biased<T> {
         }
     }
 
-    /// The same for a thread that may go on to [`wait`](BiasedGuard::wait): nobody is favoured afterwards.
+    /// As [`lock`](Self::lock), for a caller that may go on to [`wait`](BiasedGuard::wait). No
+    /// thread is favoured afterwards.
     pub fn lock_to_wait(&self) -> BiasedGuard<'_, T> {
         self.hold(self.lock_mutex())
     }
@@ -147,23 +157,23 @@ impl<T> Biased<T> {
     }
 
     fn lock_mutex(&self) -> MutexGuard<'_, Habits> {
-        // What goes while a thread panics has to go.
+        // A destructor that runs during a panic may always lock.
         let may_lock = thread_number() != LOCKS_NOTHING || thread::panicking();
         assert!(
             may_lock,
-            "a link was used, or dropped, by what writes or reads a message (`send_with`, `recv_with`): do that before or after"
+            "a link was used or dropped within a closure of `send_with` or `recv_with`: do that before or after"
         );
         let mut habits = self.habits.lock().unwrap_or_else(PoisonError::into_inner);
         self.revoke(&mut habits);
         habits
     }
 
-    /// Returns once nobody but the caller, who holds the mutex, has the value.
+    /// Returns once no other thread holds the value. The caller holds the mutex.
     fn revoke(&self, habits: &mut Habits) {
-        assert!(!habits.is_in_doubt, "membarrier(2) was taken away from this process");
+        assert!(!habits.is_in_doubt, "membarrier(2) is no longer allowed in this process");
         let is_in_doubt = &mut habits.is_in_doubt;
         let barrier = || {
-            // For good, if it panics.
+            // Stays set if the barrier panics.
             *is_in_doubt = true;
             barrier_in_all_threads();
         };
@@ -173,38 +183,41 @@ impl<T> Biased<T> {
         }
     }
 
-    /// The value for whoever holds the mutex, and has revoked the favour.
+    /// Makes a guard for the holder of the mutex, who has revoked the bias.
     fn hold<'a>(&'a self, habits: MutexGuard<'a, Habits>) -> BiasedGuard<'a, T> {
-        // SAFETY: only the name of the lifetime changes. It is taken out by the guard made here, which borrows the lock for `'a`, or by nobody.
+        // SAFETY: only the name of the lifetime changes. Only the guard made here takes the value
+        // out, and that guard borrows the lock for `'a`.
         let habits =
             unsafe { transmute::<MutexGuard<'a, Habits>, MutexGuard<'static, Habits>>(habits) };
-        // SAFETY: this thread holds the mutex, and nothing is there: who unlocks takes it out before.
+        // SAFETY: this thread holds the mutex, and the cell is empty: unlocking takes the content
+        // out.
         let held = unsafe { &mut *self.held.get() };
         held.write(habits);
         BiasedGuard { lock: self, inside: None, marker: PhantomData }
     }
 
-    /// What [`hold`](Self::hold) put there.
+    /// Takes the mutex's guard that [`hold`](Self::hold) stored.
     ///
     /// # Safety
-    /// For a guard that `hold` made, by its thread, once.
+    /// The caller is a guard that `hold` made. It calls this once, on the thread that called
+    /// `hold`.
     unsafe fn take_held(&self) -> MutexGuard<'_, Habits> {
-        // SAFETY: this thread holds the mutex since.
+        // SAFETY: this thread has held the mutex since `hold`.
         let held = unsafe { &*self.held.get() };
         // SAFETY: `hold` has written it, and the caller takes it once.
         unsafe { held.assume_init_read() }
     }
 
-    /// Unlocks the mutex, and has the calling thread favoured if it comes again and again.
+    /// Unlocks the mutex, and makes the calling thread favoured after enough acquisitions in a row.
     ///
     /// # Safety
     /// As for [`take_held`](Self::take_held).
     #[cold]
     #[inline(never)]
     unsafe fn unlock_slowly(&self) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise, which is the same.
         let mut habits = unsafe { self.take_held() };
-        // Only ever itself: another would be inside before this one is out.
+        // A thread favours only itself: another thread could be inside before this one has left.
         let thread = thread_number();
         let is_habit = habits.last == thread && habits.in_a_row >= habits.needed;
         if is_habit && has_membarrier() {
@@ -214,7 +227,8 @@ impl<T> Biased<T> {
     }
 }
 
-/// Waits for one who does not know that it is waited for, and was looked at so often.
+/// Backs off while the favoured thread, which does not know of the waiter, is inside; `looks`
+/// counts the checks so far.
 fn pause(looks: u32) {
     match looks {
         ..SPINS => std::hint::spin_loop(),
@@ -233,25 +247,28 @@ impl Habits {
 }
 
 impl<'a, T> BiasedGuard<'a, T> {
-    /// Whether another thread may be waiting for the value: known of a thread that is favoured, and assumed of any other.
+    /// Whether another thread may be waiting for the value. Exact for the favoured thread; always
+    /// true for any other.
     #[inline]
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.inside.as_ref().is_none_or(|inside| self.lock.bias.is_wanted(inside))
     }
 
-    /// Unlocks the value, waits until `changed` is notified, or for so long, and locks it again. It may return for no reason.
+    /// Unlocks the value, waits until `changed` is notified or `timeout` elapses, and locks it
+    /// again. Wake-ups may be spurious.
     ///
     /// # Panics
     ///
-    /// If it was not locked by [`lock_to_wait`](Biased::lock_to_wait).
+    /// If the guard does not come from [`lock_to_wait`](Biased::lock_to_wait).
     #[must_use]
     pub fn wait(self, changed: &Condvar, timeout: Option<Duration>) -> Self {
         let lock = self.lock;
-        assert!(self.inside.is_none(), "locked by a way that nobody can wait on");
-        // Nothing is left to be unlocked when this is dropped.
+        assert!(self.inside.is_none(), "only a guard of lock_to_wait can wait");
+        // Prevents the drop, which would unlock a second time.
         std::mem::forget(self);
-        // SAFETY: it was not inside, so `hold` made it, in this thread; and it is not dropped.
+        // SAFETY: the guard is not inside, so `hold` made it on this thread; and it is never
+        // dropped.
         let habits = unsafe { lock.take_held() };
         let mut habits = match timeout {
             None => changed.wait(habits).unwrap_or_else(PoisonError::into_inner),
@@ -270,7 +287,7 @@ impl<T> Deref for BiasedGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: whoever has a guard is alone with the value, as the module says.
+        // SAFETY: the holder of a guard has exclusive access to the value (module invariant).
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -278,7 +295,7 @@ impl<T> Deref for BiasedGuard<'_, T> {
 impl<T> DerefMut for BiasedGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and the guard is borrowed by who asks.
+        // SAFETY: as above, and the guard is mutably borrowed.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -288,7 +305,8 @@ impl<T> Drop for BiasedGuard<'_, T> {
     fn drop(&mut self) {
         match self.inside.take() {
             Some(inside) => self.lock.bias.leave(inside),
-            // SAFETY: whoever is not inside was made by `hold`, in this thread, which `!Send` keeps it in; it is dropped once.
+            // SAFETY: a guard that is not inside was made by `hold`, on this thread (`!Send`), and
+            // is dropped once.
             None => unsafe { self.lock.unlock_slowly() },
         }
     }
@@ -300,9 +318,9 @@ impl<T> fmt::Debug for Biased<T> {
     }
 }
 
-/// Runs what must lock nothing: the code of somebody else, while the calling thread has something locked. Within it each attempt to
-/// lock a [`Biased`] panics, where it might wait for ever otherwise. It costs two stores, and looking for it nothing: a
-/// thread within is favoured nowhere.
+/// Runs `act`, which must lock no [`Biased`]: foreign code, while the calling thread holds a lock.
+/// Each attempt to lock within it panics, where it could otherwise deadlock. It costs two stores;
+/// the check is free, because no lock favours the thread number used within.
 ///
 /// ```
 /// let lock = partywall_sys::Biased::new(0);
@@ -316,7 +334,7 @@ pub fn locking_nothing<R>(act: impl FnOnce() -> R) -> R {
     act()
 }
 
-/// The number of a thread, to be given back.
+/// Restores the thread's number when dropped.
 struct Restored(u64);
 
 impl Drop for Restored {
@@ -326,27 +344,28 @@ impl Drop for Restored {
     }
 }
 
-/// Of a thread that must lock nothing now. No thread has it as its number, and no lock favours it.
+/// Stands in for the number of a thread that must lock nothing now. No thread has this number, so
+/// no lock favours it.
 const LOCKS_NOTHING: u64 = u64::MAX;
 
 thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A number that no other thread of this process ever has; not 0.
+/// A nonzero number that no other thread of this process ever has.
 #[inline]
 fn thread_number() -> u64 {
     static NUMBERS: AtomicU64 = AtomicU64::new(1);
     NUMBER.with(|number| {
         if number.get() == 0 {
-            // ORDER: Relaxed: only that no number comes twice.
+            // ORDER: Relaxed: the numbers only have to differ.
             number.set(NUMBERS.fetch_add(1, Ordering::Relaxed));
         }
         number.get()
     })
 }
 
-/// Whether one thread can make all others execute a barrier.
+/// Whether this process can make all its threads execute a barrier.
 fn has_membarrier() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
@@ -355,19 +374,21 @@ fn has_membarrier() -> bool {
     })
 }
 
-/// Every thread of this process executes a full barrier between the beginning and the end of this call.
+/// Makes every thread of this process execute a full barrier between the begin and the end of this
+/// call.
 fn barrier_in_all_threads() {
     let done = membarrier(MembarrierCommand::PrivateExpedited);
-    // Nobody is favoured before it was registered for; a sandbox can still forbid it later, and then nobody may go on.
-    assert!(done.is_ok(), "membarrier(2) was taken away from this process: {done:?}");
+    // No thread becomes favoured before the registration succeeded. A sandbox can still forbid the
+    // call later, and then no thread may continue.
+    assert!(done.is_ok(), "membarrier(2) is no longer allowed in this process: {done:?}");
 }
 
-/// So often in a row makes a thread favoured, at first.
+/// Initial value of `needed`.
 const NEEDED_MIN: u32 = 16;
-/// And at last: a matter of milliseconds for who is alone.
+/// Largest value of `needed`: some milliseconds of work for a thread without competition.
 const NEEDED_MAX: u32 = 1 << 16;
-/// Looks before it is assumed that the other thread is not running.
+/// Checks before the waiter assumes that the favoured thread is not running.
 const SPINS: u32 = 256;
-/// And before it is assumed that it will not run for long.
+/// Checks before the waiter assumes that the favoured thread will not run for long.
 const YIELDS: u32 = SPINS + 64;
 const NAP: Duration = Duration::from_micros(50);

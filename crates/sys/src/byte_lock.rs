@@ -2,32 +2,33 @@
 //! Locks on single bytes of a file that belong to an open file description (`F_OFD_SETLK`).
 //!
 //! ```text
-//!   open ──▶ description ──▶ lock on byte n        a second open in the same process is another description:
-//!                ▲                                 it is refused like a stranger's
+//!   open ──▶ description ──▶ lock on byte n     a second open in the same process is another
+//!                ▲                              description: its lock attempt fails, too
 //!   fork() ──────┘ the child's descriptor keeps the description, and so the lock
 //! ```
 //!
-//! The byte need not exist. Locks of processes (`F_SETLK`) would go when *any* descriptor of the file is closed in
-//! the process, and would not keep a process from itself. Whose a lock is, the kernel does not say.
+//! The locked byte need not exist. Process locks (`F_SETLK`) would be released when the process
+//! closes *any* descriptor of the file, and would not exclude a process from itself. The kernel
+//! does not say who holds a lock.
 //!
 //! # Invariants
 //!
-//! - At most one description has the lock of a byte at a time; it goes when the last descriptor of it is closed,
-//!   however the processes end, or when one of them unlocks.
+//! - At most one description holds the lock of a byte. The lock is released when the last
+//!   descriptor of that description is closed, however its processes end, or by an explicit unlock.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Takes the lock of byte `offset`; `false` if another description has it. Never waits.
+/// Takes the lock of byte `offset`; `false` if another description holds it. Never blocks.
 ///
 /// # Errors
 ///
-/// `EINVAL` beyond 2⁶³, `ENOLCK` where the file system or the system has no locks left, `EBADF` if `file` cannot be
-/// written.
+/// `EINVAL` beyond 2⁶³, `ENOLCK` if the file system or the system has no locks left, `EBADF` if
+/// `file` is not writable.
 pub fn try_lock(file: impl AsFd, offset: u64) -> io::Result<bool> {
     match control(&file, libc::F_OFD_SETLK, libc::F_WRLCK, offset) {
         Ok(_) => Ok(true),
-        // POSIX allows either; Linux says the first.
+        // POSIX allows either; Linux returns EAGAIN.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
             Ok(false)
         }
@@ -35,7 +36,7 @@ pub fn try_lock(file: impl AsFd, offset: u64) -> io::Result<bool> {
     }
 }
 
-/// Gives the lock of byte `offset` back, if this description has it.
+/// Releases the lock of byte `offset`, if this description holds it.
 ///
 /// # Errors
 ///
@@ -44,7 +45,7 @@ pub fn unlock(file: impl AsFd, offset: u64) -> io::Result<()> {
     control(&file, libc::F_OFD_SETLK, libc::F_UNLCK, offset).map(|_| ())
 }
 
-/// Whether another description has the lock of byte `offset` at this moment.
+/// Whether another description holds the lock of byte `offset` at this moment.
 ///
 /// # Errors
 ///
@@ -70,8 +71,8 @@ fn control(
     };
     for _ in 0..ATTEMPTS_MAX {
         let descriptor = file.as_fd().as_raw_fd();
-        // SAFETY: the descriptor is borrowed, so it is open, and these commands read and write one `flock`, which
-        // `lock` is.
+        // SAFETY: the descriptor is borrowed, so it is open; these commands read and write one
+        // `flock`, which `lock` is.
         if unsafe { libc::fcntl(descriptor, command, &raw mut lock) } == 0 {
             return Ok(lock);
         }
@@ -86,7 +87,7 @@ fn control(
 /// `SEEK_SET`.
 const WHENCE_START: libc::c_short = 0;
 
-/// How often a signal may interrupt what does not wait.
+/// Attempts, each interrupted by a signal, before a call that never blocks gives up.
 const ATTEMPTS_MAX: u32 = 100;
 
 #[cfg(test)]

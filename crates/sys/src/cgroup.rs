@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control groups of this process and the limits they set, version 1 and 2.
+//! The control groups of this process and their limits, versions 1 and 2.
 //!
 //! ```text
 //!   /proc/self/cgroup      which group:  0::/app/x   4:memory:/app/x
-//!   /proc/self/mountinfo   where it is:  /sys/fs/cgroup, or what of the tree a container sees of it
-//!   group/limit, parent/limit, … up to the mount: the tightest holds
+//!   /proc/self/mountinfo   where it is:  /sys/fs/cgroup, or the part of it that a container sees
+//!   group/limit, parent/limit, … up to the mount: the lowest limit applies
 //! ```
 //!
-//! It changes nothing. What cannot be read is no limit: `None`.
+//! It changes nothing. A limit that cannot be read is `None`, as if there were none.
 
 use std::path::{Path, PathBuf};
 
 use crate::procfs::{read_number, read_text};
 
-/// How many CPUs' worth of time this process and its group may use; `None` if as many as there are.
+/// CPU time that this process and its group may use, in CPUs; `None` without a limit.
 pub fn cpu_quota() -> Option<f64> {
     let unified = levels("").into_iter().filter_map(|group| {
         let text = read_text(group.join("cpu.max")).ok()?;
@@ -27,7 +27,7 @@ pub fn cpu_quota() -> Option<f64> {
     unified.chain(legacy).min_by(f64::total_cmp)
 }
 
-/// The most memory this process and its group may use, in bytes; `None` if there is no limit.
+/// Memory that this process and its group may use, in bytes; `None` without a limit.
 pub fn memory_max() -> Option<u64> {
     let unified = levels("").into_iter().filter_map(|group| read_number(group.join("memory.max")));
     let legacy = levels("memory")
@@ -37,14 +37,14 @@ pub fn memory_max() -> Option<u64> {
     unified.chain(legacy).min()
 }
 
-/// The memory this process's own group uses, in bytes.
+/// Memory that this process's own group uses, in bytes.
 pub fn memory_current() -> Option<u64> {
     let unified = levels("").first().and_then(|group| read_number(group.join("memory.current")));
     let legacy = || read_number(levels("memory").first()?.join("memory.usage_in_bytes"));
     unified.or_else(legacy)
 }
 
-/// The shared memory that is charged to this process's own group, in bytes.
+/// Shared memory that is charged to this process's own group, in bytes.
 pub fn memory_shared() -> Option<u64> {
     let groups = [levels(""), levels("memory")];
     groups.iter().filter_map(|levels| levels.first()).find_map(|group| {
@@ -53,7 +53,8 @@ pub fn memory_shared() -> Option<u64> {
     })
 }
 
-/// The directories of our group and its parents, innermost first; `controller` empty is version 2.
+/// The directories of our group and its parents, innermost first. An empty `controller` means
+/// version 2.
 fn levels(controller: &str) -> Vec<PathBuf> {
     let (Ok(groups), Ok(mounts)) =
         (read_text("/proc/self/cgroup"), read_text("/proc/self/mountinfo"))
@@ -62,7 +63,7 @@ fn levels(controller: &str) -> Vec<PathBuf> {
     };
     let Some(group) = group_of(&groups, controller) else { return Vec::new() };
     let Some((root, mount)) = mount_of(&mounts, controller) else { return Vec::new() };
-    // A container may see its group as "/", or as a path of the host that its mount starts inside of.
+    // A container may see its group as "/", or as a path of the host that begins above its mount.
     let below = group.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
     let below = below.trim_start_matches('/');
     let below = if below.starts_with("..") { "" } else { below };
@@ -71,7 +72,7 @@ fn levels(controller: &str) -> Vec<PathBuf> {
     levels.map(Path::to_owned).take(LEVELS_MAX).collect()
 }
 
-/// The path of our group in `/proc/self/cgroup`.
+/// The path of our group in the text of `/proc/self/cgroup`.
 fn group_of<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
     groups.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -80,7 +81,7 @@ fn group_of<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-/// Root and mount point of a hierarchy in `/proc/self/mountinfo`.
+/// Root and mount point of a hierarchy in the text of `/proc/self/mountinfo`.
 fn mount_of<'a>(mounts: &'a str, controller: &str) -> Option<(&'a str, &'a str)> {
     mounts.lines().find_map(|line| {
         let (head, tail) = line.split_once(" - ")?;
@@ -96,7 +97,7 @@ fn mount_of<'a>(mounts: &'a str, controller: &str) -> Option<(&'a str, &'a str)>
     })
 }
 
-/// `max 100000` is no limit, `150000 100000` one and a half CPUs.
+/// Parses `cpu.max`: `max 100000` is no limit, `150000 100000` one and a half CPUs.
 fn parse_cpu_max(text: &str) -> Option<f64> {
     let mut words = text.split_whitespace();
     let quota: f64 = words.next()?.parse().ok()?;
@@ -108,10 +109,10 @@ fn number(path: &Path) -> Option<i64> {
     read_text(path).ok()?.trim().parse().ok()
 }
 
-/// Version 1 says "no limit" with the largest number of whole pages.
+/// Version 1 writes "no limit" as the largest multiple of the page size.
 const LEGACY_UNLIMITED: u64 = 1 << 62;
 
-/// Deeper trees than any seen; a bound on the reads.
+/// Parent directories that are read at most; deeper trees have not been seen.
 const LEVELS_MAX: usize = 32;
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The clock that all processes of a machine share.
+//! The monotonic clock, as a number that all processes of a machine share.
 //!
-//! The standard library reads it too, but keeps the number to itself; two processes that compare times
-//! need the number.
+//! The standard library reads the same clock but hides the number, which two processes need to
+//! compare times.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// `CLOCK_MONOTONIC_COARSE`: as [`monotonic`], in steps of some milliseconds, for a tenth of the price. For those who want to do
-/// something now and then.
+/// `CLOCK_MONOTONIC_COARSE`: as [`monotonic`], in steps of some milliseconds, at a tenth of the
+/// cost. For periodic work.
 ///
 /// ```
 /// let earlier = partywall_sys::clock::coarse();
@@ -17,12 +17,12 @@ use rustix::time::{ClockId, clock_gettime};
 /// ```
 #[inline]
 pub fn coarse() -> Duration {
-    // As below.
+    // It counts up from boot, so the conversion cannot fail.
     Duration::try_from(clock_gettime(ClockId::MonotonicCoarse)).unwrap_or_default()
 }
 
-/// `CLOCK_MONOTONIC`: time since some moment around boot, the same in every process of the machine (of
-/// the same time namespace).
+/// `CLOCK_MONOTONIC`: time since about boot, the same in every process of the machine that is in
+/// the same time namespace.
 ///
 /// ```
 /// let earlier = partywall_sys::clock::monotonic();

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connecting a stream socket, up to a deadline.
+//! Connecting a stream socket before a deadline.
 //!
 //! ```text
 //!   Unix  SO_PASSCRED, SO_SNDTIMEO = time left, connect, SO_SNDTIMEO = none
 //!   TCP   O_NONBLOCK, connect, poll until writable, SO_ERROR, O_NONBLOCK off, TCP_NODELAY
 //!
-//!   begin_…  the same for those who wait themselves: O_NONBLOCK, connect ─▶ Begun ─ writable ─▶ finish
+//!   begin_…  without blocking for an event loop: O_NONBLOCK, connect ─▶ Begun ─ writable ─▶ finish
 //! ```
 //!
-//! A Unix `connect` waits while the listener's backlog is full, and polling cannot tell when there is room.
-//! So the kernel waits for us, with the send time-out as its limit; the alternative, non-blocking attempts
-//! and short sleeps, wakes for nothing and comes late.
+//! A Unix `connect` blocks while the listener's backlog is full, and polling does not report when
+//! there is room. So the kernel waits for us, with the send time-out as its limit. Non-blocking
+//! attempts with short sleeps would wake needlessly and connect late.
 //!
-//! It resolves no names, and does not try again when refused: when to retry is policy.
+//! This module resolves no names and does not retry a refused connection: retries are policy.
 //!
 //! # Invariants
 //!
-//! - SO_PASSCRED is set before connecting, so even the first bytes of the peer carry its credentials.
-//! - What is returned is in blocking mode, without a send time-out.
+//! - SO_PASSCRED is set before connecting, so even the peer's first bytes carry its credentials.
+//! - A returned socket is in blocking mode and has no send time-out.
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,11 +35,11 @@ use rustix::net::{getpeername, getsockname};
 use crate::poll;
 use crate::socket::{Family, Socket};
 
-/// Connects to the Unix socket at `path`. `deadline` `None` waits as long as its backlog is full.
+/// Connects to the Unix socket at `path`. Without a deadline it blocks while the backlog is full.
 ///
 /// # Errors
 ///
-/// See [`ConnectError`].
+/// Fails for one of the reasons in [`ConnectError`].
 pub fn connect_unix_path(
     path: impl AsRef<Path>,
     deadline: Option<Instant>,
@@ -48,7 +48,7 @@ pub fn connect_unix_path(
     let to = format!("unix:{}", path.display());
     let address = SocketAddrUnix::new(path).map_err(|e| explain(&to, e))?;
     connect_unix(&address, deadline).map_err(|errno| match other_file(path) {
-        // To the kernel a file that is no socket is one on which nobody listens.
+        // The kernel reports a file that is not a socket as a refused connection.
         Some(kind) if errno == Errno::CONNREFUSED => ConnectError::NotASocket { to, kind },
         _ => explain(&to, errno),
     })
@@ -58,7 +58,7 @@ pub fn connect_unix_path(
 ///
 /// # Errors
 ///
-/// See [`ConnectError`].
+/// Fails for one of the reasons in [`ConnectError`].
 pub fn connect_unix_abstract(
     name: &str,
     deadline: Option<Instant>,
@@ -69,22 +69,23 @@ pub fn connect_unix_abstract(
     connect_unix(&address, deadline).map_err(|e| explain(&to, e))
 }
 
-/// Connects to `address` over TCP. `deadline` `None` waits as long as the kernel tries, some minutes.
+/// Connects to `address` over TCP. Without a deadline it blocks while the kernel retries, some
+/// minutes.
 ///
 /// # Errors
 ///
-/// See [`ConnectError`].
+/// Fails for one of the reasons in [`ConnectError`].
 pub fn connect_tcp(address: SocketAddr, deadline: Option<Instant>) -> Result<Socket, ConnectError> {
     let to = format!("tcp:{address}");
     let connected = connect_tcp_fd(address, deadline).map_err(|e| explain(&to, e))?;
     Ok(Socket::new(connected, Family::Tcp))
 }
 
-/// Begins to connect to the Unix socket at `path`, and never waits.
+/// Begins to connect to the Unix socket at `path`, without blocking.
 ///
 /// # Errors
 ///
-/// See [`ConnectError`]; [`ConnectError::TimedOut`] if its backlog is full: try again later.
+/// See [`ConnectError`]; [`ConnectError::TimedOut`] if the backlog is full: try again later.
 pub fn begin_unix_path(path: impl AsRef<Path>) -> Result<Begun, ConnectError> {
     let path = path.as_ref();
     let to = format!("unix:{}", path.display());
@@ -95,11 +96,11 @@ pub fn begin_unix_path(path: impl AsRef<Path>) -> Result<Begun, ConnectError> {
     })
 }
 
-/// Begins to connect to the abstract Unix socket `name`, and never waits.
+/// Begins to connect to the abstract Unix socket `name`, without blocking.
 ///
 /// # Errors
 ///
-/// As [`begin_unix_path`].
+/// The same as those of [`begin_unix_path`].
 pub fn begin_unix_abstract(name: &str) -> Result<Begun, ConnectError> {
     let to = format!("unix:@{name}");
     let address =
@@ -107,11 +108,11 @@ pub fn begin_unix_abstract(name: &str) -> Result<Begun, ConnectError> {
     begin_unix(&address).map_err(|e| explain(&to, e))
 }
 
-/// Begins to connect to `address` over TCP, and never waits.
+/// Begins to connect to `address` over TCP, without blocking.
 ///
 /// # Errors
 ///
-/// See [`ConnectError`].
+/// Fails for one of the reasons in [`ConnectError`].
 pub fn begin_tcp(address: SocketAddr) -> Result<Begun, ConnectError> {
     let to = format!("tcp:{address}");
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -127,7 +128,7 @@ pub fn begin_tcp(address: SocketAddr) -> Result<Begun, ConnectError> {
     Ok(Begun { socket: Socket::new(fd, Family::Tcp), to, is_connected })
 }
 
-/// A connection that may still be on its way.
+/// A connection that may not be established yet.
 #[derive(Debug)]
 pub struct Begun {
     socket: Socket,
@@ -136,24 +137,24 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Whether there is nothing to wait for. Else wait until the descriptor is writable.
+    /// Whether the connection is established. If not, wait until the descriptor is writable.
     pub fn is_connected(&self) -> bool {
         self.is_connected
     }
 
-    /// The connection, now that the descriptor is writable, in blocking mode.
+    /// Returns the connection in blocking mode. Call this once the descriptor is writable.
     ///
     /// # Errors
     ///
-    /// See [`ConnectError`].
+    /// Fails for one of the reasons in [`ConnectError`].
     pub fn finish(self) -> Result<Socket, ConnectError> {
         let Begun { socket, to, .. } = self;
         let finished = || {
             sockopt::socket_error(&socket)??;
             fcntl_setfl(&socket, fcntl_getfl(&socket)?.difference(OFlags::NONBLOCK))?;
             if socket.family() == Family::Tcp {
-                // Where nobody listens on a port that the system gives to those who connect, it may give it to us: both ends are
-                // then this socket, and whoever wants to listen there cannot.
+                // Without a listener on an ephemeral port, the kernel may assign that port to this
+                // socket, which then connects to itself and keeps a listener from binding the port.
                 if getsockname(&socket)? == getpeername(&socket)?.ok_or(Errno::NOTCONN)? {
                     return Err(Errno::CONNREFUSED);
                 }
@@ -178,7 +179,7 @@ fn begin_unix(address: &SocketAddrUnix) -> Result<Begun, Errno> {
     sockopt::set_socket_passcred(&fd, true)?;
     match rustix::io::retry_on_intr(|| rustix::net::connect(&fd, address)) {
         Ok(()) => {}
-        // Polling cannot tell when the backlog has room.
+        // Polling does not report when the backlog has room.
         Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
         Err(errno) => return Err(errno),
     }
@@ -212,7 +213,7 @@ fn connect_tcp_fd(address: SocketAddr, deadline: Option<Instant>) -> Result<Owne
     let fd = socket_with(internet_family(address), SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&fd, &address) {
         Ok(()) => {}
-        // Interrupted, it goes on in the background like one in progress.
+        // An interrupted connect continues in the background, like one in progress.
         Err(Errno::INPROGRESS | Errno::INTR) => {
             let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
             let ready = poll::wait(&mut fds, deadline)
@@ -236,7 +237,8 @@ pub(crate) fn internet_family(address: SocketAddr) -> AddressFamily {
     }
 }
 
-/// What is at `path`, if it is something else than a socket. `connect` follows symbolic links; so do we.
+/// The kind of the file at `path`, if it is not a socket. Follows symbolic links, as `connect`
+/// does.
 fn other_file(path: &Path) -> Option<&'static str> {
     match FileType::from_raw_mode(stat(path).ok()?.st_mode) {
         FileType::RegularFile => Some("a regular file"),
@@ -260,67 +262,67 @@ fn explain(to: &str, errno: Errno) -> ConnectError {
     }
 }
 
-/// Why there is no connection.
+/// Why a connection was not established.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The deadline came first.
-    #[error("{to} did not take the connection in time: it is overloaded, stopped or unreachable")]
+    /// The deadline passed before the listener took the connection.
+    #[error("timed out while connecting to {to}: it is overloaded, stopped or unreachable")]
     TimedOut {
-        /// The address.
+        /// The address in readable form.
         to: String,
     },
-    /// No such file.
+    /// The path does not exist.
     #[error("{to} does not exist: is the server running, and is the path the same on both sides?")]
     NotFound {
-        /// The address.
+        /// The address in readable form.
         to: String,
     },
-    /// Nobody listens there.
-    #[error("nobody listens on {to}: start the server")]
+    /// No socket listens on the address.
+    #[error("no server listens on {to}: start it")]
     Refused {
-        /// The address.
+        /// The address in readable form.
         to: String,
     },
-    /// There is a file, but not a socket.
-    #[error("{to} is {kind}, not a socket: nobody can listen there; is the path right?")]
+    /// The path is a file of another kind.
+    #[error("{to} is {kind}, not a socket: is the path right?")]
     NotASocket {
-        /// The address.
+        /// The address in readable form.
         to: String,
-        /// What it is.
+        /// The kind of the file.
         kind: &'static str,
     },
-    /// Not allowed.
+    /// This process lacks the permission.
     #[error(
         "no permission to connect to {to}: the socket file and its directories must admit this user"
     )]
     Denied {
-        /// The address.
+        /// The address in readable form.
         to: String,
     },
-    /// Does not fit into a socket address.
+    /// The address does not fit into a socket address.
     #[error(
         "{to} is too long for a socket address: a path may have 108 bytes, an abstract name 107"
     )]
     NameTooLong {
-        /// The address.
+        /// The address in readable form.
         to: String,
     },
     /// No descriptor left, in this process or in the system.
     #[error("no file descriptor left to connect ({source}): raise RLIMIT_NOFILE (ulimit -n)")]
     DescriptorLimit {
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
-    /// Something else, mostly the network.
+    /// Another error, mostly of the network.
     #[error("connecting to {to} failed: {source}")]
     Other {
-        /// The address.
+        /// The address in readable form.
         to: String,
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
 }
 
-/// The least time an attempt is given; the kernel counts its own ticks, of up to 10 ms.
+/// Shortest time limit of an attempt; the kernel counts in ticks of up to 10 ms.
 const ATTEMPT_MIN: Duration = Duration::from_millis(1);

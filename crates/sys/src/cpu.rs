@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which CPUs there are, which of them we may use, and how much time we used.
+//! Which CPUs exist, which of them this process may use, and how much CPU time it has used.
 //!
-//! It decides no waiting strategy: it gives the facts one is chosen by.
+//! It chooses no idle policy; it only supplies the inputs.
 
 use std::io;
 use std::time::Duration;
@@ -78,7 +78,7 @@ fn parse_list(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// No machine has more; a bound on what a line of text makes us allocate.
+/// More CPUs than any machine has: bounds the memory that a line of text can allocate.
 const CPU_NUMBER_MAX: usize = 1 << 16;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A steady set of descriptors to wait for: `epoll`, itself a descriptor that others can wait for.
+//! A long-lived set of descriptors to wait for: `epoll`, itself a descriptor that can be waited
+//! for.
 //!
-//! It does not own what it watches: remove a descriptor before closing it if a duplicate may live on,
-//! as the kernel watches the open description, not the number.
+//! The set does not own its descriptors. Remove a descriptor before closing it if a duplicate may
+//! live on: the kernel watches the open description, not the number.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,14 +37,14 @@ pub struct EpollSet {
 /// One descriptor that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// What it was added under.
+    /// The token that the descriptor was added with.
     pub token: u64,
-    /// What it is ready for; `ERR` and `HUP` come unasked.
+    /// The events it is ready for; `ERR` and `HUP` are always reported.
     pub flags: EventFlags,
 }
 
 impl EpollSet {
-    /// Makes an empty set.
+    /// Creates an empty set.
     ///
     /// # Errors
     ///
@@ -52,17 +53,17 @@ impl EpollSet {
         Ok(EpollSet { fd: epoll::create(epoll::CreateFlags::CLOEXEC)? })
     }
 
-    /// Watches `source` for `interest`, to be reported as `token`.
+    /// Watches `source` for `interest` and reports it as `token`.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if it is in the set, `ENOSPC` at `fs.epoll.max_user_watches`, `ENOMEM`, `EPERM` for a
-    /// regular file.
+    /// `EEXIST` if it is in the set, `ENOSPC` at `fs.epoll.max_user_watches`, `ENOMEM`, `EPERM` for
+    /// a regular file.
     pub fn add(&self, source: impl AsFd, interest: EventFlags, token: u64) -> io::Result<()> {
         Ok(epoll::add(&self.fd, source, epoll::EventData::new_u64(token), interest)?)
     }
 
-    /// Changes what `source` is watched for and reported as.
+    /// Changes the interest and the token of `source`.
     ///
     /// # Errors
     ///
@@ -71,7 +72,7 @@ impl EpollSet {
         Ok(epoll::modify(&self.fd, source, epoll::EventData::new_u64(token), interest)?)
     }
 
-    /// Stops watching `source`.
+    /// Stops watching `source` for events.
     ///
     /// # Errors
     ///
@@ -80,12 +81,13 @@ impl EpollSet {
         Ok(epoll::delete(&self.fd, source)?)
     }
 
-    /// Waits until something is ready or `deadline` has come (`None`: no deadline). Replaces the content
-    /// of `ready` by at most [`READY_MAX`] entries, none at the deadline, and returns their count.
+    /// Waits until a descriptor is ready or `deadline` has come (`None`: no deadline). Replaces the
+    /// content of `ready` by at most [`READY_MAX`] entries (none at the deadline) and returns their
+    /// count.
     ///
     /// # Errors
     ///
-    /// None on a sound set.
+    /// None on a valid set.
     pub fn wait(&self, ready: &mut Vec<Ready>, deadline: Option<Instant>) -> io::Result<usize> {
         ready.clear();
         let mut buffer = [NO_EVENT; READY_MAX];
@@ -97,12 +99,12 @@ impl EpollSet {
         Ok(ready.len())
     }
 
-    /// As [`wait`](Self::wait), for sets of a few descriptors added under tokens below 64: the answer has
-    /// bit `t` set for each token `t` that is ready, and nothing is allocated.
+    /// As [`wait`](Self::wait), for a set of few descriptors whose tokens are below 64. In the
+    /// result, bit `t` is set if token `t` is ready. Allocates nothing.
     ///
     /// # Errors
     ///
-    /// None on a sound set.
+    /// None on a valid set.
     pub fn wait_tokens(&self, deadline: Option<Instant>) -> io::Result<u64> {
         let mut buffer = [NO_EVENT; FEW];
         let count = self.wait_into(&mut buffer, deadline)?;
@@ -134,12 +136,12 @@ impl AsFd for EpollSet {
     }
 }
 
-/// The most one wait reports; the rest comes with the next.
+/// The most entries one wait reports; the next wait reports the rest.
 pub const READY_MAX: usize = 64;
 
-/// What fits into the buffer of [`EpollSet::wait_tokens`].
+/// Entries in the buffer of [`EpollSet::wait_tokens`].
 const FEW: usize = 4;
 
-/// Fills a buffer before the kernel does.
+/// Initial content of a buffer that the kernel fills.
 const NO_EVENT: epoll::Event =
     epoll::Event { flags: EventFlags::empty(), data: epoll::EventData::new_u64(0) };

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bell: an eventfd one side rings and the other waits for.
+//! The doorbell: an eventfd that one process notifies and the other waits for.
 //!
-//! It does not decide when to ring (that is the sleep handshake of the ring), nor wait ([`poll`](crate::poll)).
+//! It does not decide when to notify (the sleep handshake of the ring does), nor does it wait
+//! ([`poll`](crate::poll) does).
 //!
-//! An eventfd is *one* open description for both processes. A hostile holder can fill the counter and
-//! clear `O_NONBLOCK`, after which our `ring` would block; [`Doorbell::from_peer`] sees only how things are at
-//! that moment. So bells are for peers that are trusted not to harm us; others get a byte on the socket.
+//! An eventfd is *one* open description for both processes. A hostile holder can fill the counter
+//! and clear `O_NONBLOCK`, after which our write would block. `from_peer` can only check the state
+//! at that moment. So only trusted peers get a doorbell; others get a byte on the socket.
 //!
 //! # Invariants
 //!
-//! - A bell rung once or many times is one event: `drain` empties it with one read.
+//! - Any number of notifications before a drain is one event: `drain` clears them with one read.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -35,7 +36,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Makes a silent bell.
+    /// Creates a doorbell without a pending notification.
     ///
     /// # Errors
     ///
@@ -45,17 +46,17 @@ impl Doorbell {
         Ok(Doorbell { fd })
     }
 
-    /// Takes over a descriptor that a peer sent as its bell.
+    /// Takes over a descriptor that a peer sent as its doorbell.
     ///
     /// # Errors
     ///
-    /// See [`DoorbellError`]: not an eventfd, of the semaphore kind, blocking, or not to be checked.
+    /// Fails for one of the reasons in [`DoorbellError`].
     pub fn from_peer(fd: OwnedFd) -> Result<Doorbell, DoorbellError> {
         let info = procfs::fdinfo(&fd).map_err(|source| DoorbellError::Unverifiable { source })?;
         if procfs::field(&info, "eventfd-count").is_none() {
             return Err(DoorbellError::NotEventfd);
         }
-        // Newer kernels tell; a semaphore would take many reads to fall silent.
+        // Newer kernels report the kind; a semaphore would take many reads to clear.
         if procfs::field(&info, "eventfd-semaphore").is_some_and(|value| value != "0") {
             return Err(DoorbellError::Semaphore);
         }
@@ -67,24 +68,25 @@ impl Doorbell {
         Ok(Doorbell { fd })
     }
 
-    /// Rings: the holder of the other end wakes, or will not fall asleep. Ringing twice is ringing once.
+    /// Notifies the waiter: it wakes, or its next wait returns at once. A second notification
+    /// before the drain adds nothing.
     ///
     /// # Errors
     ///
-    /// None that a sound eventfd gives.
+    /// None on a valid eventfd.
     pub fn notify(&self) -> io::Result<()> {
         match retry_on_intr(|| write(&self.fd, &1u64.to_ne_bytes())) {
-            // EAGAIN: the counter is full, so the bell is already ringing.
+            // EAGAIN: the counter is full, so a notification is pending already.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Silences the bell and tells whether it had rung. Never blocks.
+    /// Clears the pending notifications and returns whether there were any. Never blocks.
     ///
     /// # Errors
     ///
-    /// None that a sound eventfd gives.
+    /// None on a valid eventfd.
     pub fn drain(&self) -> io::Result<bool> {
         let mut count = [0; 8];
         match retry_on_intr(|| read(&self.fd, &mut count)) {
@@ -101,8 +103,8 @@ impl AsFd for Doorbell {
     }
 }
 
-/// An eventfd that blocks its reader while it is 0, close-on-exec: not a bell, but the floor that bells are
-/// measured against.
+/// An eventfd whose reader blocks while it is 0, close-on-exec. Not a doorbell: the baseline that
+/// doorbells are measured against.
 ///
 /// # Errors
 ///
@@ -111,29 +113,29 @@ pub fn blocking_counter() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }
 
-/// Why a descriptor was not accepted as a bell.
+/// Why a descriptor was rejected as a doorbell.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DoorbellError {
-    /// Some other kind of descriptor.
-    #[error("the peer's bell is no eventfd")]
+    /// The descriptor is of another kind.
+    #[error("the peer's doorbell is not an eventfd")]
     NotEventfd,
-    /// Made with EFD_SEMAPHORE.
-    #[error("the peer's bell is an eventfd of the semaphore kind")]
+    /// The eventfd was created with EFD_SEMAPHORE.
+    #[error("the peer's doorbell is a semaphore eventfd")]
     Semaphore,
-    /// Without O_NONBLOCK, ringing could block us.
-    #[error("the peer's bell lacks O_NONBLOCK")]
+    /// The eventfd lacks O_NONBLOCK, so a notification could block us.
+    #[error("the peer's doorbell lacks O_NONBLOCK")]
     Blocking,
-    /// We could not look.
-    #[error("the peer's bell cannot be checked through /proc ({source}): is /proc mounted?")]
+    /// `/proc` cannot be read.
+    #[error("the peer's doorbell cannot be checked through /proc ({source}): is /proc mounted?")]
     Unverifiable {
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
 }
 
 impl DoorbellError {
-    /// True if the peer broke the rules; false if this process lacks something.
+    /// True if the peer broke the protocol; false if this process lacks something.
     pub fn is_violation(&self) -> bool {
         !matches!(self, DoorbellError::Unverifiable { .. })
     }

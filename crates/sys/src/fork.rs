@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fork guard: tells a forked child that what it inherited is not its own.
+//! The fork guard: detects that the calling process is a forked child of the one that took the
+//! guard.
 //!
 //! ```text
-//!   one private page, MADV_WIPEONFORK          process        word
-//!   ┌──────────────┐                           parent         A        guard(A): owner
-//!   │ word: u64    │      fork()               child          0        guard(A): child
-//!   └──────────────┘                           child, later   B        guard(A): child, guard(B): owner
+//!   one private page, MADV_WIPEONFORK          process      word
+//!   ┌──────────────┐                           parent       A        guard(A): owner
+//!   │ word: u64    │      fork()               child        0        guard(A): child
+//!   └──────────────┘                           child, later B        guard(A): child, guard(B): owner
 //! ```
 //!
-//! The kernel hands a child this page filled with zeros. A guard remembers the word it saw when it was
-//! taken; asking it is one relaxed load and one comparison, so it may stand on the hot path. A child
-//! that takes a guard of its own writes a *different* word, so inherited guards stay recognised.
+//! The kernel hands a child this page filled with zeros. A guard remembers the word it saw when it
+//! was taken. Its check is one relaxed load and one comparison, cheap enough for the path of a
+//! message. A child that takes a guard of its own writes a *different* word, so inherited guards
+//! stay recognisable.
 //!
-//! Where the page is not to be had (Linux before 4.14, or no memory), a guard compares process ids: one
-//! system call per question, the same answers.
+//! Without the page (Linux before 4.14, or no memory) a guard compares process ids: one system call
+//! per check, the same results.
 //!
-//! It does not see `vfork`, nor `clone` with shared memory: such a child runs in its parent's memory.
+//! It does not detect `vfork`, nor `clone` with shared memory: such a child runs in its parent's
+//! memory.
 //!
 //! # Invariants
 //!
@@ -29,7 +32,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Proof of the process that took it; remembered by everything a forked child must not touch.
+/// Identifies the process that took it. Every object that a forked child must not touch holds one.
 ///
 /// ```
 /// let guard = partywall_sys::ForkGuard::current();
@@ -42,14 +45,15 @@ pub struct ForkGuard {
 }
 
 impl ForkGuard {
-    /// Takes a guard for the calling process. The first call maps the page; it is kept for good.
+    /// Takes a guard for the calling process. The first call maps the page, which stays mapped.
     pub fn current() -> ForkGuard {
         let word = *WORD.get_or_init(|| wiped_page().unwrap_or(&NEVER_WIPED));
         if ptr::eq(word, &NEVER_WIPED) {
             return ForkGuard { word, value: own_pid() };
         }
-        // ORDER: Relaxed, here and in `is_child`: the word guards no other memory. Within one process it
-        // changes only from 0, before the first guard exists; across fork() the kernel orders it.
+        // ORDER: Relaxed, here and in `is_child`: the word guards no other memory. Within one
+        // process it changes only from 0, before the first guard exists; across fork() the kernel
+        // orders it.
         let seen = word.load(Ordering::Relaxed);
         if seen != 0 {
             return ForkGuard { word, value: seen };
@@ -78,30 +82,33 @@ impl ForkGuard {
 
     #[cold]
     fn is_child_slow(&self) -> bool {
-        // NEVER_WIPED stays 0, which is no pid, so without the page every question comes here.
+        // NEVER_WIPED stays 0, which is no pid, so without the page every check comes here.
         !ptr::eq(self.word, &NEVER_WIPED) || own_pid() != self.value
     }
 }
 
-/// Maps the page the kernel wipes in a child; none where it cannot be had.
+/// Maps the page that the kernel wipes in a child; `None` if the kernel does not support it.
 fn wiped_page() -> Option<&'static AtomicU64> {
     let (read_write, private) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a new anonymous mapping at an address the kernel chooses overlaps nothing.
     let page = unsafe { mmap_anonymous(ptr::null_mut(), PAGE_SIZE, read_write, private) }.ok()?;
     // SAFETY: the page was mapped above and nothing refers to it yet.
     if unsafe { madvise(page, PAGE_SIZE, Advice::LinuxWipeOnFork) }.is_err() {
-        // SAFETY: the page was mapped above and nothing will ever refer to it; a failure leaks a page.
+        // SAFETY: the page was mapped above and no reference to it will ever exist; a failure leaks
+        // a page.
         let _ = unsafe { munmap(page, PAGE_SIZE) };
         return None;
     }
-    // SAFETY: the page is zeroed, page-aligned, writable, never unmapped, and only used as this atomic.
+    // SAFETY: the page is zeroed, page-aligned, writable, never unmapped, and only used as this
+    // atomic.
     Some(unsafe { AtomicU64::from_ptr(page.cast()) })
 }
 
 /// A nonzero word no ancestor has written: `pid << 32 | microseconds of the clock`.
 ///
-/// An ancestor with the same pid lives in another pid namespace (or is dead and its pid reused); it would
-/// also have to have taken its first guard a whole multiple of 71 minutes earlier, to the microsecond.
+/// An ancestor with the same pid lives in another pid namespace, or is dead and its pid reused. To
+/// collide, it must also have taken its first guard an exact multiple of 71 minutes earlier, to the
+/// microsecond.
 fn generation() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let micros = now.as_secs().wrapping_mul(1_000_000) + u64::from(now.subsec_micros());
@@ -114,10 +121,10 @@ fn own_pid() -> u64 {
 
 static WORD: OnceLock<&'static AtomicU64> = OnceLock::new();
 
-/// Stands in for the page where it cannot be had. Nobody writes it.
+/// Used if the page is unavailable; never written.
 static NEVER_WIPED: AtomicU64 = AtomicU64::new(0);
 
-/// Asked of mmap, which rounds up to the page size of the machine.
+/// Passed to mmap, which rounds up to the page size of the machine.
 const PAGE_SIZE: usize = 4096;
 
 #[cfg(test)]

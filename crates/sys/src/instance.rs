@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One process beyond doubt, in numbers that can be written down, and whether it is dead for certain.
+//! The identity of a process in numbers that can be stored, and whether that process is certainly
+//! dead.
 //!
 //! ```text
-//!   boot id  ─ another ──────────────────────────────────▶ Unknown   (another run of this kernel, or another machine)
-//!   pid namespace, /proc ─ not ours ─────────────────────▶ Unknown
-//!   pid ─ no such process ───────────────────────────────▶ Dead
-//!       ─ its pidfd says that it has ended ──────────────▶ Dead      (not yet waited for)
-//!       ─ another start time, in the same time namespace ▶ Dead      (the number was used again)
-//!       ─ else ──────────────────────────────────────────▶ Alive     (stopped, too)
+//!   boot id  ─ another ──────────────────────────────▶ Unknown  (another boot, or another machine)
+//!   pid namespace, /proc ─ not ours ─────────────────▶ Unknown
+//!   pid ─ no such process ───────────────────────────▶ Dead
+//!       ─ its pidfd reports its end ─────────────────▶ Dead     (a zombie)
+//!       ─ another start time, in the same time namespace ▶ Dead (the pid was reused)
+//!       ─ else ──────────────────────────────────────▶ Alive    (a stopped process, too)
 //! ```
 //!
-//! Time proves nothing here: who is stopped for a year is alive.
+//! Elapsed time proves nothing: a process that is stopped for a year is alive.
 //!
 //! # Invariants
 //!
-//! - `Dead` is certain, and for good. Whatever cannot be found out is `Alive` or `Unknown`.
+//! - `Dead` is certain and permanent. Any doubt yields `Alive` or `Unknown`.
 
 use std::io;
 
@@ -24,34 +25,34 @@ use rustix::process::test_kill_process;
 use crate::peer::{PidFd, one_process};
 use crate::procfs;
 
-/// What names one process, as long as its machine runs and beyond.
+/// The numbers that identify one process, across restarts of its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Its number.
+    /// The process id.
     pub pid: u32,
-    /// When it was started, in clock ticks since the machine was.
+    /// Its start time, in clock ticks since boot.
     pub start_ticks: u64,
-    /// Which run of the kernel.
+    /// The boot of the kernel that runs it.
     pub boot_id: [u8; 16],
-    /// The namespace in which the number counts, by its inode.
+    /// The pid namespace in which `pid` counts, by inode number.
     pub pid_namespace: u64,
-    /// The namespace in which the start time counts, by its inode; 0 if the kernel has none.
+    /// The time namespace in which `start_ticks` counts, by inode number; 0 if the kernel has none.
     pub time_namespace: u64,
 }
 
-/// What is known of a process.
+/// Whether a process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It exists, or nothing says that it does not.
+    /// It exists, or nothing shows that it does not.
     Alive,
-    /// It has ended, and will not come back.
+    /// It has ended and will not come back.
     Dead,
-    /// It cannot be seen from here.
+    /// It cannot be observed from this process.
     Unknown,
 }
 
 impl Instance {
-    /// The calling process.
+    /// The identity of the calling process.
     ///
     /// # Errors
     ///
@@ -60,7 +61,7 @@ impl Instance {
         if !procfs::is_our_own() {
             return Err(io::Error::other("/proc is not mounted, or is another namespace's"));
         }
-        let missing = || io::Error::other("/proc has not what it should");
+        let missing = || io::Error::other("a file of /proc is missing or malformed");
         let pid = std::process::id();
         Ok(Instance {
             pid,
@@ -71,7 +72,7 @@ impl Instance {
         })
     }
 
-    /// Whether it lives, as far as can be seen from here.
+    /// Whether the process lives, as far as this process can observe.
     pub fn liveness(&self) -> Liveness {
         let is_visible = procfs::is_our_own()
             && boot_id() == Some(self.boot_id)
@@ -79,7 +80,8 @@ impl Instance {
         let Some(pid) = i32::try_from(self.pid).ok().filter(|pid| *pid > 0 && is_visible) else {
             return Liveness::Unknown;
         };
-        // Before its start time is asked: if that is the recorded one, this is a descriptor of that process.
+        // Opened before the start time is read: if that is the recorded one, this descriptor is of
+        // that process.
         let descriptor = PidFd::of_pid(pid);
         if one_process(pid).is_ok_and(|pid| test_kill_process(pid) == Err(Errno::SRCH)) {
             return Liveness::Dead;
@@ -94,14 +96,14 @@ impl Instance {
     }
 }
 
-/// Field 22 of `/proc/PID/stat`; the second, the command's name, may hold anything.
+/// Field 22 of `/proc/PID/stat`. Field 2, the command's name, may contain any characters.
 fn start_ticks(pid: u32) -> Option<u64> {
     let text = procfs::read_text(format!("/proc/{pid}/stat")).ok()?;
     let (_, behind) = text.rsplit_once(')')?;
     behind.split_whitespace().nth(START_FIELD - 3)?.parse().ok()
 }
 
-/// `01234567-89ab-cdef-0123-456789abcdef`
+/// Parses an id such as `01234567-89ab-cdef-0123-456789abcdef`.
 fn boot_id() -> Option<[u8; 16]> {
     let text = procfs::read_text("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -109,14 +111,14 @@ fn boot_id() -> Option<[u8; 16]> {
     (digits.len() == 32).then(|| number.to_be_bytes())
 }
 
-/// `pid:[4026531836]`
+/// Parses a link target such as `pid:[4026531836]`.
 fn namespace(kind: &str) -> Option<u64> {
     let link = std::fs::read_link(format!("/proc/thread-self/ns/{kind}")).ok()?;
     let text = link.to_str()?.strip_prefix(kind)?;
     text.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// The state, the first field behind the name, is the third.
+/// Position of the start time. The state, the first field after the name, has position 3.
 const START_FIELD: usize = 22;
 
 #[cfg(test)]

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that outlive their process: made whole or not at all, and mapped by one writer or by readers.
+//! Files that outlive their process: created complete or not at all, and mapped by one writer or by
+//! readers.
 //!
 //! ```text
-//!   make   O_TMPFILE 0600 ─▶ ftruncate ─▶ fallocate ─▶ (write) ─▶ linkat: the name, unless something has it
-//!          nameless: a death leaves nothing                        └ from here on it is there, whole
-//!   open   O_NOFOLLOW, O_CLOEXEC, never waiting ─▶ FileFacts: is it ours, regular, for us alone?
-//!   map    read and write, absent in forked children     or     PROT_READ, of a descriptor that cannot write
+//!   make   O_TMPFILE 0600 ─▶ ftruncate ─▶ fallocate ─▶ (write) ─▶ linkat: fails if the name exists
+//!          unnamed: a crash leaves nothing                   └ from here on it exists, complete
+//!   open   O_NOFOLLOW, O_CLOEXEC, O_NONBLOCK ─▶ Facts: our own, regular, closed to other users?
+//!   map    read and write, absent in forked children   or   PROT_READ, of a read-only descriptor
 //! ```
 //!
-//! It does not say what the bytes mean, and locks nothing ([`byte_lock`](crate::byte_lock) does).
+//! It does not interpret the bytes, and locks nothing ([`byte_lock`](crate::byte_lock) does).
 //!
 //! # Invariants
 //!
-//! - Every byte of a file made here was given room before it gets its name: a store to a mapping of it does not meet
-//!   a full file system. (Unless somebody of the same user cuts it: that cannot be prevented for files with names.)
-//! - Nothing that exists is replaced, and no mode changed.
+//! - Every byte of a file is allocated before the file gets its name, so a store to its mapping
+//!   cannot meet a full file system. (A process of the same user can still truncate a file that has
+//!   a name; that cannot be prevented.)
+//! - No existing file is replaced, and no mode is changed.
 
 use core::cell::UnsafeCell;
 use std::fmt;
@@ -31,32 +33,32 @@ use crate::mapping::Mapping;
 use crate::memfd::{MemfdError, allocate, check_available, check_file_size, explain};
 use crate::sigbus::{Guarded, TableFull};
 
-/// A directory in which files are kept.
+/// A directory that holds such files.
 #[derive(Debug)]
 pub struct KeptDirectory {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-/// Whose something in a file system is, and what.
+/// Owner, mode and size of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// The user that it belongs to.
+    /// The owning user.
     pub owner: u32,
     /// The permission bits.
     pub mode: u32,
-    /// Whether it is neither directory nor device nor pipe nor socket.
+    /// Whether it is a regular file.
     pub is_regular: bool,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
 impl Facts {
-    /// Of what is open.
+    /// Reads them from an open descriptor.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error that the system returned.
     pub fn of(fd: impl AsFd) -> io::Result<Facts> {
         let stat = fstat(fd)?;
         Ok(Facts {
@@ -68,69 +70,69 @@ impl Facts {
     }
 }
 
-/// Why a file was not made.
+/// Why a file was not created.
 #[derive(Debug)]
 pub enum MakeError {
-    /// The file system, a quota, or the limit of this process has no room for it.
+    /// The file system, a quota, or a limit of this process has no room for the file.
     NoSpace {
-        /// What the file system has left for this user, in bytes, if it says.
+        /// Free space for this user in bytes, if the file system reports it.
         available: Option<u64>,
-        /// What the system said.
+        /// The error that the system returned.
         source: io::Error,
     },
-    /// The file system cannot make files without a name, or cannot reserve room.
+    /// The file system cannot create unnamed files, or cannot reserve space.
     Unsupported {
-        /// What it cannot.
+        /// The missing operation.
         what: &'static str,
-        /// What the system said.
+        /// The error that the system returned.
         source: io::Error,
     },
-    /// Anything else.
+    /// Any error not listed above.
     System {
-        /// The call.
+        /// The system call that failed.
         what: &'static str,
-        /// What the system said.
+        /// The error that the system returned.
         source: io::Error,
     },
 }
 
 impl KeptDirectory {
-    /// Opens a directory that exists.
+    /// Opens an existing directory.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error that the system returned.
     pub fn open(path: &Path) -> io::Result<KeptDirectory> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let fd = open(path, flags, Mode::empty())?;
         Ok(KeptDirectory { fd, path: path.to_owned() })
     }
 
-    /// As it was named.
+    /// The path it was opened with.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whose it is.
+    /// The directory's own owner and mode.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error that the system returned.
     pub fn facts(&self) -> io::Result<Facts> {
         Facts::of(&self.fd)
     }
 
-    /// Makes a file of `size` zeros that has no name yet, and goes if it never gets one.
+    /// Creates an unnamed file of `size` zeros, which is freed unless it gets a name.
     ///
     /// # Errors
     ///
-    /// See [`MakeError`].
+    /// Fails for one of the reasons in [`MakeError`].
     pub fn make(&self, size: usize) -> Result<UnnamedFile, MakeError> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let made = openat(&self.fd, ".", flags, Mode::RUSR | Mode::WUSR);
         let fd = made.map_err(|errno| match errno {
             Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL => {
-                MakeError::Unsupported { what: "files without a name", source: errno.into() }
+                MakeError::Unsupported { what: "unnamed files", source: errno.into() }
             }
             Errno::NOSPC | Errno::DQUOT => self.no_space(errno.into()),
             _ => MakeError::System { what: "open with O_TMPFILE", source: errno.into() },
@@ -140,7 +142,7 @@ impl KeptDirectory {
     }
 
     fn reserve(&self, fd: &OwnedFd, size: usize) -> Result<(), MemfdError> {
-        // There, memory is what a file takes, and more than there is would wake the out-of-memory killer.
+        // A file on tmpfs takes memory, and too much of it would wake the out-of-memory killer.
         if is_tmpfs(fd.as_fd()).unwrap_or(false) {
             check_available(size)?;
         }
@@ -153,7 +155,7 @@ impl KeptDirectory {
             MemfdError::OutOfMemory { source, .. } => self.no_space(source),
             MemfdError::FileSizeLimit { .. } => self.no_space(Errno::FBIG.into()),
             MemfdError::Unsupported { source, .. } => {
-                MakeError::Unsupported { what: "reserving room for a file", source }
+                MakeError::Unsupported { what: "reserving space for a file", source }
             }
             MemfdError::DescriptorLimit { source } => MakeError::System { what: "open", source },
             MemfdError::Other { what, source } => MakeError::System { what, source },
@@ -169,24 +171,25 @@ impl KeptDirectory {
         MakeError::NoSpace { available, source }
     }
 
-    /// Gives a file its name, here.
+    /// Gives the file its name in this directory.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::AlreadyExists`] where something has it: that stays as it is. `ENOENT` where `/proc` is not
-    /// mounted.
+    /// [`io::ErrorKind::AlreadyExists`] if the name exists: that file stays unchanged. `ENOENT` if
+    /// `/proc` is not mounted.
     pub fn name(&self, file: &UnnamedFile, name: &str) -> io::Result<()> {
         use std::os::fd::AsRawFd;
-        // linkat of the descriptor itself (AT_EMPTY_PATH) takes a capability, before Linux 6.10.
+        // Before Linux 6.10, linkat of the descriptor itself (AT_EMPTY_PATH) requires a capability.
         let own = format!("/proc/thread-self/fd/{}", file.file.as_raw_fd());
         Ok(linkat(CWD, own, &self.fd, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 
-    /// Opens a file of this directory, following no link and waiting for nothing; for writing, too, if asked.
+    /// Opens a file of this directory, for writing as well if `is_written`. Follows no link and
+    /// never blocks.
     ///
     /// # Errors
     ///
-    /// What the system says: [`io::ErrorKind::NotFound`], `ELOOP` for a link.
+    /// The system's error: [`io::ErrorKind::NotFound`], `ELOOP` for a link.
     pub fn open_file(&self, name: &str, is_written: bool) -> io::Result<(File, Facts)> {
         let access = if is_written { OFlags::RDWR } else { OFlags::RDONLY };
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -196,35 +199,35 @@ impl KeptDirectory {
     }
 }
 
-/// A file that nobody can find yet.
+/// A file without a name, invisible to other processes.
 #[derive(Debug)]
 pub struct UnnamedFile {
     file: File,
 }
 
 impl UnnamedFile {
-    /// To write what has to be in it before it gets its name.
+    /// The open file, to be written before it gets its name.
     pub fn file(&self) -> &File {
         &self.file
     }
 }
 
-/// A file as memory that this process writes and its forked children do not have.
+/// A file mapped for writing by this process; absent in its forked children.
 pub struct FileMap {
     mapping: Mapping,
 }
 
 impl FileMap {
-    /// Maps the first `size` bytes, which must be there.
+    /// Maps the first `size` bytes, which must exist.
     ///
     /// # Errors
     ///
-    /// What mmap says.
+    /// The error of mmap.
     pub fn writable(file: BorrowedFd<'_>, size: usize) -> io::Result<FileMap> {
         Ok(FileMap { mapping: Mapping::writable(file, size)? })
     }
 
-    /// The bytes.
+    /// The bytes of the memory.
     ///
     /// # Panics
     ///
@@ -233,7 +236,7 @@ impl FileMap {
         self.mapping.as_mut_slice()
     }
 
-    /// True in a process forked from the one that made this: the memory is not there.
+    /// True in a process forked from the one that made this: the memory is not mapped there.
     pub fn is_inherited(&self) -> bool {
         self.mapping.is_inherited()
     }
@@ -245,20 +248,20 @@ impl fmt::Debug for FileMap {
     }
 }
 
-/// Another descriptor of the same file, that can only read it and has no part in its locks.
+/// Opens another, read-only descriptor of the same file, which does not share its locks.
 ///
 /// # Errors
 ///
-/// What the system says; `ENOENT` where `/proc` is not mounted.
+/// The system's error; `ENOENT` if `/proc` is not mounted.
 pub fn reopen_read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     let own = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
     Ok(open(own, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?)
 }
 
-/// A file as memory that another process writes.
+/// A file mapped for reading, which another process may write.
 pub struct FileView {
-    // Forgotten before the memory is unmapped.
+    // Unregistered before the memory is unmapped: fields are dropped in this order.
     guard: Option<Guarded>,
     mapping: Mapping,
 }
@@ -268,12 +271,12 @@ impl FileView {
     ///
     /// # Errors
     ///
-    /// What mmap says; `EACCES` if the descriptor cannot be read.
+    /// The error of mmap; `EACCES` if the descriptor is not readable.
     pub fn read_only(file: BorrowedFd<'_>, size: usize) -> io::Result<FileView> {
         Ok(FileView { guard: None, mapping: Mapping::read_only(file, size)? })
     }
 
-    /// From now on this process survives that somebody truncates the file: see [`sigbus`](crate::sigbus).
+    /// Makes this process survive the truncation of the file: see [`sigbus`](crate::sigbus).
     ///
     /// # Errors
     ///
@@ -286,13 +289,14 @@ impl FileView {
         Ok(self)
     }
 
-    /// Whether the file was truncated under a guarded view, and this process has noticed: there are zeros in its place.
+    /// Whether this process has noticed the truncation of a guarded file; zeros replace its
+    /// content.
     #[inline]
     pub fn is_damaged(&self) -> bool {
         self.guard.as_ref().is_some_and(Guarded::is_damaged)
     }
 
-    /// The bytes; their owner may change any of them at any time.
+    /// The bytes. The file's owner may change any of them at any time.
     pub fn cells(&self) -> &[UnsafeCell<u8>] {
         self.mapping.cells()
     }
@@ -304,5 +308,5 @@ impl fmt::Debug for FileView {
     }
 }
 
-/// What of a mode is permissions.
+/// The permission bits of a mode.
 const PERMISSIONS: u32 = 0o7777;

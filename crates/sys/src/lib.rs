@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Linux mechanisms Partywall stands on, one file each.
+//! The Linux mechanisms that Partywall is built on, one file each.
 //!
 //! ```text
-//!  memory      memfd.rs  our half: made, allocated, mapped, sealed        ┐ both over
-//!              map.rs    the neighbour's half: checked, mapped read-only  ┤ mapping.rs
-//!              shared.rs memory that both write, for older protocols      ┘ shared_file.rs
-//!              kept_file.rs  files that outlive their process     byte_lock.rs  who owns them
-//!  bells       eventfd.rs   poll.rs   epoll.rs   timer.rs
-//!  faults      sigbus.rs  memory that was truncated under us
-//!  sockets     socket.rs  bytes, descriptors, credentials (over ancillary.rs, send_queue.rs)
+//!  memory      memfd.rs  our own region: created, allocated, mapped, sealed   ┐ both over
+//!              map.rs    the peer's region: checked, mapped read-only         ┤ mapping.rs
+//!              shared.rs memory that both processes write, for other protocols┘ shared_file.rs
+//!              kept_file.rs  files that outlive their process     byte_lock.rs  their locks
+//!  doorbells   eventfd.rs   poll.rs   epoll.rs   timer.rs
+//!  faults      sigbus.rs  survives the truncation of a mapped file
+//!  sockets     socket.rs  bytes, descriptors, credentials (over ancillary.rs)
 //!              connect.rs   listener.rs   socket_path.rs
-//!  neighbours  peer.rs  credentials, pidfd, namespaces    fork.rs  are we a forked child?
-//!              instance.rs  a process in numbers, and whether it is dead for certain
-//!  threads     biased.rs  a lock for a value that one thread has mostly
-//!  the host    clock.rs   cpu.rs   cgroup.rs   limits.rs   probe.rs   process.rs   procfs.rs   signal.rs
+//!  peers       peer.rs  credentials, pidfd, namespaces    fork.rs  detects a forked child
+//!              instance.rs  identity of a process, and whether that process is dead
+//!  threads     biased.rs  a mutex biased towards one thread
+//!  the host    clock.rs  cpu.rs  cgroup.rs  limits.rs  probe.rs  process.rs  procfs.rs  signal.rs
 //! ```
 //!
-//! What this crate does *not* do: it knows no ring, no record, no handshake and no policy. It starts no
-//! thread and changes no process-wide setting. It installs no signal handler, with one exception: who maps memory
-//! that its maker did not seal may ask for a guard ([`SharedMap::guard`]), and then SIGBUS is handled (`sigbus.rs`).
+//! This crate does *not* know rings, records, handshakes or policy. It starts no thread and changes
+//! no process-wide setting. It installs no signal handler, with one exception: a caller that maps
+//! memory its creator did not seal may ask for a guard ([`SharedMap::guard`]), which handles SIGBUS
+//! (`sigbus.rs`).
 //!
 //! # Invariants
 //!
-//! - `unsafe` is denied here and allowed in the modules marked below: that list is the audit.
+//! - `unsafe` is denied here and allowed in the modules marked below. That list is the audit.
 //! - Every descriptor is opened close-on-exec and is owned by exactly one value.
-//! - `EINTR` is retried everywhere, with the time that is left where there is a deadline.
-//! - What a peer handed over is checked before it is used; each error type says by `is_violation()`
-//!   whether the peer broke the rules or this process merely lacks something.
+//! - Every call retries `EINTR`; a call with a deadline retries for the remaining time only.
+//! - Descriptors and memory from a peer are checked before use. `is_violation()` of each error type
+//!   says whether the peer broke the protocol or this process lacks a resource.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![deny(unsafe_code)]
@@ -34,9 +35,9 @@
 
 #[allow(unsafe_code)] // reads what recvmsg stored and takes ownership of the descriptors in it
 mod ancillary;
-#[allow(unsafe_code)] // a lock's own: references to the value
+#[allow(unsafe_code)] // references to the value that the mutex protects
 pub mod biased;
-#[allow(unsafe_code)] // fcntl for locks of descriptions, which rustix does not have
+#[allow(unsafe_code)] // fcntl for open file description locks, which rustix lacks
 pub mod byte_lock;
 #[allow(unsafe_code)] // maps one page and refers to it for the life of the process
 pub mod fork;

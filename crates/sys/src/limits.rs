@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The limits and settings of this machine that shared memory runs into, each a small question.
+//! The limits and settings of this machine that affect shared memory, one function each.
 //!
-//! It judges nothing: what is enough is for the one who asks. `None` means that this system does not say.
+//! It reports values and judges none. `None` means that this system does not report the value.
 //! Limits of control groups are in [`cgroup`](crate::cgroup), features in [`probe`](crate::probe).
 
 use std::fs;
@@ -12,59 +12,59 @@ use rustix::system::uname;
 
 use crate::procfs::{field, read_number, read_text};
 
-/// A limit with the value in force and the one it may be raised to; `None` is unlimited.
+/// A resource limit: the value in force and its maximum; `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// In force.
+    /// The value in force.
     pub soft: Option<u64>,
-    /// How far this process may raise it.
+    /// The maximum to which this process may raise it.
     pub hard: Option<u64>,
 }
 
 /// The version of the running kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelVersion {
-    /// 6 in `6.1.0-13-amd64`.
+    /// The 6 of `6.1.0-13-amd64`.
     pub major: u32,
-    /// 1 in `6.1.0-13-amd64`.
+    /// The 1 of `6.1.0-13-amd64`.
     pub minor: u32,
-    /// All of it.
+    /// The whole release string.
     pub release: String,
 }
 
 impl KernelVersion {
-    /// True from `major.minor` on.
+    /// True if the version is `major.minor` or later.
     pub fn is_at_least(&self, major: u32, minor: u32) -> bool {
         (self.major, self.minor) >= (major, minor)
     }
 }
 
-/// What the kernel says about itself.
+/// The version that `uname` reports.
 pub fn kernel_version() -> KernelVersion {
     parse_release(&uname().release().to_string_lossy())
 }
 
-/// How many descriptors this process may have.
+/// Descriptors that this process may have open.
 pub fn descriptors() -> Limit {
     limit(Resource::Nofile)
 }
 
-/// How many bytes this process may lock in memory.
+/// Bytes that this process may lock in memory.
 pub fn locked_memory() -> Limit {
     limit(Resource::Memlock)
 }
 
-/// How many bytes of addresses this process may map.
+/// Bytes of address space that this process may map.
 pub fn address_space() -> Limit {
     limit(Resource::As)
 }
 
-/// How large a file this process may make, memfds included, in bytes.
+/// Size of the largest file that this process may create, memfds included, in bytes.
 pub fn file_size() -> Limit {
     limit(Resource::Fsize)
 }
 
-/// Memory that could be used without swapping, in bytes.
+/// Memory available without swapping, in bytes.
 pub fn memory_available() -> Option<u64> {
     memory_info("MemAvailable")
 }
@@ -74,39 +74,40 @@ pub fn memory_shared() -> Option<u64> {
     memory_info("Shmem")
 }
 
-/// How many mappings a process may have.
+/// Mappings that a process may have.
 pub fn mappings_max() -> Option<u64> {
     read_number("/proc/sys/vm/max_map_count")
 }
 
-/// 0: promises memory by a guess; 1: always; 2: never more than there is.
+/// 0: overcommit by heuristics; 1: always; 2: never.
 pub fn overcommit_policy() -> Option<u64> {
     read_number("/proc/sys/vm/overcommit_memory")
 }
 
-/// 0: memfds may be executable; 1: not unless asked for; 2: never. `None` before Linux 6.3.
+/// 0: memfds may be executable; 1: only on request; 2: never. `None` before Linux 6.3.
 pub fn memfd_noexec() -> Option<u64> {
     read_number("/proc/sys/vm/memfd_noexec")
 }
 
-/// When shared memory is made of huge pages: `always`, `within_size`, `advise`, `never`, `deny`, `force`.
+/// When shared memory uses huge pages: `always`, `within_size`, `advise`, `never`, `deny`, `force`.
 pub fn huge_shared_memory() -> Option<String> {
     let text = read_text("/sys/kernel/mm/transparent_hugepage/shmem_enabled").ok()?;
     chosen(&text).map(str::to_owned)
 }
 
-/// How the speed of CPU number `cpu` is chosen, such as `performance` or `powersave`.
+/// The frequency governor of CPU number `cpu`, such as `performance` or `powersave`.
 pub fn cpu_governor(cpu: usize) -> Option<String> {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
     Some(read_text(path).ok()?.trim().to_owned())
 }
 
-/// Whether systemd-logind removes what a user has in `/dev/shm` when that user logs out, if it is
-/// configured; its default is yes. Memfds are not concerned, what others keep in `/dev/shm` is.
+/// The configured value of `RemoveIPC`: whether systemd-logind removes a user's files in `/dev/shm`
+/// at logout. Its default is yes. Memfds are not affected; files in `/dev/shm` are.
 pub fn remove_ipc() -> Option<bool> {
     let mut files: Vec<PathBuf> = vec![LOGIND.into()];
     let mut drop_ins: Vec<PathBuf> = LOGIND_DROP_INS.iter().flat_map(|dir| drop_ins(dir)).collect();
-    // Sorted by name whatever the directory, and the last one that says something holds.
+    // Drop-ins are sorted by name across all directories, and the last file that sets the value
+    // applies.
     drop_ins.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
     files.extend(drop_ins);
     files.iter().filter_map(|file| parse_remove_ipc(&read_text(file).ok()?)).next_back()
@@ -141,13 +142,13 @@ fn memory_info(name: &str) -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// The word in brackets of `always within_size [advise] never`.
+/// The bracketed word of `always within_size [advise] never`.
 fn chosen(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('[')?;
     Some(rest.split_once(']')?.0)
 }
 
-/// Numbers that are not there are 0.
+/// Missing numbers are 0.
 fn parse_release(release: &str) -> KernelVersion {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -158,7 +159,7 @@ const LOGIND: &str = "/etc/systemd/logind.conf";
 const LOGIND_DROP_INS: [&str; 3] =
     ["/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d"];
 
-/// A bound on the files read; administrators have a handful.
+/// Drop-in files that are read at most; administrators have a handful.
 const DROP_INS_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listening stream sockets, Unix and TCP.
 //!
-//! It never waits: `accept` takes what is there, and whoever waits polls the descriptor. It admits
-//! everybody the kernel admits; looking at credentials is for the layers above.
+//! It never blocks: `accept` takes a pending connection, and callers poll the descriptor to wait.
+//! It admits every peer that the kernel admits; checking credentials is the caller's policy.
 //!
 //! # Invariants
 //!
 //! - SO_PASSCRED is set before listening, so even bytes sent before `accept` carry credentials.
-//! - The socket file is removed on drop, by this process only and only if it is still the same file.
+//! - The socket file is removed on drop, by this process only, and only if it is still the same
+//!   file.
 
 use std::io;
 use std::net::SocketAddr;
@@ -44,14 +45,14 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`, a socket file with permission bits `mode` (such as 0o600), replacing one that a
-    /// dead process left behind. `backlog` connections may wait to be accepted.
+    /// Listens at `path`, a socket file with permission bits `mode` (such as 0o600), and replaces
+    /// one that a dead process left. The kernel queues up to `backlog` connections.
     ///
-    /// May take up to a second if others hold the lock of the directory.
+    /// May block for up to a second while another process holds the lock of the directory.
     ///
     /// # Errors
     ///
-    /// See [`BindError`].
+    /// Fails for one of the reasons in [`BindError`].
     pub fn listen_unix_path(
         path: impl AsRef<Path>,
         mode: u32,
@@ -63,12 +64,12 @@ impl Listener {
         Ok(Listener { path: Some(path), fd, family: Family::Unix })
     }
 
-    /// Listens on the abstract name `name` (without the leading zero byte): no file, no permissions, and
-    /// any process of this network namespace may connect.
+    /// Listens on the abstract name `name` (without the leading zero byte). There is no file and no
+    /// permission: any process of this network namespace may connect.
     ///
     /// # Errors
     ///
-    /// See [`BindError`].
+    /// Fails for one of the reasons in [`BindError`].
     pub fn listen_unix_abstract(name: &str, backlog: i32) -> Result<Listener, BindError> {
         let fail = |errno| BindError::explain(&format!("unix:@{name}"), errno);
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(fail)?;
@@ -78,34 +79,36 @@ impl Listener {
         Ok(Listener { path: None, fd, family: Family::Unix })
     }
 
-    /// Listens on `address` over TCP; port 0 picks a free one, see [`Listener::local_addr`].
+    /// Listens on `address` over TCP. Port 0 picks a free port, which [`Listener::local_addr`]
+    /// returns.
     ///
     /// # Errors
     ///
-    /// See [`BindError`].
+    /// Fails for one of the reasons in [`BindError`].
     pub fn listen_tcp(address: SocketAddr, backlog: i32) -> Result<Listener, BindError> {
         let fail = |errno| BindError::explain(&format!("tcp:{address}"), errno);
         let family = internet_family(address);
         let fd = socket_with(family, SocketType::STREAM, LISTENER_FLAGS, None).map_err(fail)?;
-        // Else a restart would have to wait for the connections of the last run to be forgotten.
+        // Otherwise a restart would have to wait for the TIME_WAIT of earlier connections.
         sockopt::set_socket_reuseaddr(&fd, true).map_err(fail)?;
         bind(&fd, &address).map_err(fail)?;
         listen(&fd, backlog).map_err(fail)?;
         Ok(Listener { path: None, fd, family: Family::Tcp })
     }
 
-    /// Takes a waiting connection, in blocking mode; `None` if there is none (any more). Never blocks.
+    /// Takes a pending connection, in blocking mode; `None` if there is none (any more). Never
+    /// blocks.
     ///
     /// # Errors
     ///
-    /// See [`AcceptError`]. The listener goes on working after any of them; after
-    /// [`AcceptError::DescriptorLimit`] it stays readable, so pause before trying again.
+    /// See [`AcceptError`]. The listener stays usable after any of them. After
+    /// [`AcceptError::DescriptorLimit`] it stays readable, so pause before the next attempt.
     pub fn accept(&self) -> Result<Option<Socket>, AcceptError> {
         for _ in 0..ACCEPT_ATTEMPTS_MAX {
             match accept_with(&self.fd, SocketFlags::CLOEXEC) {
                 Ok(fd) => {
                     let socket = Socket::new(fd, self.family);
-                    // Fails only if the peer has gone, which the first read will tell.
+                    // Fails only if the peer has gone, which the first read will report.
                     let _ = socket.set_nodelay(true);
                     return Ok(Some(socket));
                 }
@@ -123,12 +126,12 @@ impl Listener {
         Ok(None)
     }
 
-    /// What the connections will be made of.
+    /// The family of the accepted connections.
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// Our address with the port in fact used; `None` on Unix sockets.
+    /// The bound address with its actual port; `None` on Unix sockets.
     ///
     /// # Errors
     ///
@@ -137,13 +140,13 @@ impl Listener {
         Ok(SocketAddr::try_from(getsockname(&self.fd)?).ok())
     }
 
-    /// Our address for people to read, such as `unix:/run/app.sock`.
+    /// The bound address in readable form, such as `unix:/run/app.sock`.
     pub fn label(&self) -> String {
         getsockname(&self.fd).ok().and_then(label).unwrap_or_else(|| "unnamed".to_owned())
     }
 
-    /// Removes the socket file now, if there is one and it is still ours: nobody new finds us, and those
-    /// who wait can still be accepted. Does nothing in a forked child.
+    /// Removes the socket file now, if there is one and it is still ours. New clients cannot
+    /// connect; queued ones can still be accepted. Does nothing in a forked child.
     pub fn remove_path(&mut self) {
         if let Some(path) = self.path.take() {
             path.remove();
@@ -173,9 +176,10 @@ fn unix_label(path: &Path) -> String {
     format!("unix:{}", path.display())
 }
 
-/// Errors that `accept` reports about the connection it would have taken, or that there was none.
+/// Whether `accept` failed because of the one connection it would have returned, or because there
+/// was none.
 fn is_of_one_connection(errno: Errno) -> bool {
-    // The list of accept(2): Linux passes on what the network had against the new socket.
+    // The list of accept(2): Linux passes on pending network errors of the new socket.
     matches!(
         errno,
         Errno::AGAIN
@@ -192,7 +196,7 @@ fn is_of_one_connection(errno: Errno) -> bool {
     )
 }
 
-/// What to do where listening is not allowed.
+/// Advice for a listener that lacks permission.
 fn permitted(to: &str) -> &'static str {
     if to.starts_with("tcp:") {
         "use a port from 1024 up"
@@ -201,20 +205,20 @@ fn permitted(to: &str) -> &'static str {
     }
 }
 
-/// Why we do not listen.
+/// Why a listener could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Somebody listens there.
+    /// Another socket listens on the address.
     #[error("{to} is in use: stop the process that listens there, or choose another address")]
     AddressInUse {
-        /// The address.
+        /// The address in readable form.
         to: String,
     },
-    /// There is a file, and we delete nothing but stale sockets.
+    /// The path is another kind of file; only stale sockets are replaced.
     #[error("{} exists and is not a socket: move it away, or choose another path", path.display())]
     NotASocket {
-        /// The path.
+        /// The path in question.
         path: PathBuf,
     },
     /// The socket file is stale, but another process holds the lock of its directory.
@@ -223,41 +227,41 @@ pub enum BindError {
         path.display()
     )]
     Locked {
-        /// The path.
+        /// The path in question.
         path: PathBuf,
     },
-    /// Not allowed.
+    /// This process lacks the permission.
     #[error("no permission to listen on {to}: {}", permitted(to))]
     Denied {
-        /// The address.
+        /// The address in readable form.
         to: String,
     },
-    /// No such directory.
+    /// The directory does not exist.
     #[error("the directory of {to} does not exist: create it first")]
     NoDirectory {
-        /// The address.
+        /// The address in readable form.
         to: String,
     },
-    /// Does not fit into a socket address.
+    /// The address does not fit into a socket address.
     #[error(
         "{to} is too long for a socket address: a path may have 108 bytes, an abstract name 107"
     )]
     NameTooLong {
-        /// The address.
+        /// The address in readable form.
         to: String,
     },
     /// No descriptor left, in this process or in the system.
     #[error("no file descriptor left to listen ({source}): raise RLIMIT_NOFILE (ulimit -n)")]
     DescriptorLimit {
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
-    /// Something else.
+    /// Any error not listed above.
     #[error("listening on {to} failed: {source}")]
     Other {
-        /// The address.
+        /// The address in readable form.
         to: String,
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
 }
@@ -276,31 +280,31 @@ impl BindError {
     }
 }
 
-/// Why a waiting connection could not be taken.
+/// Why a pending connection could not be taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
     /// No descriptor left, in this process or in the system.
     #[error("no file descriptor left to accept a connection ({source}): raise RLIMIT_NOFILE")]
     DescriptorLimit {
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
-    /// The kernel has no memory for it.
+    /// The kernel has no memory for the connection.
     #[error("no memory to accept a connection: {source}")]
     OutOfMemory {
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
-    /// Something no one expects here.
+    /// Any error not listed above.
     #[error("accepting a connection failed unexpectedly: {source}")]
     Other {
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
 }
 
 const LISTENER_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// So many signals in a row count as "nobody waits": the caller polls again.
+/// Interrupted attempts after which `accept` reports no connection; the caller polls again.
 const ACCEPT_ATTEMPTS_MAX: u32 = 16;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The neighbour's half: a descriptor we were given, checked, then mapped read-only.
+//! The peer's region: a received descriptor, checked, then mapped read-only.
 //!
 //! ```text
-//!   F_GET_SEALS ⊇ required → tmpfs → announced ≤ limit → multiple of 64 KiB → st_size → st_blocks → mmap
-//!   nobody can shrink it     no      what we accept       as every half        as      no holes    r--
-//!   under us: no SIGBUS      hugetlb                                           told
+//!   F_GET_SEALS ⊇ required → tmpfs → announced ≤ limit → k × 64 KiB → st_size → st_blocks → mmap
+//!   the peer cannot shrink   no      the most that       as every    as        no holes    r--
+//!   it: no SIGBUS            hugetlb we accept           region      announced
 //! ```
 //!
-//! It does not read a single byte: what is in there is for the layers above to judge.
+//! It reads no byte of the memory: checking the content is up to the layers above.
 //!
 //! # Invariants
 //!
-//! - The seals are checked first, so nothing found by the later checks can change afterwards.
-//! - The mapping is `PROT_READ`: no code of ours can write to the neighbour's memory.
+//! - The seals are checked first, so the properties checked later can no longer change.
+//! - The mapping is `PROT_READ`: no code of this process can write to the peer's memory.
 
 use core::cell::UnsafeCell;
 use std::fmt;
@@ -25,19 +25,21 @@ use rustix::io::Errno;
 use crate::mapping::Mapping;
 use crate::memfd::{REQUIRED_SEALS, SIZE_GRANULE};
 
-/// A read-only mapping of the neighbour's memfd.
+/// A read-only mapping of the peer's memfd.
 pub struct PeerMap {
     mapping: Mapping,
 }
 
 impl PeerMap {
-    /// Checks and maps `fd`, which the neighbour says holds `announced` bytes; we accept up to `limit`.
+    /// Checks and maps `fd`. The peer announced its size as `announced` bytes; up to `limit` bytes
+    /// are accepted.
     ///
     /// The descriptor may be closed afterwards.
     ///
     /// # Errors
     ///
-    /// See [`MapError`]; [`MapError::is_violation`] tells a neighbour's fault from a lack on our side.
+    /// See [`MapError`]; [`MapError::is_violation`] separates the peer's violations from local
+    /// failures.
     pub fn map(fd: BorrowedFd<'_>, announced: u64, limit: u64) -> Result<PeerMap, MapError> {
         check_kind(fd)?;
         check_size(fd, announced, limit)?;
@@ -51,7 +53,7 @@ impl PeerMap {
         Ok(PeerMap { mapping })
     }
 
-    /// The bytes; the neighbour may change any of them at any time.
+    /// The bytes. The peer may change any of them at any time.
     pub fn cells(&self) -> &[UnsafeCell<u8>] {
         self.mapping.cells()
     }
@@ -69,10 +71,10 @@ impl fmt::Debug for PeerMap {
     }
 }
 
-/// Is it sealed memory at all?
+/// Checks that `fd` is sealed memory on tmpfs.
 fn check_kind(fd: BorrowedFd<'_>) -> Result<(), MapError> {
     let present = fcntl_get_seals(fd).map_err(|errno| match errno {
-        // EBADF: the descriptor is ours to have, so it was opened with O_PATH.
+        // EBADF: the descriptor is open (we own it), so it was opened with O_PATH.
         Errno::INVAL | Errno::BADF => MapError::NotMemfd { source: errno.into() },
         _ => MapError::Local { what: "F_GET_SEALS", source: errno.into() },
     })?;
@@ -88,7 +90,7 @@ fn check_kind(fd: BorrowedFd<'_>) -> Result<(), MapError> {
     Ok(())
 }
 
-/// Whether a file is of ordinary shared memory.
+/// Whether a file lies on tmpfs.
 pub(crate) fn is_tmpfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(filesystem(fd)? == TMPFS_MAGIC)
 }
@@ -99,7 +101,7 @@ fn filesystem(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(u64::try_from(filesystem).unwrap_or(u64::MAX))
 }
 
-/// Is it as large as announced, no larger than we allow, and all there?
+/// Checks that the size is as announced, within the limit, and fully allocated.
 fn check_size(fd: BorrowedFd<'_>, announced: u64, limit: u64) -> Result<(), MapError> {
     if announced > limit {
         return Err(MapError::TooLarge { announced, limit });
@@ -113,7 +115,7 @@ fn check_size(fd: BorrowedFd<'_>, announced: u64, limit: u64) -> Result<(), MapE
     if actual != announced {
         return Err(MapError::SizeMismatch { announced, actual });
     }
-    // A hole would be filled at our first access, and charged to us.
+    // The first access would fill a hole, at the expense of this process.
     let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_SIZE);
     if allocated < actual {
         return Err(MapError::Sparse { size: actual, allocated });
@@ -132,89 +134,89 @@ fn names(seals: SealFlags) -> String {
     present.map(|(_, name)| *name).collect::<Vec<_>>().join("|")
 }
 
-/// Why the neighbour's memory was not mapped.
+/// Why the peer's memory was not mapped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
     /// The descriptor is of a kind that has no seals.
-    #[error("the peer sent a descriptor that is no memfd ({source})")]
+    #[error("the peer sent a descriptor that is not a memfd ({source})")]
     NotMemfd {
-        /// What the kernel said to F_GET_SEALS.
+        /// The kernel's error for F_GET_SEALS.
         source: io::Error,
     },
-    /// The memory could change its size, or be written by others, under us.
+    /// The peer could still resize the memory, or let others write it.
     #[error("the peer's memory is not sealed: {missing} missing")]
     MissingSeals {
         /// The names of the missing seals, joined by `|`.
         missing: String,
     },
-    /// The memory is not ordinary shared memory, but for instance made of huge pages.
+    /// The memory is not on tmpfs; it may consist of huge pages, for instance.
     #[error("the peer's memory is on a file system of type {filesystem:#x}, not tmpfs (0x1021994)")]
     NotTmpfs {
-        /// `f_type` as statfs gives it.
+        /// `f_type` from statfs.
         filesystem: u64,
     },
-    /// More than we are willing to map.
+    /// The memory exceeds the accepted size.
     #[error(
         "the peer announced {announced} bytes, the limit here is {limit}: raise it or ask for less"
     )]
     TooLarge {
-        /// In bytes.
+        /// Number of bytes.
         announced: u64,
-        /// In bytes.
+        /// Number of bytes.
         limit: u64,
     },
-    /// Not a size that a half can have.
+    /// The size is not valid for a region.
     #[error("the peer announced {announced} bytes, which is not a nonzero multiple of 65536")]
     BadSize {
-        /// In bytes.
+        /// Number of bytes.
         announced: u64,
     },
-    /// The file has another size than the peer told us.
+    /// The file's size differs from the announced size.
     #[error("the peer announced {announced} bytes, its memory has {actual}")]
     SizeMismatch {
-        /// In bytes.
+        /// Number of bytes.
         announced: u64,
         /// In bytes, from fstat.
         actual: u64,
     },
-    /// The memory has holes, which reading would fill at our expense.
+    /// The memory has holes, which a read would fill at the expense of this process.
     #[error("the peer's memory has {size} bytes, of which only {allocated} are allocated")]
     Sparse {
-        /// In bytes.
+        /// Number of bytes.
         size: u64,
-        /// In bytes.
+        /// Number of bytes.
         allocated: u64,
     },
-    /// The descriptor does not allow reading.
+    /// The descriptor is not readable.
     #[error("the peer's memory cannot be mapped for reading ({source})")]
     Unreadable {
-        /// What the kernel said to mmap.
+        /// The kernel's error for mmap.
         source: io::Error,
     },
-    /// We lack the address space or the mappings.
+    /// This process lacks address space or mappings.
     #[error(
         "no room to map {size} bytes of the peer's memory ({source}): look at RLIMIT_AS and \
          vm.max_map_count"
     )]
     OutOfMemory {
-        /// In bytes.
+        /// Number of bytes.
         size: u64,
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
-    /// A call that cannot fail on a good descriptor failed.
+    /// A call failed that cannot fail on a valid descriptor.
     #[error("{what} failed on the peer's memory: {source}")]
     Local {
-        /// The call.
+        /// The system call that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
 }
 
 impl MapError {
-    /// True if the peer broke the rules; false if this process lacks something.
+    /// True if the peer broke the protocol; false if this process lacks something.
     pub fn is_violation(&self) -> bool {
         !matches!(self, MapError::OutOfMemory { .. } | MapError::Local { .. })
     }
@@ -223,5 +225,5 @@ impl MapError {
 /// `TMPFS_MAGIC` of `<linux/magic.h>`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// The unit of `st_blocks`, whatever the file system's own block size.
+/// The unit of `st_blocks`, independent of the file system's block size.
 const STAT_BLOCK_SIZE: u64 = 512;

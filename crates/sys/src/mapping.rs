@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One shared mapping of one descriptor, unmapped on drop: all `unsafe` of [`memfd`](crate::memfd) and
-//! [`map`](crate::map).
+//! One shared mapping of one descriptor, unmapped on drop. It holds all `unsafe` of
+//! [`memfd`](crate::memfd) and [`map`](crate::map).
 //!
-//! It checks nothing about the descriptor: `memfd` maps what it made, `map` what it has checked.
+//! It does not check the descriptor: `memfd` maps what it created, `map` what it has checked.
 //!
 //! # Invariants
 //!
-//! - `start..start + len` is mapped for as long as the value lives, in the process that made it.
-//! - A private-to-us mapping (`DONTFORK`) carries a [`ForkGuard`]: in a forked child the range is not
-//!   mapped, or holds something else, so the child neither reads, writes nor unmaps it.
+//! - `start..start + len` is mapped while the value lives, in the process that made it.
+//! - A writable mapping (`DONTFORK`) carries a [`ForkGuard`]. In a forked child the range is not
+//!   mapped, or holds other memory, so the child neither reads, writes nor unmaps it.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -21,11 +21,11 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::fork::ForkGuard;
 
-/// A mapped range.
+/// A mapped range of memory.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// `Some` for a writable mapping, which is not inherited by a forked child.
+    /// `Some` for a writable mapping, which a forked child does not inherit.
     owner: Option<ForkGuard>,
 }
 
@@ -45,8 +45,8 @@ impl Mapping {
     }
 
     fn shared(fd: BorrowedFd<'_>, len: usize, access: ProtFlags) -> io::Result<Mapping> {
-        // Never MAP_NORESERVE: a page that is missing must be missed here, not at the first access.
-        // SAFETY: the kernel chooses the address, so the new mapping overlaps nothing.
+        // Never MAP_NORESERVE: a missing page must fail here, not at the first access. SAFETY: the
+        // kernel chooses the address, so the new mapping overlaps nothing.
         let start = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0) }?;
         let mapping = Mapping {
             // mmap without MAP_FIXED never returns the zero page.
@@ -54,13 +54,15 @@ impl Mapping {
             len,
             owner: None,
         };
-        // Huge pages would charge 2 MiB for a half of 192 KiB. Kernels without them say EINVAL: as wanted.
+        // Huge pages would charge 2 MiB for a region of 192 KiB. EINVAL from a kernel without huge
+        // pages is fine.
         let _ = mapping.advise(Advice::LinuxNoHugepage);
         Ok(mapping)
     }
 
     fn advise(&self, advice: Advice) -> io::Result<()> {
-        // SAFETY: the range is mapped (invariant), and none of the advice given here changes its content.
+        // SAFETY: the range is mapped (invariant), and none of the advice values used here changes
+        // its content.
         unsafe { madvise(self.address(), self.len, advice) }
     }
 
@@ -72,11 +74,12 @@ impl Mapping {
         self.owner.is_some_and(|guard| guard.is_child())
     }
 
-    /// The bytes, which another process may change at any time (or this one, through the same cells).
+    /// The bytes. Another process may change them at any time, and this one through the same cells.
     pub(crate) fn cells(&self) -> &[UnsafeCell<u8>] {
         assert!(!self.is_inherited(), "{INHERITED}");
-        // SAFETY: the range is mapped and readable for the borrow (invariant), and UnsafeCell<u8> promises
-        // nothing about its content; writing through a cell is the unsafe act of whoever does it.
+        // SAFETY: the range is mapped and readable for the borrow (invariant), and UnsafeCell<u8>
+        // promises nothing about its content. Writing through a cell is the unsafe act of the code
+        // that does it.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 
@@ -84,8 +87,9 @@ impl Mapping {
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         assert!(self.owner.is_some(), "the mapping is read-only");
         assert!(!self.is_inherited(), "{INHERITED}");
-        // SAFETY: the range is mapped writable for the borrow (asserted), this process is its only writer
-        // (sealed before anybody else had the descriptor, or owner of a kept file), and &mut self excludes `cells`.
+        // SAFETY: the range is mapped writable for the borrow (asserted). This process is its only
+        // writer: it sealed the memory before it sent the descriptor, or it owns the file. `&mut
+        // self` excludes `cells`.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
@@ -99,8 +103,8 @@ impl Drop for Mapping {
         if self.is_inherited() {
             return;
         }
-        // SAFETY: the range is ours and mapped (invariant), and every borrow of it has ended. It can only
-        // fail for a range that is not page-aligned, which mmap's result is.
+        // SAFETY: the range is ours and mapped (invariant), and every borrow of it has ended. The
+        // call can only fail for a range that is not page-aligned, and mmap's result is.
         let _ = unsafe { munmap(self.address(), self.len) };
     }
 }
@@ -108,8 +112,8 @@ impl Drop for Mapping {
 // SAFETY: mapped memory belongs to the process, not to a thread; any thread may unmap it.
 unsafe impl Send for Mapping {}
 
-// SAFETY: through &self one only gets UnsafeCells (an access to which is the accessor's own unsafe act)
-// and numbers that never change.
+// SAFETY: `&self` only yields UnsafeCells, whose access is the accessor's own unsafe act, and
+// numbers that never change.
 unsafe impl Sync for Mapping {}
 
 const INHERITED: &str = "a forked child must not touch the shared memory of its parent";

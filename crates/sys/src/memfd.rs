@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Our own half: a memfd that this process alone can write.
+//! Our own region: a memfd that only this process can write.
 //!
 //! ```text
-//!   memfd_create → ftruncate → fallocate → mmap rw → seal SHRINK|GROW|FUTURE_WRITE|SEAL → hand over
-//!                                             │        └ from here on nobody can map it writable,
-//!                                             │          write(), truncate or unseal it, us included
-//!                                             └ but this mapping keeps its right to write
+//!   memfd_create → ftruncate → fallocate → mmap rw → seal SHRINK|GROW|FUTURE_WRITE|SEAL → send
+//!                                             │        └ no process, ours included, can
+//!                                             │          resize or newly map or write() it
+//!                                             └ but this mapping stays writable
 //! ```
 //!
-//! It does not say what the bytes mean, nor send the descriptor anywhere.
+//! It does not interpret the bytes, nor does it send the descriptor.
 //!
 //! # Invariants
 //!
-//! - Every byte is backed by memory before the constructor returns: later stores never meet a full
-//!   system (no SIGBUS), and a reader is never charged for our pages.
-//! - The descriptor leaves this module sealed. The size never changes.
-//! - A forked child has no such mapping (`MADV_DONTFORK`); in a child, access panics and drop does nothing.
+//! - Every byte is backed by memory before the constructor returns. So a later store cannot run out
+//!   of memory (no SIGBUS), and a reader is never charged for our pages.
+//! - The descriptor is sealed before it leaves this module. The size never changes.
+//! - A forked child has no such mapping (`MADV_DONTFORK`): there, access panics and drop does
+//!   nothing.
 
 use core::cell::UnsafeCell;
 use std::fmt;
@@ -29,20 +30,20 @@ use rustix::io::Errno;
 use crate::mapping::Mapping;
 use crate::{cgroup, limits};
 
-/// A writable mapping of a sealed memfd: the memory of one half.
+/// A writable mapping of a sealed memfd: the memory of one region.
 ///
 /// ```
 /// use partywall_sys::{OwnMap, PeerMap};
 /// use std::os::fd::AsFd;
 ///
-/// let mut own = OwnMap::create("half", 64 * 1024)?;
+/// let mut own = OwnMap::create("region", 64 * 1024)?;
 /// own.as_mut_slice()[0] = 7;
 /// let peer = PeerMap::map(own.as_fd(), 64 * 1024, 1 << 20)?;
 /// assert_eq!(peer.len(), own.len());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct OwnMap {
-    // Unmapped before the descriptor is closed; the order does not matter to the kernel.
+    // Unmapped before the descriptor is closed; the kernel allows either order.
     mapping: Mapping,
     fd: OwnedFd,
 }
@@ -52,7 +53,7 @@ impl OwnMap {
     ///
     /// # Errors
     ///
-    /// See [`MemfdError`]: a bad size, a system that cannot do this, no memory, no descriptors.
+    /// See [`MemfdError`]: an invalid size, an unsupported system, no memory, no descriptors.
     pub fn create(name: &str, size: usize) -> Result<OwnMap, MemfdError> {
         if size == 0 || size % SIZE_GRANULE != 0 {
             return Err(MemfdError::BadSize { size });
@@ -67,7 +68,7 @@ impl OwnMap {
         Ok(OwnMap { mapping, fd })
     }
 
-    /// The bytes, for writing before the half is handed over.
+    /// The bytes, to be initialised before the region is sent.
     ///
     /// # Panics
     ///
@@ -76,7 +77,7 @@ impl OwnMap {
         self.mapping.as_mut_slice()
     }
 
-    /// The bytes, for the one writer that knows which of them the neighbour may be reading.
+    /// The bytes, for the one writer, which tracks the bytes that the peer may be reading.
     ///
     /// # Panics
     ///
@@ -91,12 +92,12 @@ impl OwnMap {
         self.mapping.len()
     }
 
-    /// The sealed descriptor, to be sent to the neighbour.
+    /// The sealed descriptor, to be sent to the peer.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// True in a process forked from the one that made this: the memory is not there.
+    /// True in a process forked from the one that made this: the memory is not mapped there.
     pub fn is_inherited(&self) -> bool {
         self.mapping.is_inherited()
     }
@@ -114,16 +115,16 @@ impl fmt::Debug for OwnMap {
     }
 }
 
-/// Whether this machine and control group have so much memory now, as far as can be told before it is used.
+/// Whether this machine and control group seem to have `bytes` of free memory now.
 #[must_use]
 pub fn is_available(bytes: u64) -> bool {
     usize::try_from(bytes).is_ok_and(|bytes| check_available(bytes).is_ok())
 }
 
-/// Refuses what this machine or control group plainly does not have.
+/// Rejects a size beyond the memory of this machine or control group.
 ///
-/// fallocate would take page after page and then not fail, but wake the out-of-memory killer, which may
-/// choose anybody.
+/// Otherwise fallocate would take page after page and then, instead of failing, wake the
+/// out-of-memory killer, which may choose any process.
 pub(crate) fn check_available(size: usize) -> Result<(), MemfdError> {
     if size < CHECKED_SIZE_MIN {
         return Ok(());
@@ -136,8 +137,8 @@ pub(crate) fn check_available(size: usize) -> Result<(), MemfdError> {
     Ok(())
 }
 
-/// Refuses what RLIMIT_FSIZE forbids: the kernel would not only refuse it, but send SIGXFSZ, which kills
-/// by default.
+/// Rejects a size beyond RLIMIT_FSIZE. The kernel would reject it, too, but also send SIGXFSZ,
+/// which kills by default.
 pub(crate) fn check_file_size(size: usize) -> Result<(), Errno> {
     match limits::file_size().soft {
         Some(limit) if size as u64 > limit => Err(Errno::FBIG),
@@ -155,10 +156,10 @@ pub(crate) fn create_sealable(name: &str) -> Result<OwnedFd, MemfdError> {
     created.map_err(|e| explain("memfd_create", 0, e))
 }
 
-/// Gives the file its size and every page of it.
+/// Sets the size of the file and allocates every page of it.
 pub(crate) fn allocate(fd: &OwnedFd, size: usize) -> Result<(), MemfdError> {
     ftruncate(fd, size as u64).map_err(|e| explain("ftruncate", size, e))?;
-    // A signal makes fallocate give back what it had and start over.
+    // An interrupted fallocate frees its pages and has to start over.
     for _ in 0..FALLOCATE_ATTEMPTS_MAX {
         match fallocate(fd, FallocateFlags::empty(), 0, size as u64) {
             Ok(()) => return Ok(()),
@@ -182,44 +183,44 @@ pub(crate) fn explain(what: &'static str, size: usize, errno: Errno) -> MemfdErr
     }
 }
 
-/// Why a half could not be made.
+/// Why a region could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemfdError {
-    /// The size asked for is not a nonzero multiple of [`SIZE_GRANULE`].
-    #[error("{size} bytes is no size for shared memory: use a nonzero multiple of 65536")]
+    /// The requested size is not a nonzero multiple of [`SIZE_GRANULE`].
+    #[error("{size} bytes is not a valid size for shared memory: use a nonzero multiple of 65536")]
     BadSize {
-        /// What was asked for, in bytes.
+        /// Requested size in bytes.
         size: usize,
     },
-    /// The kernel or a sandbox does not let us make sealed memory.
+    /// The kernel or a sandbox does not allow sealed memory.
     #[error(
         "this system refuses sealed shared memory ({what}: {source}); it takes Linux 5.1 and a \
          sandbox that allows memfd_create and file seals. The socket transport works without"
     )]
     Unsupported {
-        /// The step that was refused.
+        /// The step that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
-    /// Not enough memory, or a limit on it.
+    /// Memory is exhausted, or limited.
     #[error(
         "no memory for {size} bytes of shared memory ({source}): make the half smaller, or raise \
          the memory limit of the control group"
     )]
     OutOfMemory {
-        /// What was asked for, in bytes.
+        /// Requested size in bytes.
         size: usize,
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
-    /// To RLIMIT_FSIZE, shared memory is a file.
+    /// The size exceeds RLIMIT_FSIZE, which counts shared memory as a file.
     #[error(
         "{size} bytes of shared memory exceed the limit for files: raise RLIMIT_FSIZE (ulimit -f)"
     )]
     FileSizeLimit {
-        /// What was asked for, in bytes.
+        /// Requested size in bytes.
         size: usize,
     },
     /// No descriptor left, in this process or in the system.
@@ -227,29 +228,29 @@ pub enum MemfdError {
         "no file descriptor left for shared memory ({source}): raise RLIMIT_NOFILE (ulimit -n)"
     )]
     DescriptorLimit {
-        /// What the kernel said: EMFILE names the process, ENFILE the system.
+        /// The kernel's error: EMFILE for the process, ENFILE for the system.
         source: io::Error,
     },
-    /// Something no one expects here.
+    /// Any error not listed above.
     #[error("{what} failed unexpectedly while making shared memory: {source}")]
     Other {
         /// The step that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
 }
 
-/// Sizes of shared memory are nonzero multiples of this many bytes: the largest page size of any
-/// machine we run on.
+/// Sizes of shared memory are nonzero multiples of this many bytes, the largest page size of all
+/// supported machines.
 pub const SIZE_GRANULE: usize = 64 * 1024;
 
-/// What a half must be sealed against before its descriptor leaves its process.
+/// The seals a region must have before its descriptor leaves its process.
 pub(crate) const REQUIRED_SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
-/// From this size on we look first whether there is so much memory; it costs some file reads.
+/// Smallest size for which the available memory is checked first; the check costs some file reads.
 const CHECKED_SIZE_MIN: usize = 16 << 20;
 
-/// How often signals may interrupt the allocation before we call it a failure.
+/// Interrupted attempts after which the allocation fails.
 const FALLOCATE_ATTEMPTS_MAX: u32 = 100;

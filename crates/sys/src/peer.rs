@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who the neighbour is: credentials, a descriptor of its process, its namespaces.
+//! The identity of the peer: credentials, a descriptor of its process, its namespaces.
 //!
 //! It decides nothing: trust and admission are policy of the layers above.
 //!
 //! # Invariants
 //!
-//! - A [`PidFd`] taken from a peer refers to the very process whose credentials the kernel vouched for:
-//!   a peer cannot hand us another process whose death (or life) we would then believe in.
-//! - Whatever cannot be found out counts against the peer: `false`, or an error.
+//! - A [`PidFd`] taken from a peer refers to the very process whose credentials the kernel vouched
+//!   for. A peer cannot substitute another process, whose life or death would then be taken for its
+//!   own.
+//! - Any doubt counts against the peer: `false`, or an error.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +19,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::{poll, procfs};
 
-/// What the kernel vouches for about the sender of a message.
+/// The kernel-verified sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The process, as numbered in *our* pid namespace; 0 if it is not visible there.
@@ -30,7 +31,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// What we send: our pid and our effective user and group.
+    /// The credentials that this process sends: its pid and its effective user and group.
     pub fn of_self() -> Credentials {
         let pid = rustix::process::getpid().as_raw_pid();
         Credentials { pid, uid: own_euid(), gid: own_egid() }
@@ -42,14 +43,15 @@ impl Credentials {
     }
 }
 
-/// A descriptor of a process: becomes readable when the process dies, and never means another one.
+/// A descriptor of a process: readable once the process has died, and never refers to another
+/// process.
 #[derive(Debug)]
 pub struct PidFd {
     fd: OwnedFd,
 }
 
 impl PidFd {
-    /// A descriptor of this process, to be sent to the neighbour.
+    /// Opens a descriptor of this process, to be sent to the peer.
     ///
     /// # Errors
     ///
@@ -58,21 +60,22 @@ impl PidFd {
         PidFd::of_pid(rustix::process::getpid().as_raw_pid())
     }
 
-    /// A descriptor of a process by number: sound only for our own children not yet waited for, as a
-    /// number may otherwise be reused at any moment.
+    /// Opens a descriptor of a process by number. Sound only for our own children before they are
+    /// waited for: any other number may be reused at any moment.
     ///
     /// # Errors
     ///
-    /// As [`PidFd::of_self`]; `ESRCH` if there is no such process, `EINVAL` if `pid` is not positive.
+    /// As [`PidFd::of_self`]; `ESRCH` if there is no such process, `EINVAL` if `pid` is not
+    /// positive.
     pub fn of_pid(pid: i32) -> io::Result<PidFd> {
         Ok(PidFd { fd: pidfd_open(one_process(pid)?, PidfdFlags::empty())? })
     }
 
-    /// Takes over a descriptor that a peer sent as its own, if it is that of process `expected_pid`.
+    /// Takes over a descriptor that a peer sent as its own, if it refers to process `expected_pid`.
     ///
     /// # Errors
     ///
-    /// See [`PidFdError`].
+    /// Fails for one of the reasons in [`PidFdError`].
     pub fn from_peer(fd: OwnedFd, expected_pid: i32) -> Result<PidFd, PidFdError> {
         if !procfs::is_our_own() {
             let source = io::Error::other("/proc shows another pid namespace");
@@ -96,7 +99,7 @@ impl AsFd for PidFd {
     }
 }
 
-/// Judges the kernel's description of a descriptor that should be the pidfd of `expected`.
+/// Checks that the kernel's description is that of a pidfd of process `expected`.
 fn check_fdinfo(info: &str, expected: i32) -> Result<(), PidFdError> {
     let pid = procfs::field(info, "Pid").ok_or(PidFdError::NotPidFd)?;
     let actual: i32 = pid.parse().map_err(|_| PidFdError::NotPidFd)?;
@@ -106,7 +109,7 @@ fn check_fdinfo(info: &str, expected: i32) -> Result<(), PidFdError> {
     if actual != expected || expected <= 0 {
         return Err(PidFdError::OtherProcess { expected, actual });
     }
-    // NSpid counts from the namespace of /proc inwards, so it starts with the same number.
+    // NSpid lists the pids from the namespace of /proc inwards, so it starts with the same number.
     let outermost = procfs::field(info, "NSpid").and_then(|all| all.split_whitespace().next());
     if outermost.is_some_and(|first| first != pid) {
         return Err(PidFdError::NotPidFd);
@@ -114,36 +117,36 @@ fn check_fdinfo(info: &str, expected: i32) -> Result<(), PidFdError> {
     Ok(())
 }
 
-/// Why a descriptor was not accepted as that of the peer's process.
+/// Why a descriptor was rejected as that of the peer's process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PidFdError {
-    /// Some other kind of descriptor.
-    #[error("the peer sent a descriptor that is no pidfd")]
+    /// The descriptor is of another kind.
+    #[error("the peer sent a descriptor that is not a pidfd")]
     NotPidFd,
-    /// A pidfd, but not of the process the kernel says we talk to.
+    /// The pidfd refers to another process than the credentials name.
     #[error("the peer, process {expected}, sent the descriptor of process {actual}")]
     OtherProcess {
-        /// From the peer's credentials.
+        /// The pid from the peer's credentials.
         expected: i32,
-        /// From the descriptor; 0 if that process is not visible here.
+        /// The pid from the descriptor; 0 if that process is not visible here.
         actual: i32,
     },
-    /// The process it refers to has died and been waited for.
+    /// The process has died and been waited for.
     #[error("the process the peer's descriptor refers to is dead")]
     Dead,
-    /// We could not look.
+    /// `/proc` cannot be read, or is that of another pid namespace.
     #[error(
         "the peer's pidfd cannot be checked through /proc ({source}): is our own /proc mounted?"
     )]
     Unverifiable {
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
 }
 
 impl PidFdError {
-    /// True if the peer broke the rules; false if it died or this process lacks something.
+    /// True if the peer broke the protocol; false if it died or this process lacks something.
     pub fn is_violation(&self) -> bool {
         matches!(self, PidFdError::NotPidFd | PidFdError::OtherProcess { .. })
     }
@@ -151,7 +154,8 @@ impl PidFdError {
 
 /// True if process `pid` certainly lives in our user namespace and in our pid namespace.
 ///
-/// By number, so hold a [`PidFd`] of that process and look that it still lives *after* asking.
+/// The check is by number, so the caller must hold a [`PidFd`] of that process and check that it
+/// still lives *after* this call.
 pub fn same_namespaces(pid: i32) -> bool {
     pid > 0
         && procfs::is_our_own()
@@ -162,25 +166,25 @@ pub fn same_namespaces(pid: i32) -> bool {
         })
 }
 
-/// The number that stands for "a user with no number in our user namespace"; 65534 unless configured.
+/// The uid that stands for a user without a number in our user namespace; 65534 unless configured.
 pub fn overflow_uid() -> u32 {
     let number = procfs::read_number("/proc/sys/kernel/overflowuid");
     number.and_then(|n| u32::try_from(n).ok()).unwrap_or(OVERFLOW_UID_DEFAULT)
 }
 
-/// A number that can only mean one process: to some calls 0 and negative ones mean groups, and rustix
-/// asserts against the latter in debug builds only.
+/// Converts a pid that must name one process. Some calls take 0 and negative numbers for groups,
+/// and rustix asserts against the latter in debug builds only.
 pub(crate) fn one_process(pid: i32) -> io::Result<Pid> {
     let pid = if pid > 0 { Pid::from_raw(pid) } else { None };
     pid.ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// Our effective user.
+/// Our effective user id.
 pub fn own_euid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Our effective group.
+/// Our effective group id.
 pub fn own_egid() -> u32 {
     rustix::process::getegid().as_raw()
 }
@@ -200,7 +204,7 @@ mod tests {
         assert!(matches!(check_fdinfo("Pid:\t-1\n", 42), Err(PidFdError::Dead)));
         let other = check_fdinfo("Pid:\t43\nNSpid:\t43\n", 42);
         assert!(matches!(other, Err(PidFdError::OtherProcess { expected: 42, actual: 43 })));
-        // Invisible process, invisible peer: two zeros are no proof.
+        // An invisible process and an invisible peer: two zeros do not prove identity.
         assert!(matches!(check_fdinfo("Pid:\t0\n", 0), Err(PidFdError::OtherProcess { .. })));
         assert!(matches!(check_fdinfo("Pid:\t42\nNSpid:\t9\n", 42), Err(PidFdError::NotPidFd)));
     }

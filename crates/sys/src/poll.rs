@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting for a few descriptors at once, up to a deadline: `ppoll`.
 //!
-//! For a handful of descriptors that change from call to call; a steady set belongs in
+//! Meant for few descriptors that change from call to call; a long-lived set belongs in
 //! [`EpollSet`](crate::EpollSet).
 //!
 //! # Invariants
 //!
-//! - A signal never ends a wait early: it goes on with the time that is left.
-//! - A wait never ends before its deadline unless something is ready, and a deadline in the past is a
-//!   look without waiting.
+//! - A signal never ends a wait early: the wait continues for the remaining time.
+//! - A wait ends before its deadline only if a descriptor is ready. With a deadline in the past it
+//!   polls once without blocking.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use rustix::time::Timespec;
 
 pub use rustix::event::{PollFd, PollFlags};
 
-/// Waits until one of `fds` is ready or `deadline` has come (`None`: no deadline), and says how many are
-/// ready: 0 means the deadline. What they are ready for is in [`PollFd::revents`].
+/// Waits until one of `fds` is ready or `deadline` has come (`None`: no deadline). Returns the
+/// number of ready descriptors, 0 at the deadline; their events are in [`PollFd::revents`].
 ///
 /// # Errors
 ///
@@ -45,7 +45,7 @@ pub fn wait(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<usi
     }
 }
 
-/// The time to `deadline`, at most [`WAIT_MAX`]; `None` if there is no deadline.
+/// The time to `deadline`, at most [`WAIT_MAX`]; `None` without a deadline.
 pub(crate) fn time_left(deadline: Option<Instant>) -> Option<Timespec> {
     let left = deadline?.saturating_duration_since(Instant::now()).min(WAIT_MAX);
     Some(timespec(left))
@@ -56,7 +56,7 @@ pub(crate) fn has_passed(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// Saturates, at some hundred billion years.
+/// Converts a duration; saturates at some hundred billion years.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
@@ -64,6 +64,6 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// One kernel wait is at most this long; longer ones are several. (Before Linux 5.11 epoll counts
+/// Longest wait of one system call; longer waits take several. (Before Linux 5.11 epoll counts
 /// milliseconds in an i32.)
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this system can do, found out by doing it once on something small.
+//! The features of this system, each probed by using it once.
 //!
-//! A version number says too little: sandboxes take features away and distributions carry them back.
-//! Everything made here is gone when the question is answered.
+//! A version number says too little: sandboxes remove features and distributions backport them.
+//! Everything a probe creates is freed before it returns.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -14,29 +14,29 @@ use crate::memfd::{OwnMap, SIZE_GRANULE, check_file_size};
 use crate::peer::{Credentials, PidFd};
 use crate::socket::Socket;
 
-/// Something the wall needs, or would like to have.
+/// A feature that shared memory requires, or uses if present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Feature {
-    /// Memory with a descriptor and seals. Needed.
+    /// Memfds that can be sealed; required.
     SealableMemfd,
-    /// Memfds that nobody can make executable. Linux 6.3; nice to have.
+    /// Memfds that can never become executable; optional, from Linux 6.3.
     NoExecSeal,
-    /// Memory that only its maker can write. Linux 5.1; needed.
+    /// Memory that only its creator can write; required, from Linux 5.1.
     FutureWriteSeal,
-    /// A whole half, made as a session makes it. Needed.
+    /// A complete region, created as a session does it; required.
     Region,
-    /// Descriptors of processes, which tell of their death. Linux 5.3; without them a forked child can
-    /// hide it, and nobody is trusted by default.
+    /// Descriptors of processes, which report a death; from Linux 5.3. Without them a forked child
+    /// can hide the death of its parent, and no peer is trusted by default.
     PidFd,
-    /// Bells. Needed, except for isolated peers.
+    /// Doorbells, which are required except for untrusted peers.
     EventFd,
-    /// Identity of who sends. Needed.
+    /// Credentials of the sender; required.
     Credentials,
 }
 
 impl Feature {
-    /// All of them.
+    /// All features, in this order.
     pub const ALL: [Feature; 7] = [
         Feature::SealableMemfd,
         Feature::NoExecSeal,
@@ -47,30 +47,30 @@ impl Feature {
         Feature::Credentials,
     ];
 
-    /// Its name for people.
+    /// The name to show to an operator.
     pub fn name(self) -> &'static str {
         match self {
             Feature::SealableMemfd => "memfd with seals",
             Feature::NoExecSeal => "MFD_NOEXEC_SEAL",
             Feature::FutureWriteSeal => "F_SEAL_FUTURE_WRITE",
-            Feature::Region => "a half of 64 KiB",
+            Feature::Region => "a region of 64 KiB",
             Feature::PidFd => "pidfd",
             Feature::EventFd => "eventfd",
             Feature::Credentials => "SCM_CREDENTIALS",
         }
     }
 
-    /// True if the wall cannot do without.
+    /// True if shared memory cannot work without it.
     pub fn is_required(self) -> bool {
         !matches!(self, Feature::NoExecSeal | Feature::PidFd)
     }
 }
 
-/// Tries `feature`.
+/// Tries out one feature.
 ///
 /// # Errors
 ///
-/// What the system said against it.
+/// The error that the system returned.
 pub fn probe(feature: Feature) -> io::Result<()> {
     match feature {
         Feature::SealableMemfd => {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process holds: descriptors, mappings, resident memory. For tests that nothing is left behind.
+//! The resources of a process: descriptors, mappings, resident memory. Tests use it to detect
+//! leaks.
 //!
-//! A snapshot of another process is as old as the call that made it.
+//! A snapshot of another process may be outdated when the call returns.
 
 use std::fs;
 use std::io;
@@ -9,12 +10,12 @@ use std::path::PathBuf;
 
 use crate::procfs::{field, read_text};
 
-/// A process to look at.
+/// The process to inspect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
-    /// The calling one.
+    /// The calling process.
     Own,
-    /// One by number.
+    /// A process by its number.
     Pid(i32),
 }
 
@@ -28,22 +29,22 @@ pub struct MappedRange {
     pub len: u64,
     /// Such as `r--s`: read, write, execute, and `s`hared or `p`rivate.
     pub permissions: String,
-    /// The file, empty if there is none; a memfd is `/memfd:name (deleted)`.
+    /// The mapped file, or empty; a memfd is `/memfd:name (deleted)`.
     pub name: String,
 }
 
-/// The open descriptors, number and what it refers to. Of the caller, without the one used for looking.
+/// The open descriptors: number and target. Of the caller without the one that this call opens.
 ///
 /// # Errors
 ///
-/// No such process, or not ours to look at.
+/// No such process, or no permission to inspect it.
 pub fn open_descriptors(process: Process) -> io::Result<Vec<(i32, PathBuf)>> {
-    // As the kernel names the directory that we read, whose descriptor is in it.
+    // The kernel's name of the directory being read; its descriptor is listed, too.
     let this = PathBuf::from(format!("/proc/{}/fd", std::process::id()));
     let mut found = Vec::new();
     for entry in fs::read_dir(directory(process).join("fd"))? {
         let entry = entry?;
-        // Closed meanwhile: not open.
+        // The descriptor was closed in the meantime.
         let Ok(target) = fs::read_link(entry.path()) else { continue };
         if process == Process::Own && target == this {
             continue;
@@ -56,22 +57,22 @@ pub fn open_descriptors(process: Process) -> io::Result<Vec<(i32, PathBuf)>> {
     Ok(found)
 }
 
-/// The mappings, by address.
+/// The mappings, sorted by address.
 ///
 /// # Errors
 ///
-/// No such process, or not ours to look at.
+/// No such process, or no permission to inspect it.
 pub fn mappings(process: Process) -> io::Result<Vec<MappedRange>> {
     let text = read_text(directory(process).join("maps"))?;
     Ok(text.lines().filter_map(parse_mapping).collect())
 }
 
-/// Memory in use and not swapped out, shared memory included, in bytes. The kernel counts it in batches:
-/// right to some hundred KiB.
+/// Resident memory, shared memory included, in bytes. The kernel counts in batches: exact to some
+/// hundred KiB.
 ///
 /// # Errors
 ///
-/// No such process, or one that has died.
+/// No such process, or a zombie.
 pub fn resident_bytes(process: Process) -> io::Result<u64> {
     let text = read_text(directory(process).join("status"))?;
     let kibibytes = field(&text, "VmRSS").and_then(|value| value.split_whitespace().next());
@@ -86,7 +87,7 @@ fn directory(process: Process) -> PathBuf {
     }
 }
 
-/// `7f00-7f80 r--s 00000000 00:01 1030 /memfd:half (deleted)`
+/// Parses `7f00-7f80 r--s 00000000 00:01 1030 /memfd:region (deleted)`.
 fn parse_mapping(line: &str) -> Option<MappedRange> {
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Small text files under `/proc` and `/sys`, and the `Name: value` lines in them.
 //!
-//! It gives no meaning to what it reads.
+//! It does not interpret their content.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-/// Reads a file the kernel writes, up to [`TEXT_SIZE_MAX`] bytes.
+/// Reads up to [`TEXT_SIZE_MAX`] bytes of a file that the kernel generates.
 pub(crate) fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(TEXT_SIZE_MAX).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The first number in a file; `None` if there is no such file or no number in it.
+/// The first number in a file; `None` without a file or number.
 pub(crate) fn read_number(path: impl AsRef<Path>) -> Option<u64> {
     read_text(path).ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// What the kernel tells about a descriptor of ours.
+/// The kernel's description of one of our descriptors.
 ///
-/// Through `thread-self`, for `self` is the first thread, which may be gone or have its own table.
+/// Read through `thread-self`, because `self` is the first thread, which may be gone or have its
+/// own table.
 pub(crate) fn fdinfo(fd: impl AsFd) -> io::Result<String> {
     read_text(format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd()))
 }
@@ -35,13 +36,13 @@ pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// True if `/proc` counts processes as we do: a mount of another pid namespace would show strangers.
+/// True if `/proc` is of our pid namespace; another namespace's would show other processes.
 pub(crate) fn is_our_own() -> bool {
     let own = std::process::id().to_string();
     std::fs::read_link("/proc/self").is_ok_and(|target| target.as_os_str() == own.as_str())
 }
 
-/// More than any file read here has, `/proc/PID/maps` of a large process included.
+/// Larger than any file read here, `/proc/PID/maps` of a large process included.
 const TEXT_SIZE_MAX: u64 = 64 << 20;
 
 #[cfg(test)]

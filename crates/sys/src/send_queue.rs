@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was written to a socket and has not been taken by the other side: `SIOCOUTQ`.
+//! The unread bytes of a socket's send queue: `SIOCOUTQ`.
 //!
 //! ```text
-//!   written ─▶ our system ─▶ their system ─▶ read
+//!   written ─▶ our kernel ─▶ peer's kernel ─▶ read
 //!   TCP        ├ counted ──┤
-//!   Unix       ├ counted (it is one system) ─┤
+//!   Unix       ├ counted (the same kernel) ─┤
 //! ```
 //!
-//! It does not wait, and says nothing about what is done with what was read.
+//! It does not wait. Bytes that the peer has read count as taken, whether processed or not.
 
 use core::ffi::c_int;
 use std::io;
@@ -15,14 +15,15 @@ use std::os::fd::BorrowedFd;
 
 use rustix::ioctl::{Getter, Opcode, ioctl};
 
-/// How much that is, 0 if nothing: in bytes over TCP; on a Unix socket some more, with what the bytes lie in.
+/// Bytes in the queue; 0 if all were taken. A Unix socket also counts the overhead of its buffers.
 pub(crate) fn untaken(socket: BorrowedFd<'_>) -> io::Result<usize> {
-    // SAFETY: SIOCOUTQ only writes, and what it writes is one C int.
+    // SAFETY: SIOCOUTQ only writes, and it writes one C int.
     let getter = unsafe { Getter::<SIOCOUTQ, c_int>::new() };
-    // SAFETY: the number means SIOCOUTQ on every socket, and TIOCOUTQ, which writes the same, on a terminal.
+    // SAFETY: the number means SIOCOUTQ on every socket, and TIOCOUTQ, which writes the same, on a
+    // terminal.
     let counted = unsafe { ioctl(socket, getter) };
     Ok(usize::try_from(counted?).unwrap_or(0))
 }
 
-/// From `<linux/sockios.h>`; the same number on every processor that we run on.
+/// From `<linux/sockios.h>`; the same number on every supported architecture.
 const SIOCOUTQ: Opcode = 0x5411;

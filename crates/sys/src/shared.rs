@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that two processes write: words, loaded and stored atomically, and pieces, claimed one by one.
+//! Memory that two processes write: words, accessed atomically, and pieces, claimed one by one.
 //!
 //! ```text
 //!   SharedMap   ┌ words ┬──────── an area of equal pieces ────────┬ words ┐
@@ -8,17 +8,20 @@
 //!   Pieces      claim(1) ─▶ Piece: &mut [u8] in this process, until it is released
 //! ```
 //!
-//! Our own protocol never needs this (each half has one writer); older protocols do. It knows neither queue nor
-//! list, and believes no word: offsets that a word named are checked by the caller, before they are used.
+//! Partywall's own protocol never needs this (each region has one writer); other protocols do. This
+//! file knows neither queues nor lists and trusts no word: the caller checks an offset from a word
+//! before using it.
 //!
 //! # Invariants
 //!
-//! - The bytes stay mapped as long as the [`SharedMap`] lives, in the process that made it.
-//! - Each piece has at most one live [`Piece`] in this process. So two parts of this process never write the same
-//!   piece, whatever the other process says about who owns it.
-//! - Words are accessed atomically, and never within a claimed piece: whoever cuts an area knows its words.
-//! - "Committed bytes do not change": while this process has claimed a piece, the other one leaves it alone. That
-//!   is the other one's promise (`Trust::Trusted`); where it is not kept, what is read is some mixture of bytes.
+//! - The bytes stay mapped while the [`SharedMap`] lives, in the process that made it.
+//! - Each piece has at most one live [`Piece`] in this process. So two parts of this process never
+//!   write the same piece, whatever the other process claims about its owner.
+//! - Words are accessed atomically, and never within a claimed piece: the code that lays out an
+//!   area knows its words.
+//! - "Committed bytes do not change": the other process does not write a piece that this process
+//!   has claimed. That is the other process's promise (`Trust::Trusted`). If it breaks the promise, a
+//!   reader gets a mixture of bytes.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -32,16 +35,17 @@ use crate::sigbus::{Guarded, TableFull};
 
 /// A mapping of memory that another process writes as well.
 ///
-/// Every load acquires, every store releases and every change in one step is sequentially consistent: the
-/// protocols spoken here were written for x86, where the first two cost nothing.
+/// Every load is an acquire, every store a release, and every read-modify-write is sequentially
+/// consistent: the protocols served here were written for x86, where the first two are free.
 ///
 /// # Panics
 ///
-/// Each access panics beyond the end, off its alignment, and in a forked child: offsets are checked before.
+/// Each access panics beyond the end, at an unaligned offset, and in a forked child: check offsets
+/// first.
 pub struct SharedMap {
-    // Forgotten before the range is unmapped: fields are dropped in this order.
+    // Unregistered before the range is unmapped: fields are dropped in this order.
     guard: OnceLock<Guarded>,
-    /// One at a time registers a guard: two for one range would each see the other's faults.
+    /// Serialises registration: two guards for one range would each see the other's faults.
     guarding: Mutex<()>,
     mapping: Mapping,
 }
@@ -51,14 +55,14 @@ impl SharedMap {
     ///
     /// # Errors
     ///
-    /// What mmap says; `EINVAL` where `len` is 0.
+    /// The error of mmap; `EINVAL` if `len` is 0.
     pub fn map(fd: BorrowedFd<'_>, len: usize) -> io::Result<SharedMap> {
         let mapping = Mapping::writable(fd, len)?;
         Ok(SharedMap { guard: OnceLock::new(), guarding: Mutex::new(()), mapping })
     }
 
-    /// From now on this process survives that somebody truncates the file: see [`sigbus`](crate::sigbus). Nothing if
-    /// it does already.
+    /// Makes this process survive the truncation of the file: see [`sigbus`](crate::sigbus). Does
+    /// nothing if the mapping is guarded already.
     ///
     /// # Errors
     ///
@@ -72,19 +76,19 @@ impl SharedMap {
         Ok(())
     }
 
-    /// Whether [`guard`](Self::guard) was asked for, by anybody who has this mapping.
+    /// Whether any holder of this mapping has called [`guard`](Self::guard).
     pub fn is_guarded(&self) -> bool {
         self.guard.get().is_some()
     }
 
-    /// Whether the file was truncated under a guarded mapping, and this process has noticed: the memory is private
-    /// now, and zeros.
+    /// Whether this process has noticed the truncation of a guarded mapping; its memory is then
+    /// private and zero.
     #[inline]
     pub fn is_damaged(&self) -> bool {
         self.guard.get().is_some_and(Guarded::is_damaged)
     }
 
-    /// True in a process forked from the one that made this: the memory is not there.
+    /// True in a process forked from the one that made this: the memory is not mapped there.
     #[inline]
     pub fn is_inherited(&self) -> bool {
         self.mapping.is_inherited()
@@ -97,18 +101,19 @@ impl SharedMap {
         self.mapping.len()
     }
 
-    /// The word at byte `offset`.
+    /// Loads the word at byte `offset`.
     #[inline]
     pub fn load(&self, offset: usize) -> u32 {
-        // ORDER: Acquire pairs with the other process's store of the same word, whichever it is: what it wrote
-        // before is visible after.
+        // ORDER: Acquire pairs with the other process's store of the same word: its earlier writes
+        // are visible after this load.
         self.word(offset).load(Ordering::Acquire)
     }
 
     /// Stores the word at byte `offset`.
     #[inline]
     pub fn store(&self, offset: usize, value: u32) {
-        // ORDER: Release pairs with the Acquire of `load` in the other process: it sees what we wrote before.
+        // ORDER: Release pairs with the Acquire of `load` in the other process: it sees our earlier
+        // writes.
         self.word(offset).store(value, Ordering::Release);
     }
 
@@ -116,64 +121,64 @@ impl SharedMap {
     ///
     /// # Errors
     ///
-    /// What it was instead.
+    /// The actual value of the word.
     #[inline]
     pub fn exchange(&self, offset: usize, current: u32, new: u32) -> Result<(), u32> {
-        // ORDER: SeqCst, as the peers' locked instructions are: what stood before in either process is visible
-        // behind it in the other.
+        // ORDER: SeqCst, as the peers' locked instructions: accesses before it in either process
+        // are visible after it in the other.
         let order = Ordering::SeqCst;
         self.word(offset).compare_exchange(current, new, order, order).map(|_| ())
     }
 
-    /// Replaces the word at byte `offset`; what it was.
+    /// Replaces the word at byte `offset` and returns its old value.
     #[inline]
     pub fn swap(&self, offset: usize, new: u32) -> u32 {
-        // ORDER: see `exchange`.
+        // ORDER: SeqCst, as in `exchange`.
         self.word(offset).swap(new, Ordering::SeqCst)
     }
 
-    /// Adds to the word at byte `offset`, wrapping; what it was.
+    /// Adds to the word at byte `offset`, wrapping, and returns its old value.
     #[inline]
     pub fn add(&self, offset: usize, addend: u32) -> u32 {
-        // ORDER: see `exchange`.
+        // ORDER: SeqCst, as in `exchange`.
         self.word(offset).fetch_add(addend, Ordering::SeqCst)
     }
 
-    /// The byte at `offset`.
+    /// Loads the byte at `offset`.
     #[inline]
     pub fn load_byte(&self, offset: usize) -> u8 {
-        // ORDER: see `load`.
+        // ORDER: Acquire, as in `load`.
         self.byte(offset).load(Ordering::Acquire)
     }
 
     /// Stores the byte at `offset`.
     #[inline]
     pub fn store_byte(&self, offset: usize, value: u8) {
-        // ORDER: see `store`.
+        // ORDER: Release, as in `store`.
         self.byte(offset).store(value, Ordering::Release);
     }
 
-    /// Sets bits of the byte at `offset`; what it was.
+    /// Sets bits of the byte at `offset` and returns its old value.
     #[inline]
     pub fn set_bits(&self, offset: usize, bits: u8) -> u8 {
-        // ORDER: see `exchange`.
+        // ORDER: SeqCst, as in `exchange`.
         self.byte(offset).fetch_or(bits, Ordering::SeqCst)
     }
 
-    /// Copies from `offset` into `into`, byte by byte: for looking, not for messages.
+    /// Copies from `offset` into `into`, byte by byte: for diagnostics, not for messages.
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
         for (index, byte) in into.iter_mut().enumerate() {
-            // ORDER: Relaxed: a look at memory that may be changing promises nothing.
+            // ORDER: Relaxed: a diagnostic read of changing memory promises nothing.
             *byte = self.byte(offset + index).load(Ordering::Relaxed);
         }
     }
 
-    /// Copies `bytes` to `offset`, byte by byte: for first contents and for tests.
+    /// Copies `bytes` to `offset`, byte by byte: for initialisation and tests.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         for (index, byte) in bytes.iter().enumerate() {
-            // ORDER: Relaxed: whoever is to see it is told by a word that is stored behind.
+            // ORDER: Relaxed: a word stored later publishes these bytes.
             self.byte(offset + index).store(*byte, Ordering::Relaxed);
         }
     }
@@ -181,7 +186,7 @@ impl SharedMap {
     #[inline]
     fn check(&self, offset: usize, len: usize) {
         let all = self.len();
-        assert!(offset <= all && len <= all - offset, "beyond the memory");
+        assert!(offset <= all && len <= all - offset, "offset beyond the mapping");
     }
 
     #[inline]
@@ -194,18 +199,19 @@ impl SharedMap {
 
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset % 4 == 0, "words lie at multiples of four bytes");
+        assert!(offset % 4 == 0, "the offset of a word is not a multiple of four");
         let word = self.at(offset, 4);
-        // SAFETY: four bytes within the mapping (checked by `at`), which lives as long as the borrow; aligned,
-        // because the mapping begins at a page; accessed atomically by all of this process (invariant).
+        // SAFETY: four bytes within the mapping (checked by `at`), which lives as long as the
+        // borrow; aligned, because the mapping begins at a page; accessed atomically by all code of
+        // this process (invariant).
         unsafe { AtomicU32::from_ptr(word.cast::<u32>().as_ptr()) }
     }
 
     #[inline]
     fn byte(&self, offset: usize) -> &AtomicU8 {
         let byte = self.at(offset, 1);
-        // SAFETY: a byte within the mapping (checked by `at`), which lives as long as the borrow, and accessed
-        // atomically by all of this process (invariant).
+        // SAFETY: a byte within the mapping (checked by `at`), which lives as long as the borrow,
+        // and accessed atomically by all code of this process (invariant).
         unsafe { AtomicU8::from_ptr(byte.as_ptr()) }
     }
 }
@@ -216,33 +222,34 @@ impl fmt::Debug for SharedMap {
     }
 }
 
-/// Orders every access before it, of this thread, before every access behind it: store, then look whether the other
-/// side sleeps.
+/// Orders every earlier access of this thread before every later one: needed to store and then
+/// check whether the peer sleeps.
 #[inline]
 pub fn full_fence() {
-    // ORDER: SeqCst: of two sides that each store and then load what the other stored, at least one sees it.
+    // ORDER: SeqCst: of two processes that each store and then load the other's word, at least one
+    // sees the other's store.
     fence(Ordering::SeqCst);
 }
 
-/// Where the pieces of an area lie.
+/// The position of the pieces of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// Where the first piece begins.
+    /// Byte offset of the first piece.
     pub offset: usize,
-    /// From one piece to the next.
+    /// Bytes from one piece to the next.
     pub stride: usize,
-    /// How long a piece is; not more than the stride.
+    /// Bytes of a piece; at most the stride.
     pub size: usize,
-    /// How many.
+    /// Number of pieces.
     pub count: usize,
 }
 
-/// An area cut into equal pieces, and which of them somebody in this process has.
+/// An area divided into equal pieces, and which of them this process has claimed.
 #[derive(Debug)]
 pub struct Pieces {
     map: Arc<SharedMap>,
     area: Area,
-    /// Tells the pieces of one area from those of another.
+    /// Distinguishes the pieces of this area from those of another.
     number: u64,
     claimed: Box<[AtomicBool]>,
 }
@@ -256,7 +263,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Which one it is, from 0.
+    /// The index of the piece, from 0.
     #[inline]
     pub fn index(&self) -> u32 {
         self.index
@@ -264,7 +271,8 @@ impl Piece {
 }
 
 impl Pieces {
-    /// The pieces of `area`; `None` if it is not all there. Areas of one map must not overlap.
+    /// The pieces of `area`; `None` if the map does not contain all of them. Areas of one map must
+    /// not overlap.
     pub fn new(map: Arc<SharedMap>, area: Area) -> Option<Pieces> {
         u32::try_from(area.count).ok()?;
         let last = area.count.checked_sub(1)?;
@@ -274,80 +282,82 @@ impl Pieces {
             return None;
         }
         let claimed = (0..area.count).map(|_| AtomicBool::new(false)).collect();
-        // ORDER: Relaxed: numbers only have to differ.
+        // ORDER: Relaxed: the numbers only have to differ.
         let number = NEXT_AREA.fetch_add(1, Ordering::Relaxed);
         Some(Pieces { map, area, number, claimed })
     }
 
-    /// Claims piece `index`; `None` if there is no such piece, or somebody in this process has it.
+    /// Claims piece `index`; `None` if it does not exist or this process has claimed it already.
     #[inline]
     pub fn claim(&self, index: u32) -> Option<Piece> {
         let flag = self.claimed.get(index as usize)?;
-        // ORDER: Acquire pairs with the Release in `release`: whoever had it before has done with it.
+        // ORDER: Acquire pairs with the Release in `release`: the previous holder's accesses are
+        // complete.
         let had = flag.swap(true, Ordering::Acquire);
         (!had).then_some(Piece { area: self.number, index })
     }
 
-    /// Gives the right back. Do so before the other process may hand the piece out again.
+    /// Releases the claim. Call this before the other process may hand out the piece again.
     #[inline]
     pub fn release(&self, piece: Piece) {
         // ORDER: Release, see `claim`.
         self.flag(&piece).store(false, Ordering::Release);
     }
 
-    /// Whether somebody in this process has piece `index`.
+    /// Whether this process has claimed piece `index`.
     pub fn is_claimed(&self, index: u32) -> bool {
-        // ORDER: Relaxed: it may change at any time.
+        // ORDER: Relaxed: the answer may change at any time.
         self.claimed.get(index as usize).is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
-    /// How many pieces this process has.
+    /// Number of pieces that this process has claimed.
     pub fn claimed(&self) -> usize {
-        // ORDER: Relaxed: a count of what changes meanwhile.
+        // ORDER: Relaxed: the count may change meanwhile.
         self.claimed.iter().filter(|flag| flag.load(Ordering::Relaxed)).count()
     }
 
     /// The piece's bytes `from..from + len`.
     ///
-    /// Sound as far as the other process keeps "committed bytes do not change" for as long as the slice lives:
-    /// `Trust::Trusted`. For others there is [`copy`](Self::copy).
+    /// Sound while the other process keeps "committed bytes do not change" for the life of the
+    /// slice: `Trust::Trusted`. For other peers there is [`copy`](Self::copy).
     ///
     /// # Panics
     ///
-    /// If they are not all in it, or it is a piece of another area.
+    /// If the bytes are not all within the piece, or the piece belongs to another area.
     #[inline]
     pub fn bytes<'a>(&'a self, piece: &'a Piece, from: usize, len: usize) -> &'a [u8] {
         let start = self.start(piece, from, len);
-        // SAFETY: within the mapping (`new`, `start`), which lives as long as the borrow; nobody in this process
-        // writes it, since `piece` is the only one of its kind and borrowed; that the other process does not is
-        // its promise (module invariant), as for the neighbour's half in partywall-ring.
+        // SAFETY: within the mapping (`new`, `start`), which lives as long as the borrow. No code
+        // of this process writes it, since `piece` is unique and borrowed. The other process
+        // promises not to (module invariant), as for the peer's region in partywall-ring.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
-    /// The whole piece, to be written.
+    /// The whole piece, for writing.
     ///
     /// # Panics
     ///
-    /// If it is a piece of another area.
+    /// If the piece belongs to another area.
     #[inline]
     pub fn bytes_mut<'a>(&'a self, piece: &'a mut Piece) -> &'a mut [u8] {
         let start = self.start(piece, 0, self.area.size);
-        // SAFETY: within the mapping (`new`), which lives as long as the borrow; nobody else in this process reads
-        // or writes it, since `piece` is the only one of its kind and mutably borrowed; that the other process
-        // leaves it alone is its promise (module invariant).
+        // SAFETY: within the mapping (`new`), which lives as long as the borrow. No other code of
+        // this process reads or writes it, since `piece` is unique and mutably borrowed. The other
+        // process promises to leave it alone (module invariant).
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), self.area.size) }
     }
 
-    /// Copies from the piece's byte `from`; where the other process breaks its promise, some mixture arrives.
+    /// Copies from byte `from` of the piece. If the other process breaks its promise, the copy is a
+    /// mixture.
     ///
     /// # Panics
     ///
-    /// If the bytes are not all in it, or it is a piece of another area.
+    /// If the bytes are not all within the piece, or the piece belongs to another area.
     #[inline]
     pub fn copy(&self, piece: &Piece, from: usize, into: &mut [u8]) {
         let start = self.start(piece, from, into.len());
-        // SAFETY: the source is within the mapping (`new`, `start`), the destination private, so they do not
-        // overlap; bytes have no invalid values.
+        // SAFETY: the source is within the mapping (`new`, `start`) and the destination is private,
+        // so they do not overlap; bytes have no invalid values.
         unsafe { start.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What memory that two processes write lies in: memfds and files, made by us or named by the other side.
+//! The backing of memory that two processes write: memfds and files, created here or named by the
+//! peer.
 //!
 //! ```text
-//!   made    memfd   memfd_create → ftruncate → fallocate → (map, fill) → seal SHRINK|GROW|SEAL
-//!           file    open O_EXCL|O_NOFOLLOW 0600 → ftruncate → fallocate → (map, fill) → unlink by its maker alone
-//!   given   memfd   fstat: FileFacts
-//!           path    beneath one directory, following no link, entering no mount → fstat: FileFacts
-//!                   → adopted, if whoever opened it says so: unlink where its maker does not
+//!   created   memfd   memfd_create → ftruncate → fallocate → (map, fill) → seal SHRINK|GROW|SEAL
+//!             file    open O_EXCL|O_NOFOLLOW 0600 → ftruncate → fallocate → (map, fill)
+//!                     → unlinked by its creator alone
+//!   received  memfd   fstat: FileFacts
+//!             path    beneath one directory, no symbolic link, no other mount → fstat: FileFacts
+//!                     → adopted on request: unlinked here if its creator does not
 //! ```
 //!
-//! It maps nothing ([`SharedMap`](crate::SharedMap) does) and decides nothing about what was given: whoever opens
-//! compares the facts with what it allows. It never changes a mode, and removes what another process made only where
-//! that was killed ([`remove_abandoned`]) or where it is told to ([`AdoptedFile`]), never while a maker that locks lives.
+//! It maps nothing ([`SharedMap`](crate::SharedMap) does) and accepts nothing by itself: the caller
+//! compares the facts with its policy. It never changes a mode. It removes another process's file
+//! only if that process was killed ([`remove_abandoned`]) or on request ([`AdoptedFile`]), never
+//! while a creator that locks its files lives.
 //!
 //! # Invariants
 //!
-//! - Every byte of what was made is backed by memory before the constructor returns (no SIGBUS later).
-//! - A file that was made here is removed when its [`CreatedFile`] is dropped, by the process that made it, and only
-//!   if the name still means the same file.
+//! - Every byte of a created file is backed by memory before the constructor returns (no SIGBUS
+//!   later).
+//! - A file created here is removed when its [`CreatedFile`] is dropped, by the process that
+//!   created it, and only if the path still names the same file.
 
 mod adopted;
 
@@ -41,41 +45,41 @@ use crate::memfd::{
 };
 use crate::peer::own_euid;
 
-/// What a file is, whatever it is called.
+/// Which file it is, independent of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     device: u64,
     inode: u64,
 }
 
-/// What the system says about an open file.
+/// The kernel's description of an open file.
 #[derive(Clone, Copy, Debug)]
 pub struct FileFacts {
-    /// Which file it is, as long as somebody has it open or mapped.
+    /// The file's identity, valid while any process has it open or mapped.
     pub identity: FileIdentity,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The user that it belongs to.
+    /// The owning user.
     pub owner: u32,
-    /// Whether it is neither directory nor device nor socket.
+    /// Whether it is a regular file.
     pub is_regular: bool,
-    /// Whether nobody can take its pages away: seals keep it from shrinking, and it is ordinary shared memory (huge
-    /// pages may be missing at the first access, seals or not).
+    /// Whether its pages cannot be taken away: seals keep it from shrinking, and it is on tmpfs.
+    /// (Huge pages may be missing at the first access, seals or not.)
     pub is_sealed: bool,
-    /// Whether it is shared memory. The pages of any other file come from somewhere: from a disk, or from a process
-    /// that takes its time.
+    /// Whether it is on tmpfs. The pages of any other file may come from a disk, or from a slow
+    /// process.
     pub is_memory: bool,
 }
 
 impl FileFacts {
-    /// Asks the system.
+    /// Queries the kernel.
     ///
     /// # Errors
     ///
-    /// What fstat says.
+    /// The error of fstat.
     pub fn of(fd: BorrowedFd<'_>) -> io::Result<FileFacts> {
         let stat = fstat(fd)?;
-        // Files that have no seals say EINVAL.
+        // EINVAL from files that have no seals.
         let seals = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
         let is_memory = is_tmpfs(fd)?;
         Ok(FileFacts {
@@ -94,12 +98,12 @@ fn identity(stat: &rustix::fs::Stat) -> FileIdentity {
     FileIdentity { device: stat.st_dev as u64, inode: stat.st_ino as u64 }
 }
 
-/// Makes a memfd of `size` zeros that can be sealed; `name` shows in `/proc/PID/maps`, as far as the kernel has
-/// room for it.
+/// Creates a sealable memfd of `size` zeros. `name`, shortened to what the kernel accepts, shows in
+/// `/proc/PID/maps`.
 ///
 /// # Errors
 ///
-/// See [`MemfdError`].
+/// Fails for one of the reasons in [`MemfdError`].
 pub fn create_memfd(name: &str, size: usize) -> Result<OwnedFd, MemfdError> {
     if size == 0 {
         return Err(MemfdError::BadSize { size });
@@ -111,11 +115,11 @@ pub fn create_memfd(name: &str, size: usize) -> Result<OwnedFd, MemfdError> {
     Ok(fd)
 }
 
-/// Keeps everybody, us included, from changing the size of a memfd; it can still be written.
+/// Seals the size of a memfd against every process, ours included; it stays writable.
 ///
 /// # Errors
 ///
-/// See [`MemfdError`].
+/// Fails for one of the reasons in [`MemfdError`].
 pub fn seal_size(fd: BorrowedFd<'_>) -> Result<(), MemfdError> {
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     fcntl_add_seals(fd, seals).map_err(|e| explain("F_ADD_SEALS", 0, e))
@@ -129,7 +133,7 @@ fn shortened(name: &str) -> &str {
     &name[..end]
 }
 
-/// A file that this process made, removed when dropped.
+/// A file that this process created, removed when dropped.
 #[derive(Debug)]
 pub struct CreatedFile {
     fd: OwnedFd,
@@ -139,11 +143,11 @@ pub struct CreatedFile {
 }
 
 impl CreatedFile {
-    /// Makes a file of `size` zeros that only this user can open, where there was none.
+    /// Creates a file of `size` zeros with mode 0600, where there was none.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::AlreadyExists`] where something has the name, `ENOSPC` where the file system is full.
+    /// [`io::ErrorKind::AlreadyExists`] if the name exists, `ENOSPC` if the file system is full.
     pub fn create(path: &Path, size: usize) -> io::Result<CreatedFile> {
         check_file_size(size)?;
         let flags =
@@ -151,10 +155,11 @@ impl CreatedFile {
         let fd = open(path, flags, Mode::RUSR | Mode::WUSR)?;
         let identity = identity(&fstat(&fd)?);
         let maker = ForkGuard::current();
-        // From here on it is removed where something fails.
+        // From here on the file is removed if a step fails.
         let file = CreatedFile { fd, path: path.to_owned(), identity, maker };
         allocate(&file.fd, size).map_err(into_io)?;
-        // Whoever finds it later can tell whether its maker lives; nobody else has a reason to have it locked.
+        // The lock shows other processes that the creator lives; no other process has a reason to
+        // lock the file.
         let _ = flock(&file.fd, FlockOperation::NonBlockingLockExclusive);
         Ok(file)
     }
@@ -164,17 +169,17 @@ impl CreatedFile {
         self.fd.as_fd()
     }
 
-    /// Which file it is.
+    /// Its identity.
     pub fn identity(&self) -> FileIdentity {
         self.identity
     }
 
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether its name still means it.
+    /// Whether the path still names this file.
     pub fn is_in_place(&self) -> bool {
         let named = statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
         named.is_ok_and(|stat| identity(&stat) == self.identity)
@@ -184,14 +189,15 @@ impl CreatedFile {
 impl Drop for CreatedFile {
     fn drop(&mut self) {
         if !self.maker.is_child() && self.is_in_place() {
-            // Somebody else may have removed it between the two calls: gone is gone.
+            // Another process may remove it between the two calls; the result is the same.
             let _ = unlink(&self.path);
         }
     }
 }
 
-/// Removes a file that a [`CreatedFile`] left behind whose process, `pid`, was killed; whether it did. Others of this
-/// user's are left alone as long as such a process lives, here or, since the file is locked then, in another namespace.
+/// Removes a file of a [`CreatedFile`] whose process, `pid`, was killed; returns whether it did. A
+/// file of this user is left alone while its process lives, here or (detected by the lock) in
+/// another namespace.
 pub fn remove_abandoned(path: &Path, pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     if test_kill_process(pid) != Err(Errno::SRCH) {
@@ -220,13 +226,14 @@ fn into_io(error: MemfdError) -> io::Error {
     }
 }
 
-/// Opens the file `path`, which must lie beneath `directory`, for reading and writing; no link is followed below
-/// `directory`, no mount is entered, and nothing is created. So the file is of the file system that `directory` lies
-/// on: of what else is mounted beneath it, the user who mounted it may be the one who answers, late or never.
+/// Opens the file `path`, which must lie beneath `directory`, for reading and writing. No link is
+/// followed below `directory`, no mount is entered, and nothing is created. So the file is on the
+/// file system of `directory`: a file system mounted beneath it may be served by the user who
+/// mounted it, late or never.
 ///
 /// # Errors
 ///
-/// See [`SharedFileError`].
+/// Fails for one of the reasons in [`SharedFileError`].
 pub fn open_beneath(directory: &Path, path: &Path) -> Result<OwnedFd, SharedFileError> {
     let names = names_beneath(directory, path)?;
     let opened = open(directory, DIRECTORY, Mode::empty()).and_then(|at| resolve(at, &names, FILE));
@@ -238,7 +245,7 @@ pub fn open_beneath(directory: &Path, path: &Path) -> Result<OwnedFd, SharedFile
     })
 }
 
-/// The names on the way from `directory` to `path`; one at least.
+/// The names on the way from `directory` to `path`; at least one.
 fn names_beneath<'a>(directory: &Path, path: &'a Path) -> Result<Vec<&'a OsStr>, SharedFileError> {
     let outside = || SharedFileError::Outside { path: path.into(), directory: directory.into() };
     let rest = path.strip_prefix(directory).map_err(|_| outside())?;
@@ -255,7 +262,7 @@ fn names_beneath<'a>(directory: &Path, path: &'a Path) -> Result<Vec<&'a OsStr>,
     Ok(names)
 }
 
-/// Opens what these names lead to, over no link and no mount.
+/// Opens the file at the end of `names`, crossing no link and no mount.
 fn resolve(at: OwnedFd, names: &[&OsStr], last: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let rest: PathBuf = names.iter().collect();
@@ -266,8 +273,8 @@ fn resolve(at: OwnedFd, names: &[&OsStr], last: OFlags) -> Result<OwnedFd, Errno
     }
 }
 
-/// The same where the system does not do it in one call: another file system is told by its device, which has to be
-/// asked of it, so one that never answers is waited for.
+/// The same for kernels without openat2. A mount is detected by its device number, which only the
+/// mounted file system can report; one that never answers blocks the call.
 fn open_stepwise(mut at: OwnedFd, names: &[&OsStr], flags: OFlags) -> Result<OwnedFd, Errno> {
     let device = fstat(&at)?.st_dev;
     let last = names.len().saturating_sub(1);
@@ -285,19 +292,19 @@ fn step(at: &OwnedFd, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
     openat(at, name, flags, Mode::empty())
 }
 
-/// Why a file that the other side named was not opened.
+/// Why a file that the peer named was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SharedFileError {
-    /// It does not lie where such files are allowed to.
+    /// The path is not within the allowed directory.
     #[error("{} does not lie beneath {}", path.display(), directory.display())]
     Outside {
-        /// As the other side named it.
+        /// As the peer named it.
         path: PathBuf,
-        /// Beneath which it would have to lie.
+        /// The allowed directory.
         directory: PathBuf,
     },
-    /// It lies on what is mounted somewhere beneath the directory.
+    /// The file is on another mount beneath the directory.
     #[error(
         "{} lies in another mount than {}, and only files of that one are opened: keep them in one, or choose a \
          directory within the other",
@@ -305,22 +312,23 @@ pub enum SharedFileError {
         directory.display()
     )]
     OtherMount {
-        /// As the other side named it.
+        /// As the peer named it.
         path: PathBuf,
-        /// In whose mount it would have to lie.
+        /// The allowed directory.
         directory: PathBuf,
     },
-    /// It cannot be opened.
+    /// The system call failed.
     #[error("{} cannot be opened: {source}", path.display())]
     System {
-        /// As the other side named it.
+        /// As the peer named it.
         path: PathBuf,
-        /// What the system said; `ELOOP` for a link.
+        /// The system's error; `ELOOP` for a link.
         source: io::Error,
     },
 }
 
-/// Nor is anything waited for: opening a pipe for reading and writing does not, but devices may.
+/// The flags also prevent blocking: opening a pipe for reading and writing never blocks, but
+/// devices may.
 const FILE: OFlags = OFlags::RDWR
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC)
@@ -329,10 +337,10 @@ const FILE: OFlags = OFlags::RDWR
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CLOEXEC);
 
-/// The kernel takes 249 bytes, and puts `memfd:` before them.
+/// The kernel accepts 249 bytes, and prepends `memfd:`.
 const MEMFD_NAME_BYTES_MAX: usize = 249;
 
-/// How deep beneath the directory a file may lie.
+/// Directories below `directory` at most.
 const DEPTH_MAX: usize = 16;
 
 #[cfg(test)]

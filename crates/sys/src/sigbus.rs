@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Surviving that somebody truncates a file under a mapping: a handler of SIGBUS, installed when first asked for.
+//! Surviving the truncation of a mapped file: a SIGBUS handler, installed at the first request.
 //!
 //! ```text
 //!   fault ──▶ is the address in a registered range?
-//!               yes ─▶ map zeros over the whole range, mark it damaged, go on where the fault was
-//!               no  ─▶ whoever handled SIGBUS before us; if nobody did, the process dies as before
+//!               yes ─▶ map zeros over the whole range, mark it damaged, resume at the fault
+//!               no  ─▶ the previous SIGBUS handler; without one the process dies as before
 //! ```
 //!
-//! Our own memory is sealed and needs none of this. Peers of older protocols make memory that cannot be sealed, and
-//! may shrink it at any time. Nothing here runs unless a mapping is guarded
-//! ([`SharedMap::guard`](crate::SharedMap::guard), [`FileView::guarded`](crate::FileView::guarded)). A system call that meets the hole fails with `EFAULT`, without a
-//! signal; the damage is then not noticed until somebody touches the memory.
+//! Partywall's own memory is sealed and needs none of this. Peers of other protocols create memory
+//! that cannot be sealed, and may shrink it at any time. Nothing here runs unless a mapping is
+//! guarded ([`SharedMap::guard`](crate::SharedMap::guard),
+//! [`FileView::guarded`](crate::FileView::guarded)). A system call that reaches the hole fails with
+//! `EFAULT`, without a signal; the damage is then unnoticed until an instruction touches the
+//! memory.
 //!
 //! # Invariants
 //!
-//! - The handler only loads and stores atomics and makes system calls: it takes no lock and no memory.
-//! - The handler that was there before is kept, and called for every fault that is not ours. Ours is never taken
-//!   out again: it could not be known that nobody chained to it.
-//! - A range is forgotten before it is unmapped.
-//! - A forked child ignores the ranges of its parent: they are not mapped there, or something else is.
+//! - The handler only loads and stores atomics and makes system calls: it takes no lock and
+//!   allocates nothing.
+//! - The previous handler is kept, and called for every fault outside the registered ranges. Our
+//!   handler is never removed: another handler may have chained to it.
+//! - A range is unregistered before it is unmapped.
+//! - A forked child ignores the ranges of its parent: they are not mapped there, or hold other
+//!   memory.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -29,25 +33,27 @@ use std::sync::OnceLock;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-/// A registered range; forgotten when dropped.
+/// A registered range; unregistered when dropped.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     entry: usize,
 }
 
 impl Guarded {
-    /// Registers `len` bytes from address `start`, the whole of one mapping, which outlives the value.
+    /// Registers `len` bytes from address `start`: the whole of one mapping, which outlives the
+    /// value.
     pub(crate) fn register(start: usize, len: usize) -> Result<Guarded, TableFull> {
         install().map_err(|source| TableFull { source: Some(source) })?;
         for (index, entry) in TABLE.iter().enumerate() {
-            // ORDER: Acquire pairs with the Release in `drop`: the entry is as its last user left it. The handler
-            // ignores an entry whose length is 0.
+            // ORDER: Acquire pairs with the Release in `drop`: the entry is as its last user left
+            // it. The handler ignores an entry whose length is 0.
             let (free, taken) = (Ordering::Acquire, Ordering::Relaxed);
             if entry.is_taken.compare_exchange(false, true, free, taken).is_ok() {
                 entry.is_damaged.store(false, Ordering::Relaxed);
                 entry.process.store(std::process::id(), Ordering::Relaxed);
                 entry.start.store(start, Ordering::Relaxed);
-                // ORDER: Release pairs with the Acquire in `covering`: a length comes with its start.
+                // ORDER: Release pairs with the Acquire in `covering`: the length becomes visible
+                // with its start.
                 entry.len.store(len, Ordering::Release);
                 return Ok(Guarded { entry: index });
             }
@@ -55,10 +61,11 @@ impl Guarded {
         Err(TableFull { source: None })
     }
 
-    /// Whether a fault was met in the range, and zeros put in its place.
+    /// Whether a fault occurred in the range, and zeros replaced it.
     #[inline]
     pub(crate) fn is_damaged(&self) -> bool {
-        // ORDER: Acquire pairs with the Release in the handler. It may have run on another thread.
+        // ORDER: Acquire pairs with the Release in the handler, which may have run on another
+        // thread.
         TABLE[self.entry].is_damaged.load(Ordering::Acquire)
     }
 }
@@ -66,7 +73,7 @@ impl Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         let entry = &TABLE[self.entry];
-        // ORDER: Release, each: whoever finds the entry free finds it forgotten.
+        // ORDER: Release, both: a thread that finds the entry free finds it cleared.
         entry.len.store(0, Ordering::Release);
         entry.is_taken.store(false, Ordering::Release);
     }
@@ -75,21 +82,21 @@ impl Drop for Guarded {
 /// Why a mapping cannot be guarded.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no guard against truncated memory: {}",
-    source.as_ref().map_or_else(|| format!("{RANGES_MAX} mappings have one already"), ToString::to_string)
+    "cannot guard against truncated memory: {}",
+    source.as_ref().map_or_else(|| format!("{RANGES_MAX} mappings are guarded already"), ToString::to_string)
 )]
 pub struct TableFull {
-    /// What the system said to installing the handler; `None` if it is there and full.
+    /// The error of installing the handler; `None` if the table is full.
     source: Option<io::Error>,
 }
 
 struct Entry {
     is_taken: AtomicBool,
     is_damaged: AtomicBool,
-    /// Whose memory it is.
+    /// The process that registered the range.
     process: AtomicU32,
     start: AtomicUsize,
-    /// In bytes; 0 where nothing is registered.
+    /// In bytes; 0 if nothing is registered.
     len: AtomicUsize,
 }
 
@@ -104,26 +111,27 @@ const FREE: Entry = Entry {
 
 static TABLE: [Entry; RANGES_MAX] = [FREE; RANGES_MAX];
 
-/// What handled SIGBUS before us; set before our handler can run for a registered range.
+/// The previous handler of SIGBUS; set before our handler can run for a registered range.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Installs the handler, once; an error if the system refused it.
+/// Installs the handler once; an error if the system rejects it.
 fn install() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let done = INSTALLED.get_or_init(|| {
         let failed = || Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL));
-        // Asked first, so that it is known when the handler may run; nobody should change it in between.
+        // Queried first, so that PREVIOUS is set before the handler can run; nothing should change
+        // the handler in between.
         let Some(previous) = current() else { return failed() };
         let _ = PREVIOUS.set(previous);
         let mut ours = previous;
         ours.sa_sigaction = on_fault as *const () as usize;
-        // On the alternate stack: the fault may have been met with little stack left. No SA_RESTART: irrelevant
-        // to faults, and what is asked for from outside is not ours.
+        // On the alternate stack: the faulting thread may have little stack left. No SA_RESTART: a
+        // fault interrupts no system call, and a SIGBUS sent by a process is not ours.
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: the set is ours and initialised as a copy.
         unsafe { libc::sigemptyset(&mut ours.sa_mask) };
-        // SAFETY: the handler is an `extern "C"` function with the three arguments that SA_SIGINFO promises, and
-        // async-signal-safe (invariant).
+        // SAFETY: the handler is an `extern "C"` function with the three arguments that SA_SIGINFO
+        // promises, and async-signal-safe (invariant).
         let set = unsafe { libc::sigaction(libc::SIGBUS, &ours, ptr::null_mut()) };
         if set == 0 { Ok(()) } else { failed() }
     });
@@ -132,18 +140,18 @@ fn install() -> io::Result<()> {
 
 fn current() -> Option<libc::sigaction> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: no new action is given, and there is room for the current one.
+    // SAFETY: no new action is passed, and there is room for the current one.
     let asked = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: the kernel filled it in where it said 0; all zeros are a valid value anyway.
+    // SAFETY: the kernel filled it in if it returned 0; all zeros are a valid value anyway.
     let action = unsafe { action.assume_init() };
     (asked == 0).then_some(action)
 }
 
-/// The handler.
+/// The signal handler.
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo_t for as long as it runs.
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo_t while it runs.
     let (code, address) = unsafe { fault(info) };
-    // Codes above 0 come from the kernel: the address is where the fault was.
+    // Codes above 0 come from the kernel: the address is that of the fault.
     if code > 0 && mend(address) {
         return;
     }
@@ -151,29 +159,29 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     unsafe { pass_on(signal, code, info, context) };
 }
 
-/// What happened, and where.
+/// The code and the address of a fault.
 ///
 /// # Safety
 ///
-/// `info` must be what the kernel gave to a handler that is still running.
+/// `info` must be the kernel's argument to a handler that is still running.
 unsafe fn fault(info: *mut libc::siginfo_t) -> (c_int, usize) {
     // SAFETY: the caller's promise.
     let info = unsafe { &*info };
-    // SAFETY: for SIGBUS the union holds an address; for a signal sent by a process it is some number that is
-    // not used then.
+    // SAFETY: for a SIGBUS fault the union holds an address; for a signal sent by a process it is a
+    // number that is not used then.
     let address = unsafe { info.si_addr() };
     (info.si_code, address.addr())
 }
 
-/// Puts zeros where the fault was, if the range is one of ours.
+/// Maps zeros over the faulting range, if it is registered.
 fn mend(address: usize) -> bool {
     let Some((entry, start, len)) = covering(address) else { return false };
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // Not reserved: memory that nobody will use any more must not be refused for want of it.
+    // Not reserved: a lack of memory must not fail pages that will hardly be used.
     let kind = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-    // SAFETY: the range is a whole mapping that its owner registered and keeps until it is forgotten; this puts
-    // other pages there with the same access, and all that anybody in this process assumes of their content is
-    // that they are bytes.
+    // SAFETY: the range is a whole mapping that its owner registered and keeps until it is
+    // unregistered. This puts other pages there with the same access, and the code of this process
+    // assumes nothing of their content but that they are bytes.
     let mapped =
         unsafe { mmap_anonymous(ptr::with_exposed_provenance_mut(start), len, access, kind) };
     if mapped.is_err() {
@@ -185,7 +193,7 @@ fn mend(address: usize) -> bool {
 }
 
 fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
-    // A bare system call: allowed in a handler.
+    // A plain system call: allowed in a handler.
     let process = std::process::id();
     TABLE.iter().find_map(|entry| {
         // ORDER: Acquire pairs with the Release in `register`.
@@ -197,7 +205,7 @@ fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
     })
 }
 
-/// Does what would have happened without us.
+/// Does what would have happened without our handler.
 ///
 /// # Safety
 ///
@@ -210,11 +218,11 @@ unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, contex
         return;
     }
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        // A fault happens again when the handler returns, and then kills; the kernel lets nobody ignore it.
-        // SAFETY: the action is what the kernel gave us.
+        // The fault recurs when the handler returns, and then kills; the kernel lets no process
+        // ignore it. SAFETY: the action is the one the kernel returned.
         unsafe { libc::sigaction(signal, previous, ptr::null_mut()) };
         if code <= 0 {
-            // Sent by a process: it has to be sent again, and comes when the handler returns.
+            // A signal sent by a process is sent again, and arrives when the handler returns.
             // SAFETY: async-signal-safe, and takes numbers only.
             unsafe { libc::raise(signal) };
         }
@@ -234,5 +242,5 @@ unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, contex
 type WithInfo = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 type Plain = extern "C" fn(c_int);
 
-/// How many mappings can be guarded at a time: two for each of as many sessions as a process serves.
+/// Mappings that can be guarded at a time: two for each session that a process can serve.
 const RANGES_MAX: usize = 4096;

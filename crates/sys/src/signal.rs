@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals to children that we started, for tests and measurements.
+//! Signals to child processes, for tests and benchmarks.
 //!
-//! It installs no handler and ignores nothing: sockets use `MSG_NOSIGNAL` instead of a global SIGPIPE.
+//! It installs no handler and ignores no signal: sockets use `MSG_NOSIGNAL` instead of a global
+//! SIGPIPE setting.
 
 use std::fs;
 use std::io;
@@ -16,33 +17,34 @@ use crate::procfs;
 
 pub use rustix::process::Signal;
 
-/// Sends `signal` to process `pid`: a child of ours that has not been waited for, so that its number
-/// cannot have been reused.
+/// Sends `signal` to process `pid`: a child that has not been waited for, so its number cannot have
+/// been reused.
 ///
 /// # Errors
 ///
-/// `ESRCH` if there is no such process, `EPERM` if it is not ours to signal, `EINVAL` if `pid` is not
+/// `ESRCH` if there is no such process, `EPERM` without the permission, `EINVAL` if `pid` is not
 /// positive (which to `kill` would mean a whole group).
 pub fn kill(pid: i32, signal: Signal) -> io::Result<()> {
     let pid = one_process(pid)?;
     let sent = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => pidfd_send_signal(fd, signal),
-        // Linux before 5.3, or a sandbox without pidfds, or no descriptor left.
+        // Linux before 5.3, a sandbox without pidfds, or no descriptor left.
         Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) => kill_process(pid, signal),
         Err(errno) => Err(errno),
     };
     Ok(sent?)
 }
 
-/// Stops process `pid`, as [`kill`] with [`Signal::STOP`], and returns once every thread of it stands.
+/// Stops process `pid`, as [`kill`] with [`Signal::STOP`], and returns once all its threads have
+/// stopped.
 ///
-/// `kill` returns when the signal is sent: a thread that runs on another processor goes on until the
-/// one that took the signal has been scheduled.
+/// `kill` returns when the signal is sent. A thread on another processor runs on until the thread
+/// that took the signal has been scheduled.
 ///
 /// # Errors
 ///
 /// Those of [`kill`]; `NotFound` if the process ends meanwhile; `TimedOut` if a thread still ran at
-/// `deadline`: the signal is sent all the same.
+/// `deadline`: the signal remains sent.
 pub fn stop(pid: i32, deadline: Instant) -> io::Result<()> {
     kill(pid, Signal::STOP)?;
     while !is_stopped(pid)? {
@@ -55,17 +57,17 @@ pub fn stop(pid: i32, deadline: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// True if every thread of the process stands still.
+/// True if every thread of the process has stopped.
 fn is_stopped(pid: i32) -> io::Result<bool> {
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let stat = match procfs::read_text(thread?.path().join("stat")) {
             Ok(stat) => stat,
-            // It ended since the directory was read; the others decide.
+            // The thread ended after the directory was read; the others decide.
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => continue,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        // The name before it may hold anything, `)` as well.
+        // The name before the state may contain any characters, `)` as well.
         let state = stat.rsplit_once(") ").map_or("", |(_, state)| state);
         if state.starts_with(['Z', 'X']) {
             let text = format!("process {pid} has ended");

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connected stream socket, Unix or TCP: bytes, and on Unix descriptors and credentials beside them.
+//! A connected stream socket, Unix or TCP: bytes, and on Unix also descriptors and credentials.
 //!
 //! ```text
 //!   read / write      bytes only: the fast path
 //!   receive / send    bytes, up to FDS_MAX descriptors, credentials (Unix only)
 //! ```
 //!
-//! It frames nothing: a stream may cut and join what was sent as it likes, and a short count is no error.
-//! How sockets come to be is in [`connect`](crate::connect) and [`listener`](crate::listener).
+//! It frames nothing: a stream may split and join sent bytes at will, and a short count is no
+//! error. [`connect`](crate::connect) and [`listener`](crate::listener) create sockets.
 //!
 //! # Invariants
 //!
-//! - The socket stays in blocking mode; each call says for itself whether it may block (`MSG_DONTWAIT`).
-//!   A peer cannot change that, as it could on a shared description such as an eventfd.
+//! - The socket stays in blocking mode; each call decides whether it may block (`MSG_DONTWAIT`). A
+//!   peer cannot change that, as it could on a shared description such as an eventfd.
 //! - No call raises SIGPIPE. Descriptors arrive close-on-exec.
 
 use core::mem::MaybeUninit;
@@ -40,31 +40,31 @@ pub struct Socket {
     family: Family,
 }
 
-/// What a socket is made of.
+/// The address family of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// A Unix stream socket: same machine, passes descriptors and credentials.
+    /// A Unix stream socket: same machine, carries descriptors and credentials.
     Unix,
     /// TCP over IPv4 or IPv6.
     Tcp,
 }
 
-/// What one [`Socket::receive`] brought.
+/// The result of one [`Socket::receive`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Received {
-    /// How many bytes; 0 is the end of the stream.
+    /// Number of bytes; 0 is the end of the stream.
     pub bytes: usize,
     /// The descriptors, at most [`FDS_MAX`].
     pub fds: Vec<OwnedFd>,
-    /// The sender, as the kernel vouches for it.
+    /// The sender, verified by the kernel.
     pub credentials: Option<Credentials>,
     /// Descriptors were lost: our descriptor limit, a security module, or more than [`FDS_MAX`].
     pub truncated: bool,
 }
 
 impl Socket {
-    /// Two Unix sockets connected to each other.
+    /// Creates two Unix sockets that are connected to each other.
     ///
     /// # Errors
     ///
@@ -81,37 +81,38 @@ impl Socket {
         Socket { fd, family }
     }
 
-    /// What this socket is made of.
+    /// The family of this socket.
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// Reads bytes only; 0 is the end of the stream. Descriptors that come along are closed.
+    /// Reads bytes only; 0 is the end of the stream. Descriptors that arrive with them are closed.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if `nonblocking` and nothing is there; `ECONNRESET` and others from the network.
+    /// `WouldBlock` if `nonblocking` and nothing is there; `ECONNRESET` and others from the
+    /// network.
     pub fn read(&self, buf: &mut [u8], nonblocking: bool) -> io::Result<usize> {
         let flags = receive_flags(nonblocking);
         let (count, _) = retry_on_intr(|| rustix::net::recv(&self.fd, &mut *buf, flags))?;
         Ok(count)
     }
 
-    /// Writes bytes only and returns how many were taken, possibly not all.
+    /// Writes bytes only and returns how many were accepted, possibly not all.
     ///
     /// # Errors
     ///
     /// `WouldBlock` if `nonblocking` and there is no room; `BrokenPipe` if the peer has gone.
     pub fn write(&self, bufs: &[IoSlice<'_>], nonblocking: bool) -> io::Result<usize> {
         if let [buf] = bufs {
-            // Costs the kernel less.
+            // Cheaper in the kernel.
             let flags = send_flags(nonblocking);
             return Ok(retry_on_intr(|| rustix::net::send(&self.fd, buf, flags))?);
         }
         self.send_message(bufs, &mut SendAncillaryBuffer::default(), nonblocking)
     }
 
-    /// Receives bytes and whatever the sender put beside them.
+    /// Receives bytes with their ancillary data.
     ///
     /// # Errors
     ///
@@ -128,7 +129,8 @@ impl Socket {
         })
     }
 
-    /// Who is at the other end of a connection that we made: whoever called `listen` there. `None` over TCP.
+    /// Credentials of the process that called `listen` on the other end of a connection made here.
+    /// `None` over TCP.
     #[must_use]
     pub fn peer_credentials(&self) -> Option<Credentials> {
         if self.family == Family::Tcp {
@@ -139,16 +141,17 @@ impl Socket {
         Some(Credentials { pid, uid: found.uid.as_raw(), gid: found.gid.as_raw() })
     }
 
-    /// Sends bytes and, beside the first of them, descriptors and (if asked) our own credentials.
-    /// Returns how many bytes were taken, possibly not all; what is beside them went with the first.
+    /// Sends bytes and, with the first of them, descriptors and (if asked) our own credentials.
+    /// Returns how many bytes were accepted, possibly not all; the ancillary data went with the
+    /// first.
     ///
     /// # Errors
     ///
-    /// As [`Socket::write`]; `ETOOMANYREFS` if too many descriptors are under way.
+    /// As [`Socket::write`]; `ETOOMANYREFS` if too many descriptors are in flight.
     ///
     /// # Panics
     ///
-    /// With more than [`FDS_MAX`] descriptors; with anything beside no bytes at all, or on TCP.
+    /// With more than [`FDS_MAX`] descriptors; with ancillary data but no bytes, or on TCP.
     pub fn send(
         &self,
         bufs: &[IoSlice<'_>],
@@ -186,17 +189,17 @@ impl Socket {
         Ok(retry_on_intr(|| rustix::net::sendmsg(&self.fd, bufs, control, flags))?)
     }
 
-    /// How much of what was written the other side has not taken: on Unix sockets what it has not read, with what
-    /// the bytes lie in; over TCP the bytes that its system has not acknowledged. 0 if all was taken.
+    /// Written bytes that the peer has not taken: on Unix sockets those it has not read, buffer
+    /// overhead included; over TCP those its kernel has not acknowledged. 0 if all were taken.
     ///
     /// # Errors
     ///
-    /// What a sandbox says to ioctl.
+    /// The error of ioctl in a sandbox.
     pub fn untaken_bytes(&self) -> io::Result<usize> {
         send_queue::untaken(self.fd.as_fd())
     }
 
-    /// Ends our direction: the peer reads the end of the stream after what we sent.
+    /// Ends our direction: the peer reads the end of the stream after our bytes.
     ///
     /// # Errors
     ///
@@ -205,8 +208,8 @@ impl Socket {
         Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
     }
 
-    /// Ends the peer's direction as far as we are concerned: a Unix peer that writes on gets an error, a TCP
-    /// peer is not told.
+    /// Ends the peer's direction on our side: a Unix peer that continues to write gets an error, a
+    /// TCP peer notices nothing.
     ///
     /// # Errors
     ///
@@ -215,7 +218,7 @@ impl Socket {
         Ok(rustix::net::shutdown(&self.fd, Shutdown::Read)?)
     }
 
-    /// Ends both directions, for every holder of this socket, and wakes those who wait on it.
+    /// Ends both directions, for every holder of this socket, and wakes all waiters.
     ///
     /// # Errors
     ///
@@ -224,8 +227,8 @@ impl Socket {
         Ok(rustix::net::shutdown(&self.fd, Shutdown::Both)?)
     }
 
-    /// Sends small writes at once instead of collecting them. Set already on every TCP socket made here;
-    /// no effect on Unix sockets.
+    /// Sends small writes at once instead of collecting them. Already set on every TCP socket made
+    /// here; no effect on Unix sockets.
     ///
     /// # Errors
     ///
@@ -237,8 +240,9 @@ impl Socket {
         }
     }
 
-    /// Has the kernel give a TCP connection up once the other side has been silent for `dead_after`, whether or
-    /// not anything was sent: 1 s to 9 h. No effect on Unix sockets, which learn of a death at once.
+    /// Makes the kernel end a TCP connection once the peer has been silent for `dead_after`,
+    /// whether or not anything was sent: 1 s to 9 h. No effect on Unix sockets, which report a
+    /// death at once.
     ///
     /// # Errors
     ///
@@ -248,7 +252,8 @@ impl Socket {
             return Ok(());
         }
         let dead_after = dead_after.clamp(Duration::from_secs(1), DEAD_AFTER_MAX);
-        // Sent and not acknowledged: after all of it. Nothing sent: half of it, then PROBES times a share of the rest.
+        // For sent and unacknowledged bytes the whole time applies. An idle connection is probed
+        // after half of it, PROBES times over the rest.
         let millis = u32::try_from(dead_after.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&self.fd, millis)?;
         let second = Duration::from_secs(1);
@@ -258,7 +263,7 @@ impl Socket {
         Ok(sockopt::set_socket_keepalive(&self.fd, true)?)
     }
 
-    /// Our end's address; `None` on Unix sockets.
+    /// The local address; `None` on Unix sockets.
     ///
     /// # Errors
     ///
@@ -267,8 +272,8 @@ impl Socket {
         Ok(SocketAddr::try_from(rustix::net::getsockname(&self.fd)?).ok())
     }
 
-    /// The other end for people to read, such as `unix:/run/app.sock`, `unix:@name` or
-    /// `tcp:10.0.0.7:4000`. The clients of a Unix listener have no name; theirs is that of the listener.
+    /// The peer's address in readable form, such as `unix:/run/app.sock`, `unix:@name` or
+    /// `tcp:10.0.0.7:4000`. Clients of a Unix listener have no address; they get the listener's.
     pub fn peer_label(&self) -> String {
         let peer = rustix::net::getpeername(&self.fd).ok().flatten().and_then(label);
         if let Some(name) = peer.filter(|name| !is_given_by_kernel(name)) {
@@ -281,7 +286,7 @@ impl Socket {
         }
     }
 
-    /// Another descriptor of the same socket.
+    /// Duplicates the descriptor of this socket.
     ///
     /// # Errors
     ///
@@ -290,7 +295,7 @@ impl Socket {
         Ok(Socket { fd: self.fd.try_clone()?, family: self.family })
     }
 
-    /// Gives up the descriptor.
+    /// Releases the descriptor.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
@@ -321,7 +326,7 @@ fn receive_flags(nonblocking: bool) -> RecvFlags {
     if nonblocking { RecvFlags::DONTWAIT } else { RecvFlags::empty() }
 }
 
-/// An address for people to read; `None` if it has no name.
+/// An address in readable form; `None` if it has no name.
 pub(crate) fn label(address: SocketAddrAny) -> Option<String> {
     if let Ok(internet) = SocketAddr::try_from(address.clone()) {
         return Some(format!("tcp:{internet}"));
@@ -330,23 +335,23 @@ pub(crate) fn label(address: SocketAddrAny) -> Option<String> {
     if let Some(path) = unix.path_bytes() {
         return Some(format!("unix:{}", String::from_utf8_lossy(path)));
     }
-    // Who did not bind has none, which is told as an empty one.
+    // A socket that was not bound has none, which arrives as an empty one.
     let name = unix.abstract_name().filter(|name| !name.is_empty())?;
     Some(format!("unix:@{}", String::from_utf8_lossy(name)))
 }
 
-/// True for the name of a client that did not bind: with SO_PASSCRED the kernel gives it an abstract one
-/// of five hexadecimal digits when it connects.
+/// True for the name of a client that did not bind: with SO_PASSCRED the kernel assigns an abstract
+/// one of five hexadecimal digits at connect.
 fn is_given_by_kernel(label: &str) -> bool {
     label.strip_prefix("unix:@").is_some_and(|name| {
         name.len() == 5 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     })
 }
 
-/// How often a silent peer is asked before its connection is given up.
+/// Probes that a silent peer may leave unanswered before its connection ends.
 const PROBES: u32 = 5;
-/// What the kernel's fields for times of silence can hold.
+/// Largest silence that the kernel's fields can hold.
 const DEAD_AFTER_MAX: Duration = Duration::from_secs(32_000);
 
-/// The most descriptors one message carries.
+/// Descriptors that one message carries at most.
 pub const FDS_MAX: usize = 8;

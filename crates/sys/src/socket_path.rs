@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The path of a listening Unix socket: taken, replaced when stale, and removed by who took it.
+//! The path of a listening Unix socket: claimed, replaced if stale, and removed by its owner.
 //!
 //! ```text
-//!   lock the directory ─► bind ──ok──────────────────────► mode, listen, remember dev + inode, unlock
+//!   lock the directory ─► bind ──ok────────────────────► mode, listen, record dev + inode, unlock
 //!                           └─EADDRINUSE─► connect to it
-//!                                            taken or full ─► AddressInUse
-//!                                            refused ──────► a socket? ─no─► NotASocket
-//!                                                               └─yes─► unlink, bind again
+//!                                            accepted or full ─► AddressInUse
+//!                                            refused ──────────► a socket? ─no─► NotASocket
+//!                                                                   └─yes─► unlink, bind again
 //! ```
 //!
-//! The probing connection stays in the backlog of a live listener, which will accept it and read its end.
+//! The probing connection stays in the backlog of a live listener, which will accept it and read
+//! its end.
 //!
-//! The lock (`flock` on the directory) is held until we listen: between `bind` and `listen` a socket
-//! refuses connections just as a stale one does, and another starter would take it for one.
+//! The lock (`flock` on the directory) is held until we listen. Between `bind` and `listen` a
+//! socket refuses connections just as a stale one does, and another process would take it for one.
 //!
 //! # Invariants
 //!
-//! - Nothing but a socket that refuses connections is ever unlinked to make room.
-//! - Only the process that took the path removes it, and only while it is the same file: the listening
-//!   socket holds its inode, so the number cannot have been given to another file meanwhile.
+//! - Only a socket that refuses connections is ever unlinked to make room.
+//! - Only the process that claimed the path removes it, and only while it names the same file. The
+//!   listening socket holds the inode, so its number cannot have been reused.
 
 use std::fs;
 use std::io;
@@ -35,7 +36,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use crate::fork::ForkGuard;
 use crate::listener::BindError;
 
-/// A path that a listening socket of this process has taken.
+/// A path that a listening socket of this process has claimed.
 #[derive(Debug)]
 pub(crate) struct SocketPath {
     path: PathBuf,
@@ -75,10 +76,10 @@ impl SocketPath {
         Ok(taken)
     }
 
-    /// Removes the file if it is still ours. Call while the socket is open.
+    /// Removes the file if it is still ours. Must be called while the socket is open.
     pub(crate) fn remove(&self) {
         if self.owner.is_owner() && lstat(&self.path).is_ok_and(|stat| self.is_same(&stat)) {
-            // If it cannot be removed, the next listener finds it stale and replaces it.
+            // If the removal fails, the next listener finds the file stale and replaces it.
             let _ = unlink(&self.path);
         }
     }
@@ -118,7 +119,7 @@ fn bind_or_replace(
     Err(BindError::AddressInUse { to: to() })
 }
 
-/// What is at a path that we could not bind.
+/// The occupant of a path that could not be bound.
 enum Occupant {
     Nobody,
     Listener,
@@ -130,7 +131,7 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> Result<Occupant, Errno> {
     match lstat(path) {
         Err(Errno::NOENT) => return Ok(Occupant::Nobody),
         Err(errno) => return Err(errno),
-        // A symbolic link too: bind does not follow it, so neither do we.
+        // A symbolic link as well: bind does not follow it, so neither does this function.
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Socket => {
             return Ok(Occupant::OtherFile);
         }
@@ -142,18 +143,19 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> Result<Occupant, Errno> {
         Err(Errno::CONNREFUSED) => Ok(Occupant::StaleSocket),
         Err(Errno::NOENT) => Ok(Occupant::Nobody),
         Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(errno),
-        // Connected, backlog full (EAGAIN), another socket type (EPROTOTYPE), not for us (EACCES).
+        // Connected, backlog full (EAGAIN), another socket type (EPROTOTYPE), no permission
+        // (EACCES).
         _ => Ok(Occupant::Listener),
     }
 }
 
-/// Whether we may act on what we find in the directory.
+/// The result of locking the directory.
 enum Lock {
-    /// Nobody else does until this is dropped.
+    /// This process holds the lock until the value is dropped.
     Held(#[expect(dead_code, reason = "closing it unlocks")] OwnedFd),
-    /// The directory cannot be opened for reading, so nobody of our rights can lock it.
+    /// The directory is not readable, so no process with our rights can lock it.
     Impossible,
-    /// Somebody else holds it, for longer than we wait.
+    /// Another process has held the lock for longer than we wait.
     Busy,
 }
 
@@ -177,8 +179,8 @@ fn lock_directory(path: &Path) -> Lock {
     Lock::Busy
 }
 
-/// Adds the permission bits that the umask took away. Through a descriptor of the very file, so that
-/// nobody can have us change another.
+/// Adds the permission bits that the umask removed. It uses a descriptor of the very file, so that
+/// no other process can redirect the change.
 fn widen(path: &Path, stat: &Stat, mode: Mode) -> io::Result<()> {
     if Mode::from_raw_mode(stat.st_mode) == mode {
         return Ok(());
@@ -189,7 +191,7 @@ fn widen(path: &Path, stat: &Stat, mode: Mode) -> io::Result<()> {
         return Err(io::Error::other("the socket file was replaced while we made it"));
     }
     let by_descriptor = format!("/proc/thread-self/fd/{}", file.as_fd().as_raw_fd());
-    // Without /proc: the mode stays narrower than asked for, which is an error worth telling.
+    // Without /proc the mode stays narrower than requested, which is worth an error.
     if fs::symlink_metadata(&by_descriptor).is_err() {
         return Err(io::Error::other(
             "the umask narrows the mode, and /proc is not mounted to widen it",
@@ -200,7 +202,7 @@ fn widen(path: &Path, stat: &Stat, mode: Mode) -> io::Result<()> {
 
 const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Others may take and leave the path between our looks; so often we look again.
+/// Attempts while other processes claim and release the path.
 const BIND_ATTEMPTS_MAX: u32 = 4;
 
 /// With [`LOCK_RETRY_INTERVAL`]: one second. Holders need microseconds.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A point in time as a descriptor: `timerfd` on the monotonic clock.
 //!
-//! One shot, no interval: who wants another sets it again.
+//! One shot, without an interval: set it again for another.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,14 +13,14 @@ use rustix::time::{timerfd_create, timerfd_settime};
 
 use crate::poll::timespec;
 
-/// A descriptor that becomes readable when the time set has come.
+/// A descriptor that becomes readable at the time set.
 #[derive(Debug)]
 pub struct Timer {
     fd: OwnedFd,
 }
 
 impl Timer {
-    /// Makes a timer that is not set.
+    /// Creates an unarmed timer.
     ///
     /// # Errors
     ///
@@ -30,14 +30,14 @@ impl Timer {
         Ok(Timer { fd: timerfd_create(TimerfdClockId::Monotonic, flags)? })
     }
 
-    /// Sets the time (`None`: never) and forgets whatever was set or had fired before.
+    /// Sets the time (`None`: never) and discards an earlier time or expiry.
     ///
     /// # Errors
     ///
-    /// None on a sound timer.
+    /// None on a valid timer.
     pub fn set(&self, deadline: Option<Instant>) -> io::Result<()> {
         let left = match deadline {
-            // Zero would mean never: a time that has passed fires at once.
+            // Zero would mean never: a time in the past fires at once.
             Some(time) => time.saturating_duration_since(Instant::now()).max(NOW),
             None => Duration::ZERO,
         };
@@ -46,11 +46,11 @@ impl Timer {
         Ok(())
     }
 
-    /// Tells whether the time has come since it was set, once: the descriptor falls silent. Never blocks.
+    /// Whether the timer has fired since it was set or last drained. Never blocks.
     ///
     /// # Errors
     ///
-    /// None on a sound timer.
+    /// None on a valid timer.
     pub fn drain(&self) -> io::Result<bool> {
         let mut count = [0; 8];
         match retry_on_intr(|| read(&self.fd, &mut count)) {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The checksum of everything that a link keeps or sends: crc32c (SPEC 13, 14).
+//! crc32c, the checksum of all that a link stores or sends (SPEC 13, 14).
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
-/// Of these bytes.
+/// The checksum of these bytes.
 #[inline]
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
 }
 
-/// Of `first` and then of each part of `rest`, as if they lay one behind the other.
+/// The checksum of `first` and each part of `rest`, as if they were contiguous.
 #[inline]
 pub(super) fn crc32c_of(first: &[u8], rest: &[&[u8]]) -> u32 {
-    // What is short goes in one call, and aligned: a call costs more than the bytes.
+    // Short parts are gathered into one aligned buffer: a call costs more than copying them.
     let mut gathered = Gathered([0; GATHERED_BYTES]);
     if first.len() > GATHERED_BYTES {
         return crc32c_in_turns(first, rest);
@@ -38,18 +38,18 @@ fn crc32c_in_turns(first: &[u8], rest: &[&[u8]]) -> u32 {
     crc
 }
 
-/// Parts that are put one behind the other.
+/// Parts that are copied one after another.
 #[repr(align(8))]
 struct Gathered([u8; GATHERED_BYTES]);
 
-/// What is sealed of every record, and room for a short message.
+/// Room for the checksummed header of any record and a short message.
 const GATHERED_BYTES: usize = 160;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The check value that RFC 3720 and all catalogues give.
+    /// The check value of RFC 3720 and of all catalogues.
     #[test]
     fn it_is_crc32c() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A record of a link without a prefix: a message of 48 bytes takes one slot (SPEC 14.2).
+//! A compact record of a link, without a prefix: a message of 48 bytes takes one slot (SPEC 14.2).
 //!
 //! ```text
 //!  byte 0        8      12     16
 //!       | word0  | len  | crc  | the message
 //!
-//!       | word0  | len  | tag  | the message        the crc is of these bytes
+//!       | word0  | len  | tag  | the message        the crc covers these bytes
 //! ```
 //!
-//! It says of which stream it is, though the tag is not in it: the crc of a record of another tag is another, always. It says
-//! nothing of the other direction; when that may be is not this file's business.
+//! The record identifies its stream, although it does not contain the tag: with another tag its crc
+//! always differs. It carries no acknowledgement of the other direction; this file does not decide
+//! when that is allowed.
 //!
 //! # Invariants
 //!
-//! - Records that differ in nothing but their tags differ in their crc: a crc of 32 bits tells every change within 32 bits.
+//! - Records that differ only in their tags differ in their crc: a 32-bit crc detects every change
+//!   within 32 bits.
 
 use super::checksum::{crc32c, crc32c_of};
 use super::record::may_be_compact;
 use crate::record_ring::{HEADER_BYTES, Kind, Position, RingSize, footprint, word0, word1};
 
-/// The header of the record at `position` as it is sealed: with the tag where the crc will stand.
+/// The checksummed header of the record at `position`: it has the tag at the place of the crc.
 #[inline]
 #[must_use]
 pub fn sealed_header(position: Position, tag: u32, len: u32) -> [u8; HEADER] {
@@ -31,15 +33,16 @@ pub fn sealed_header(position: Position, tag: u32, len: u32) -> [u8; HEADER] {
     header
 }
 
-/// The same as words, for who stores them one by one.
+/// The same as words, for callers that store them one by one.
 #[inline]
 #[must_use]
 pub const fn sealed_words(position: Position, tag: u32, len: u32) -> [u64; 2] {
     [word0(position, Kind::CompactRecord), word1(len, tag)]
 }
 
-/// The length and the crc of the record at `position`, if its header is one of a BARE record that may lie there and has no more than
-/// `len_max` bytes. `None` says nothing about any other: [`LinkRecord::check_header`](super::LinkRecord::check_header) does.
+/// The length and the crc of the record at `position`, if its header is one of a compact record
+/// that may be there and has at most `len_max` bytes. `None` says nothing about other records:
+/// [`LinkRecord::check_header`](super::LinkRecord::check_header) checks those.
 #[inline]
 #[must_use]
 pub fn short_header(
@@ -57,19 +60,20 @@ pub fn short_header(
     (is_compact && len <= len_max && fits).then_some((len, crc))
 }
 
-/// The crc of a record of which a [`sealed_header`] and the message lie one behind the other.
+/// The crc of a record, from its [`sealed_header`] and its message, contiguous in `sealed`.
 #[inline]
 #[must_use]
 pub fn crc_of(sealed: &[u8]) -> u32 {
     crc32c(sealed)
 }
 
-/// The crc of the record at `position` of a stream with this tag, whose message these parts make: what the header has in the place of a tag,
-/// and the proof at the position where the record ends.
+/// The crc of the record at `position` of the stream with this tag, with the message in `parts`.
+/// The header stores it in place of the tag, and it is the record digest at the position where the
+/// record ends.
 ///
 /// # Panics
 ///
-/// If the message is longer than a header can say.
+/// If the message exceeds the length field of the header.
 #[must_use]
 pub fn crc(position: Position, tag: u32, parts: &[&[u8]]) -> u32 {
     let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
@@ -120,7 +124,7 @@ mod tests {
         let this = crc(Position(64), 0, &[b"hello"]);
         let mut other = 1_u32;
         for _ in 0..100_000 {
-            // xorshift32: never 0
+            // xorshift32, so never 0
             other ^= other << 13;
             other ^= other >> 17;
             other ^= other << 5;
@@ -128,7 +132,8 @@ mod tests {
         }
     }
 
-    /// The short way in is no wider than the other: whatever a neighbour writes into a header, both say the same.
+    /// The fast check accepts no more than the full one: for any header from a peer, both give the
+    /// same result.
     #[test]
     fn a_short_header_is_what_the_judge_of_all_says() {
         let size = RingSize::new(4096).unwrap();

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How far the owner has consumed the neighbour's stream (SPEC 13.5).
+//! The position up to which the owner has consumed its peer's stream (SPEC 13.5).
 //!
 //! ```text
-//!   slot of n      sequence  stream  consumed  proof  seal ┐   in force: consumed up to there
-//!                                              since word  │   not 0: so many slots of the ring further since, and the proof there
-//!   slot of n - 1  as it was
+//!   slot of n      sequence  stream  consumed  digest  seal ┐  in force: consumed up to here
+//!                                                since word │  not 0: slots consumed since, and
+//!                                                              the record digest where they end
+//!   slot of n - 1  unchanged
 //! ```
 //!
-//! It changes with every message, so it has slots of its own, beside the word that the living neighbour reads, and nearly all of what
-//! changes is one word, stored at once. It is outside the seal, and so it proves itself: its four parts of 16 bits make a constant.
+//! It changes with every message, so it has slots of its own, next to the word that the living peer
+//! reads. Nearly every change is one word, stored at once. That word is outside the seal and
+//! carries its own check: its four parts of 16 bits combine to a constant.
 //!
 //! # Invariants
 //!
-//! - No single damaged byte, wherever in the two slots, makes a reader take another place than the newest.
+//! - No single damaged byte in the two slots makes a reader accept another position than the
+//!   newest.
 
 use super::fault::FileFault;
 use super::slot::{SEAL_BYTES, Slot, in_force, index_of, seal};
@@ -23,27 +26,27 @@ use crate::segment::{ASLEEP_RECORDS, LINE_BYTES};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// One slot of the control page, without the word behind it.
+/// One slot of the control page, without the word after it.
 ///
 /// ```text
-///  0  sequence    8  stream    16  consumed    24  proof   28  zero    32  seal
+///  0  sequence    8  stream    16  consumed    24  digest   28  zero    32  seal
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct ConsumedRecord {
-    /// Rises with each record, from 1.
+    /// Increases with each record, from 1.
     pub sequence: U64,
-    /// Of which stream; 0 as long as none was consumed from.
+    /// The stream id; 0 until a message is consumed.
     pub stream: U64,
-    /// Up to which position, when this record was put in force.
+    /// The consumed position when this record was committed.
     pub consumed: U64,
-    /// What proves the bytes before it.
+    /// The record digest at that position.
     pub digest: U32,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero: U32,
-    /// See [`Slot`].
+    /// The seal, see [`Slot`].
     pub seal: U64,
 }
 
@@ -61,11 +64,11 @@ const _: () = {
     assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE <= LINE_BYTES && LINE_BYTES == ASLEEP_RECORDS);
 };
 
-/// Where in a slot the word lies that says what was consumed since its record was put in force.
+/// Offset in a slot of the word that counts the slots consumed since its record was committed.
 pub const SINCE: u64 = 40;
 
 impl ConsumedRecord {
-    /// The record with this number.
+    /// Makes the record with this sequence number.
     #[must_use]
     pub fn new(sequence: u64, stream: u64, consumed: u64, digest: u32) -> Self {
         let mut words = [sequence, stream, consumed, u64::from(digest), 0].map(U64::new);
@@ -82,7 +85,8 @@ impl Slot for ConsumedRecord {
     }
 }
 
-/// The word of what was consumed since: `bytes` of the ring, up to a place with this proof. `None` if it takes a new record to say so.
+/// The word for `bytes` of the ring consumed since, up to a position with this record digest.
+/// `None` if only a new record can express it.
 #[must_use]
 #[inline]
 pub const fn since_word(bytes: u64, digest: u32) -> Option<u64> {
@@ -93,7 +97,7 @@ pub const fn since_word(bytes: u64, digest: u32) -> Option<u64> {
     Some((parity(said) as u64) << 48 | said)
 }
 
-/// The slots that a word says, and the proof; `None` if it is damaged.
+/// The slots and the record digest in a word; `None` if it is damaged.
 const fn since_of(word: u64) -> Option<(u64, u32)> {
     let slots = word >> 32 & 0xffff;
     #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
@@ -101,30 +105,30 @@ const fn since_of(word: u64) -> Option<(u64, u32)> {
     if slots != 0 && word >> 48 == parity(word) as u64 { Some((slots, digest)) } else { None }
 }
 
-/// What the three lower parts of 16 bits make the highest.
+/// The highest 16 bits, computed from the three lower parts.
 #[expect(clippy::cast_possible_truncation, reason = "the low 16 bits are meant")]
 const fn parity(word: u64) -> u16 {
     (word ^ word >> 16 ^ word >> 32) as u16 ^ PARITY
 }
 
-/// Neither byte is 0, so that no single byte makes a word of 0 another.
+/// Neither byte is 0, so no change of a single byte makes a word of 0 valid.
 const PARITY: u16 = 0x5a96;
-/// The most a word can say.
+/// Most bytes that one word can express.
 pub const SINCE_MAX: u64 = 0xffff * SLOT_BYTES;
 
-/// What is in force.
+/// The record and the word in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumed {
-    /// The sealed part.
+    /// The sealed record.
     pub record: ConsumedRecord,
-    /// Up to where was consumed.
+    /// The consumed position.
     pub position: u64,
-    /// The proof there.
+    /// The record digest at that position.
     pub digest: u32,
 }
 
 impl Consumed {
-    /// What a record says behind which there is no word.
+    /// The position of a record that no word follows.
     #[must_use]
     pub fn of(record: ConsumedRecord) -> Self {
         Self { record, position: record.consumed.get(), digest: record.digest.get() }
@@ -138,25 +142,27 @@ impl Consumed {
         };
         let is_of_none = record.stream == 0;
         if position % SLOT_BYTES != 0 || is_of_none && (position != 0 || since.is_some()) {
-            let what = "no place up to which can be consumed";
+            let what = "a consumed position that is invalid";
             return Err(FileFault::Contradiction { what, found: position });
         }
         let Some((slots, digest)) = since else { return Ok(Self { record, position, digest }) };
         let Some(position) = position.checked_add(slots * SLOT_BYTES) else {
-            let what = "consumed beyond the last place";
+            let what = "a consumed position beyond the last one";
             return Err(FileFault::Contradiction { what, found: position });
         };
         Ok(Self { record, position, digest })
     }
 
-    /// Where in the control page the seal of the record lies. Who reads while the owner writes looks at the words once the records are read,
-    /// and then there again: a word may be of another record unless the seal is still this one's.
+    /// Offset in the control page of the seal of the record. A reader that runs while the owner
+    /// writes must read the words after the records and then the seal again: a word may belong to
+    /// another record unless the seal is unchanged.
     #[must_use]
     pub fn seal_offset(&self) -> u64 {
         slot_offset(index_of(self.record.sequence.get())) + (RECORD_BYTES - SEAL_BYTES) as u64
     }
 
-    /// How far was consumed, and the proof: what the state says, or what was consumed of its stream since.
+    /// The consumed position and its record digest, from the state or from later consumption of its
+    /// stream.
     #[must_use]
     pub fn with(&self, state: &StateImage) -> (u64, u32) {
         let of_state = (state.receiving_consumed.get(), state.receiving_digest.get());
@@ -165,7 +171,7 @@ impl Consumed {
     }
 }
 
-/// What is in force on the control page.
+/// Checks the control page and returns the record and the word in force.
 ///
 /// # Errors
 /// [`FileFault::ConsumedDamaged`], [`FileFault::Contradiction`].
@@ -184,7 +190,7 @@ pub fn check(control_page: &[u8]) -> Result<Consumed, FileFault> {
     Consumed::new(record, u64::from_le_bytes(*since.ok_or(FileFault::ConsumedDamaged)?))
 }
 
-/// Where in the control page the slot with this index begins.
+/// Offset in the control page of the slot with this index.
 #[must_use]
 #[inline]
 pub const fn slot_offset(index: usize) -> u64 {

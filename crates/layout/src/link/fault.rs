@@ -1,70 +1,70 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the file of a link can say that is not true (SPEC 13.6).
+//! The faults that a link's file can have (SPEC 13.6).
 //!
-//! It ends the opening and changes nothing: the bytes stay for whoever looks into them.
+//! A fault ends the opening and changes nothing: the bytes stay for inspection.
 
 use core::fmt;
 
-/// Why the bytes of a file are not those of a link that this version could open.
+/// Why the bytes of a file are not those of a link that this version can open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileFault {
-    /// The file is not one of a link (SPEC 13.1).
+    /// The file is not a link's file (SPEC 13.1).
     Foreign,
-    /// Shorter than it has to be.
+    /// The file is shorter than it must be.
     Truncated {
-        /// What its header says, or the least there can be; in bytes.
+        /// The size in its header, or the minimum, in bytes.
         expected: u64,
-        /// In bytes.
+        /// Number of bytes.
         actual: u64,
     },
-    /// Made by an older version of this software, which this one does not read.
+    /// An older, unsupported version of this software made the file.
     Older {
         /// The version of its format.
         version: u32,
     },
-    /// Made by a newer version of this software.
+    /// A newer version of this software made the file.
     Newer {
         /// The version of its format.
         version: u32,
     },
     /// The checksum of the header page is wrong.
     HeaderDamaged,
-    /// Made by other rules of the same version.
+    /// The file was made by other rules of the same version.
     OtherLayout {
         /// The layout hash found.
         found: u64,
     },
-    /// Longer than its header says.
+    /// The file is longer than its header says.
     TooLong {
-        /// What its header says; in bytes.
+        /// The size in its header, in bytes.
         expected: u64,
-        /// In bytes.
+        /// Number of bytes.
         actual: u64,
     },
-    /// A name that cannot be: empty, not UTF-8, or not followed by zeros.
+    /// An invalid name: empty, not UTF-8, or not followed by zeros.
     Name {
-        /// Which one.
+        /// The name's field.
         which: &'static str,
     },
-    /// The file of another link, whose names have the same hash.
+    /// The file of another link whose names have the same hash.
     OtherLink,
-    /// Parts that do not lie one after the other within the file.
+    /// Parts that are not in order within the file.
     Geometry {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// What was there.
+        /// The value of the field.
         found: u64,
     },
-    /// Nobody can tell who owned it last.
+    /// Its last owner cannot be determined.
     OwnerDamaged,
-    /// Nobody can tell which state is in force.
+    /// The state in force cannot be determined.
     StateDamaged,
-    /// Nobody can tell how far was consumed.
+    /// The consumed position cannot be determined.
     ConsumedDamaged,
-    /// An image that is whole and cannot be.
+    /// An intact image with impossible content.
     Contradiction {
-        /// What is wrong.
+        /// The broken rule.
         what: &'static str,
         /// The value found.
         found: u64,
@@ -72,7 +72,7 @@ pub enum FileFault {
 }
 
 impl FileFault {
-    /// A stable number for logs and other languages.
+    /// A stable number for logs and for other languages.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
@@ -97,30 +97,26 @@ impl FileFault {
 impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Foreign => write!(f, "it is not the file of a link: its first bytes are others"),
+            Self::Foreign => {
+                write!(f, "it is not the file of a link: the magic number does not match")
+            }
             Self::Truncated { expected, actual } => {
-                write!(f, "it was cut: it has {actual} bytes of {expected}")
+                write!(f, "it is truncated: it has {actual} bytes of {expected}")
             }
             Self::Older { version } => {
-                write!(
-                    f,
-                    "it has format {version}, which is older than what this version reads (1)"
-                )
+                write!(f, "it has format {version}; this version reads format 1, which is newer")
             }
             Self::Newer { version } => {
-                write!(
-                    f,
-                    "it has format {version}, which is newer than what this version reads (1)"
-                )
+                write!(f, "it has format {version}; this version reads format 1 only")
             }
             Self::HeaderDamaged => write!(f, "its header is damaged: the checksum is wrong"),
             Self::OtherLayout { found } => {
                 write!(f, "it was made by other rules of format 1 (layout {found:#x})")
             }
             Self::TooLong { expected, actual } => {
-                write!(f, "something was appended to it: it has {actual} bytes, not {expected}")
+                write!(f, "it is too long: it has {actual} bytes, not {expected}")
             }
-            Self::Name { which } => write!(f, "its {which} name is none"),
+            Self::Name { which } => write!(f, "its {which} name is invalid"),
             Self::OtherLink => {
                 write!(f, "it belongs to another link, whose names have the same hash")
             }
@@ -129,7 +125,7 @@ impl fmt::Display for FileFault {
             }
             Self::OwnerDamaged => write!(f, "the record of its owner is damaged"),
             Self::StateDamaged => write!(f, "its state is damaged"),
-            Self::ConsumedDamaged => write!(f, "the record of what was consumed is damaged"),
+            Self::ConsumedDamaged => write!(f, "the record of its consumed position is damaged"),
             Self::Contradiction { what, found } => {
                 write!(f, "its state contradicts itself: {what} ({found:#x})")
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One frame of a link that is no record: its header, and which body it has (SPEC 15).
+//! A frame of a link, which is not a record: its header, and the kinds of body (SPEC 15).
 //!
 //! ```text
 //!  0               8            12      16
@@ -9,15 +9,16 @@
 //!         kind       | 0: no record (a record has 1 there, SPEC 4.2)
 //!
 //!  attach.rs    ATTACH, ATTACHED     side.rs      what both say of themselves
-//!  refuse.rs    REFUSE               progress.rs  CONFIRM, BEGIN, ACK; LEAVE and SHARE have no body
+//!  refuse.rs    REFUSE               progress.rs  CONFIRM, BEGIN, ACK
 //!  decision.rs  how a direction goes on            fault.rs     what is wrong with a frame
 //! ```
 //!
-//! It reads frames that lie in memory whole. Who sends which when is not its business.
+//! It decodes frames that are in memory as a whole. It does not decide which side sends which frame
+//! when.
 //!
 //! # Invariants
 //!
-//! - What [`parse`] gives breaks no rule that can be told from one frame.
+//! - A body that [`parse`] returns breaks no rule that can be checked on one frame.
 
 pub mod attach;
 pub mod decision;
@@ -40,39 +41,39 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The first bytes of ATTACH.
 pub const FRAME_MAGIC: [u8; 8] = *b"PWLINKF\x01";
-/// The oldest version of the protocol of links that this crate speaks.
+/// The oldest version of the link protocol that this crate implements.
 pub const FRAME_VERSION_MIN: u16 = 1;
-/// The newest one.
+/// The newest version of the link protocol that this crate implements.
 pub const FRAME_VERSION_MAX: u16 = 1;
 
 /// Size of a frame's header, in bytes.
 pub const FRAME_HEADER_BYTES: usize = 16;
-/// The most bytes that an application may send along with an ATTACH or ATTACHED.
+/// Bytes of application data in an ATTACH or ATTACHED at most.
 pub const LOGIN_BYTES_MAX: usize = 4096;
-/// The most bytes of text in a REFUSE.
+/// Bytes of text in a REFUSE at most.
 pub const REFUSAL_TEXT_MAX: usize = 255;
-/// The most bytes that the body of any frame has.
+/// Bytes in the body of any frame at most.
 pub const FRAME_BODY_MAX: usize = size_of::<AttachFields>() + 3 * NAME_BYTES_MAX + LOGIN_BYTES_MAX;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// A client asks.
+    /// A client asks to attach.
     Attach = 1,
-    /// A server answers.
+    /// A server accepts the client.
     Attached = 2,
-    /// Not so, or not any more.
+    /// A side refuses, or ends what it had accepted.
     Refuse = 3,
-    /// The client has taken the server's decision.
+    /// The client has applied the server's decision.
     Confirm = 4,
-    /// The server has taken the client's.
+    /// The server has applied the client's decision.
     Begin = 5,
-    /// Consumed and committed.
+    /// Messages were consumed and acknowledged.
     Ack = 6,
     /// The side closes its end for now.
     Leave = 7,
-    /// The client has mapped the server's memory: records do not go over the socket.
+    /// The client has mapped the server's memory: records do not use the socket.
     Share = 8,
 }
 
@@ -88,7 +89,8 @@ impl FrameKind {
         Self::Share,
     ];
 
-    /// The least and the most bytes of its body. An ATTACH of another version may have other ones than ours.
+    /// Smallest and largest size of its body in bytes. The ATTACH of another version may be longer
+    /// or shorter than ours.
     #[must_use]
     pub const fn body_bytes(self) -> (usize, usize) {
         let fixed = match self {
@@ -110,7 +112,7 @@ impl FrameKind {
     }
 }
 
-/// What stands before every body.
+/// The header before every body.
 ///
 /// ```text
 ///  0  word    8  body bytes    12  crc
@@ -120,11 +122,11 @@ impl FrameKind {
 )]
 #[repr(C)]
 pub struct FrameHeader {
-    /// The kind, twice.
+    /// The number of the kind, shifted left by one bit.
     pub word: U64,
-    /// Length of the body.
+    /// Length of the body in bytes.
     pub body_bytes: U32,
-    /// crc32c of the bytes before it, and of the body.
+    /// The crc32c of the bytes before it, and of the body.
     pub crc: U32,
 }
 
@@ -136,7 +138,7 @@ const _: () = {
 };
 
 impl FrameHeader {
-    /// The header of this body, of which only [`FRAME_BODY_MAX`] bytes are counted.
+    /// The header of this body, of which at most [`FRAME_BODY_MAX`] bytes are used.
     #[must_use]
     pub fn new(kind: FrameKind, body: &[u8]) -> Self {
         let body = &body[..body.len().min(FRAME_BODY_MAX)];
@@ -145,7 +147,7 @@ impl FrameHeader {
         Self { crc: U32::new(header.checksum(body)), ..header }
     }
 
-    /// What the frame is, and how many bytes follow: at most [`FRAME_BODY_MAX`].
+    /// The kind of the frame and the length of its body, at most [`FRAME_BODY_MAX`].
     ///
     /// # Errors
     /// [`FrameFault::Kind`], [`FrameFault::Length`].
@@ -167,48 +169,48 @@ impl FrameHeader {
     }
 }
 
-/// A frame's body, all of it checked.
+/// The body of a frame, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameBody<'a> {
-    /// See [`FrameKind::Attach`].
+    /// The body of [`FrameKind::Attach`].
     Attach {
-        /// What has a place of its own.
+        /// The fields of fixed size.
         fields: &'a AttachFields,
-        /// The client's, the server's, the link's.
+        /// Names of the client, the server and the link.
         names: [&'a str; 3],
-        /// For the server's application.
+        /// Data for the server's application.
         login: &'a [u8],
     },
-    /// See [`FrameKind::Attached`].
+    /// The body of [`FrameKind::Attached`].
     Attached {
-        /// What has a place of its own.
+        /// The fields of fixed size.
         fields: &'a AttachedFields,
-        /// For the client's application.
+        /// Data for the client's application.
         login: &'a [u8],
     },
-    /// See [`FrameKind::Refuse`].
+    /// The body of [`FrameKind::Refuse`].
     Refuse {
-        /// What has a place of its own.
+        /// The fields of fixed size.
         fields: &'a RefuseFields,
-        /// For people.
+        /// The reason, for an operator.
         text: &'a str,
     },
-    /// See [`FrameKind::Confirm`].
+    /// The body of [`FrameKind::Confirm`].
     Confirm(&'a ConfirmFields),
-    /// See [`FrameKind::Begin`].
+    /// The body of [`FrameKind::Begin`].
     Begin(&'a BeginFields),
-    /// See [`FrameKind::Ack`].
+    /// The body of [`FrameKind::Ack`].
     Ack(&'a AckFields),
-    /// See [`FrameKind::Leave`].
+    /// A frame of [`FrameKind::Leave`], without a body.
     Leave,
-    /// See [`FrameKind::Share`].
+    /// A frame of [`FrameKind::Share`], without a body.
     Share,
 }
 
-/// Judges a frame, in the order of SPEC 15.4.
+/// Checks a frame, in the order of SPEC 15.4.
 ///
 /// # Errors
-/// The first rule that is broken.
+/// The first broken rule.
 pub fn parse<'a>(header: &FrameHeader, body: &'a [u8]) -> Result<FrameBody<'a>, FrameFault> {
     let (kind, bytes) = header.check()?;
     let length = FrameFault::Length { kind, bytes: body.len() };

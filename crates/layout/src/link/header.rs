@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The header page of a link's file: what never changes (SPEC 13.1).
+//! The header page of a link's file, which never changes (SPEC 13.1).
 //!
-//! It says whose file it is and where its parts lie. A file gets its name only after this page is whole.
+//! It names the link and gives the positions of the file's parts. A file gets its name only after
+//! this page is complete.
 
 use super::checksum::crc32c;
 use super::fault::FileFault;
@@ -19,13 +20,13 @@ pub const LINK_MAGIC: [u8; 8] = *b"PWLINK\x00\x01";
 /// The version of the file format that this crate describes.
 pub const LINK_VERSION: u32 = 1;
 
-/// The most bytes a name may have.
+/// Length of the longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// What the names of a header are called, in their order.
+/// The names of a header, in their order.
 pub const NAME_FIELDS: [&str; 3] = ["local", "remote", "link"];
 
-/// Stands for the rules of this format, as the layout hash of a half does (SPEC 3.2).
+/// Identifies the rules of this format, as the layout hash of a region does (SPEC 3.2).
 pub const LINK_LAYOUT_HASH: u64 = {
     let facts: [u64; 14] = [
         LINK_VERSION as u64,
@@ -46,13 +47,13 @@ pub const LINK_LAYOUT_HASH: u64 = {
     fnv::of_numbers(&facts)
 };
 
-/// The header, a whole page.
+/// The header, which fills a whole page.
 ///
 /// ```text
 ///  0    magic            8   version   12  header size    16  layout hash   24  file size
 ///  32   ring offset      40  ring size                    48  release offset
-///  56   release entries  64  slab offset                  72  slab size
-///  80   lineage (16)     96  created
+///  56   peer blocks max  64  slab offset                  72  slab size
+///  80   store id (16)    96  created
 ///  104  lengths of the names (3), zero (5)
 ///  112  local name (256)     368  remote name (256)       624  link name (256)
 ///  880  zero (3212)          4092 crc32c of bytes 0..4091
@@ -72,31 +73,31 @@ pub struct LinkHeader {
     pub layout_hash: U64,
     /// Size of the file in bytes.
     pub file_size: U64,
-    /// Where the record ring begins.
+    /// Offset of the record ring.
     pub ring_offset: U64,
-    /// Its size in bytes.
+    /// Size of the record ring in bytes.
     pub ring_size: U64,
-    /// Where the release ring begins.
+    /// Offset of the release ring.
     pub release_offset: U64,
-    /// How many entries of eight bytes it has.
+    /// Number of entries in the release ring, eight bytes each.
     pub peer_blocks_max: U64,
-    /// Where the slab begins.
+    /// Offset of the slab.
     pub slab_offset: U64,
-    /// Its size in bytes; may be 0.
+    /// Size of the slab in bytes; may be 0.
     pub slab_size: U64,
-    /// Random; a file that was lost and made anew has another.
+    /// The store id: random, so a file that was lost and made anew has another.
     pub store_id: [u8; 16],
-    /// When it was made, in nanoseconds since 1970; for people.
+    /// Creation time, in nanoseconds since 1970; for an operator.
     pub created_ns: U64,
-    /// How many bytes of the names mean something, from 1.
+    /// Length of each name in bytes, from 1.
     pub name_lengths: [u8; 3],
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero: [u8; 5],
-    /// Local, remote, link; each followed by zeros.
+    /// Local, remote and link name, each followed by zeros.
     pub names: [[u8; 256]; 3],
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zeros: [u8; 3212],
-    /// Of all bytes before it.
+    /// The crc32c of all bytes before it.
     pub crc: U32,
 }
 
@@ -122,7 +123,7 @@ const _: () = {
 };
 
 impl LinkHeader {
-    /// The header of a new file. A name that is empty or longer than [`NAME_BYTES_MAX`] makes none.
+    /// The header of a new file; `None` if a name is empty or longer than [`NAME_BYTES_MAX`].
     #[must_use]
     pub fn new(
         geometry: &LinkGeometry,
@@ -156,7 +157,7 @@ impl LinkHeader {
         Some(header.sealed())
     }
 
-    /// With the checksum that belongs to the rest.
+    /// Returns the header with its checksum set.
     #[must_use]
     pub fn sealed(mut self) -> Self {
         let crc = self.checksum();
@@ -164,7 +165,7 @@ impl LinkHeader {
         self
     }
 
-    /// The names, of a header that was checked: local, remote, link.
+    /// The names of a checked header: local, remote, link.
     #[must_use]
     pub fn names(&self) -> [&str; 3] {
         [0, 1, 2].map(|index| self.name(index).unwrap_or_default())
@@ -183,10 +184,11 @@ impl LinkHeader {
     }
 }
 
-/// Judges the header of a file of `file_bytes` (SPEC 13.6); with `names`, whether it is the file of that link.
+/// Checks the header of a file of `file_bytes` (SPEC 13.6); with `names`, also that it is the file
+/// of that link.
 ///
 /// # Errors
-/// The first rule that is broken.
+/// The first broken rule.
 pub fn check(
     pages: &[u8],
     file_bytes: u64,
@@ -233,20 +235,21 @@ pub fn check(
     Ok((header, geometry))
 }
 
-/// Where the parts of a link's file lie, in bytes from its start. Every value was checked.
+/// The positions of the parts of a link's file, in bytes from its start. Every value has been
+/// checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkGeometry {
     /// Size of the whole file: a multiple of [`GRAIN_BYTES`].
     pub file_bytes: u64,
-    /// Where the record ring begins.
+    /// Offset of the record ring.
     pub ring_offset: u64,
     /// Size of the record ring.
     pub ring: RingSize,
-    /// Where the release ring begins.
+    /// Offset of the release ring.
     pub release_offset: u64,
-    /// How many entries the release ring has: a power of two.
+    /// Number of entries in the release ring: a power of two.
     pub peer_blocks_max: u64,
-    /// Where the slab begins.
+    /// Offset of the slab.
     pub slab_offset: u64,
     /// Size of the slab; may be 0.
     pub slab_bytes: u64,
@@ -327,11 +330,11 @@ const fn is_entries(entries: u64) -> bool {
     entries.is_power_of_two() && entries >= RELEASE_ENTRIES_MIN && entries <= RELEASE_ENTRIES_MAX
 }
 
-/// What names a link's file: a hash of its names, each after its length (SPEC 13.1).
+/// The hash that names a link's file: of its names, each after its length (SPEC 13.1).
 #[must_use]
 pub fn file_name_hash(names: [&str; 3]) -> u64 {
     names.into_iter().fold(fnv::BASIS, |hash, name| {
-        // A name has at most 255 bytes; of a longer one there is no file.
+        // A name has at most 255 bytes; no file exists for a longer one.
         let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
         fnv::of_bytes(fnv::of_bytes(hash, &[length]), name.as_bytes())
     })

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who owns a file, or did last (SPEC 13.3).
+//! The current or last owner of a link's file (SPEC 13.3).
 //!
-//! The numbers name one process beyond doubt as long as the machine runs: a process id comes back, with the same
-//! start time it does not. What they prove is for whoever asks the system.
+//! The numbers identify one process while the machine runs: a process id is reused, but never with
+//! the same start time. Whether the process lives is for the caller to find out.
 
 use super::PAGE_SLOT_STRIDE;
 use super::fault::FileFault;
@@ -22,27 +22,27 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct OwnerRecord {
-    /// Rises with each record, from 1.
+    /// Increases with each record, from 1.
     pub sequence: U64,
-    /// How often the file was opened by an owner; 0 in the record that its maker leaves.
+    /// Number of owners that have opened the file; 0 in the record of a new file.
     pub incarnation: U64,
-    /// When it was taken, in nanoseconds since 1970; for people.
+    /// When the owner took the file, in nanoseconds since 1970; for an operator.
     pub since_ns: U64,
-    /// When the process was started, in ticks since the system was.
+    /// Start time of the process, in clock ticks since boot.
     pub start_ticks: U64,
-    /// Which run of the kernel.
+    /// The boot of the kernel that runs the process.
     pub boot_id: [u8; 16],
-    /// In which pid namespace the pid counts: the inode.
+    /// The pid namespace in which `pid` counts, by inode number.
     pub pid_namespace: U64,
-    /// In which time namespace the start time counts: the inode; 0 if the kernel has none.
+    /// The time namespace in which `start_ticks` counts, by inode number; 0 if the kernel has none.
     pub time_namespace: U64,
-    /// The process.
+    /// The id of the process.
     pub pid: U32,
-    /// 1 once this owner has left by itself, else 0.
+    /// 1 once this owner has left by itself, otherwise 0.
     pub left: U32,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero: [u8; 48],
-    /// See [`Slot`].
+    /// The seal, see [`Slot`].
     pub seal: U64,
 }
 
@@ -62,7 +62,7 @@ const _: () = {
 };
 
 impl OwnerRecord {
-    /// What the maker of a file leaves: nobody has owned it.
+    /// The record of a new file, without an owner.
     #[must_use]
     pub fn nobody() -> Self {
         let zero = U64::new(0);
@@ -89,7 +89,7 @@ impl Slot for OwnerRecord {
     }
 }
 
-/// The record in force on the owner page.
+/// Checks the owner page and returns the record in force.
 ///
 /// # Errors
 /// [`FileFault::OwnerDamaged`], [`FileFault::Contradiction`].
@@ -99,10 +99,13 @@ pub fn check(page: &[u8]) -> Result<OwnerRecord, FileFault> {
     let contradiction = |what, found| Err(FileFault::Contradiction { what, found });
     let incarnation = record.incarnation.get();
     if record.left.get() > 1 {
-        return contradiction("an owner that neither stays nor left", record.left.get().into());
+        return contradiction(
+            "an owner that has neither stayed nor left",
+            record.left.get().into(),
+        );
     }
     if incarnation > INCARNATION_MAX {
-        return contradiction("an incarnation that is not reached", incarnation);
+        return contradiction("an incarnation beyond the maximum", incarnation);
     }
     if incarnation == 0 && record.left.get() == 0 {
         return contradiction("an owner that never opened it", record.pid.get().into());
@@ -110,11 +113,12 @@ pub fn check(page: &[u8]) -> Result<OwnerRecord, FileFault> {
     Ok(record)
 }
 
-/// The two slots of a page, each `size` bytes.
+/// The two slots of a page, `size` bytes each.
 pub(super) fn slots(page: &[u8], size: usize) -> Option<[&[u8]; 2]> {
     let stride = usize::try_from(PAGE_SLOT_STRIDE).ok()?;
     Some([page.get(..size)?, page.get(stride..stride + size)?])
 }
 
-/// Not reached by opening a file every microsecond for a hundred thousand years; each is also the place of a lock.
+/// Not reached by opening a file every microsecond for a hundred thousand years. Each incarnation
+/// is also the offset of a lock.
 pub const INCARNATION_MAX: u64 = 1 << 62;

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A record of a link: it proves itself, wherever its bytes come from (SPEC 14).
+//! A record of a link, with its own checksum, wherever its bytes come from (SPEC 14).
 //!
 //! ```text
-//!  byte 0        8      12     16     20        24       32         36       40
-//!       | word0  | len  | tag  | crc  | blob_crc | ack_pos | ack_proof | ack_tag | DATA: the message
-//!       └─ header, SPEC 4.2 ──┘└─ payload: LinkPrefix ─────────────────────────┘ BLOB: LinkBlob
+//!  byte 0        8      12     16     20        24       32          36       40
+//!       | word0 | len  | tag  | crc  | blob_crc | ack_pos | ack_digest | ack_tag | DATA: the message
+//!       └─ header, SPEC 4.2 ─┘└─ payload: LinkPrefix ──────────────────────────┘ BLOB: LinkBlob
 //!       └───────────────────┘  ╎  └───────────────────────────────────────────────────────────┘
-//!               the crc is of these bytes, one after the other
+//!               the crc covers these bytes, one after the other
 //!
-//!       | word0  | len  | crc  | BARE: the message; `bare.rs`
+//!       | word0  | len  | crc  | the message of a compact record; `compact.rs`
 //! ```
 //!
-//! The same bytes lie in a sender's ring, in its file, and on a socket. What a record *means* to a stream, whose it
-//! is and what follows it, is not this file's business. Bytes are judged where they lie: whoever reads memory that
-//! another may change copies them first.
+//! The same bytes are in a sender's ring, in its file, and on a socket. The owner, the meaning and
+//! the successor of a record in its stream are not this file's business. Bytes are checked in
+//! place: a caller that reads memory which another process may change copies them first.
 //!
 //! # Invariants
 //!
-//! - No single changed byte of a DATA, BLOB or BARE record, unused bytes aside, is read as a record; of the byte with the kind, but for
-//!   a chance of 1 in 2³² that the tag of the one is the crc of the other.
+//! - No change of a single byte of a DATA, BLOB or compact record, unused bytes aside, yields a
+//!   valid record. For the byte with the kind, the probability is 1 in 2³² that the tag of one
+//!   record is the crc of the other.
 
 use super::checksum::{crc32c, crc32c_of};
 use super::compact;
@@ -30,34 +31,35 @@ use core::fmt;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Size of a [`LinkPrefix`].
+/// Size of a [`LinkPrefix`] in bytes.
 pub const PREFIX_BYTES: u64 = 24;
-/// Payload of a BLOB record: prefix and [`LinkBlob`].
+/// Size of the payload of a BLOB record: prefix and [`LinkBlob`].
 pub const BLOB_PAYLOAD_BYTES: u64 = PREFIX_BYTES + 16;
 
-/// What the payload of each DATA and BLOB record begins with.
+/// The start of the payload of each DATA and BLOB record.
 ///
 /// ```text
-///  0  crc    4  blob_crc    8  ack_pos    16  ack_proof    20  ack_tag
+///  0  crc    4  blob_crc    8  ack_pos    16  ack_digest    20  ack_tag
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct LinkPrefix {
-    /// crc32c of the header and of the payload behind this field; the proof at the position where the record ends.
+    /// The crc32c of the header and of the payload after this field; the record digest at the
+    /// position where the record ends.
     pub crc: U32,
-    /// crc32c of the BLOB's bytes; 0 in DATA.
+    /// The crc32c of the BLOB's bytes; 0 in DATA.
     pub blob_crc: U32,
-    /// Up to where the other direction was consumed as of this record.
+    /// The position up to which the other direction was consumed as of this record.
     pub ack_pos: U64,
-    /// The proof there.
+    /// The record digest at that position.
     pub ack_digest: U32,
-    /// The [`tag`] of that stream; 0 if none is known, then the two before are 0.
+    /// The [`tag`] of that stream; 0 if none is known, then the two fields before are 0.
     pub ack_tag: U32,
 }
 
-/// What follows the prefix in a BLOB record: where in its sender's slab the bytes lie.
+/// The rest of the payload of a BLOB record: the position of the bytes in the sender's slab.
 ///
 /// ```text
 ///  0  offset    8  length
@@ -67,9 +69,9 @@ pub struct LinkPrefix {
 )]
 #[repr(C)]
 pub struct LinkBlob {
-    /// A multiple of 64.
+    /// Offset in the slab: a multiple of 64.
     pub offset: U64,
-    /// In bytes; not 0.
+    /// Number of bytes; not 0.
     pub length: U64,
 }
 
@@ -86,7 +88,7 @@ const _: () = {
     assert!(HEADER_BYTES + BLOB_PAYLOAD_BYTES <= SLOT_BYTES, "a BLOB record takes one slot");
 };
 
-/// What the header's `stream` field says in the records of a stream: never 0.
+/// The `stream` field of the headers of a stream's records: never 0.
 #[must_use]
 #[inline]
 pub const fn tag(stream: u64) -> u32 {
@@ -101,24 +103,25 @@ pub fn blob_crc(bytes: &[u8]) -> u32 {
     crc32c(bytes)
 }
 
-/// How far the other direction was consumed as of a record; all 0 if no stream of it is known.
+/// The position up to which the other direction was consumed as of a record; all 0 if none of its
+/// streams is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
-    /// Up to this position.
+    /// The acknowledged position.
     pub position: u64,
-    /// What proves the bytes before it.
+    /// The record digest at that position.
     pub digest: u32,
     /// The [`tag`] of the stream.
     pub tag: u32,
 }
 
 impl LinkPrefix {
-    /// The prefix of the record of `kind` at `position`, with its crc. `body` is the payload behind the prefix, in
-    /// parts.
+    /// The prefix of the record of `kind` at `position`, with its crc. `body` is the payload after
+    /// the prefix, in parts.
     ///
     /// # Panics
     ///
-    /// If the payload is longer than a header can say.
+    /// If the payload exceeds the length field of the header.
     #[must_use]
     pub fn sealed(
         position: Position,
@@ -143,14 +146,14 @@ impl LinkPrefix {
         prefix
     }
 
-    /// How far the other direction was consumed as of this record.
+    /// The acknowledgement of the other direction.
     #[must_use]
     pub const fn ack(&self) -> Ack {
         Ack { position: self.ack_pos.get(), digest: self.ack_digest.get(), tag: self.ack_tag.get() }
     }
 }
 
-/// The crc32c of a header and of the payload behind the field that it is kept in.
+/// The crc32c of a header and of the payload after the crc field.
 fn seal((first, second): (u64, u64), prefix: &LinkPrefix, body: &[&[u8]]) -> u32 {
     let mut fixed = [0; FIXED];
     fixed[..HEADER / 2].copy_from_slice(&first.to_le_bytes());
@@ -159,49 +162,51 @@ fn seal((first, second): (u64, u64), prefix: &LinkPrefix, body: &[&[u8]]) -> u32
     crc32c_of(&fixed, body)
 }
 
-/// What is sealed of every record, whatever it carries.
+/// Size of the checksummed part that every record has.
 const FIXED: usize = HEADER + size_of::<LinkPrefix>() - CRC_BYTES;
 
-/// The crc covers the payload from here on.
+/// Size of the crc field; the crc covers the payload after it.
 const CRC_BYTES: usize = 4;
 
-/// A record that is whole.
+/// A record that has been checked completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkRecord<'a> {
-    /// Its header.
+    /// The record header.
     pub header: RecordHeader,
-    /// The proof at the position where it ends; 0 of a PAD, which proves nothing.
+    /// The record digest at the position where it ends; 0 for a PAD, which has none.
     pub digest: u32,
-    /// What it acknowledges; nothing if it is BARE.
+    /// Its acknowledgement; none in a compact record.
     pub ack: Ack,
-    /// What it carries.
+    /// The content of the record.
     pub body: Body<'a>,
 }
 
-/// What a record of a link carries.
+/// The content of a link's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// DATA, BARE: the message.
+    /// DATA or compact record: the message.
     Message(&'a [u8]),
-    /// BLOB: where the message's bytes lie in the sender's slab. On a socket they follow the record.
+    /// BLOB: the position of the message's bytes in the sender's slab. On a socket they follow the
+    /// record.
     Blob {
-        /// A multiple of 64. Whether the slab is that long is not judged here.
+        /// A multiple of 64. The caller checks it against the size of the slab.
         offset: u64,
-        /// In bytes; not 0.
+        /// Number of bytes; not 0.
         length: u64,
-        /// The crc32c that the bytes must have.
+        /// The crc32c of the bytes.
         crc: u32,
     },
-    /// Nothing: the next record begins with the ring.
+    /// PAD: no content; the next record is at the start of the ring.
     Pad,
 }
 
 impl<'a> LinkRecord<'a> {
-    /// Judges a header; `Ok(None)` if nothing was published at `position`. `size` is that of the sender's ring.
+    /// Checks a header; `Ok(None)` if nothing was published at `position`. `size` is that of the
+    /// sender's ring.
     ///
     /// # Errors
     ///
-    /// [`RecordFault`]: every rule but those of the payload.
+    /// A [`RecordFault`]: every rule except those of the payload.
     #[inline]
     pub fn check_header(
         position: Position,
@@ -217,7 +222,7 @@ impl<'a> LinkRecord<'a> {
             Kind::Data => (len >= PREFIX_BYTES, tag),
             Kind::Blob => (len == BLOB_PAYLOAD_BYTES, tag),
             Kind::Pad => (len == size.until_end(position) - HEADER_BYTES, 0),
-            // Its crc stands where others have the tag, and covers it.
+            // Its crc is in place of the tag, and covers the tag.
             Kind::CompactRecord if may_be_compact(position, size) => (true, header.stream),
             kind => return Err(RecordFault::Kind { kind: kind as u8 }),
         };
@@ -230,12 +235,12 @@ impl<'a> LinkRecord<'a> {
         Ok(Some(header))
     }
 
-    /// Judges the record that must begin with `bytes`, of which there may be more; `Ok(None)` if its first word is 0.
-    /// Of a PAD only the header is looked at. The bytes of a BLOB are for the caller to judge.
+    /// Checks the record at the start of `bytes`, which may be longer; `Ok(None)` if its first word
+    /// is 0. Only the header of a PAD is checked. The caller checks the bytes of a BLOB.
     ///
     /// # Errors
     ///
-    /// [`RecordFault`]: which rule is broken first.
+    /// A [`RecordFault`]: the first broken rule.
     pub fn check(
         position: Position,
         tag: u32,
@@ -280,7 +285,7 @@ impl<'a> LinkRecord<'a> {
         Ok(Self { header, digest: found, ack: Ack::default(), body: Body::Message(message) })
     }
 
-    /// How many bytes of the record go over a socket, those of a BLOB not counted.
+    /// Bytes of the record on a socket, without those of a BLOB.
     #[must_use]
     #[inline]
     pub const fn wire_bytes(&self) -> u64 {
@@ -288,7 +293,7 @@ impl<'a> LinkRecord<'a> {
     }
 }
 
-/// How many bytes of a record with this header go over a socket: a PAD is its header.
+/// Bytes on a socket of a record with this header; a PAD is its header alone.
 #[must_use]
 #[inline]
 pub const fn wire_bytes(header: &RecordHeader) -> u64 {
@@ -298,7 +303,7 @@ pub const fn wire_bytes(header: &RecordHeader) -> u64 {
     }
 }
 
-/// How many bytes of a record of this kind lie before its message; in a BLOB, before what says where that lies.
+/// Bytes before the message in a record of this kind; in a BLOB, before the position of its bytes.
 #[must_use]
 #[inline]
 pub const fn body_offset(kind: Kind) -> u64 {
@@ -308,8 +313,8 @@ pub const fn body_offset(kind: Kind) -> u64 {
     }
 }
 
-/// Whether a record at this position may be BARE. Where the ring begins it may not: what another stream left there has to be
-/// known by its tag (SPEC 14.4).
+/// Whether a record at this position may be compact. At the start of the ring it may not: a record
+/// left by another stream must be recognisable by its tag (SPEC 14.4).
 #[must_use]
 #[inline]
 pub const fn may_be_compact(position: Position, size: RingSize) -> bool {
@@ -338,46 +343,46 @@ fn check_body(kind: Kind, blob_crc: u32, body: &[u8]) -> Result<Body<'_>, Record
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const HEADER: usize = HEADER_BYTES as usize;
 
-/// Why bytes are not the record that must be there (SPEC 14.3).
+/// Why bytes are not the expected record (SPEC 14.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordFault {
-    /// The header is none, by the rules of every ring.
+    /// The header breaks a rule of every ring.
     Header(Violation),
-    /// A kind that links do not have, or not there.
+    /// A kind that links do not have, or not at this position.
     Kind {
-        /// Its number.
+        /// The number of the kind.
         kind: u8,
     },
-    /// A record of another stream, or a PAD of any.
+    /// A record of another stream, or a PAD with a tag.
     Tag {
-        /// What the header says.
+        /// The tag in the header.
         found: u32,
-        /// What it must say.
+        /// The tag of the stream.
         expected: u32,
     },
-    /// A length that this kind does not have.
+    /// A length that is invalid for this kind.
     Length {
-        /// What the header says.
+        /// The length in the header.
         len: u32,
     },
     /// There are fewer bytes than the record has.
     Cut,
-    /// It is not what its sender wrote.
+    /// The record differs from the one its sender wrote.
     Crc {
-        /// What it says.
+        /// The crc in the record.
         found: u32,
-        /// What its bytes make.
+        /// The crc of its bytes.
         expected: u32,
     },
-    /// It acknowledges what no receiver can have consumed.
+    /// It acknowledges a position that no receiver can have consumed.
     Ack,
-    /// The body of a BLOB that can be none, or DATA that speaks of one.
+    /// An invalid body of a BLOB, or DATA with a `blob_crc`.
     Blob,
 }
 
 impl RecordFault {
-    /// A stable number for logs and other languages.
+    /// A stable number for logs and for other languages.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
@@ -397,17 +402,17 @@ impl fmt::Display for RecordFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Header(violation) => write!(f, "{violation}"),
-            Self::Kind { kind } => write!(f, "links have no record of kind {kind} there"),
+            Self::Kind { kind } => write!(f, "a record of kind {kind} is not allowed there"),
             Self::Tag { found, expected } => {
                 write!(f, "a record of another stream: tag {found:#x} instead of {expected:#x}")
             }
-            Self::Length { len } => write!(f, "no record of this kind has {len} bytes"),
-            Self::Cut => write!(f, "the record is cut"),
+            Self::Length { len } => write!(f, "{len} bytes are not a valid length for this kind"),
+            Self::Cut => write!(f, "the record is truncated"),
             Self::Crc { found, expected } => {
                 write!(f, "the record is damaged: checksum {found:#x} instead of {expected:#x}")
             }
-            Self::Ack => write!(f, "the record acknowledges an impossible place"),
-            Self::Blob => write!(f, "the record speaks of an impossible BLOB"),
+            Self::Ack => write!(f, "the record acknowledges an impossible position"),
+            Self::Blob => write!(f, "the record describes an impossible BLOB"),
         }?;
         write!(f, " (SPEC 14.3)")
     }

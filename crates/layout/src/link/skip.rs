@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a receiver went past without consuming it, in its file, in that of its sender, and on the wire (SPEC 12.3).
+//! A range of positions that a receiver skipped without consuming it: in its file, in that of its
+//! sender, and on the wire (SPEC 12.3).
 //!
 //! ```text
 //!  0  epoch   8  of   16  into   24  from   32  to   40  resume
@@ -11,7 +12,7 @@ use super::past::{ensure, is_position};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A skip; all 0 if there is none.
+/// A skip; all fields are 0 if there is none.
 ///
 /// ```text
 ///  0  epoch   8  of   16  into   24  from   32  to   40  resume
@@ -21,17 +22,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct SkipFields {
-    /// In which epoch.
+    /// The epoch of the skip.
     pub epoch: U64,
-    /// The stream that the range is of; 0 if there is no skip.
+    /// The stream of the skipped range; 0 if there is no skip.
     pub of: U64,
-    /// The stream that was gone on with.
+    /// The stream that the receiver resumed with.
     pub into: U64,
     /// The first position that was not consumed.
     pub from: U64,
-    /// The position behind the last; of another stream, behind the last that was received.
+    /// The end of the range; if the streams differ, the end of the received part.
     pub to: U64,
-    /// Where the stream was gone on with; of the same stream it is `to`.
+    /// The position that the receiver resumed at; in the same stream it is `to`.
     pub resume: U64,
 }
 
@@ -51,21 +52,25 @@ impl SkipFields {
         self.of.get() != 0
     }
 
-    /// Whether it can have happened.
+    /// Checks that the skip is possible.
     ///
     /// # Errors
-    /// What is wrong, and what was found.
+    /// The broken rule, and the value found.
     pub fn check(&self) -> Result<(), (&'static str, u64)> {
         if !self.is_there() {
             let is_empty = self.as_bytes().iter().all(|byte| *byte == 0);
-            return ensure(is_empty, "a skip of no stream", self.into.get());
+            return ensure(is_empty, "a skip without a stream", self.into.get());
         }
-        ensure(self.into.get() != 0, "a skip into no stream", self.of.get())?;
+        ensure(self.into.get() != 0, "a skip without a stream to resume with", self.of.get())?;
         for position in [self.from, self.to, self.resume] {
-            ensure(is_position(position), "a skip of no position", position.get())?;
+            ensure(
+                is_position(position),
+                "a skip at an offset that is not a position",
+                position.get(),
+            )?;
         }
-        ensure(self.from <= self.to, "a skip of less than nothing", self.to.get())?;
+        ensure(self.from <= self.to, "a skip whose end is before its start", self.to.get())?;
         let is_reached = self.of != self.into || self.resume == self.to;
-        ensure(is_reached, "a skip that does not end where it goes on", self.resume.get())
+        ensure(is_reached, "a skip that does not end where the stream resumes", self.resume.get())
     }
 }

@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pair of slots: an image that is replaced whole, or not at all (SPEC 13.2).
+//! A pair of slots: an image that is replaced as a whole, or not at all (SPEC 13.2).
 //!
 //! ```text
-//!  slot    ┌ sequence ┬ rest of the body ────────────┬ seal ┐   seal = crc32c(body) << 32 | low half of sequence
-//!          └──────────┴──────────────────────────────┴──────┘
+//!  slot    ┌ sequence ┬ rest of the body ──────┬ seal ┐  seal = crc32c(body) << 32 | low sequence
+//!          └──────────┴────────────────────────┴──────┘
 //!  pair    A: sequence 1, 3, 5 …     B: sequence 2, 4, 6 …
 //!
-//!  commit of n + 1, where n is in force:     killed here            what a reader finds
-//!    body of n + 1 into the slot of n - 1    ── anywhere ──▶        n whole; the other has the seal of n - 1: n
-//!    seal of n + 1, the one last store       ── after ─────▶        both whole: n + 1
+//!  update to n + 1 while n is in force:      killed here         a reader finds
+//!    body of n + 1 into the slot of n - 1    ── anywhere ──▶     n; the other slot is n - 1
+//!    seal of n + 1, the one last store       ── after ─────▶     n + 1; both are valid
 //! ```
 //!
-//! A slot that was being written still has the seal of the image before. So it is told from one that rotted: if the
-//! newest image is damaged, no older one is taken in its place. Nothing here writes.
+//! A slot that was being written still has the seal of the previous image. That distinguishes it
+//! from a damaged slot: if the newest image is damaged, no older one replaces it. Nothing here
+//! writes.
 //!
 //! # Invariants
 //!
-//! - No single damaged byte, wherever in the pair, makes a reader take an image other than the newest.
+//! - No single damaged byte in the pair makes a reader accept an image other than the newest.
 
 use super::checksum::crc32c;
 use crate::seeded_fault;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// What lies in a slot: the sequence first, the seal last.
+/// The content of a slot: the sequence first, the seal last.
 pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
-    /// The number of this image.
+    /// The sequence number of this image.
     fn sequence(&self) -> u64;
 
-    /// With its seal, as it is to be stored: the body, then the seal as the last store.
+    /// Returns the image with its seal set. Store the body first, and the seal as the last store.
     #[must_use]
     #[inline]
     fn sealed(self) -> Self {
@@ -40,14 +41,14 @@ pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
     }
 }
 
-/// Which of two slots holds the image with this sequence: 0 or 1.
+/// The slot that holds the image with this sequence: 0 or 1.
 #[must_use]
 #[inline]
 pub const fn index_of(sequence: u64) -> usize {
     if sequence % 2 == 1 { 0 } else { 1 }
 }
 
-/// The image in force of two slots of the same size; `None` if one of them is damaged so that nobody can tell.
+/// The image in force of two slots of the same size; `None` if damage makes it ambiguous.
 #[must_use]
 pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     let looks = [Look::at(first, 0)?, Look::at(second, 1)?];
@@ -61,9 +62,9 @@ pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     T::read_from_bytes([first, second][index]).ok()
 }
 
-/// What one slot shows.
+/// The reading of one slot.
 struct Look {
-    /// The sequence of an image that is whole and lies where it belongs.
+    /// The sequence of an image that is valid and in the slot where it belongs.
     whole: Option<u64>,
     sealed_sequence: u32,
     is_body_sealed: bool,
@@ -80,15 +81,16 @@ impl Look {
         Some(Self { whole, sealed_sequence: low(stored), is_body_sealed })
     }
 
-    /// Whether this may be the slot that was being written while `in_force` was: its seal is of the image before, and
-    /// not that of the body. (A body with its own checksum and the wrong sequence in the seal is no unfinished one.)
+    /// Whether this may be the slot that was being written while `in_force` was: its seal is of the
+    /// image before that, and does not match the body. (A body that matches its checksum but has
+    /// the wrong sequence in the seal is no unfinished update.)
     fn was_before(&self, in_force: u64) -> bool {
         let is_older = self.sealed_sequence == low(in_force - 1) && !self.is_body_sealed;
         is_older || seeded_fault("link_rot_is_unfinished")
     }
 }
 
-/// The seal of a body.
+/// The seal for a body.
 #[must_use]
 #[inline]
 pub fn seal(body: &[u8]) -> u64 {
@@ -101,5 +103,5 @@ const fn low(word: u64) -> u32 {
     word as u32
 }
 
-/// Size of a seal, at the end of each slot.
+/// Size of a seal in bytes, at the end of each slot.
 pub const SEAL_BYTES: usize = 8;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state of a link: its epoch, its two streams, and what the application has still to be told (SPEC 13.4).
+//! The state of a link: its epoch, its two streams, and the reports for the application (SPEC
+//! 13.4).
 //!
-//! What belongs together is committed together: a position that is skipped and the report that says so are one
-//! image. What the state means to the neighbour, and how it changes, is chapter 12 of the specification. Where the stream
-//! ends that is sent is not in it: the records themselves say so.
+//! Changes that belong together are committed together: a skipped position and the report of it are
+//! in one image. Chapter 12 of the specification defines the meaning of the state and how it
+//! changes. The end of the sent stream is not part of it: the records determine it.
 
 use super::PAGE_SLOT_STRIDE;
 use super::fault::FileFault;
@@ -14,77 +15,79 @@ use super::slot::{Slot, in_force};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Reports that a state has room for.
+/// Capacity for reports.
 pub const REPORTS_MAX: usize = 16;
-/// Earlier owners of whose deliveries a state has room.
+/// Capacity for the deliveries of earlier owners.
 pub const DELIVERED_MAX: usize = 16;
 
 /// One slot of the state page.
 ///
 /// ```text
 ///  0   sequence        8   epoch
-///  16  sending: stream         24  base          32  acked       40  proof at base   44  reports
-///  48  receiving: stream       56  consumed      64  proof at consumed               68  quarantine
-///  72  peer: incarnation       80  lineage (16)
-///  96  previous (64)           160 reports (16 × 40)
-///  800 skip (48)               848 told (48)
-///  896 reports dropped         904 delivered: count            908  zero             912 positions (16 × 8)
-///  1040 zero (1000)            2040 seal
+///  16  sending: stream    24 base      32 acked   40 digest at base       44 reports
+///  48  receiving: stream  56 consumed             64 digest at consumed   68 quarantine
+///  72  peer: incarnation  80 store id (16)
+///  96  previous (64)      160 reports (16 × 40)
+///  800 skip (48)          848 skip reported (48)
+///  896 reports dropped    904 delivered: count    908 zero    912 positions (16 × 8)
+///  1040 zero (1000)       2040 seal
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct StateImage {
-    /// Rises with each image, from 1.
+    /// Increases with each image, from 1.
     pub sequence: U64,
-    /// Chosen by the application; only rises.
+    /// Chosen by the application; never decreases.
     pub epoch: U64,
-    /// The stream that this side sends in this epoch; 0 before there is one.
+    /// The stream that this side sends in this epoch; 0 before the first.
     pub sending_stream: U64,
-    /// The records from here on are kept.
+    /// The position of the first record that is kept.
     pub sending_base: U64,
-    /// Up to here the neighbour has consumed, as far as is known.
+    /// The position up to which the peer has consumed, as far as known.
     pub sending_acked: U64,
-    /// What proves the bytes before the base.
+    /// The record digest at the base.
     pub sending_digest: U32,
-    /// How many of the reports mean something.
+    /// The number of valid reports.
     pub report_count: U32,
-    /// The stream that this side consumes in this epoch; 0 before it has consumed from one.
+    /// The stream that this side consumes in this epoch; 0 before the first.
     pub receiving_stream: U64,
-    /// Up to where it was consumed when this image was made.
+    /// The position up to which it was consumed when this image was made.
     pub receiving_consumed: U64,
-    /// What proves the bytes before that.
+    /// The record digest at that position.
     pub receiving_digest: U32,
-    /// 0: it is not. Else 1, 2 or 3, why ([`IMPOSSIBLE_MAX`]), and perhaps [`QUARANTINE_RECEIVING`].
+    /// 0 without quarantine. Otherwise the reason, 1, 2 or 3 ([`IMPOSSIBLE_MAX`]), possibly with
+    /// [`QUARANTINE_RECEIVING`].
     pub quarantine: U32,
-    /// The highest incarnation of the neighbour that was seen; 0 if none was.
+    /// The highest incarnation of the peer that was seen; 0 if none was.
     pub peer_incarnation: U64,
-    /// The lineage of the neighbour's file; 0 if it was never seen.
+    /// The store id of the peer; 0 if it was never seen.
     pub peer_store_id: [u8; 16],
-    /// The streams of the epoch before.
+    /// The streams of the previous epoch.
     pub previous: Previous,
-    /// What the application has not yet taken notice of.
+    /// Reports that the application has not acknowledged yet.
     pub reports: [Report; REPORTS_MAX],
-    /// What this side, as a receiver, went past last without consuming it.
+    /// The last range that this side skipped as a receiver.
     pub skip: SkipFields,
-    /// What this side, as a sender, was told last that its receiver went past.
+    /// The last skip of its receiver that was reported to this side as a sender.
     pub told: SkipFields,
-    /// How many reports there was no room for.
+    /// The number of reports that were dropped for lack of room.
     pub reports_dropped: U64,
-    /// How many of the positions that follow mean something.
+    /// The number of valid positions in `delivered`.
     pub delivered_count: U32,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero: U32,
-    /// Up to where earlier owners had each handed the receiving stream to their application.
+    /// For each earlier owner, the position up to which it delivered the receiving stream to its
+    /// application.
     pub delivered: [U64; DELIVERED_MAX],
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zeros: [u8; 1000],
-    /// See [`Slot`].
+    /// The seal, see [`Slot`].
     pub seal: U64,
 }
 
-/// A range of positions that were skipped or dropped, or are kept in quarantine.
+/// A range of positions that was skipped or dropped, or is in quarantine.
 ///
 /// ```text
 ///  0  kind    4  flags    8  epoch    16  stream    24  from    32  to
@@ -94,33 +97,34 @@ pub struct StateImage {
 )]
 #[repr(C)]
 pub struct Report {
-    /// 1 gap, 2 lost, 3 undelivered; 4, 5, 6 quarantined because of 1, 2, 3 of [`IMPOSSIBLE_MAX`].
+    /// 1 gap, 2 lost, 3 undelivered; 4, 5, 6 in quarantine for reason 1, 2, 3 of
+    /// [`IMPOSSIBLE_MAX`].
     pub kind: U32,
     /// [`REPORT_RECEIVING`], [`REPORT_INEXACT`], [`REPORT_OPEN`].
     pub flags: U32,
-    /// In which epoch.
+    /// The epoch of the range.
     pub epoch: U64,
-    /// Of which stream; 0 if of none.
+    /// The stream of the range; 0 if none.
     pub stream: U64,
     /// The first position.
     pub from: U64,
-    /// The position behind the last, or behind the last that is known of.
+    /// The end of the range, as far as known.
     pub to: U64,
 }
 
-/// Flag of a [`Report`]: it concerns what this side receives, not what it sends.
+/// Flag of a [`Report`]: it concerns the received stream, not the sent one.
 pub const REPORT_RECEIVING: u32 = 1;
-/// Flag of a [`Report`]: the range is what is known; it may have been less.
+/// Flag of a [`Report`]: the range is an upper bound.
 pub const REPORT_INEXACT: u32 = 2;
-/// Flag of a [`Report`], only with [`REPORT_INEXACT`]: nobody knows the end.
+/// Flag of a [`Report`], only with [`REPORT_INEXACT`]: the end is unknown.
 pub const REPORT_OPEN: u32 = 4;
 
 /// The highest [`Report::kind`].
 pub const REPORT_KIND_MAX: u32 = 6;
-/// The highest number for why two memories contradict each other: 1 the receiver is ahead, 2 no record ends there, 3 another
-/// record ends there.
+/// The highest reason for a contradiction between two stores: 1 the receiver is ahead, 2 no record
+/// ends there, 3 another record ends there.
 pub const IMPOSSIBLE_MAX: u32 = 3;
-/// Flag of [`StateImage::quarantine`]: the contradiction is about what this side receives.
+/// Flag of [`StateImage::quarantine`]: it concerns the received stream.
 pub const QUARANTINE_RECEIVING: u32 = 1 << 8;
 
 const _: () = {
@@ -156,38 +160,43 @@ const _: () = {
 };
 
 impl StateImage {
-    /// What the maker of a file leaves: no epoch, no streams.
+    /// The state of a new file: no epoch, no streams.
     #[must_use]
     pub fn new() -> Self {
         Self { sequence: U64::new(1), ..Self::new_zeroed() }.sealed()
     }
 
-    /// The reports that mean something.
+    /// The valid reports.
     #[must_use]
     pub fn reports(&self) -> &[Report] {
         let count = usize::try_from(self.report_count.get()).unwrap_or(usize::MAX);
         &self.reports[..count.min(REPORTS_MAX)]
     }
 
-    /// The positions of `delivered` that mean something.
+    /// The valid positions in `delivered`.
     #[must_use]
     pub fn delivered(&self) -> &[U64] {
         let count = usize::try_from(self.delivered_count.get()).unwrap_or(usize::MAX);
         &self.delivered[..count.min(DELIVERED_MAX)]
     }
 
-    /// Whether this state can be: positions at slots and in their order, nothing without what it belongs to.
+    /// Checks that this state is possible: positions are multiples of a slot and in order, and no
+    /// field lacks the one it depends on.
     ///
     /// # Errors
-    /// [`FileFault::Contradiction`], naming what is wrong.
+    /// [`FileFault::Contradiction`], naming the broken rule.
     pub fn check(&self) -> Result<(), FileFault> {
         self.check_streams()?;
         let peer = self.peer_incarnation.get();
         let is_peer_known = self.peer_store_id != [0; 16];
-        ensure(is_peer_known == (peer != 0), "a peer without lineage or incarnation", peer)?;
+        ensure(is_peer_known == (peer != 0), "a peer without a store id or incarnation", peer)?;
         let quarantine = self.quarantine.get();
         let is_reason = (1..=IMPOSSIBLE_MAX).contains(&(quarantine & !QUARANTINE_RECEIVING));
-        ensure(quarantine == 0 || is_reason, "a quarantine for no reason", quarantine.into())?;
+        ensure(
+            quarantine == 0 || is_reason,
+            "a quarantine without a valid reason",
+            quarantine.into(),
+        )?;
         let epoch = self.epoch.get();
         self.previous.check(epoch).or_else(|(what, found)| ensure(false, what, found))?;
         for skip in [&self.skip, &self.told] {
@@ -196,41 +205,49 @@ impl StateImage {
         let skipped = self.skip.epoch.get();
         ensure(skipped <= epoch, "a skip in a later epoch", skipped)?;
         let count = self.report_count.get();
-        ensure(count as usize <= REPORTS_MAX, "more reports than there is room for", count.into())?;
+        ensure(
+            count as usize <= REPORTS_MAX,
+            "a number of reports beyond the maximum",
+            count.into(),
+        )?;
         self.reports().iter().try_for_each(Report::check)?;
         self.check_delivered()
     }
 
     fn check_streams(&self) -> Result<(), FileFault> {
         let positions = [
-            ("a base that is no position", self.sending_base),
-            ("an acknowledgement that is no position", self.sending_acked),
-            ("a place up to which can be consumed that is none", self.receiving_consumed),
+            ("a base that is not a position", self.sending_base),
+            ("an acknowledgement that is not a position", self.sending_acked),
+            ("a consumed position that is not a position", self.receiving_consumed),
         ];
         for (what, position) in positions {
             ensure(is_position(position), what, position.get())?;
         }
         let (base, acked) = (self.sending_base.get(), self.sending_acked.get());
-        ensure(base <= acked, "the base is beyond what was acknowledged", base)?;
+        ensure(base <= acked, "a base beyond the acknowledged position", base)?;
         let is_sending = self.sending_stream.get() != 0;
-        ensure(is_sending || acked == 0, "acknowledged without a stream", acked)?;
+        ensure(is_sending || acked == 0, "an acknowledged position without a stream", acked)?;
         let (stream, consumed) = (self.receiving_stream.get(), self.receiving_consumed.get());
-        ensure(stream != 0 || consumed == 0, "consumed without a stream", consumed)?;
+        ensure(stream != 0 || consumed == 0, "a consumed position without a stream", consumed)?;
         let proofs = [(base, self.sending_digest), (consumed, self.receiving_digest)];
         proofs.into_iter().try_for_each(|(position, digest)| {
             let is_possible = position != 0 || digest.get() == 0;
-            ensure(is_possible, "a proof where a stream begins", digest.get().into())
+            ensure(is_possible, "a record digest at the start of a stream", digest.get().into())
         })
     }
 
     fn check_delivered(&self) -> Result<(), FileFault> {
         let count = self.delivered_count.get();
         let is_room = count as usize <= DELIVERED_MAX;
-        ensure(is_room, "more deliveries than there is room for", count.into())?;
+        ensure(is_room, "a number of deliveries beyond the maximum", count.into())?;
         let is_receiving = self.receiving_stream.get() != 0;
-        ensure(is_receiving || count == 0, "deliveries without a stream", count.into())?;
+        ensure(is_receiving || count == 0, "a delivered position without a stream", count.into())?;
         self.delivered().iter().try_for_each(|position| {
-            ensure(is_position(*position), "a delivery that is no position", position.get())
+            ensure(
+                is_position(*position),
+                "a delivered position that is not a position",
+                position.get(),
+            )
         })
     }
 }
@@ -251,14 +268,18 @@ impl Report {
     fn check(&self) -> Result<(), FileFault> {
         let (kind, flags) = (self.kind.get(), self.flags.get());
         let is_kind = (1..=REPORT_KIND_MAX).contains(&kind);
-        ensure(is_kind, "a report of no kind", kind.into())?;
+        ensure(is_kind, "a report of an unknown kind", kind.into())?;
         let is_known = flags & !(REPORT_RECEIVING | REPORT_INEXACT | REPORT_OPEN) == 0;
         let is_possible = flags & REPORT_OPEN == 0 || flags & REPORT_INEXACT != 0;
-        ensure(is_known && is_possible, "a report of no such range", flags.into())?;
+        ensure(is_known && is_possible, "a report with invalid flags", flags.into())?;
         for position in [self.from, self.to] {
-            ensure(is_position(position), "a report of no position", position.get())?;
+            ensure(
+                is_position(position),
+                "a report at an offset that is not a position",
+                position.get(),
+            )?;
         }
-        ensure(self.from <= self.to, "a report of less than nothing", self.to.get())
+        ensure(self.from <= self.to, "a report whose end is before its start", self.to.get())
     }
 }
 
@@ -266,7 +287,7 @@ fn ensure(holds: bool, what: &'static str, found: u64) -> Result<(), FileFault> 
     if holds { Ok(()) } else { Err(FileFault::Contradiction { what, found }) }
 }
 
-/// The state in force on the state page.
+/// Checks the state page and returns the state in force.
 ///
 /// # Errors
 /// [`FileFault::StateDamaged`], [`FileFault::Contradiction`].

@@ -25,7 +25,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 ///
 /// # Errors
 ///
-/// See [`RegionError`].
+/// Fails for one of the reasons in [`RegionError`].
 pub fn create_buffer(
     backing: &Backing,
     map: SharedMap,
@@ -44,7 +44,7 @@ pub fn create_buffer(
 ///
 /// # Errors
 ///
-/// See [`RegionError`].
+/// Fails for one of the reasons in [`RegionError`].
 pub fn open_buffer(given: &Given) -> Result<Arc<Region>, RegionError> {
     open_or(given, || Ok(Region::map(given.map()?)?))
 }

@@ -167,7 +167,7 @@ impl SessionManager {
     /// [`handshake_timeout`](partywall::Config::handshake_timeout). Cancel-safe.
     ///
     /// # Errors
-    /// See [`GetStreamError`].
+    /// Fails for one of the reasons in [`GetStreamError`].
     pub async fn get_stream(&self) -> Result<PooledStream, GetStreamError> {
         // ORDER: Relaxed: a number to count by.
         let asked = self.inner.asked.fetch_add(1, Ordering::Relaxed).wrapping_add(1);

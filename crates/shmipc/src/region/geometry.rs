@@ -87,7 +87,7 @@ impl Geometry {
     ///
     /// # Errors
     ///
-    /// See [`PlanError`].
+    /// Fails for one of the reasons in [`PlanError`].
     pub fn plan(bytes: usize, classes: &[Class]) -> Result<Self, PlanError> {
         let size = u32::try_from(bytes).map_err(|_| PlanError::RegionSize { bytes })?;
         let count = u32::try_from(classes.len()).unwrap_or(u32::MAX);

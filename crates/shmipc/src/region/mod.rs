@@ -74,7 +74,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// See [`PlanError`].
+    /// Fails for one of the reasons in [`PlanError`].
     pub fn create(map: SharedMap, classes: &[Class]) -> Result<Arc<Self>, PlanError> {
         let geometry = Geometry::plan(map.len(), classes)?;
         geometry.write(&map);

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     streams: BTreeSet<u32>,

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that the other side made and named, removed by us when nobody else will.
+//! Files that the peer created and named, removed here if no other process will.
 //!
 //! ```text
-//!   dropped ─▶ locked? ── no ──▶ the name still means it? ── yes ─▶ unlink
-//!                 └─ yes: its maker lives, and removes it ─▶ noted, and looked at again with the next one
+//!   dropped ─▶ locked? ── no ──▶ the path still names it? ── yes ─▶ unlink
+//!                 └─ yes: its creator lives and removes it ─▶ checked again at the next drop
 //! ```
 //!
-//! Makers that have no [`CreatedFile`](super::CreatedFile) lock nothing. One that is being killed may have hung up a moment
-//! before the system takes its locks: hence the second look. It opens nothing in the first place, and judges no owner:
-//! whoever opened it did.
+//! A creator that does not use [`CreatedFile`](super::CreatedFile) locks nothing. A creator being
+//! killed may have hung up shortly before the kernel releases its locks, hence the second check.
+//! This module opens no new file and checks no owner: the code that opened the file did.
 //!
 //! # Invariants
 //!
-//! - Only the very file that was opened is removed, beneath the same directory, over no link and no mount; what
-//!   replaced it stays. (Between the last look and the removal, one who may write the directory can still replace it.)
-//! - As long as its value lives, its identity cannot become another file's.
-//! - A process that was forked removes nothing.
+//! - Only the very file that was opened is removed, beneath the same directory, across no link and
+//!   no mount; a replacement stays. (Between the last check and the removal, a process that may
+//!   write the directory can still replace it.)
+//! - While the value lives, the file's identity cannot become another file's.
+//! - A forked child removes nothing.
 
 use super::{DIRECTORY, FileFacts, FileIdentity, identity, names_beneath, open_beneath, resolve};
 use crate::fork::ForkGuard;
@@ -26,7 +27,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A file that another process made and that was opened by [`open_beneath`], removed when dropped.
+/// A file that another process created and [`open_beneath`] opened, removed when dropped.
 #[derive(Debug)]
 pub struct AdoptedFile {
     fd: OwnedFd,
@@ -34,7 +35,7 @@ pub struct AdoptedFile {
     opener: ForkGuard,
 }
 
-/// Which file has which name.
+/// The identity and the path of a file.
 #[derive(Debug)]
 struct Named {
     directory: PathBuf,
@@ -44,16 +45,16 @@ struct Named {
 }
 
 impl AdoptedFile {
-    /// Sees to it that `fd`, of which `facts` are known, opened as `path` beneath `directory`, is removed.
+    /// Adopts `fd`, which was opened as `path` beneath `directory` and described by `facts`.
     pub fn new(fd: OwnedFd, facts: &FileFacts, directory: &Path, path: &Path) -> AdoptedFile {
         let FileFacts { identity, owner, .. } = *facts;
         let named = Named { directory: directory.into(), path: path.into(), identity, owner };
         AdoptedFile { fd, named, opener: ForkGuard::current() }
     }
 
-    /// Removes those that could not be removed when dropped, since they were locked, and are no more.
+    /// Removes the files that were locked when dropped and no longer are.
     pub fn look_again() {
-        // They are looked at without the lock: a file system may take its time.
+        // They are checked without holding the mutex: a file system may be slow.
         let mut before = std::mem::take(&mut *locked());
         before.retain(|named| named.remove_closed() == Found::Locked);
         if !before.is_empty() {
@@ -69,7 +70,7 @@ impl AdoptedFile {
         self.fd.as_fd()
     }
 
-    /// Which file it is.
+    /// Its identity.
     pub fn identity(&self) -> FileIdentity {
         self.named.identity
     }
@@ -93,12 +94,12 @@ impl Drop for AdoptedFile {
     }
 }
 
-/// How it was with a file that was to be removed.
+/// Result of an attempt to remove a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// Its maker lives.
+    /// The file is locked: its creator lives.
     Locked,
-    /// Removed, by us or somebody else, or replaced; or it cannot be.
+    /// The file was removed (by this or another process) or replaced, or cannot be removed.
     Over,
 }
 
@@ -112,16 +113,17 @@ impl Named {
         if flock(fd, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Found::Locked;
         }
-        // Its maker may have removed it before its lock was ours, and the name be another's now.
+        // The creator may have removed it before this process took the lock, and another file may
+        // have the name now.
         let named = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
         if named.is_ok_and(|stat| identity(&stat) == self.identity) {
-            // Somebody else may have removed it between the two calls: gone is gone.
+            // Another process may remove it between the two calls; the result is the same.
             let _ = unlinkat(&parent, name, AtFlags::empty());
         }
         Found::Over
     }
 
-    /// The directory that it lies in, and its name there.
+    /// The directory that holds the file, and the file's name within it.
     fn parent(&self) -> Option<(OwnedFd, &OsStr)> {
         let names = names_beneath(&self.directory, &self.path).ok()?;
         let (name, above) = names.split_last()?;
@@ -133,7 +135,7 @@ impl Named {
         Some((parent, name))
     }
 
-    /// As before, for one that was closed meanwhile.
+    /// As [`remove`](Self::remove), for a file that was closed meanwhile.
     fn remove_closed(&self) -> Found {
         let Ok(fd) = open_beneath(&self.directory, &self.path) else { return Found::Over };
         let is_it = |facts: FileFacts| {
@@ -153,7 +155,7 @@ fn locked() -> MutexGuard<'static, VecDeque<Named>> {
 
 static LOCKED: Mutex<VecDeque<Named>> = Mutex::new(VecDeque::new());
 
-/// How many are remembered. Those of makers that live go by themselves.
+/// Files that are remembered at most. Living creators remove their own.
 const LOCKED_MAX: usize = 64;
 
 #[cfg(test)]
@@ -219,15 +221,15 @@ mod tests {
         let created = CreatedFile::create(&path, 4096).unwrap();
         drop(adopt(directory, &path));
         assert!(path.exists(), "its maker lives");
-        // As if killed: the lock goes, and the file stays.
+        // As if killed: the lock is released, and the file stays.
         flock(created.fd(), FlockOperation::Unlock).unwrap();
         fs::write(&other, b"x").unwrap();
         drop(adopt(directory, &other));
         assert!(!other.exists());
-        // Another test may be looking at it, and have found it locked.
+        // Another test may be checking the file, and have found it locked.
         let deadline = Instant::now() + Duration::from_secs(10);
         while path.exists() {
-            assert!(Instant::now() < deadline, "it is not looked at again");
+            assert!(Instant::now() < deadline, "the locked file is not checked again");
             AdoptedFile::look_again();
         }
     }

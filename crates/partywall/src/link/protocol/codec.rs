@@ -300,7 +300,7 @@ fn malformed(malformed: Malformed) -> FrameFault {
     let (what, found) = match malformed {
         Malformed::BaseBeyondTail => ("a base beyond the tail", 0),
         Malformed::ConsumedBeyondReceived => ("more consumed than received", 0),
-        Malformed::DigestAtStart => ("a proof where a stream begins", 0),
+        Malformed::DigestAtStart => ("a record digest at the start of a stream", 0),
     };
     FrameFault::Field { what, found }
 }
