@@ -19,6 +19,7 @@ mod beside;
 mod command;
 mod faults;
 mod fuzz;
+mod path;
 mod stages;
 mod tidy;
 mod torture;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     let outcome = match name {
         "test" => stages::main(rest),
         "tidy" => tidy::main(rest),
+        "path" => path::main(rest),
         "gen" => vectors::main(rest),
         "fuzz" => fuzz::main(rest),
         "torture" => torture::main(rest),
@@ -79,6 +81,8 @@ cargo xtask COMMAND
                                   stages: {}
   tidy [--circles]                check the rules that a tool can check (CONTRIBUTING.md)
                                   --circles prints the circles of imports and their edges
+  path [--link] [--unoptimised] | --write | --check
+                                  the files a message enters, by callgrind; the table in ARCHITECTURE.md
   gen [--check]                   regenerate spec/vectors; --check only compares
   fuzz [--minutes N] [TARGET...]  run the fuzz targets, N minutes each (default {})
   torture [--kills N] [--minutes M] [--seed S]
@@ -100,7 +104,8 @@ mod tests {
     #[test]
     fn help_names_every_command_and_stage() {
         let help = help();
-        for word in ["test", "tidy", "gen", "fuzz", "torture", "loom", "shuttle", "faults", "miri"]
+        for word in
+            ["test", "tidy", "path", "gen", "fuzz", "torture", "loom", "shuttle", "faults", "miri"]
         {
             assert!(help.contains(word), "help does not mention {word}");
         }
