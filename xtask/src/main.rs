@@ -19,6 +19,7 @@ mod beside;
 mod command;
 mod faults;
 mod fuzz;
+mod path;
 mod stages;
 mod tidy;
 mod torture;
@@ -42,7 +43,8 @@ fn main() -> ExitCode {
     };
     let outcome = match name {
         "test" => stages::main(rest),
-        "tidy" => no_arguments("tidy", rest).and_then(|()| tidy::main()),
+        "tidy" => tidy::main(rest),
+        "path" => path::main(rest),
         "gen" => vectors::main(rest),
         "fuzz" => fuzz::main(rest),
         "torture" => torture::main(rest),
@@ -69,13 +71,6 @@ fn repository_root() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("."))
 }
 
-fn no_arguments(command: &str, rest: &[String]) -> Result<(), String> {
-    match rest.first() {
-        None => Ok(()),
-        Some(extra) => Err(format!("`{command}` takes no arguments, but got `{extra}`")),
-    }
-}
-
 fn help() -> String {
     format!(
         "\
@@ -84,7 +79,10 @@ cargo xtask COMMAND
   test [--quick] [--only STAGE]   run every stage in order and stop at the first that fails
                                   --quick runs only: {}
                                   stages: {}
-  tidy                            check the rules that a tool can check (CONTRIBUTING.md)
+  tidy [--circles]                check the rules that a tool can check (CONTRIBUTING.md)
+                                  --circles prints the circles of imports and their edges
+  path [--link] [--unoptimised] | --write | --check
+                                  the files a message enters, by callgrind; the table in ARCHITECTURE.md
   gen [--check]                   regenerate spec/vectors; --check only compares
   fuzz [--minutes N] [TARGET...]  run the fuzz targets, N minutes each (default {})
   torture [--kills N] [--minutes M] [--seed S]
@@ -106,15 +104,10 @@ mod tests {
     #[test]
     fn help_names_every_command_and_stage() {
         let help = help();
-        for word in ["test", "tidy", "gen", "fuzz", "torture", "loom", "shuttle", "faults", "miri"]
+        for word in
+            ["test", "tidy", "path", "gen", "fuzz", "torture", "loom", "shuttle", "faults", "miri"]
         {
             assert!(help.contains(word), "help does not mention {word}");
         }
-    }
-
-    #[test]
-    fn extra_arguments_are_refused() {
-        assert!(no_arguments("tidy", &[]).is_ok());
-        assert!(no_arguments("tidy", &["--fast".to_owned()]).is_err());
     }
 }

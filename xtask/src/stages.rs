@@ -131,7 +131,7 @@ fn fmt() -> Result<Done, String> {
 }
 
 fn tidy_and_vectors() -> Result<Done, String> {
-    tidy::main()?;
+    tidy::main(&[])?;
     if vectors::exist() {
         vectors::main(&["--check".to_owned()])?;
     }

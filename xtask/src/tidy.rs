@@ -6,6 +6,8 @@
 //! needs types is left to clippy.
 
 mod atomics;
+mod circles;
+mod imports;
 mod length;
 mod lints;
 mod manifest;
@@ -44,9 +46,17 @@ impl fmt::Display for Finding {
 /// Checks the tree below the current directory and prints what it finds.
 ///
 /// # Errors
-/// The tree cannot be read, or breaks a rule.
-pub fn main() -> Result<(), String> {
+/// An argument is wrong, the tree cannot be read, or it breaks a rule.
+pub fn main(arguments: &[String]) -> Result<(), String> {
     let tree = Tree::read()?;
+    match arguments {
+        [] => {}
+        [argument] if argument == "--circles" => {
+            print!("{}", circles::report(&tree));
+            return Ok(());
+        }
+        [argument, ..] => return Err(format!("`tidy` does not know the argument `{argument}`")),
+    }
     let findings = check(&tree);
     for finding in &findings {
         println!("{finding}");
@@ -74,7 +84,11 @@ fn check(tree: &Tree) -> Vec<Finding> {
 /// One rule, or a few that read the same thing.
 type Rule = fn(&Tree, &mut Vec<Finding>);
 
-const RULES: [Rule; 9] = [
+/// Whether the rules that the whole tree keeps only after the last rename and move are enforced.
+const ENFORCED: bool = false;
+
+const RULES: [Rule; 10] = [
+    circles::check,
     length::check,
     lints::check,
     atomics::check,

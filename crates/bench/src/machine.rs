@@ -1,54 +1,112 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! On what the numbers were measured: without this they are not numbers.
+//! The machine, the placement of the processes and the build: numbers mean nothing without them.
 
-use anyhow::Result;
-use partywall_sys::limits;
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use partywall_sys::{cpu, limits};
 use serde::Serialize;
 
-use super::arguments::Pin;
-use super::host::{self, BUILD, COMMIT, Host};
+/// The CPUs of the two processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pin {
+    /// The scheduler's choice, which makes transports incomparable.
+    None,
+    /// Both ends in one process, on all CPUs.
+    OneProcess,
+    /// The parent on the first CPU, the child on the second.
+    To(usize, usize),
+}
 
-/// The machine, the placement and the program.
+/// The machine, the placement and the build.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// As the CPU calls itself.
+    /// The model name of the CPU.
     pub cpu: String,
     /// CPUs that this process may use.
     pub cpus: usize,
     /// Kernel release.
     pub kernel: String,
-    /// Where the two processes ran.
+    /// The CPUs of the two processes.
     pub placement: String,
-    /// How the clock speed is chosen, if the kernel shows it.
+    /// The governor of the clock speed, if the kernel shows it.
     pub governor: String,
-    /// Whether a hypervisor lies in between: wake-ups are dearer then.
+    /// Whether this is a virtual machine, where wake-ups take longer.
     pub virtual_machine: bool,
-    /// Runnable threads on average over the last minute, before the run.
+    /// Runnable threads on average over the last minute before the run.
     pub load: String,
     /// The commit this program was built from.
     pub commit: &'static str,
-    /// Optimised or not.
+    /// The profile of the build.
     pub build: &'static str,
 }
 
+impl Pin {
+    /// The first two CPUs this process may use; none if there is only one.
+    pub fn first_two() -> Result<Self> {
+        let cpus = cpu::affinity().context("reading which CPUs may be used")?;
+        match cpus[..] {
+            [first, second, ..] => Ok(Self::To(first, second)),
+            [_] => Ok(Self::None),
+            [] => bail!("no CPU to run on"),
+        }
+    }
+
+    /// The CPU of the child.
+    pub const fn child(self) -> Option<usize> {
+        match self {
+            Self::None | Self::OneProcess => None,
+            Self::To(_, child) => Some(child),
+        }
+    }
+
+    /// The placement in words.
+    pub fn placement(self) -> String {
+        match self {
+            Self::To(parent, child) => {
+                let relation = relation(parent, child).map(|words| format!(" ({words})"));
+                let relation = relation.unwrap_or_default();
+                format!("sender on CPU {parent}, receiver on CPU {child}{relation}")
+            }
+            Self::None => "not pinned (ratios to sockets are not comparable)".to_owned(),
+            Self::OneProcess => "both ends in one process, not pinned".to_owned(),
+        }
+    }
+}
+
+/// Parses two CPUs, such as 0,1, or `none`.
+pub fn parse_pin(text: &str) -> Result<Pin, String> {
+    if text == "none" {
+        return Ok(Pin::None);
+    }
+    let cpus = text.split_once(',').map(|(a, b)| (a.trim().parse(), b.trim().parse()));
+    let Some((Ok(parent), Ok(child))) = cpus else {
+        return Err("write two CPUs, such as 0,1, or none".to_owned());
+    };
+    Ok(Pin::To(parent, child))
+}
+
 impl Machine {
-    /// Looks around.
-    pub fn look(pin: Pin) -> Self {
-        let Host { cpu, cpus, kernel, is_virtual, load } = Host::look();
+    /// Reads what the kernel shows of this machine.
+    pub fn read(pin: Pin) -> Self {
+        let cpuinfo = read("/proc/cpuinfo");
+        let load = read("/proc/loadavg");
+        let governed = if let Pin::To(parent, _) = pin { parent } else { 0 };
         Self {
-            cpu,
-            cpus,
-            kernel,
-            placement: placement(pin),
-            governor: governor(pin),
-            virtual_machine: is_virtual,
-            load,
+            cpu: cpuinfo_field(&cpuinfo, "model name").unwrap_or("unknown").to_owned(),
+            cpus: cpu::affinity().map_or(0, |cpus| cpus.len()),
+            kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
+            placement: pin.placement(),
+            governor: limits::cpu_governor(governed).unwrap_or_else(|| "not visible".to_owned()),
+            virtual_machine: cpuinfo_field(&cpuinfo, "flags")
+                .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+            load: load.split(' ').next().unwrap_or("unknown").to_owned(),
             commit: COMMIT,
             build: BUILD,
         }
     }
 
-    /// One line for people.
+    /// One line of text.
     pub fn summary(&self) -> String {
         let Self { cpu, cpus, kernel, placement, governor, commit, build, .. } = self;
         let host = if self.virtual_machine { ", virtual machine" } else { "" };
@@ -59,23 +117,55 @@ impl Machine {
     }
 }
 
-/// Where to put the processes if nobody says.
-pub fn default_pin() -> Result<Pin> {
-    Ok(host::two_cpus()?.map_or(Pin::None, |(first, second)| Pin::To(first, second)))
+/// The relation of two CPUs in words; `None` for separate cores.
+fn relation(one: usize, other: usize) -> Option<&'static str> {
+    let siblings = read(&format!("/sys/devices/system/cpu/cpu{one}/topology/thread_siblings_list"));
+    match (one == other, list_contains(siblings.trim(), other)) {
+        (true, _) => Some("one CPU for both"),
+        (false, true) => Some("two hyperthreads of one core"),
+        (false, false) => None,
+    }
 }
 
-fn placement(pin: Pin) -> String {
-    let (parent, child) = match pin {
-        Pin::To(parent, child) => (parent, child),
-        Pin::None => return "not pinned (ratios to sockets are not comparable)".to_owned(),
-        Pin::OneProcess => return "both ends in one process, not pinned".to_owned(),
-    };
-    let relation = host::relation(parent, child).map(|words| format!(" ({words})"));
-    let relation = relation.unwrap_or_default();
-    format!("sender on CPU {parent}, receiver on CPU {child}{relation}")
+/// Whether a list of the kernel, such as `0-1,4`, contains `cpu`.
+fn list_contains(list: &str, cpu: usize) -> bool {
+    list.split(',').any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let bounds = (first.parse::<usize>(), last.parse::<usize>());
+        matches!(bounds, (Ok(first), Ok(last)) if (first..=last).contains(&cpu))
+    })
 }
 
-fn governor(pin: Pin) -> String {
-    let cpu = if let Pin::To(parent, _) = pin { parent } else { 0 };
-    limits::cpu_governor(cpu).unwrap_or_else(|| "not visible".to_owned())
+fn cpuinfo_field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
+    let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim())
+}
+
+/// A file of the kernel; empty if it does not exist.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The commit this program was built from.
+pub const COMMIT: &str = env!("PARTYWALL_COMMIT");
+
+/// The profile of the build.
+pub const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_list_contains_its_ranges_and_numbers() {
+        assert!(list_contains("0-1,4", 4) && list_contains("0-1,4", 1));
+        assert!(!list_contains("0-1,4", 2) && !list_contains("", 0));
+    }
+
+    #[test]
+    fn pin_parses_two_cpus_or_none() {
+        assert_eq!(parse_pin("0, 1"), Ok(Pin::To(0, 1)));
+        assert_eq!(parse_pin("none"), Ok(Pin::None));
+        assert!(parse_pin("1").is_err());
+    }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which cells a run measures, how long and how often.
+//! The cells that a run measures, their duration and the number of rounds.
 //!
 //! ```text
-//! no scenario   a bit of everything, under a minute, for the table and the plots
-//! SCENARIO      sizes × transports × waits as asked for, or sensible ones
-//! targets       see targets.rs
+//! no scenario   some of each scenario, under a minute, for the table and the plots
+//! SCENARIO      sizes × transports × waits of the arguments, or defaults
+//! targets       see report/targets.rs
 //! ```
 
 use std::sync::OnceLock;
@@ -12,97 +12,101 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::arguments::{Arguments, Choice, STREAMS};
-use super::cell::{Cell, Processes, Scenario, TransportName, WaitName};
+use crate::arguments::{Arguments, Choice, STREAMS};
+use crate::harness::cell::{Cell, Processes, Scenario, TransportName, WaitName};
+use crate::table::{TRANSPORTS, Transports};
 
-/// What to measure.
-#[derive(Clone, Debug)]
+/// The measurements of a run.
+#[derive(Clone)]
 pub struct Plan {
     /// Each cell once.
     pub steps: Vec<Step>,
-    /// How often all of them take turns.
+    /// Number of rounds, in each of which all cells have their turn.
     pub rounds: u32,
-    /// No round begins that would end later than this, on a machine slower than expected.
+    /// No round begins that would end later than this.
     pub time_max: Option<Duration>,
+    /// Failures after which a cell is skipped; 0 if the first one ends the run.
+    pub failures_max: usize,
+    transports: Transports,
 }
 
 /// One cell in the plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// What to measure.
+    /// The combination to measure.
     pub cell: Cell,
-    /// For how long in each round.
+    /// Time in each round.
     pub duration: Duration,
-    /// In no more rounds than this.
+    /// Largest number of rounds.
     pub rounds_max: u32,
 }
 
 impl Plan {
-    /// An empty plan.
-    pub fn new(rounds: u32) -> Self {
-        Self { steps: Vec::new(), rounds, time_max: None }
+    /// An empty plan on these transports.
+    pub const fn new(rounds: u32, transports: Transports) -> Self {
+        Self { steps: Vec::new(), rounds, time_max: None, failures_max: 0, transports }
     }
 
-    /// Adds `cell` unless it is there already or makes no sense.
+    /// Adds `cell` unless the plan has it or the table of transports lacks this combination.
     pub fn add(&mut self, cell: Cell, duration: Duration) {
         let is_known = self.steps.iter().any(|step| step.cell == cell);
-        if !is_known && cell.is_possible() {
+        if !is_known && self.transports.runner(cell).is_some() {
             let rounds_max = if cell.scenario == Scenario::Idle { 1 } else { u32::MAX };
             self.steps.push(Step { cell, duration, rounds_max });
         }
     }
 
-    /// Measurements in all.
+    /// Number of measurements.
     pub fn measurements(&self) -> u64 {
         self.steps.iter().map(|step| u64::from(step.rounds_max.min(self.rounds))).sum()
     }
 
-    /// A bit of everything, in under a minute.
+    /// Some of each scenario, in under a minute.
     pub fn selection(rounds: u32) -> Self {
-        let mut plan = Self { time_max: Some(SELECTION_TIME_MAX), ..Self::new(rounds) };
+        let mut plan = Self { time_max: Some(SELECTION_TIME_MAX), ..Self::new(rounds, TRANSPORTS) };
         for size in [TINY, PAGE, LARGE] {
-            for cell in everyone(Scenario::Ping, size, &WAITS) {
+            for cell in all_channels(Scenario::Ping, size, &WAITS) {
                 plan.add(cell, ms(60));
             }
-            plan.add(Cell::new(Scenario::Ping, TransportName::FloorSpin, size), ms(60));
+            plan.add(Cell::new(Scenario::Ping, TransportName::BASELINE_SPIN, size), ms(60));
         }
-        plan.add(Cell::new(Scenario::Ping, TransportName::FloorEventfd, EVENTFD_SIZE), ms(60));
+        plan.add(Cell::new(Scenario::Ping, TransportName::BASELINE_EVENTFD, EVENTFD_SIZE), ms(60));
         for size in [8, 512, 64 << 10, 4 << 20] {
-            let others = [TransportName::Uds, TransportName::Tcp, TransportName::FloorSpin];
-            plan.add(ours(Scenario::Ping, size, WaitName::Adaptive), ms(30));
+            let others = [TransportName::UDS, TransportName::TCP, TransportName::BASELINE_SPIN];
+            plan.add(Cell::shm(Scenario::Ping, size, WaitName::Adaptive), ms(30));
             for transport in others {
                 plan.add(Cell::new(Scenario::Ping, transport, size), ms(30));
             }
         }
         for size in [TINY, BLOCK] {
-            for cell in everyone(Scenario::Flood, size, &[WaitName::Adaptive]) {
+            for cell in all_channels(Scenario::Throughput, size, &[WaitName::Adaptive]) {
                 plan.add(cell, ms(75));
             }
         }
         let waits = [WaitName::Adaptive, WaitName::Park];
         for (rate, duration) in [(100, ms(350)), (1_000, ms(220)), (10_000, ms(120))] {
-            for cell in sockets_and_ours(Scenario::Rate, TINY, &waits) {
+            for cell in sockets_and_shm(Scenario::Rate, TINY, &waits) {
                 plan.add(cell.at_rate(rate), duration);
             }
         }
-        for cell in sockets_and_ours(Scenario::Crowd, TINY, &waits) {
+        for cell in sockets_and_shm(Scenario::Oversubscribe, TINY, &waits) {
             plan.add(cell.with_streams(default_pairs()), ms(130));
         }
-        for cell in sockets_and_ours(Scenario::Parallel, TINY, &[WaitName::Adaptive]) {
+        for cell in sockets_and_shm(Scenario::Parallel, TINY, &[WaitName::Adaptive]) {
             plan.add(cell.with_streams(STREAMS), ms(60));
         }
-        for cell in sockets_and_ours(Scenario::Connect, TINY, &[WaitName::Adaptive]) {
+        for cell in sockets_and_shm(Scenario::Connect, TINY, &[WaitName::Adaptive]) {
             plan.add(cell, ms(60));
         }
-        for cell in sockets_and_ours(Scenario::Idle, TINY, &[WaitName::Adaptive]) {
+        for cell in sockets_and_shm(Scenario::Idle, TINY, &[WaitName::Adaptive]) {
             plan.add(cell.with_streams(IDLE_CHANNELS), ms(1500));
         }
         plan
     }
 
-    /// One scenario, as asked for.
+    /// One scenario with these arguments.
     pub fn scenario(choice: Choice, arguments: &Arguments) -> Result<Self> {
-        let mut plan = Self::new(arguments.rounds.unwrap_or(ROUNDS));
+        let mut plan = Self::new(arguments.rounds.unwrap_or(ROUNDS), TRANSPORTS);
         let duration = arguments.duration;
         match choice {
             Choice::Ping => {
@@ -110,18 +114,21 @@ impl Plan {
                 plan.add_all(
                     Scenario::Ping,
                     &sizes,
-                    &FLOORS,
+                    &BASELINES,
                     arguments,
                     duration.unwrap_or(ms(150)),
                 );
             }
-            Choice::Flood => {
+            Choice::Throughput => {
                 let sizes = or(&arguments.size, &[TINY, PAGE, BLOCK, LARGE]);
                 let time = duration.unwrap_or(ms(200));
-                plan.add_all(Scenario::Flood, &sizes, &[], arguments, time);
-                if wants(arguments, TransportName::FloorSpin) {
+                plan.add_all(Scenario::Throughput, &sizes, &[], arguments, time);
+                if wants(arguments, TransportName::BASELINE_SPIN) {
                     for &size in &sizes {
-                        plan.add(Cell::new(Scenario::Ping, TransportName::FloorSpin, size), time);
+                        plan.add(
+                            Cell::new(Scenario::Ping, TransportName::BASELINE_SPIN, size),
+                            time,
+                        );
                     }
                 }
             }
@@ -130,9 +137,15 @@ impl Plan {
                 let time = duration.unwrap_or(ms(2000));
                 plan.add_all(Scenario::Rate, &sizes, &[], arguments, time);
             }
-            Choice::Crowd => {
+            Choice::Oversubscribe => {
                 let sizes = or(&arguments.size, &[TINY]);
-                plan.add_all(Scenario::Crowd, &sizes, &[], arguments, duration.unwrap_or(ms(400)));
+                plan.add_all(
+                    Scenario::Oversubscribe,
+                    &sizes,
+                    &[],
+                    arguments,
+                    duration.unwrap_or(ms(400)),
+                );
             }
             Choice::Parallel => {
                 let sizes = or(&arguments.size, &PARALLEL_SIZES);
@@ -144,8 +157,8 @@ impl Plan {
                 let sizes = or(&arguments.size, &[TINY]);
                 let time = duration.unwrap_or(ms(200));
                 plan.add_all(Scenario::Connect, &sizes, &[], arguments, time);
-                let watched = duration.unwrap_or(ms(2000));
-                plan.add_all(Scenario::Idle, &sizes, &[], arguments, watched);
+                let observed = duration.unwrap_or(ms(2000));
+                plan.add_all(Scenario::Idle, &sizes, &[], arguments, observed);
             }
             Choice::Targets => bail!("targets have a plan of their own"),
         }
@@ -153,44 +166,45 @@ impl Plan {
             step.cell.touch = arguments.touch;
         }
         if plan.steps.is_empty() {
-            bail!("nothing to measure: this scenario does not fit the transports asked for");
+            bail!(
+                "this scenario runs on none of the chosen transports; see --help for --transport"
+            );
         }
         Ok(plan)
     }
 
-    /// One scenario on the transports and with the waits asked for.
+    /// One scenario on the transports and with the wait strategies of the arguments.
     fn add_all(
         &mut self,
         scenario: Scenario,
         sizes: &[usize],
-        floors: &[TransportName],
+        baselines: &[TransportName],
         arguments: &Arguments,
         duration: Duration,
     ) {
-        let all = [&OTHERS[..], floors].concat();
+        let all = [&OTHERS[..], baselines].concat();
         let waits = or(&arguments.wait, waits_worth_trying(scenario));
         for &size in sizes {
-            let ours = waits.iter().map(|&wait| ours(scenario, size, wait));
+            let shm = waits.iter().map(|&wait| Cell::shm(scenario, size, wait));
             let others = all.iter().map(|&transport| Cell::new(scenario, transport, size));
-            for cell in ours.chain(others).filter(|cell| wants(arguments, cell.transport)) {
+            for cell in shm.chain(others).filter(|cell| wants(arguments, cell.transport)) {
                 self.add_variants(cell, arguments, duration);
             }
         }
     }
 
-    /// Ping, flood and duplex over links, and over what they are compared with.
+    /// `ping`, `throughput` and `duplex` over links, and over the transports to compare with.
     fn add_links(&mut self, arguments: &Arguments, duration: Duration) {
-        use TransportName::{LinkShm, LinkTcp, LinkUds, SharedMemory, Tcp, Uds};
+        use TransportName as T;
         let waits = or(&arguments.wait, &[WaitName::Spin, WaitName::Park]);
-        for scenario in [Scenario::Ping, Scenario::Flood, Scenario::Duplex] {
+        for scenario in [Scenario::Ping, Scenario::Throughput, Scenario::Duplex] {
             for size in or(&arguments.size, &[48, PAGE]) {
-                let waiting =
-                    [SharedMemory, LinkShm, LinkTcp, LinkUds].into_iter().flat_map(|transport| {
-                        waits
-                            .iter()
-                            .map(move |&wait| Cell::new(scenario, transport, size).waiting(wait))
-                    });
-                let others = [Tcp, Uds].map(|transport| Cell::new(scenario, transport, size));
+                let waiting = [T::SHM, T::LINK_SHM, T::LINK_TCP, T::LINK_UDS];
+                let waiting = waiting.into_iter().flat_map(|transport| {
+                    let cell = Cell::new(scenario, transport, size);
+                    waits.iter().map(move |&wait| cell.waiting(wait))
+                });
+                let others = [T::TCP, T::UDS].map(|name| Cell::new(scenario, name, size));
                 let cells = waiting.chain(others);
                 for cell in cells.filter(|cell| wants(arguments, cell.transport)) {
                     self.add(cell, duration);
@@ -199,10 +213,10 @@ impl Plan {
         }
     }
 
-    /// The pairs or streams, rates and busy threads that belong to the scenario.
+    /// Adds `cell` with each rate, or with the pairs, streams and busy threads of the arguments.
     fn add_variants(&mut self, cell: Cell, arguments: &Arguments, duration: Duration) {
         match cell.scenario {
-            Scenario::Ping if cell.transport == TransportName::FloorEventfd => {
+            Scenario::Ping if cell.transport == TransportName::BASELINE_EVENTFD => {
                 self.add(Cell { size: EVENTFD_SIZE, ..cell }, duration);
             }
             Scenario::Rate => {
@@ -210,53 +224,48 @@ impl Plan {
                     self.add(cell.at_rate(rate), duration);
                 }
             }
-            Scenario::Crowd => {
+            Scenario::Oversubscribe => {
                 let pairs = arguments.pairs.unwrap_or_else(default_pairs).max(1);
                 self.add(Cell { busy: arguments.busy, ..cell.with_streams(pairs) }, duration);
             }
             Scenario::Parallel => {
-                let streams = arguments.streams() - arguments.unread; // checked to leave some
+                let streams = arguments.streams() - arguments.unread; // `Arguments::check` leaves at least one
                 let processes = if arguments.one_process { Processes::One } else { Processes::Two };
                 let cell = Cell { processes, ..cell.with_streams(streams) };
                 self.add(cell, duration);
                 self.add(Cell { unread: arguments.unread, ..cell }, duration);
             }
             Scenario::Idle => self.add(cell.with_streams(IDLE_CHANNELS), duration),
-            Scenario::Ping | Scenario::Flood | Scenario::Duplex | Scenario::Connect => {
+            Scenario::Ping | Scenario::Throughput | Scenario::Duplex | Scenario::Connect => {
                 self.add(cell, duration);
             }
         }
     }
 }
 
-/// Our transport, waiting as `wait` says.
-pub const fn ours(scenario: Scenario, size: usize, wait: WaitName) -> Cell {
-    Cell::new(scenario, TransportName::SharedMemory, size).waiting(wait)
-}
-
-/// Twice the CPUs we may use and one: never enough of them. Asked once, before we are pinned to one of them.
+/// Pairs of `oversubscribe`: one more than twice the usable CPUs. Read once, before a thread is pinned.
 pub fn default_pairs() -> usize {
     static PAIRS: OnceLock<usize> = OnceLock::new();
     *PAIRS.get_or_init(|| 2 * partywall_sys::cpu::affinity().map_or(1, |cpus| cpus.len()) + 1)
 }
 
-fn everyone(scenario: Scenario, size: usize, waits: &[WaitName]) -> Vec<Cell> {
+fn all_channels(scenario: Scenario, size: usize, waits: &[WaitName]) -> Vec<Cell> {
     let others = OTHERS.iter().map(|&transport| Cell::new(scenario, transport, size));
-    waits.iter().map(|&wait| ours(scenario, size, wait)).chain(others).collect()
+    waits.iter().map(|&wait| Cell::shm(scenario, size, wait)).chain(others).collect()
 }
 
-fn sockets_and_ours(scenario: Scenario, size: usize, waits: &[WaitName]) -> Vec<Cell> {
-    let mut cells = everyone(scenario, size, waits);
-    cells.retain(|cell| cell.transport != TransportName::Pipe);
+fn sockets_and_shm(scenario: Scenario, size: usize, waits: &[WaitName]) -> Vec<Cell> {
+    let mut cells = all_channels(scenario, size, waits);
+    cells.retain(|cell| cell.transport != TransportName::PIPE);
     cells
 }
 
-/// Spinning makes no sense where threads outnumber cores or nothing happens for long.
+/// The default wait strategies: no spinning where threads outnumber cores or messages are rare.
 const fn waits_worth_trying(scenario: Scenario) -> &'static [WaitName] {
     match scenario {
-        Scenario::Ping => &[WaitName::Spin, WaitName::Adaptive, WaitName::Park, WaitName::Timed],
-        Scenario::Rate => &[WaitName::Adaptive, WaitName::Park, WaitName::Timed],
-        Scenario::Flood | Scenario::Duplex | Scenario::Crowd => {
+        Scenario::Ping => &[WaitName::Spin, WaitName::Adaptive, WaitName::Park, WaitName::Poll],
+        Scenario::Rate => &[WaitName::Adaptive, WaitName::Park, WaitName::Poll],
+        Scenario::Throughput | Scenario::Duplex | Scenario::Oversubscribe => {
             &[WaitName::Adaptive, WaitName::Park]
         }
         Scenario::Parallel | Scenario::Connect | Scenario::Idle => &[WaitName::Adaptive],
@@ -275,38 +284,39 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Rounds unless told otherwise: the fewest that have a median worth quoting.
+/// The default number of rounds, the smallest with a meaningful median.
 pub const ROUNDS: u32 = 5;
 
-/// A selection of everything is promised in under a minute.
+/// The help promises a selection in under a minute.
 const SELECTION_TIME_MAX: Duration = Duration::from_secs(52);
 
-/// The sizes of the table.
+/// The smallest size of the table.
 pub const TINY: usize = 64;
-/// A page of text.
+/// One page.
 pub const PAGE: usize = 4 << 10;
-/// What a file is copied in.
+/// A block of a file copy.
 pub const BLOCK: usize = 64 << 10;
-/// A picture.
+/// The largest size of the table.
 pub const LARGE: usize = 1 << 20;
 /// The counter of an eventfd.
 pub const EVENTFD_SIZE: usize = 8;
-/// A pair of channels, one watched on each side.
+/// A pair of channels, one observed in each process.
 pub const IDLE_CHANNELS: usize = 2;
 
-/// Of the streams at once; from one line of the cache to more than any cache.
+/// Sizes of `parallel`, from one cache line to more than most caches.
 const PARALLEL_SIZES: [usize; 6] = [TINY, 1 << 10, PAGE, BLOCK, LARGE, 4 << 20];
 
 const WAITS: [WaitName; 3] = [WaitName::Spin, WaitName::Adaptive, WaitName::Park];
-const OTHERS: [TransportName; 3] = [TransportName::Uds, TransportName::Tcp, TransportName::Pipe];
-const FLOORS: [TransportName; 2] = [TransportName::FloorSpin, TransportName::FloorEventfd];
+const OTHERS: [TransportName; 3] = [TransportName::UDS, TransportName::TCP, TransportName::PIPE];
+const BASELINES: [TransportName; 2] =
+    [TransportName::BASELINE_SPIN, TransportName::BASELINE_EVENTFD];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_selection_leaves_time_for_everything_around_it() {
+    fn selection_leaves_time_to_warm_up_and_connect() {
         let plan = Plan::selection(ROUNDS);
         let total: Duration =
             plan.steps.iter().map(|step| step.duration * step.rounds_max.min(plan.rounds)).sum();
@@ -314,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_measured_with_and_without_those_nobody_reads() {
+    fn parallel_with_unread_streams_is_measured_with_and_without_them() {
         use clap::Parser;
         #[derive(Parser)]
         struct Program {
@@ -325,7 +335,7 @@ mod tests {
             let program = Program::parse_from(line.split(' '));
             Plan::scenario(Choice::Parallel, &program.bench).unwrap().steps
         };
-        let shm = "bench parallel --size 64 --transport wall";
+        let shm = "bench parallel --size 64 --transport shm";
         let alone = steps(&format!("{shm} --one-process"));
         assert_eq!(alone.len(), 1);
         assert_eq!((alone[0].cell.streams, alone[0].cell.processes), (199, Processes::One));
@@ -336,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cell_is_measured_twice() {
+    fn selection_has_each_cell_once() {
         let plan = Plan::selection(ROUNDS);
         for (index, step) in plan.steps.iter().enumerate() {
             assert!(plan.steps[..index].iter().all(|other| other.cell != step.cell));

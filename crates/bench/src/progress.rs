@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shows how far a run is, on stderr: a bar in a terminal, a line per round elsewhere.
+//! The progress of a run on stderr: a bar in a terminal, a line per round elsewhere.
 //!
-//! It draws only between measurements, never during one, and starts no thread.
+//! It draws only between measurements and starts no thread.
 
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::plan::{Plan, Step};
+use crate::plan::{Plan, Step};
 
 /// The display of one run.
 pub struct Progress {
@@ -16,7 +16,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shows an empty bar, or nothing yet.
+    /// Shows an empty bar in a terminal.
     pub fn start(plan: &Plan) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr();
@@ -25,23 +25,23 @@ impl Progress {
         Self { bar, rounds: plan.rounds }
     }
 
-    /// A round begins (counted from 0).
+    /// Shows the beginning of a round, counted from 0.
     pub fn begin_round(&self, round: u32) {
         if self.bar.is_none() {
             eprintln!("round {} of {}", round + 1, self.rounds);
         }
     }
 
-    /// The time is over before all rounds are.
+    /// Shows that the time ended before the rounds.
     pub fn cut_short(&self, rounds: u32) {
-        let line = format!("this machine is busy: {rounds} rounds instead of {}", self.rounds);
+        let line = format!("this machine is too slow: {rounds} rounds instead of {}", self.rounds);
         match &self.bar {
             Some(bar) => bar.println(line),
             None => eprintln!("{line}"),
         }
     }
 
-    /// A measurement begins.
+    /// Shows the beginning of a measurement.
     pub fn begin_step(&self, step: &Step) {
         if let Some(bar) = &self.bar {
             bar.set_message(step.cell.to_string());
@@ -49,7 +49,7 @@ impl Progress {
         }
     }
 
-    /// The bar goes away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,147 +1,187 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a plan: round by round, within each round every cell in turn, so that all share the machine's moods.
+//! Runs a plan round by round; within a round each cell has its turn.
 //!
 //! ```text
-//! round 1   ours  uds  tcp  floor …      not   ours ours ours, uds uds uds:
-//! round 2   ours  uds  tcp  floor …      a machine that slows down half-way would favour one of them
+//! round 1   shm  uds  tcp  baseline …      not   shm shm shm, uds uds uds:
+//! round 2   shm  uds  tcp  baseline …      a machine that slows down half-way would favour one of them
 //! ```
+//! Each measurement opens new connections, so no placement of memory lasts for a whole run.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use partywall_sys::cpu::set_affinity;
 
-use super::arguments::Pin;
-use super::cell::Cell;
-use super::control::Child;
-use super::lane::Setup;
-use super::measure::{Round, pool};
-use super::parent::Pair;
-use super::plan::Plan;
-use super::progress::Progress;
-use super::watchdog::Watchdog;
+use crate::harness::cell::{Cell, Processes};
+use crate::harness::control::{Child, Control, Reply, Request};
+use crate::harness::pair::Pair;
+use crate::harness::round::Round;
+use crate::harness::watchdog::Watchdog;
+use crate::harness::workspace::Workspace;
+use crate::machine::Pin;
+use crate::outcome::Outcome;
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::table::Transports;
 
-/// All rounds of one cell.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// What was measured.
-    pub cell: Cell,
-    /// In the order they were measured.
-    pub rounds: Vec<Round>,
+/// A program that measures, in both of its processes.
+pub struct Program {
+    /// The start of its messages and of the names of its files.
+    pub name: &'static str,
+    /// The argument with which it starts the child process.
+    pub child_command: &'static str,
+    /// Its transports.
+    pub transports: Transports,
 }
 
-impl Outcome {
-    /// All rounds together; `None` if there were none.
-    pub fn pooled(&self) -> Option<Round> {
-        pool(&self.rounds)
-    }
-}
-
-/// Finds the outcome of `cell`.
-pub fn find(outcomes: &[Outcome], cell: Cell) -> Option<&Outcome> {
-    outcomes.iter().find(|outcome| outcome.cell == cell)
-}
-
-/// Measures everything in `plan`.
-pub fn run(plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
-    let directory = Directory::make(&std::env::temp_dir())?;
-    let memory =
-        Directory::make(Path::new(MEMORY)).or_else(|_| Directory::make(&directory.path))?;
-    let watchdog = Watchdog::start(vec![memory.path.clone(), directory.path.clone()]);
-    let child_cpu = match pin {
-        Pin::None | Pin::OneProcess => None,
-        Pin::To(parent, child) => {
-            set_affinity(parent).with_context(|| pin_advice(parent))?;
-            Some(child)
-        }
-    };
-    let mut pair = Pair { child: Child::start(child_cpu)?, watchdog };
-    let mut outcomes: Vec<Outcome> =
-        plan.steps.iter().map(|step| Outcome { cell: step.cell, rounds: Vec::new() }).collect();
-    let progress = Progress::start(plan);
-    let start = Instant::now();
-    for round in 0..plan.rounds {
-        if !is_time_for(round, start.elapsed(), plan.time_max) {
-            progress.cut_short(round);
-            break;
-        }
-        progress.begin_round(round);
-        for (step, outcome) in plan.steps.iter().zip(&mut outcomes) {
-            if round >= step.rounds_max {
-                continue;
+impl Program {
+    /// Measures all cells of `plan`.
+    pub fn run(&'static self, plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
+        let mut run = Run::start(self, pin)?;
+        let mut outcomes: Vec<Outcome> =
+            plan.steps.iter().map(|step| Outcome::new(step.cell)).collect();
+        let progress = Progress::start(plan);
+        let start = Instant::now();
+        for round in 0..plan.rounds {
+            if !is_time_for(round, start.elapsed(), plan.time_max) {
+                progress.cut_short(round);
+                break;
             }
-            progress.begin_step(step);
-            let cell = step.cell;
-            let setup = Setup {
-                directory: directory.path.clone(),
-                memory: memory.path.clone(),
-                wait: cell.wait,
-                size: cell.size,
+            progress.begin_round(round);
+            for (step, outcome) in plan.steps.iter().zip(&mut outcomes) {
+                if round < step.rounds_max {
+                    progress.begin_step(step);
+                    run.add_round(outcome, step.duration, plan.failures_max)?;
+                }
+            }
+        }
+        progress.finish();
+        Ok(outcomes)
+    }
+
+    /// The child process: serves the parent until stdin ends, on CPU `cpu` if one is given.
+    pub fn serve(&self, cpu: Option<usize>) -> Result<()> {
+        let control = Control::from_stdin(self.name);
+        let served = self.serve_cells(cpu, &control);
+        if let Err(error) = &served {
+            control.reply(&Reply::Failed { why: format!("{error:#}") })?;
+        }
+        served
+    }
+
+    fn serve_cells(&self, cpu: Option<usize>, control: &Control) -> Result<()> {
+        if let Some(cpu) = cpu {
+            set_affinity(cpu).with_context(|| pin_advice(cpu))?;
+        }
+        loop {
+            let Request::Open { transport, cell, setup } = control.next_request()? else {
+                bail!("received a batch before a cell was opened");
             };
-            let measure = || pair.measure(cell, &setup, step.duration);
-            outcome.rounds.extend(placed(cell, pin, measure)?);
+            let row = self.transports.find(&transport).context("an unknown transport")?;
+            let cell = Cell { transport: row.name, ..cell };
+            let runner = self.transports.runner(cell).context("no such combination")?;
+            (runner.serve)(cell, &setup, control)?;
         }
     }
-    progress.finish();
-    Ok(outcomes)
 }
 
-/// Measures where the cell wants both ends to be; `None` if that is one CPU, and this run chooses none.
-fn placed(cell: Cell, pin: Pin, measure: impl FnOnce() -> Result<Round>) -> Result<Option<Round>> {
-    if !cell.is_on_one_cpu() {
-        return measure().map(Some);
+/// The state of a run. The fields drop in this order: the workspace outlives the child.
+struct Run {
+    pair: Pair,
+    workspace: Workspace,
+    program: &'static Program,
+    pin: Pin,
+    measurements: u32,
+}
+
+impl Run {
+    fn start(program: &'static Program, pin: Pin) -> Result<Self> {
+        let workspace = Workspace::make(program.name)?;
+        let watchdog = Watchdog::start(program.name)?;
+        let child = Child::start(program.child_command, pin.child())?;
+        Ok(Self { pair: Pair { child, watchdog }, workspace, program, pin, measurements: 0 })
     }
-    let Pin::To(parent, child) = pin else { return Ok(None) };
-    set_affinity(child).with_context(|| pin_advice(child))?;
-    let measured = measure();
-    set_affinity(parent).with_context(|| pin_advice(parent))?;
-    measured.map(Some)
+
+    /// Adds one round. After `failures_max` failures the cell is skipped; if that is 0, the first one ends the run.
+    fn add_round(
+        &mut self,
+        outcome: &mut Outcome,
+        duration: Duration,
+        failures_max: usize,
+    ) -> Result<()> {
+        if failures_max > 0 && outcome.failures.len() >= failures_max {
+            outcome.rounds.push(None);
+            return Ok(());
+        }
+        match self.measure(outcome.cell, duration) {
+            Ok(round) => outcome.rounds.push(round),
+            Err(error) if failures_max == 0 => {
+                return Err(error).with_context(|| format!("measuring {}", outcome.cell));
+            }
+            Err(error) => {
+                outcome.rounds.push(None);
+                outcome.failures.push(format!("{error:#}"));
+                // The state of the former child is unknown.
+                self.pair.child = Child::start(self.program.child_command, self.pin.child())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures a cell once, in a thread: its pinning ends with it, and a runtime has one thread per usable CPU.
+    ///
+    /// `None` if the cell needs one CPU for both processes and this run is not pinned.
+    fn measure(&mut self, cell: Cell, duration: Duration) -> Result<Option<Round>> {
+        let cpu = match (cell.processes, self.pin) {
+            (Processes::Two, Pin::To(parent, _)) => Some(parent),
+            (Processes::TwoOnOneCpu, Pin::To(_, child)) => Some(child),
+            (Processes::TwoOnOneCpu, _) => return Ok(None),
+            (Processes::One, _) | (Processes::Two, Pin::None | Pin::OneProcess) => None,
+        };
+        let runner = self.program.transports.runner(cell).context("no such combination")?;
+        self.measurements += 1;
+        let setup = self.workspace.setup(self.measurements, cell);
+        let pair = &mut self.pair;
+        pair.watchdog.arm(duration * DURATION_FACTOR + DURATION_ALLOWANCE);
+        let measured = thread::scope(|scope| {
+            let measure = || {
+                if let Some(cpu) = cpu {
+                    set_affinity(cpu).with_context(|| pin_advice(cpu))?;
+                }
+                (runner.measure)(cell, &setup, duration, &mut *pair)
+            };
+            scope.spawn(measure).join()
+        });
+        self.pair.watchdog.disarm();
+        let measured = measured.unwrap_or_else(|_| Err(anyhow!("the measuring thread panicked")));
+        measured.map(Some).map_err(|error| match self.pair.child.failure() {
+            Some(why) => anyhow!("{error:#}; the child process failed: {why}"),
+            None => error,
+        })
+    }
 }
 
-/// Whether one more round, as long as those before, fits the time; the first always does.
+/// Whether one more round of average length fits the time; the first always does.
 fn is_time_for(rounds_done: u32, elapsed: Duration, time_max: Option<Duration>) -> bool {
     let per_round = elapsed / rounds_done.max(1);
-    time_max.is_none_or(|time_max| elapsed + per_round <= time_max)
+    time_max.is_none_or(|time_max| rounds_done == 0 || elapsed + per_round <= time_max)
 }
 
 fn pin_advice(cpu: usize) -> String {
     format!("pinning to CPU {cpu}; choose others with --pin, or --pin none")
 }
 
-/// A private directory, removed when dropped. That is after the second process has ended, which may leave something there.
-struct Directory {
-    path: PathBuf,
-}
-
-/// A memory file system, on most machines.
-const MEMORY: &str = "/dev/shm";
-
-impl Directory {
-    fn make(within: &Path) -> Result<Self> {
-        let name = format!("partywall-bench-{}", std::process::id());
-        let path = within.join(name);
-        let make = || DirBuilder::new().mode(0o700).create(&path);
-        make().with_context(|| format!("making the directory {}", path.display()))?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // Nothing depends on it.
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
+/// A measurement that takes this many times its duration, plus the allowance, counts as hung.
+const DURATION_FACTOR: u32 = 20;
+const DURATION_ALLOWANCE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn no_round_begins_that_would_end_too_late() {
+    fn round_that_would_end_too_late_is_not_begun() {
         let seconds = Duration::from_secs;
         assert!(is_time_for(0, seconds(0), Some(seconds(52))));
         assert!(is_time_for(4, seconds(40), Some(seconds(52))));

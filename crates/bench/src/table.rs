@@ -1,137 +1,193 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Columns of text, and numbers as people read them.
+//! The table of transports: one row each, with the scenarios that run on it.
 //!
-//! It does *not* know what the numbers mean; that is `summary.rs`, `detail.rs` and `targets.rs`.
+//! ```text
+//! row = name · help · scenarios · Runner of channels · Runner of streams
+//! ```
+//! A program may have a table of its own: `bench/peers` adds rows for other libraries.
 
-use super::spread::Spread;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-/// A table in the making.
-#[derive(Clone, Debug, Default)]
-pub struct Table {
-    rows: Vec<Vec<String>>,
+use crate::harness::cell::{Cell, Processes, Scenario, TransportName};
+use crate::scenario::Runner;
+use crate::scenario::duplex::WINDOW_BYTES;
+use crate::transport::baseline_eventfd::BaselineEventfd;
+use crate::transport::baseline_spin::BaselineSpin;
+use crate::transport::link::{LinkShm, LinkTcp, LinkUds};
+use crate::transport::pipe::Pipe;
+use crate::transport::shm::Shm;
+use crate::transport::tcp::Tcp;
+use crate::transport::uds::Uds;
+
+/// One transport.
+pub struct Row {
+    /// Its name on the command line and in JSON.
+    pub name: TransportName,
+    /// Other names for the command line.
+    pub aliases: &'static [&'static str],
+    /// One line of help.
+    pub help: &'static str,
+    /// The scenarios that run on it.
+    pub scenarios: &'static [Scenario],
+    /// Its blocking channels.
+    pub channels: Option<Runner>,
+    /// Its asynchronous streams, for `parallel`.
+    pub streams: Option<Runner>,
+    /// Largest message of `duplex` in bytes, beyond which both ends would block on sending.
+    pub duplex_size_max: u64,
 }
 
-impl Table {
-    /// A table with these headings; the first column is for words, the others are for numbers.
-    pub fn new(headings: &[&str]) -> Self {
-        Self { rows: vec![headings.iter().map(|&heading| heading.to_owned()).collect()] }
-    }
+/// A table of transports.
+#[derive(Clone, Copy)]
+pub struct Transports(pub &'static [Row]);
 
-    /// Adds a row.
-    pub fn push(&mut self, row: Vec<String>) {
-        self.rows.push(row);
-    }
-
-    /// Headings and rows.
-    pub fn rows(&self) -> &[Vec<String>] {
-        &self.rows
-    }
-
-    /// The table as text: words to the left, numbers to the right, a rule under the headings.
-    pub fn to_text(&self) -> String {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns).map(|column| self.width(column)).collect();
-        let mut text = String::new();
-        for (index, row) in self.rows.iter().enumerate() {
-            let mut line = String::new();
-            for (column, cell) in row.iter().enumerate() {
-                let gap = widths[column] - cell.chars().count();
-                let (before, after) = if column == 0 { (0, gap) } else { (gap + 2, 0) };
-                line.extend([&" ".repeat(before), cell, &" ".repeat(after)].map(String::as_str));
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-            if index == 0 {
-                let width = widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1);
-                text.push_str(&"─".repeat(width));
-                text.push('\n');
-            }
+impl Row {
+    /// A transport of channels on which these scenarios run.
+    pub const fn new(name: TransportName, help: &'static str, runner: Runner) -> Self {
+        Self {
+            name,
+            aliases: &[],
+            help,
+            scenarios: &[Scenario::Ping],
+            channels: Some(runner),
+            streams: None,
+            duplex_size_max: u64::MAX,
         }
-        text
-    }
-
-    fn width(&self, column: usize) -> usize {
-        let cells = self.rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     }
 }
 
-/// `437 ns`, `7.15 µs`, `1.29 ms`, `2.10 s`.
-pub fn time_name(ns: f64) -> String {
-    scaled(ns, &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)])
+impl Transports {
+    /// The row of this name.
+    pub fn find(self, name: &str) -> Option<&'static Row> {
+        let is_it = |row: &&Row| row.name.name() == name || row.aliases.contains(&name);
+        self.0.iter().find(is_it)
+    }
+
+    /// The runner of a cell; `None` if this combination does not exist.
+    pub fn runner(self, cell: Cell) -> Option<Runner> {
+        let row = self.find(cell.transport.name())?;
+        let fits = row.scenarios.contains(&cell.scenario)
+            && (cell.processes != Processes::TwoOnOneCpu || cell.scenario == Scenario::Ping)
+            && (cell.scenario != Scenario::Duplex || cell.size as u64 <= row.duplex_size_max);
+        let is_parallel = cell.scenario == Scenario::Parallel;
+        let runner = if is_parallel { row.streams } else { row.channels };
+        runner.filter(|_| fits)
+    }
+
+    /// Parses a name on the command line.
+    pub fn parser(self) -> impl TypedValueParser<Value = TransportName> {
+        let value = |row: &Row| {
+            PossibleValue::new(row.name.name()).help(row.help).aliases(row.aliases.iter().copied())
+        };
+        PossibleValuesParser::new(self.0.iter().map(value))
+            .map(move |name| self.find(&name).map_or(TransportName::default(), |row| row.name))
+    }
 }
 
-/// `950 /s`, `12.3 k/s`, `4.60 M/s`.
-pub fn rate_name(per_second: f64) -> String {
-    scaled(per_second, &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6), ("G/s", 1e9)])
-}
+/// The transports of `partywall bench`.
+pub const TRANSPORTS: Transports = Transports(&[
+    Row {
+        scenarios: &EVERY_SCENARIO,
+        streams: Some(Runner::streams::<Shm>()),
+        ..Row::new(TransportName::SHM, "Partywall over shared memory", Runner::channels::<Shm>())
+    },
+    Row {
+        scenarios: &LINK_SCENARIOS,
+        ..Row::new(
+            TransportName::LINK_SHM,
+            "A durable link over shared memory",
+            Runner::channels::<LinkShm>(),
+        )
+    },
+    Row {
+        scenarios: &LINK_SCENARIOS,
+        ..Row::new(
+            TransportName::LINK_TCP,
+            "A durable link over TCP on loopback",
+            Runner::channels::<LinkTcp>(),
+        )
+    },
+    Row {
+        scenarios: &LINK_SCENARIOS,
+        ..Row::new(
+            TransportName::LINK_UDS,
+            "A durable link over a Unix socket",
+            Runner::channels::<LinkUds>(),
+        )
+    },
+    Row {
+        scenarios: &EVERY_SCENARIO,
+        streams: Some(Runner::streams::<Uds>()),
+        duplex_size_max: WINDOW_BYTES,
+        ..Row::new(TransportName::UDS, "A Unix stream socket", Runner::channels::<Uds>())
+    },
+    Row {
+        scenarios: &EVERY_SCENARIO,
+        streams: Some(Runner::streams::<Tcp>()),
+        duplex_size_max: WINDOW_BYTES,
+        ..Row::new(
+            TransportName::TCP,
+            "TCP on loopback with TCP_NODELAY",
+            Runner::channels::<Tcp>(),
+        )
+    },
+    Row {
+        scenarios: &PIPE_SCENARIOS,
+        duplex_size_max: WINDOW_BYTES,
+        ..Row::new(TransportName::PIPE, "Two pipes", Runner::channels::<Pipe>())
+    },
+    Row::new(
+        TransportName::BASELINE_SPIN,
+        "Baseline of spinning: the payload and one flag word in bare shared memory",
+        Runner::channels::<BaselineSpin>(),
+    ),
+    Row::new(
+        TransportName::BASELINE_EVENTFD,
+        "Baseline of sleeping: a bare eventfd, written and read, without payload",
+        Runner::channels::<BaselineEventfd>(),
+    ),
+]);
 
-/// `12.0 KiB`, `1.30 MiB`.
-pub fn bytes_name(bytes: f64) -> String {
-    scaled(bytes, &[("B", 1.0), ("KiB", 1024.0), ("MiB", 1_048_576.0), ("GiB", 1_073_741_824.0)])
-}
+const EVERY_SCENARIO: [Scenario; 8] = [
+    Scenario::Ping,
+    Scenario::Throughput,
+    Scenario::Duplex,
+    Scenario::Rate,
+    Scenario::Oversubscribe,
+    Scenario::Parallel,
+    Scenario::Connect,
+    Scenario::Idle,
+];
 
-/// `6.12 GB/s` (decimal, as memory bandwidth is quoted).
-pub fn bandwidth_name(bytes_per_second: f64) -> String {
-    scaled(bytes_per_second, &[("B/s", 1.0), ("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9)])
-}
+/// A link has a name that only one pair may use, so the scenarios with several pairs do not run.
+const LINK_SCENARIOS: [Scenario; 4] =
+    [Scenario::Ping, Scenario::Throughput, Scenario::Duplex, Scenario::Rate];
 
-/// `1.04×`, or a dash.
-pub fn ratio_name(spread: Option<Spread>) -> String {
-    spread.map_or_else(dash, |spread| format!("{:.2}×", spread.median))
-}
-
-/// `1.04 [0.99–1.12]`, or a dash.
-pub fn spread_name(spread: Option<Spread>) -> String {
-    let name = |Spread { median, min, max }| format!("{median:.2} [{min:.2}–{max:.2}]");
-    spread.map_or_else(dash, name)
-}
-
-/// What stands where there is no number.
-pub fn dash() -> String {
-    "–".to_owned()
-}
-
-/// Three significant digits in the largest unit that leaves at least 1.
-fn scaled(number: f64, units: &[(&str, f64)]) -> String {
-    let fitting = units.iter().rev().find(|(_, factor)| number >= *factor * 0.9995);
-    let Some(&(name, factor)) = fitting.or(units.first()) else { return dash() };
-    let value = number / factor;
-    let decimals = match value {
-        v if v >= 99.95 || factor <= 1.0 => 0,
-        v if v >= 9.995 => 1,
-        _ => 2,
-    };
-    format!("{value:.decimals$} {name}")
-}
+/// A pair of pipes carries one stream and has no sessions.
+const PIPE_SCENARIOS: [Scenario; 5] = [
+    Scenario::Ping,
+    Scenario::Throughput,
+    Scenario::Duplex,
+    Scenario::Rate,
+    Scenario::Oversubscribe,
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_three_digits_and_a_unit() {
-        assert_eq!(time_name(285.4), "285 ns");
-        assert_eq!(time_name(999.9), "1.00 µs");
-        assert_eq!(time_name(7_150.0), "7.15 µs");
-        assert_eq!(time_name(1_290_000.0), "1.29 ms");
-        assert_eq!(rate_name(48_000_000.0), "48.0 M/s");
-        assert_eq!(bandwidth_name(6_123_000_000.0), "6.12 GB/s");
-        assert_eq!(bytes_name(196_608.0), "192 KiB");
-        assert_eq!(time_name(0.0), "0 ns");
+    fn duplex_over_sockets_runs_up_to_one_window() {
+        let cell = |transport, size| Cell::new(Scenario::Duplex, transport, size);
+        let runs = |transport, size| TRANSPORTS.runner(cell(transport, size)).is_some();
+        assert!(runs(TransportName::TCP, 32 << 10) && runs(TransportName::SHM, 1 << 20));
+        assert!(!runs(TransportName::UDS, (32 << 10) + 1));
     }
 
     #[test]
-    fn a_table_lines_up() {
-        let mut table = Table::new(&["what", "ours", "÷ floor"]);
-        table.push(vec!["there and back (64 B)".into(), "437 ns".into(), "1.04×".into()]);
-        table.push(vec!["1 MiB".into(), "92.0 µs".into(), "–".into()]);
-        let expected = "\
-what                      ours  ÷ floor
-───────────────────────────────────────
-there and back (64 B)   437 ns    1.04×
-1 MiB                  92.0 µs        –
-";
-        assert_eq!(table.to_text(), expected);
+    fn row_of_parallel_has_streams_and_no_other_has() {
+        for row in TRANSPORTS.0 {
+            assert_eq!(row.scenarios.contains(&Scenario::Parallel), row.streams.is_some());
+        }
     }
 }

@@ -1,49 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The options of a channel that `listen`, `connect` and `echo` have in common.
+//! The flags of a channel, shared by `listen`, `connect` and `echo`.
 
 use std::time::Duration;
 
+use clap::builder::{EnumValueParser, TypedValueParser};
 use partywall::{Config, TransportPolicy, Wait};
+use partywall_bench::former_names::FormerNames;
 
 use crate::advice::InFlags;
-use crate::quantity::{parse_mode, parse_size, parse_time, parse_wait};
+use crate::quantity::{parse_size, parse_time};
 
-/// How a channel is to be set up.
+/// The flags that configure a channel.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ChannelOptions {
-    /// Which transport to use: shared memory where it can be had, only it, or only the socket
-    #[arg(long, value_enum, default_value_t = TransportName::Auto)]
+    /// The transport: shared memory if available, shared memory only, or the socket only
+    #[arg(long, default_value = "auto", value_parser = transport_parser())]
     pub transport: TransportName,
-    /// How to wait: spin (a whole core), adaptive, park (sleep at once) or timed:1ms (look at intervals)
+    /// How to wait: spin (uses a whole core), adaptive, park (sleep at once) or poll:1ms (sleep 1 ms between polls)
     #[arg(long, value_name = "WAIT", default_value = "adaptive", value_parser = parse_wait)]
     pub wait: Wait,
-    /// The most shared memory that each side creates for large messages
+    /// Largest shared memory that each side allocates for large messages
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_size)]
     pub memory: u64,
-    /// How long setting up one connection may take
+    /// Longest handshake of one connection
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     pub handshake_timeout: Duration,
 }
 
-/// What only a listening side can choose.
+/// The flags of the listening side alone.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ListenOptions {
     /// Permissions of the socket file
     #[arg(long, value_name = "MODE", default_value = "0600", value_parser = parse_mode)]
     pub mode: u32,
-    /// Let other hosts connect to a tcp: address; nothing is encrypted or authenticated
+    /// Allow other hosts to connect to a tcp: address; nothing is encrypted or authenticated
     #[arg(long)]
     pub allow_remote: bool,
 }
 
-/// Which transport to use.
+/// The transport of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum TransportName {
-    /// Shared memory where both sides can share it, the socket otherwise
+    /// Shared memory if both sides can share it, the socket otherwise
     Auto,
-    /// Shared memory, or an error that says why not
-    SharedMemory,
-    /// The socket, even where memory could be shared
+    /// Shared memory, or an error with the reason
+    Shm,
+    /// The socket, even if memory could be shared
     Socket,
 }
 
@@ -52,7 +54,7 @@ impl ChannelOptions {
     pub fn config(&self) -> Config {
         let policy = match self.transport {
             TransportName::Auto => TransportPolicy::Auto,
-            TransportName::SharedMemory => TransportPolicy::SharedMemory,
+            TransportName::Shm => TransportPolicy::SharedMemory,
             TransportName::Socket => TransportPolicy::Socket,
         };
         Config::default()
@@ -64,11 +66,61 @@ impl ChannelOptions {
 }
 
 impl ListenOptions {
-    /// Adds what only a listening side can choose, and tells on stderr who was refused.
+    /// Adds these flags, and prints refused connections on stderr.
     pub fn apply(&self, config: Config) -> Config {
         config
             .socket_mode(self.mode)
             .allow_remote(self.allow_remote)
             .on_refused(|error| eprintln!("partywall: refused: {}", error.in_flags()))
+    }
+}
+
+/// The transports by name.
+fn transport_parser() -> impl TypedValueParser<Value = TransportName> {
+    FormerNames::new(EnumValueParser::<TransportName>::new(), &[("wall", "shm")])
+}
+
+/// Parses `spin`, `adaptive`, `park` or `poll:PERIOD`.
+fn parse_wait(text: &str) -> Result<Wait, String> {
+    let period = match text {
+        "spin" => return Ok(Wait::Spin),
+        "adaptive" => return Ok(Wait::Adaptive),
+        "park" => return Ok(Wait::Park),
+        _ => text.strip_prefix("poll:"),
+    };
+    match (period, text.strip_prefix("timed:")) {
+        (Some(period), _) => Ok(Wait::Poll(parse_time(period)?)),
+        (None, Some(period)) => Err(format!("'timed' is now called 'poll': write poll:{period}")),
+        (None, None) => Err("write spin, adaptive, park or poll:1ms".to_owned()),
+    }
+}
+
+/// Parses permission bits in octal, such as 0600.
+pub fn parse_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err(format!("{text:?} is no mode; write three octal digits, such as 0660")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_parsed_has_its_period() {
+        assert_eq!(parse_wait("park"), Ok(Wait::Park));
+        assert_eq!(parse_wait("poll:1ms"), Ok(Wait::Poll(Duration::from_millis(1))));
+        assert!(parse_wait("poll").is_err() && parse_wait("sleep").is_err());
+        assert_eq!(
+            parse_wait("timed:1ms"),
+            Err("'timed' is now called 'poll': write poll:1ms".to_owned())
+        );
+    }
+
+    #[test]
+    fn mode_parsed_is_octal() {
+        assert_eq!(parse_mode("0660"), Ok(0o660));
+        assert!(parse_mode("999").is_err() && parse_mode("7777").is_err());
     }
 }

@@ -28,13 +28,13 @@ mod pipe;
 mod pipe_input;
 mod pipe_summary;
 mod proxy;
-mod quantity;
 mod shmipc;
 mod signals;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use partywall_bench::quantity;
 
 /// Local IPC over single-writer shared memory: measure it, try it, look into it.
 #[derive(Parser)]

@@ -28,16 +28,20 @@ fn assert_complete(line: &Value) {
     }
     assert_eq!(
         line["touched"] == Value::Bool(true),
-        line["transport"] != "floor-eventfd",
+        line["transport"] != "baseline-eventfd",
         "{line}"
     );
 }
 
 #[test]
 fn ping() {
-    let every = "wall,uds,tcp,pipe,floor-spin,floor-eventfd";
+    let every = "shm,uds,tcp,pipe,baseline-spin,baseline-eventfd";
     let lines = lines(&["ping", "--size", "64,4k", "--transport", every, "--wait", "spin,park"]);
-    assert_eq!(lines.len(), 13, "the wall with both waits, the floor of eventfds without a size");
+    assert_eq!(
+        lines.len(),
+        13,
+        "shared memory with both waits, the baseline of eventfds without a size"
+    );
     for line in &lines {
         assert_complete(line);
         let at = |key: &str| line[key].as_u64().expect("a number");
@@ -47,24 +51,24 @@ fn ping() {
 }
 
 #[test]
-fn flood() {
+fn throughput() {
     let lines = lines(&[
-        "flood",
+        "throughput",
         "--size",
         "64",
         "--transport",
-        "wall,uds,tcp,pipe,floor-spin",
+        "shm,uds,tcp,pipe,baseline-spin",
         "--wait",
         "park",
     ]);
-    assert_eq!(lines.len(), 5, "four streams, and the floor's round trip to compare with");
+    assert_eq!(lines.len(), 5, "four streams, and the baseline's round trip to compare with");
     lines.iter().for_each(assert_complete);
 }
 
 #[test]
 fn nothing_is_left_of_links() {
     let program = env!("CARGO_BIN_EXE_partywall");
-    let arguments = ["bench", "link", "--size", "48", "--transport", "link-wall", "--wait", "park"];
+    let arguments = ["bench", "link", "--size", "48", "--transport", "link-shm", "--wait", "park"];
     let short = ["--json", "--duration", "5ms", "--rounds", "1"];
     // The second process is ended with the last link still open.
     let temporary = tempfile::tempdir().expect("a directory");
@@ -103,8 +107,8 @@ fn link() {
         let is_it = |line: &&Value| line["scenario"] == scenario && line["transport"] == transport;
         lines.iter().filter(is_it).count()
     };
-    for scenario in ["ping", "flood", "duplex"] {
-        for transport in ["shm", "link-wall", "link-tcp", "link-uds", "tcp", "uds"] {
+    for scenario in ["ping", "throughput", "duplex"] {
+        for transport in ["shm", "link-shm", "link-tcp", "link-uds", "tcp", "uds"] {
             // Sockets that both sides fill before they read stand still.
             let is_stuck = scenario == "duplex" && !transport.contains('-') && transport != "shm";
             assert_eq!(
@@ -117,7 +121,7 @@ fn link() {
     for line in &lines {
         assert_complete(line);
         assert!(line["ops"].as_u64() > Some(0) && line["ops_per_s"].as_f64() > Some(0.0), "{line}");
-        // In so short a flood perhaps no message carried its time.
+        // In so short a run perhaps no message carried its time.
         let is_told = |scenario: &str| line["scenario"] == scenario && line["p50_ns"].is_u64();
         assert!(is_told("ping") || line["scenario"] != "ping", "{line}");
         assert!(!is_told("duplex"), "{line}");
@@ -126,7 +130,7 @@ fn link() {
 
 #[test]
 fn rate() {
-    let lines = lines(&["rate", "--rate", "1k", "--transport", "wall,uds,pipe", "--wait", "park"]);
+    let lines = lines(&["rate", "--rate", "1k", "--transport", "shm,uds,pipe", "--wait", "park"]);
     assert_eq!(lines.len(), 3);
     for line in &lines {
         assert_complete(line);
@@ -137,15 +141,15 @@ fn rate() {
 }
 
 #[test]
-fn crowd() {
+fn oversubscribe() {
     let lines = lines(&[
-        "crowd",
+        "oversubscribe",
         "--pairs",
         "3",
         "--busy",
         "1",
         "--transport",
-        "wall,uds,tcp",
+        "shm,uds,tcp",
         "--wait",
         "adaptive",
     ]);
@@ -158,7 +162,7 @@ fn crowd() {
 
 #[test]
 fn parallel() {
-    let few = ["parallel", "--streams", "7", "--size", "64,64k", "--transport", "wall,uds,tcp"];
+    let few = ["parallel", "--streams", "7", "--size", "64,64k", "--transport", "shm,uds,tcp"];
     for (processes, more) in [(2, &[][..]), (1, &["--one-process"])] {
         let lines = lines(&[&few, more].concat());
         assert_eq!(lines.len(), 6);
@@ -202,7 +206,7 @@ fn untouched_streams_are_called_so() {
 
 #[test]
 fn connect() {
-    let lines = lines(&["connect", "--transport", "wall,uds,tcp"]);
+    let lines = lines(&["connect", "--transport", "shm,uds,tcp"]);
     assert_eq!(lines.len(), 6);
     lines.iter().for_each(assert_complete);
     assert!(lines[0]["descriptors_per_session"].as_f64().expect("a number") >= 1.0);
@@ -222,7 +226,7 @@ fn untouched_payloads_are_called_so() {
 fn a_report_stands_alone() {
     let directory = std::env::temp_dir().join(format!("partywall-report-{}", std::process::id()));
     let out = directory.to_str().expect("a plain name");
-    let short = ["--duration", "5ms", "--rounds", "1", "--transport", "uds,floor-spin"];
+    let short = ["--duration", "5ms", "--rounds", "1", "--transport", "uds,baseline-spin"];
     let output = bench(&[&["ping", "--size", "64,4k", "--out", out][..], &short].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let read = |name: &str| std::fs::read_to_string(directory.join(name)).expect(name);

@@ -58,7 +58,7 @@ fn wrong_usage_is_1() {
     ends(&["listen"], FAILURE, "ADDRESS");
     ends(&["connect", "/no/scheme"], FAILURE, "must begin with unix: or tcp:");
     ends(&["listen", "tcp:127.0.0.1"], FAILURE, "port is missing");
-    ends(&["connect", "unix:/x", "--wait", "sleep"], FAILURE, "timed:1ms");
+    ends(&["connect", "unix:/x", "--wait", "sleep"], FAILURE, "poll:1ms");
     ends(&["connect", "unix:/x", "--memory", "none"], FAILURE, "64k");
     ends(&["connect", "unix:/x", "--block", "2m", "--memory", "1m"], FAILURE, "--block");
     ends(&["listen", "unix:/x", "--mode", "rw"], FAILURE, "octal");

@@ -35,8 +35,7 @@ impl Link {
     /// link.switch_to(far)?;
     /// link.send(b"over one or the other")?;
     /// # link.flush(soon)?;
-    /// # let (_server, served) = served.join().unwrap();
-    /// # served.close(soon)?;
+    /// # drop(served.join().unwrap());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -12,6 +12,8 @@
 //! The table below is the decision; a Cargo.toml that goes beyond it is a finding. Widening the table needs
 //! a page in docs/decisions. The reader of Cargo.toml knows sections and keys, which is all it needs.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::Finding;
 use crate::tree::Tree;
 
@@ -36,6 +38,24 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
             }
         }
     }
+}
+
+/// The crates of this repository by name, and which of them each needs to be built.
+pub fn dependencies_of_crates(tree: &Tree) -> BTreeMap<String, BTreeSet<String>> {
+    let mut graph = BTreeMap::new();
+    for file in &tree.files {
+        if !file.path.starts_with("crates/") || !file.path.ends_with("/Cargo.toml") {
+            continue;
+        }
+        let is_name = |line: &&str| line.starts_with("name = ");
+        let Some(name) = file.text.lines().find(is_name).and_then(|line| line.split('"').nth(1))
+        else {
+            continue;
+        };
+        let needed = dependencies(&file.text).into_iter().filter(|d| d.kind != Kind::Dev);
+        graph.insert(name.to_owned(), needed.map(|d| d.name).collect());
+    }
+    graph
 }
 
 /// What one crate may depend on.
@@ -289,6 +309,7 @@ const TABLE: &[Row] = &[
         dev: &["assert_cmd", "insta", "tempfile", "proptest"],
     },
     Row { directory: "xtask", normal: &[], loom_only: &[], dev: &[] },
+    Row { directory: "xtask/probe", normal: &["partywall"], loom_only: &[], dev: &[] },
     Row {
         directory: "fuzz",
         normal: &[

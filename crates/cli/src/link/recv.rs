@@ -32,8 +32,8 @@ use super::output::Output;
 use super::send::in_flags;
 use super::totals;
 use super::watch::{Ended, Watch};
+use crate::channel_options::parse_mode;
 use crate::exit::{EXIT_CODES, Exit};
-use crate::quantity::parse_mode;
 use crate::signals::Caught;
 
 /// Receive messages, and write them to stdout or to a file

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command `partywall bench`: plans, measures, prints and writes the report.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::arguments::{Arguments, Choice};
+use crate::harness::pattern::Touch;
+use crate::machine::{Machine, Pin};
+use crate::plan::{self, Plan};
+use crate::report::json::Line;
+use crate::report::{self, Shown, detail, summary, targets};
+use crate::run::Program;
+use crate::table::TRANSPORTS;
+
+/// The flags of the child process.
+#[derive(clap::Args)]
+pub struct ChildArguments {
+    /// Stay on this CPU
+    #[arg(long)]
+    cpu: Option<usize>,
+}
+
+/// Runs the child process until its stdin ends.
+pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
+    // The parent reports the error.
+    Ok(PROGRAM.serve(arguments.cpu).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
+}
+
+/// Measures and prints.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    arguments.check().map_err(|why| anyhow!(why))?;
+    plan::default_pairs(); // before a thread is pinned
+    let choice = if arguments.targets { Some(Choice::Targets) } else { arguments.scenario };
+    let report_directory = report_directory(arguments, choice);
+    if let Some(directory) = &report_directory {
+        report::prepare(directory)?;
+    }
+    let plan = match choice {
+        None => Plan::selection(arguments.rounds.unwrap_or(plan::ROUNDS)),
+        Some(Choice::Targets) => targets::plan(arguments.rounds, arguments.duration),
+        Some(scenario) => Plan::scenario(scenario, arguments)?,
+    };
+    let pin = match arguments.pin {
+        _ if arguments.one_process => Pin::OneProcess,
+        Some(pin) => pin,
+        None => Pin::first_two()?,
+    };
+    let machine = Machine::read(pin);
+    let outcomes = PROGRAM.run(&plan, pin)?;
+
+    let mut is_missed = false;
+    let shown = match choice {
+        None => Shown { table: summary::table(&outcomes), notes: summary::LEGEND.to_owned() },
+        Some(Choice::Targets) => {
+            let verdicts = targets::judge(&outcomes);
+            is_missed = verdicts.iter().any(|verdict| verdict.is_met == Some(false));
+            Shown { table: targets::table(&verdicts), notes: String::new() }
+        }
+        Some(_) => Shown {
+            table: detail::table(&outcomes),
+            notes: [detail::notes(&outcomes), detail::LEGEND.to_owned()].concat(),
+        },
+    };
+    let lines: Vec<Line> =
+        outcomes.iter().filter_map(|outcome| Line::of(outcome, &outcomes)).collect();
+    show(arguments, &lines, &shown, &machine)?;
+    if let Some(directory) = report_directory {
+        report::write(&directory, &machine, &lines, &outcomes, &shown)?;
+        announce(&directory);
+    }
+    Ok(if is_missed && arguments.strict { ExitCode::from(EXIT_MISSED) } else { ExitCode::SUCCESS })
+}
+
+fn show(arguments: &Arguments, lines: &[Line], shown: &Shown, machine: &Machine) -> Result<()> {
+    if arguments.json {
+        for line in lines {
+            println!("{}", serde_json::to_string(line).context("writing JSON")?);
+        }
+        return Ok(());
+    }
+    println!("{}", shown.table.to_text());
+    if !shown.notes.is_empty() {
+        println!("{}\n", shown.notes);
+    }
+    if arguments.touch == Touch::None {
+        println!("Payloads were NOT touched (--touch none).\n");
+    }
+    println!("{}", machine.summary());
+    if cfg!(debug_assertions) {
+        println!("This is a debug build. Measure with: cargo run --release -- bench");
+    }
+    Ok(())
+}
+
+/// The directory of the report: the default only for a run of all scenarios.
+fn report_directory(arguments: &Arguments, choice: Option<Choice>) -> Option<PathBuf> {
+    let default = choice.is_none().then(|| PathBuf::from("bench-report"));
+    arguments.out.clone().or(default)
+}
+
+/// Prints the path of the report on stderr, because stdout may be JSON.
+fn announce(directory: &Path) {
+    eprintln!("report: {}", directory.join("report.html").display());
+}
+
+/// The exit code of `--strict` when a target was missed.
+const EXIT_MISSED: u8 = 2;
+
+/// The program `partywall bench`.
+static PROGRAM: Program =
+    Program { name: "partywall-bench", child_command: "bench-child", transports: TRANSPORTS };

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A *cell*: one combination of scenario, transport, wait strategy and size, measured once per round.
+//!
+//! ```text
+//! cell = scenario × transport × wait × size × streams × rate × processes
+//! ```
+//! It does *not* say which combinations exist (`table.rs`) nor which of them a run measures (`plan.rs`).
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::pattern::Touch;
+use crate::quantity::exact_size_name;
+
+/// The pattern of messages.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scenario {
+    /// One message in flight, there and back.
+    Ping,
+    /// One way, as fast as back-pressure allows.
+    Throughput,
+    /// Both ways at once, as fast as possible.
+    Duplex,
+    /// One way, at a fixed rate, measured from the intended send time.
+    Rate,
+    /// More pairs at once than cores.
+    Oversubscribe,
+    /// Many streams of one session at once, on tokio.
+    Parallel,
+    /// A session opened, used once and closed.
+    Connect,
+    /// A session without messages.
+    Idle,
+}
+
+/// The name of a transport on the command line and in JSON; the table of transports defines it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct TransportName(pub &'static str);
+
+/// How Partywall waits for a message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitName {
+    /// Poll until the message has arrived; never sleep
+    Spin,
+    /// Spin for a while, then sleep (the library's default)
+    Adaptive,
+    /// Sleep at once
+    Park,
+    /// Sleep for a fixed period between two polls
+    Poll,
+}
+
+/// The processes in which the two ends run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Processes {
+    /// Both ends in the parent, not pinned (`parallel` only).
+    One,
+    /// One end each.
+    Two,
+    /// One end each, both on the child's CPU (`ping` only): a wake-up then costs only system calls.
+    TwoOnOneCpu,
+}
+
+/// One combination to measure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Cell {
+    /// The pattern of messages.
+    pub scenario: Scenario,
+    /// The transport. It crosses the control pipe beside the cell, because its name is `'static`.
+    #[serde(skip)]
+    pub transport: TransportName,
+    /// How Partywall waits; `None` for all others.
+    pub wait: Option<WaitName>,
+    /// Bytes per message.
+    pub size: usize,
+    /// Pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle` the sessions.
+    pub streams: usize,
+    /// Further streams that are sent to without end and never read (`parallel` only).
+    pub unread: usize,
+    /// The processes in which the two ends run.
+    pub processes: Processes,
+    /// Threads that only burn CPU, in each process (`oversubscribe` only).
+    pub busy: usize,
+    /// Messages per second (`rate` only).
+    pub rate: Option<u64>,
+    /// Whether payloads are written and verified.
+    pub touch: Touch,
+}
+
+impl Cell {
+    /// A cell with one stream, two processes and touched payloads.
+    pub const fn new(scenario: Scenario, transport: TransportName, size: usize) -> Self {
+        Self {
+            scenario,
+            transport,
+            wait: None,
+            size,
+            streams: 1,
+            unread: 0,
+            processes: Processes::Two,
+            busy: 0,
+            rate: None,
+            touch: Touch::All,
+        }
+    }
+
+    /// Partywall's shared memory with this wait strategy.
+    pub const fn shm(scenario: Scenario, size: usize, wait: WaitName) -> Self {
+        Self::new(scenario, TransportName::SHM, size).waiting(wait)
+    }
+
+    /// The same with this wait strategy.
+    pub const fn waiting(self, wait: WaitName) -> Self {
+        Self { wait: Some(wait), ..self }
+    }
+
+    /// The same with both ends on one CPU.
+    pub const fn on_one_cpu(self) -> Self {
+        Self { processes: Processes::TwoOnOneCpu, ..self }
+    }
+
+    /// Whether both processes share one CPU.
+    pub fn is_on_one_cpu(&self) -> bool {
+        self.processes == Processes::TwoOnOneCpu
+    }
+
+    /// The same with `rate` messages per second.
+    pub const fn at_rate(self, rate: u64) -> Self {
+        Self { rate: Some(rate), ..self }
+    }
+
+    /// The same with `streams` pairs, streams or sessions.
+    pub const fn with_streams(self, streams: usize) -> Self {
+        Self { streams, ..self }
+    }
+}
+
+impl Scenario {
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Throughput => "throughput",
+            Self::Duplex => "duplex",
+            Self::Rate => "rate",
+            Self::Oversubscribe => "oversubscribe",
+            Self::Parallel => "parallel",
+            Self::Connect => "connect",
+            Self::Idle => "idle",
+        }
+    }
+}
+
+impl TransportName {
+    /// Partywall's shared memory.
+    pub const SHM: Self = Self("shm");
+    /// A link over shared memory.
+    pub const LINK_SHM: Self = Self("link-shm");
+    /// A link over TCP on loopback.
+    pub const LINK_TCP: Self = Self("link-tcp");
+    /// A link over a Unix socket.
+    pub const LINK_UDS: Self = Self("link-uds");
+    /// A Unix stream socket.
+    pub const UDS: Self = Self("uds");
+    /// TCP on loopback.
+    pub const TCP: Self = Self("tcp");
+    /// Two pipes.
+    pub const PIPE: Self = Self("pipe");
+    /// Bare shared memory with one flag word.
+    pub const BASELINE_SPIN: Self = Self("baseline-spin");
+    /// A bare eventfd without payload.
+    pub const BASELINE_EVENTFD: Self = Self("baseline-eventfd");
+
+    /// The name.
+    pub const fn name(self) -> &'static str {
+        self.0
+    }
+}
+
+impl Processes {
+    /// Number of processes.
+    pub const fn count(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Two | Self::TwoOnOneCpu => 2,
+        }
+    }
+}
+
+impl WaitName {
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Adaptive => "adaptive",
+            Self::Park => "park",
+            Self::Poll => "poll",
+        }
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.scenario.name(), self.transport.name())?;
+        if let Some(wait) = self.wait {
+            write!(f, " {}", wait.name())?;
+        }
+        write!(f, " {}", exact_size_name(self.size))?;
+        if self.is_on_one_cpu() {
+            write!(f, " on one CPU")?;
+        }
+        if self.scenario == Scenario::Parallel {
+            write!(f, " ×{}", self.streams)?;
+        }
+        if self.unread > 0 {
+            write!(f, " + {} unread", self.unread)?;
+        }
+        if let Some(rate) = self.rate {
+            write!(f, " at {rate}/s")?;
+        }
+        Ok(())
+    }
+}

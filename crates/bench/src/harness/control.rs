@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The control pipe between the two processes of a measurement: JSON lines, none while the clock runs.
+//!
+//! ```text
+//! parent: Child                         child: Control (its stdin and stdout)
+//!   {"open":{transport, cell, setup}} ──►
+//!                                  ◄──   {"bound":{address}}       the parent connects
+//!   {"run":{amount}}               ──►
+//!                                  ◄──   "ready"                   both read their CPU clocks
+//!   ~~~ messages on the measured transport, none on the control pipe ~~~
+//!                                  ◄──   {"done":{cpu_ns, …}}
+//!   {"run":…} again, or "close"    ──►                             next "open", or end of file
+//! ```
+//! Invariants: the child exits at the end of its stdin, so it never outlives the parent. The parent
+//! waits for each reply with a deadline, and kills the child when `Child` is dropped.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{self, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::cell::Cell;
+use super::clock::process_cpu_ns;
+use super::round::SessionCost;
+use super::workspace::{self, Setup};
+
+/// A request of the parent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Request {
+    /// Bind an address for this cell.
+    Open {
+        /// The name of the transport, which `cell` does not carry.
+        transport: String,
+        /// The combination to measure.
+        cell: Cell,
+        /// Files and sizes that both processes know.
+        setup: Setup,
+    },
+    /// Take part in one batch of `amount` operations, sessions or milliseconds.
+    Run {
+        /// The scenario defines the unit.
+        amount: u64,
+    },
+    /// Accept that many sessions and keep them open (`connect` only).
+    Hold {
+        /// Number of sessions.
+        sessions: usize,
+    },
+    /// One operation on each stream, answered once the messages of all have arrived (`parallel`).
+    Gather,
+    /// End the cell.
+    Close,
+}
+
+/// A reply of the child.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reply {
+    /// The address of the cell.
+    Bound {
+        /// In the transport's own notation.
+        address: String,
+    },
+    /// The batch may begin.
+    Ready,
+    /// The batch is over.
+    Done(Done),
+    /// The child failed and exits.
+    Failed {
+        /// The reason, on one line.
+        why: String,
+    },
+}
+
+/// The child's part of a batch.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Done {
+    /// CPU time of the child, in nanoseconds.
+    pub cpu_ns: u64,
+    /// CPU time of the threads that only burn CPU, in nanoseconds.
+    pub busy_cpu_ns: u64,
+    /// Latencies that only the receiver can measure, packed.
+    pub latency: Vec<(u64, u64)>,
+    /// Cost of the sessions that the child holds.
+    pub session: Option<SessionCost>,
+}
+
+/// The parent's handle of the child process.
+pub struct Child {
+    process: process::Child,
+    requests: ChildStdin,
+    replies: Receiver<Reply>,
+}
+
+impl Child {
+    /// Starts this program again with the argument `command`, on CPU `cpu` if one is given.
+    pub fn start(command: &str, cpu: Option<usize>) -> Result<Self> {
+        let program = std::env::current_exe().context("finding this program")?;
+        let mut start = Command::new(program);
+        start.arg(command);
+        if let Some(cpu) = cpu {
+            start.arg("--cpu").arg(cpu.to_string());
+        }
+        let mut process = start
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting the child process")?;
+        let (Some(requests), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
+            bail!("the child process has no control pipe");
+        };
+        let (sender, replies) = mpsc::channel();
+        thread::spawn(move || forward_lines(BufReader::new(stdout), &sender));
+        Ok(Self { process, requests, replies })
+    }
+
+    /// Opens `cell` in the child; returns the address to connect to.
+    pub fn open(&mut self, cell: Cell, setup: &Setup) -> Result<String> {
+        let transport = cell.transport.name().to_owned();
+        self.send(&Request::Open { transport, cell, setup: setup.clone() })?;
+        match self.next_reply()? {
+            Reply::Bound { address } => Ok(address),
+            other => bail!("expected an address from the child process, got {other:?}"),
+        }
+    }
+
+    /// Begins a batch; returns once the child is ready.
+    pub fn begin(&mut self, request: &Request) -> Result<()> {
+        self.send(request)?;
+        match self.next_reply()? {
+            Reply::Ready => Ok(()),
+            other => bail!("expected the child process to be ready, got {other:?}"),
+        }
+    }
+
+    /// Waits for the child's part of the batch.
+    pub fn finish(&mut self) -> Result<Done> {
+        match self.next_reply()? {
+            Reply::Done(done) => Ok(done),
+            other => bail!("expected the end of the batch from the child process, got {other:?}"),
+        }
+    }
+
+    /// Ends the cell.
+    pub fn close(&mut self) -> Result<()> {
+        self.send(&Request::Close)
+    }
+
+    /// The reason that the child gave for its failure: it explains an error of the transport.
+    pub fn failure(&self) -> Option<String> {
+        match self.replies.recv_timeout(FAILURE_TIMEOUT) {
+            Ok(Reply::Failed { why }) => Some(why),
+            _ => None,
+        }
+    }
+
+    fn send(&mut self, request: &Request) -> Result<()> {
+        write_line(&mut self.requests, request).context("writing to the child process")
+    }
+
+    fn next_reply(&self) -> Result<Reply> {
+        let reply = self.replies.recv_timeout(REPLY_TIMEOUT);
+        match reply.context("no reply from the child process")? {
+            Reply::Failed { why } => Err(anyhow!("in the child process: {why}")),
+            reply => Ok(reply),
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // It may be stuck in the operation that failed. The next run finds its files by name.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The child's end of the control pipe.
+pub struct Control {
+    requests: Receiver<Request>,
+}
+
+impl Control {
+    /// Takes stdin: at its end this process removes the parent's files and exits.
+    pub fn from_stdin(program: &'static str) -> Self {
+        let parent = std::os::unix::process::parent_id();
+        let (sender, requests) = mpsc::channel();
+        thread::spawn(move || {
+            forward_lines(std::io::stdin().lock(), &sender);
+            // The parent was killed: otherwise it would have killed this process first.
+            workspace::remove_of(program, parent);
+            process::exit(0);
+        });
+        Self { requests }
+    }
+
+    /// Waits for the next request of the parent.
+    pub fn next_request(&self) -> Result<Request> {
+        self.requests.recv().context("the parent process has gone")
+    }
+
+    /// Sends a reply.
+    pub fn reply(&self, reply: &Reply) -> Result<()> {
+        write_line(&mut std::io::stdout().lock(), reply).context("writing to the parent process")
+    }
+
+    /// Takes part in batches until the parent closes the cell; measures the CPU time of each.
+    pub fn serve(&self, mut batch: impl FnMut(Request) -> Result<Done>) -> Result<()> {
+        loop {
+            let request = self.next_request()?;
+            if matches!(request, Request::Close) {
+                return Ok(());
+            }
+            self.reply(&Reply::Ready)?;
+            let cpu_before_ns = process_cpu_ns();
+            let done = batch(request)?;
+            let cpu_ns = process_cpu_ns() - cpu_before_ns;
+            self.reply(&Reply::Done(Done {
+                cpu_ns: cpu_ns.saturating_sub(done.busy_cpu_ns),
+                ..done
+            }))?;
+        }
+    }
+}
+
+fn write_line(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    to.write_all(&line)?;
+    Ok(to.flush()?)
+}
+
+/// Parses lines until the pipe ends, a line is no message, or the receiver is dropped.
+fn forward_lines<T: DeserializeOwned>(from: impl BufRead, to: &Sender<T>) {
+    for line in from.lines() {
+        let Ok(line) = line else { return };
+        let Ok(message) = serde_json::from_str(&line) else { return };
+        if to.send(message).is_err() {
+            return;
+        }
+    }
+}
+
+/// Longest wait for a reply. Mapping a gigabyte may take seconds; the watchdog bounds batches.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Longest wait for the reason of a failure after the failure itself.
+const FAILURE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The parent's view of the two processes: batches that both take part in, and their length.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+
+use super::clock::{nanoseconds, process_cpu_ns};
+use super::control::{Child, Done, Request};
+use super::round::Round;
+use super::watchdog::Watchdog;
+
+/// The child process and the watchdog over both.
+pub struct Pair {
+    /// The child.
+    pub child: Child,
+    /// Ends the run if a measurement hangs.
+    pub watchdog: Watchdog,
+}
+
+/// The results of one batch in both processes.
+pub struct Batch<R> {
+    /// The value of the parent's part.
+    pub value: R,
+    /// Elapsed time from the first operation to the last, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// CPU time of this process, in nanoseconds.
+    pub cpu_ns: u64,
+    /// The child's part.
+    pub done: Done,
+}
+
+impl<R> Batch<R> {
+    /// The round of `ops` operations that carried `bytes` of payload.
+    pub fn round(&self, ops: u64, bytes: u64, latency: Histogram<u64>) -> Round {
+        Round {
+            latency,
+            ops,
+            elapsed_ns: self.elapsed_ns,
+            bytes,
+            cpu_parent_ns: self.cpu_ns,
+            cpu_child_ns: self.done.cpu_ns,
+            session: None,
+            memory: None,
+            over_socket: None,
+        }
+    }
+}
+
+impl Pair {
+    /// Runs one batch: `body` here, its counterpart in the child.
+    pub fn batch<R>(
+        &mut self,
+        request: &Request,
+        body: impl FnOnce() -> Result<R>,
+    ) -> Result<Batch<R>> {
+        self.child.begin(request)?;
+        let batch = alone(body)?;
+        Ok(Batch { done: self.child.finish()?, ..batch })
+    }
+
+    /// Runs a batch of `amount` operations, in the unit of the scenario.
+    pub fn run<R>(&mut self, amount: u64, body: impl FnOnce() -> Result<R>) -> Result<Batch<R>> {
+        self.batch(&Request::Run { amount }, body)
+    }
+
+    /// Returns how many operations take about `duration`, and warms both processes up on the way.
+    /// `body` performs as many operations as its argument says.
+    pub fn calibrate(
+        &mut self,
+        duration: Duration,
+        mut body: impl FnMut(u64) -> Result<()>,
+    ) -> Result<u64> {
+        calibrate(OPS_MIN, duration, |ops| Ok(self.run(ops, || body(ops))?.elapsed_ns))
+    }
+}
+
+/// Runs `body` without a counterpart in the child.
+pub fn alone<R>(body: impl FnOnce() -> Result<R>) -> Result<Batch<R>> {
+    let cpu_before_ns = process_cpu_ns();
+    let start = Instant::now();
+    let value = body()?;
+    let elapsed_ns = nanoseconds(start.elapsed());
+    let cpu_ns = process_cpu_ns() - cpu_before_ns;
+    Ok(Batch { value, elapsed_ns, cpu_ns, done: Done::default() })
+}
+
+/// Returns how many operations take about `duration`, `ops_min` at least. `batch` performs as many
+/// operations as its argument says and returns the elapsed time in nanoseconds.
+pub fn calibrate(
+    ops_min: u64,
+    duration: Duration,
+    mut batch: impl FnMut(u64) -> Result<u64>,
+) -> Result<u64> {
+    let enough_ns = nanoseconds((duration / 10).min(CALIBRATION_MAX)).max(1);
+    let mut ops = ops_min;
+    loop {
+        let elapsed_ns = batch(ops)?.max(1);
+        if elapsed_ns >= enough_ns || ops >= OPS_MAX {
+            let wanted = u128::from(ops) * duration.as_nanos() / u128::from(elapsed_ns);
+            return Ok(u64::try_from(wanted).unwrap_or(OPS_MAX).clamp(ops_min, OPS_MAX));
+        }
+        ops *= 4;
+    }
+}
+
+/// Longest last batch of the warm-up.
+const CALIBRATION_MAX: Duration = Duration::from_millis(20);
+
+/// Operations of the smallest batch (the default) and of the largest.
+const OPS_MIN: u64 = 8;
+const OPS_MAX: u64 = 1 << 28;

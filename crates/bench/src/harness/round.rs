@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `Round`: the result of one measurement of one cell; rounds of a cell can be pooled.
+//!
+//! Latencies are recorded in an HdrHistogram (three significant digits, 1 ns to 100 s). CPU time is
+//! that of all threads of both processes over exactly the measured operations.
+//!
+//! Percentiles are *not* averaged: the distributions of several rounds are added up.
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// One cell, measured in one round.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// Latency of each operation, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// Operations done.
+    pub ops: u64,
+    /// Elapsed time of all operations, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Payload bytes that crossed between the processes, both directions.
+    pub bytes: u64,
+    /// CPU time of the parent (the sender), in nanoseconds.
+    pub cpu_parent_ns: u64,
+    /// CPU time of the child (the receiver), in nanoseconds.
+    pub cpu_child_ns: u64,
+    /// Cost of a session without messages (`connect` and `idle` only).
+    pub session: Option<SessionCost>,
+    /// Memory of a session with many streams (`parallel` over Partywall only).
+    pub memory: Option<StreamMemory>,
+    /// Messages that a shared-memory transport sent through its socket for lack of memory, if it counts them.
+    pub over_socket: Option<u64>,
+}
+
+/// Memory of a session with many streams on its sending side, right after the measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct StreamMemory {
+    /// Shared memory for large messages, in bytes.
+    pub memory_bytes: u64,
+    /// The configured bound of that.
+    pub memory_bytes_max: u64,
+    /// Growth of it while the clock ran; if it is not 0, the growth is part of the measured time.
+    pub grown_bytes: u64,
+    /// Large messages that the receiver has not released.
+    pub blocks_in_flight: u64,
+    /// Messages on the streams that are never read.
+    pub unread_messages: u64,
+    /// Payload bytes of these messages.
+    pub unread_bytes: u64,
+    /// The bound of these bytes: the configured one of each stream, or one longer message.
+    pub unread_bytes_max: u64,
+}
+
+impl StreamMemory {
+    /// The larger value of each field.
+    pub fn worse(self, other: Self) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.max(other.memory_bytes),
+            memory_bytes_max: self.memory_bytes_max.max(other.memory_bytes_max),
+            grown_bytes: self.grown_bytes.max(other.grown_bytes),
+            blocks_in_flight: self.blocks_in_flight.max(other.blocks_in_flight),
+            unread_messages: self.unread_messages.max(other.unread_messages),
+            unread_bytes: self.unread_bytes.max(other.unread_bytes),
+            unread_bytes_max: self.unread_bytes_max.max(other.unread_bytes_max),
+        }
+    }
+}
+
+/// Cost of one session without messages: the larger value of the two processes.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct SessionCost {
+    /// Growth of the resident set, in bytes.
+    pub resident_bytes: f64,
+    /// Writable shared memory of the process, resident or not, in bytes.
+    pub own_shared_bytes: f64,
+    /// Open descriptors.
+    pub descriptors: f64,
+    /// Number of times the scheduler ran an idle receiver (`idle` only).
+    pub wakeups: Option<u64>,
+    /// CPU time of an idle receiver, in nanoseconds (`idle` only).
+    pub idle_cpu_ns: Option<u64>,
+}
+
+impl SessionCost {
+    /// The larger value of each field, for a limit that holds in both processes.
+    pub fn worse(self, other: Self) -> Self {
+        Self {
+            resident_bytes: self.resident_bytes.max(other.resident_bytes),
+            own_shared_bytes: self.own_shared_bytes.max(other.own_shared_bytes),
+            descriptors: self.descriptors.max(other.descriptors),
+            wakeups: self.wakeups.max(other.wakeups),
+            idle_cpu_ns: self.idle_cpu_ns.max(other.idle_cpu_ns),
+        }
+    }
+}
+
+impl Round {
+    /// CPU time per operation, both processes, in nanoseconds.
+    pub fn cpu_per_op(&self) -> f64 {
+        ratio(self.cpu_parent_ns + self.cpu_child_ns, self.ops)
+    }
+
+    /// Time per operation (the inverse of throughput, *not* a latency), in nanoseconds.
+    pub fn ns_per_op(&self) -> f64 {
+        ratio(self.elapsed_ns, self.ops)
+    }
+}
+
+/// Adds up rounds of the same cell; `None` if there are none.
+pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
+    let mut sum = rounds.next()?.clone();
+    for round in rounds {
+        // Same bounds everywhere, so nothing can fall outside.
+        sum.latency.add(&round.latency).ok()?;
+        sum.ops += round.ops;
+        sum.elapsed_ns += round.elapsed_ns;
+        sum.bytes += round.bytes;
+        sum.cpu_parent_ns += round.cpu_parent_ns;
+        sum.cpu_child_ns += round.cpu_child_ns;
+        sum.session = match (sum.session, round.session) {
+            (Some(a), Some(b)) => Some(a.worse(b)),
+            (a, b) => a.or(b),
+        };
+        sum.memory = match (sum.memory, round.memory) {
+            (Some(a), Some(b)) => Some(a.worse(b)),
+            (a, b) => a.or(b),
+        };
+        sum.over_socket = match (sum.over_socket, round.over_socket) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        };
+    }
+    Some(sum)
+}
+
+/// An empty histogram with the bounds used everywhere.
+pub fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).context("making a histogram")
+}
+
+/// A histogram for the control pipe: (value, count) of each bucket in use.
+pub fn pack(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
+}
+
+/// The histogram that [`pack`] packed.
+pub fn unpack(buckets: &[(u64, u64)]) -> Result<Histogram<u64>> {
+    let mut histogram = histogram()?;
+    for &(value, count) in buckets {
+        histogram.saturating_record_n(value, count);
+    }
+    Ok(histogram)
+}
+
+/// `a / b` as a float; 0 if `b` is 0.
+#[expect(clippy::cast_precision_loss, reason = "52 bits exceed the precision of any measurement")]
+pub fn ratio(a: u64, b: u64) -> f64 {
+    if b == 0 { 0.0 } else { a as f64 / b as f64 }
+}
+
+/// Longest latency of the histogram, in nanoseconds; longer ones are recorded as this one.
+const LATENCY_NS_MAX: u64 = 100_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histogram_packed_and_unpacked_is_equal() {
+        let mut one = histogram().unwrap();
+        for value in [1, 285, 285, 7_100, 1_000_000, LATENCY_NS_MAX * 2] {
+            one.saturating_record(value);
+        }
+        assert_eq!(unpack(&pack(&one)).unwrap(), one);
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The files of a run and their removal, however the run ends.
+//!
+//! ```text
+//! <temporary directory>/<program>-<pid>/    socket files                              mode 0700
+//! /dev/shm/<program>-<pid>/                 link files                                mode 0700
+//! /dev/shm/<program>-<pid>-…                shared memory of other libraries, by name
+//! ```
+//! A run removes its files at its end, on SIGINT and SIGTERM, and when a measurement hangs. The files
+//! of a killed run are removed by its child, or by the next run: no process of that pid exists then.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::cell::{Cell, WaitName};
+
+/// The directories of this run; dropping it removes them.
+pub struct Workspace {
+    program: &'static str,
+    directory: PathBuf,
+    memory: PathBuf,
+    run_name: String,
+}
+
+/// Names and sizes that both processes know before they connect.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Setup {
+    /// A private directory for socket files; removed after the run.
+    pub directory: PathBuf,
+    /// Another, on a memory file system if a writable one exists; removed after the run.
+    pub memory: PathBuf,
+    /// A name unique on this machine; names outside both directories begin with it.
+    pub run_name: String,
+    /// The number of this measurement within the run.
+    pub number: u32,
+    /// How Partywall waits; all others block in the kernel.
+    pub wait: Option<WaitName>,
+    /// The size of each message, in bytes.
+    pub size: usize,
+}
+
+impl Setup {
+    /// The path of a socket file that no other measurement uses.
+    pub fn path(&self, kind: &str) -> PathBuf {
+        self.directory.join(format!("{kind}-{}.sock", self.number))
+    }
+}
+
+impl Workspace {
+    /// Makes the directories, and removes those of killed runs.
+    pub fn make(program: &'static str) -> Result<Self> {
+        remove_where(program, |pid| !Path::new("/proc").join(pid.to_string()).exists());
+        let run_name = format!("{program}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(&run_name);
+        make_directory(&directory).with_context(|| {
+            format!("making the directory {}; set TMPDIR to a writable one", directory.display())
+        })?;
+        let memory = Path::new(SHARED_MEMORY).join(&run_name);
+        let memory = match make_directory(&memory) {
+            Ok(()) => memory,
+            Err(_) => directory.clone(),
+        };
+        Ok(Self { program, directory, memory, run_name })
+    }
+
+    /// The setup of measurement `number`.
+    pub fn setup(&self, number: u32, cell: Cell) -> Setup {
+        Setup {
+            directory: self.directory.clone(),
+            memory: self.memory.clone(),
+            run_name: self.run_name.clone(),
+            number,
+            wait: cell.wait,
+            size: cell.size,
+        }
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        remove_own(self.program);
+    }
+}
+
+/// Removes the files of this process.
+pub fn remove_own(program: &str) {
+    remove_of(program, std::process::id());
+}
+
+/// Removes the files of process `owner_pid`.
+pub fn remove_of(program: &str, owner_pid: u32) {
+    remove_where(program, |pid| pid == owner_pid);
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
+}
+
+fn remove_where(program: &str, is_ours: impl Fn(u32) -> bool) {
+    for directory in [std::env::temp_dir(), PathBuf::from(SHARED_MEMORY)] {
+        let Ok(entries) = fs::read_dir(directory) else { continue };
+        for entry in entries.filter_map(io::Result::ok) {
+            let name = entry.file_name();
+            if name.to_str().and_then(|name| owner(program, name)).is_some_and(&is_ours) {
+                // A file that cannot be removed belongs to another user, who has to remove it.
+                let _ = fs::remove_file(entry.path()).or_else(|_| fs::remove_dir_all(entry.path()));
+            }
+        }
+    }
+}
+
+/// The process that made a file of this name; `None` for the files of other programs.
+fn owner(program: &str, name: &str) -> Option<u32> {
+    let rest = name.strip_prefix(program)?.strip_prefix('-')?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+/// A memory file system on most machines.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::{Scenario, TransportName};
+    use super::*;
+
+    #[test]
+    fn owner_of_a_name_of_another_program_is_none() {
+        assert_eq!(owner("bench-peers", "bench-peers-12"), Some(12));
+        assert_eq!(owner("bench-peers", "bench-peers-12-abc.data"), Some(12));
+        assert_eq!(owner("bench-peers", "bench-peers-"), None);
+        assert_eq!(owner("bench-peers", "iox2_12"), None);
+    }
+
+    #[test]
+    fn workspace_dropped_leaves_no_file() {
+        let workspace = Workspace::make("partywall-bench-test").unwrap();
+        let cell = Cell::new(Scenario::Ping, TransportName::UDS, 64);
+        let Setup { directory, memory, .. } = workspace.setup(1, cell);
+        fs::write(directory.join("file"), "").unwrap();
+        drop(workspace);
+        assert!(!directory.exists() && !memory.exists());
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `Outcome`: all rounds of one cell, and the ratios that are quoted.
+//!
+//! A ratio of two cells is formed in each round; the median over the rounds is quoted with its spread.
+//! Two cells of one round are measured within about a second, so a longer disturbance affects both.
+//! Absolute times of different rounds are *not* compared.
+
+use crate::harness::cell::{Cell, Scenario};
+use crate::harness::round::{Round, pool, ratio};
+use crate::report::spread::Spread;
+
+/// All rounds of one cell.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The measured combination.
+    pub cell: Cell,
+    /// In the order of measurement; `None` for a round that failed.
+    pub rounds: Vec<Option<Round>>,
+    /// The reason of each failure.
+    pub failures: Vec<String>,
+}
+
+/// A number of a round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Metric {
+    /// Median latency in nanoseconds.
+    P50,
+    /// 99th percentile of the latency in nanoseconds.
+    P99,
+    /// CPU time of both processes per operation, in nanoseconds.
+    CpuPerOp,
+    /// Elapsed time per operation in nanoseconds: the inverse of throughput.
+    NsPerOp,
+    /// CPU time of the receiver over elapsed time.
+    ReceiverCores,
+}
+
+impl Metric {
+    /// Its value in `round`.
+    pub fn of(self, round: &Round) -> f64 {
+        match self {
+            Self::P50 => ratio(round.latency.value_at_quantile(0.5), 1),
+            Self::P99 => ratio(round.latency.value_at_quantile(0.99), 1),
+            Self::CpuPerOp => round.cpu_per_op(),
+            Self::NsPerOp => round.ns_per_op(),
+            Self::ReceiverCores => ratio(round.cpu_child_ns, round.elapsed_ns),
+        }
+    }
+
+    /// The number by which cells of a scenario are compared.
+    pub const fn headline(scenario: Scenario) -> Self {
+        match scenario {
+            Scenario::Throughput
+            | Scenario::Duplex
+            | Scenario::Oversubscribe
+            | Scenario::Parallel => Self::NsPerOp,
+            Scenario::Ping | Scenario::Rate | Scenario::Connect | Scenario::Idle => Self::P50,
+        }
+    }
+}
+
+impl Outcome {
+    /// An outcome before the first round.
+    pub const fn new(cell: Cell) -> Self {
+        Self { cell, rounds: Vec::new(), failures: Vec::new() }
+    }
+
+    /// The rounds that did not fail.
+    pub fn rounds(&self) -> impl Iterator<Item = &Round> {
+        self.rounds.iter().flatten()
+    }
+
+    /// All rounds added up; `None` if there are none.
+    pub fn pooled(&self) -> Option<Round> {
+        pool(self.rounds())
+    }
+
+    /// A metric over the rounds.
+    pub fn spread(&self, metric: Metric) -> Option<Spread> {
+        Spread::of(self.rounds().map(|round| metric.of(round)))
+    }
+
+    /// The ratio of a metric to that of another cell, formed in each round.
+    ///
+    /// If the p99 of `rate` has too few samples in each round, its median is that of all rounds added
+    /// up, and its spread that of the rounds. If all rounds together have too few, there is no ratio.
+    pub fn ratio(&self, metric: Metric, below: &Self, below_metric: Metric) -> Option<Spread> {
+        let rounds = self.rounds.iter().zip(&below.rounds);
+        let both = rounds.filter_map(|(a, b)| a.as_ref().zip(b.as_ref()));
+        let spread = Spread::of(both.map(|(a, b)| metric.of(a) / below_metric.of(b)))?;
+        if metric != Metric::P99 || self.cell.scenario != Scenario::Rate {
+            return Some(spread);
+        }
+        let (a, b) = (self.pooled()?, below.pooled()?);
+        let is_enough = a.latency.len().min(b.latency.len()) >= TAIL_SAMPLES_MIN;
+        is_enough.then(|| Spread { median: metric.of(&a) / below_metric.of(&b), ..spread })
+    }
+
+    /// The rate that streams keep while others are never read, over their rate without these.
+    ///
+    /// `None` if this cell has no unread streams, or `outcomes` lacks the cell without them.
+    pub fn rate_kept(&self, outcomes: &[Self]) -> Option<Spread> {
+        let has_unread = self.cell.unread > 0;
+        let without = find(outcomes, Cell { unread: 0, ..self.cell }).filter(|_| has_unread)?;
+        without.ratio(Metric::NsPerOp, self, Metric::NsPerOp)
+    }
+}
+
+/// The outcome of `cell`.
+pub fn find(outcomes: &[Outcome], cell: Cell) -> Option<&Outcome> {
+    outcomes.iter().find(|outcome| outcome.cell == cell)
+}
+
+/// A percentile of the latency; `None` if there are too few samples for it.
+pub fn percentile(round: &Round, cell: Cell, quantile: f64) -> Option<u64> {
+    let is_tail = (0.99..1.0).contains(&quantile);
+    let samples_min = if is_tail && cell.scenario == Scenario::Rate { TAIL_SAMPLES_MIN } else { 1 };
+    (round.latency.len() >= samples_min).then(|| round.latency.value_at_quantile(quantile))
+}
+
+/// Fewest samples of `rate` for a 99th percentile.
+const TAIL_SAMPLES_MIN: u64 = 1000;

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Quantities: parsed from a command line, and written with three digits and a unit.
+//!
+//! ```text
+//!   64k 8m 1g      sizes: binary multiples   250ms 5s 2min
+//!   10k 1m         counts: decimal ones      4.31 GiB  1.29 ms  2.10 GB/s
+//! ```
+
+use std::time::Duration;
+
+/// A size such as 64k, 8m or 1g: binary multiples, at least 1.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let (number, unit) =
+        split_unit(text).ok_or_else(|| format!("{text:?} is no size; write 64k, 8m or 1g"))?;
+    let shift = match &*unit {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        other => return Err(format!("unknown unit {other:?}; use k, m or g, as in 64k")),
+    };
+    match number.checked_mul(1 << shift) {
+        Some(0) => Err("a size is at least 1".to_owned()),
+        Some(size) if size <= SIZE_MAX => Ok(size),
+        _ => Err(format!("{text} is too large")),
+    }
+}
+
+/// A count such as 500, 10k or 1m: decimal multiples, at least 1.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    let (number, unit) =
+        split_unit(text).ok_or_else(|| format!("{text:?} is no count; write 500, 10k or 1m"))?;
+    let factor: u64 = match &*unit {
+        "" => 1,
+        "k" => 1_000,
+        "m" => 1_000_000,
+        "g" => 1_000_000_000,
+        other => return Err(format!("unknown unit {other:?}; use k, m or g, as in 10k")),
+    };
+    match number.checked_mul(factor) {
+        Some(0) => Err("a count is at least 1".to_owned()),
+        Some(count) => Ok(count),
+        None => Err(format!("{text} is too large")),
+    }
+}
+
+/// A whole number and its unit in lower case.
+fn split_unit(text: &str) -> Option<(u64, String)> {
+    let lower = text.trim().to_ascii_lowercase();
+    let split = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
+    let (digits, unit) = lower.split_at(split);
+    Some((digits.parse().ok()?, unit.trim().to_owned()))
+}
+
+/// A time such as 250ms, 5s or 2min.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let number: f64 =
+        digits.parse().map_err(|_| format!("{text:?} is no time; write 250ms, 5s or 2min"))?;
+    let seconds = match unit.trim() {
+        "us" | "µs" => number / 1e6,
+        "ms" => number / 1e3,
+        "s" | "" => number,
+        "m" | "min" => number * 60.0,
+        "h" => number * 3600.0,
+        other => return Err(format!("unknown unit {other:?}; use us, ms, s, min or h")),
+    };
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(time) if !time.is_zero() && time <= TIME_MAX => Ok(time),
+        _ => Err("times go from 1us to 24h".to_owned()),
+    }
+}
+
+/// `437 ns`, `7.15 µs`, `1.29 ms`, `2.10 s`.
+pub fn time_name(time: Duration) -> String {
+    ns_name(time.as_secs_f64() * 1e9)
+}
+
+/// The same for a number of nanoseconds.
+pub fn ns_name(ns: f64) -> String {
+    scaled(ns, &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)])
+}
+
+/// `950 /s`, `12.3 k/s`, `4.60 M/s`.
+pub fn rate_name(per_second: f64) -> String {
+    scaled(per_second, &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6), ("G/s", 1e9)])
+}
+
+/// `6.12 GB/s`: decimal, as memory bandwidth is quoted.
+pub fn decimal_bandwidth_name(bytes_per_second: f64) -> String {
+    scaled(bytes_per_second, &[("B/s", 1.0), ("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9)])
+}
+
+/// `48 B`, `4 KiB`, `1 MiB`: the largest unit that leaves a whole number.
+pub fn exact_size_name(size: usize) -> String {
+    for (unit, name) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
+        if size >= unit && size.is_multiple_of(unit) {
+            return format!("{} {name}", size / unit);
+        }
+    }
+    format!("{size} B")
+}
+
+/// `12.0 KiB`, `1.30 MiB`.
+pub fn size_name(bytes: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    bytes_name(bytes as f64)
+}
+
+/// The same for a mean number of bytes.
+pub fn bytes_name(bytes: f64) -> String {
+    scaled(bytes, &SIZE_UNITS)
+}
+
+/// `5.70 GiB/s`: binary, as [`size_name`].
+pub fn bandwidth_name(bytes: u64, time: Duration) -> String {
+    let per_second = per_second(bytes, time);
+    scaled(per_second, &SIZE_UNITS) + "/s"
+}
+
+/// `1 message`, `2 messages`: for nouns whose plural ends in s.
+pub fn counted(count: u64, one: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {one}{s}")
+}
+
+/// `count` per second; 0 if no time passed.
+pub fn per_second(count: u64, time: Duration) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let count = count as f64;
+    if time.is_zero() { 0.0 } else { count / time.as_secs_f64() }
+}
+
+/// Three significant digits in the largest unit that leaves at least 1.
+fn scaled(number: f64, units: &[(&str, f64)]) -> String {
+    let fitting = units.iter().rev().find(|(_, factor)| number >= *factor * 0.9995);
+    let Some(&(name, factor)) = fitting.or(units.first()) else { return String::new() };
+    let value = number / factor;
+    let decimals = match value {
+        v if v >= 99.95 || factor <= 1.0 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$} {name}")
+}
+
+/// Binary units, as on the command line.
+const SIZE_UNITS: [(&str, f64); 4] =
+    [("B", 1.0), ("KiB", 1024.0), ("MiB", 1_048_576.0), ("GiB", 1_073_741_824.0)];
+
+/// Largest accepted size in bytes.
+const SIZE_MAX: u64 = 1 << 40;
+
+/// Longest accepted time.
+const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_parsed_with_their_units() {
+        assert_eq!(parse_size("64k"), Ok(64 << 10));
+        assert_eq!(parse_size("8 MiB"), Ok(8 << 20));
+        assert_eq!(parse_size("7"), Ok(7));
+        assert_eq!(parse_count("1k"), Ok(1000));
+        assert_eq!(parse_count("2 M"), Ok(2_000_000));
+        assert_eq!(parse_time("1.5ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(parse_time("2min"), Ok(Duration::from_secs(120)));
+    }
+
+    #[test]
+    fn values_out_of_range_are_rejected() {
+        for bad in ["", "k", "0", "-1", "5q", "99999999999999999999", "9999999g"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "k", "0", "0k", "-1", "1.5k", "5kib", "99999999999g"] {
+            assert!(parse_count(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "0s", "-1s", "5 weeks", "25h"] {
+            assert!(parse_time(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_have_three_digits_and_a_unit() {
+        assert_eq!(time_name(Duration::from_nanos(437)), "437 ns");
+        assert_eq!(time_name(Duration::from_micros(7150)), "7.15 ms");
+        assert_eq!(size_name(5 << 30), "5.00 GiB");
+        assert_eq!(size_name(0), "0 B");
+        assert_eq!(bandwidth_name(6 << 30, Duration::from_secs(1)), "6.00 GiB/s");
+        assert_eq!(bandwidth_name(6 << 30, Duration::from_secs(4)), "1.50 GiB/s");
+        assert_eq!(bandwidth_name(1, Duration::ZERO), "0 B/s");
+        assert_eq!(ns_name(285.4), "285 ns");
+        assert_eq!(ns_name(999.9), "1.00 µs");
+        assert_eq!(ns_name(7_150.0), "7.15 µs");
+        assert_eq!(ns_name(1_290_000.0), "1.29 ms");
+        assert_eq!(ns_name(0.0), "0 ns");
+        assert_eq!(rate_name(48_000_000.0), "48.0 M/s");
+        assert_eq!(decimal_bandwidth_name(6_123_000_000.0), "6.12 GB/s");
+        assert_eq!(bytes_name(196_608.0), "192 KiB");
+    }
+
+    #[test]
+    fn exact_size_name_keeps_a_whole_number() {
+        assert_eq!(exact_size_name(48), "48 B");
+        assert_eq!(exact_size_name(4096), "4 KiB");
+        assert_eq!(exact_size_name(1 << 20), "1 MiB");
+        assert_eq!(exact_size_name(1500), "1500 B");
+    }
+
+    #[test]
+    fn noun_counted_has_its_plural() {
+        let names: Vec<String> = (0..3).map(|count| counted(count, "client")).collect();
+        assert_eq!(names, ["0 clients", "1 client", "2 clients"]);
+    }
+}

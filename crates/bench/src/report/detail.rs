@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of one scenario: a row per cell with the distribution and the ratios.
+
+use super::text_table::{TextTable, dash, spread_name};
+use crate::harness::cell::{Cell, Scenario, TransportName};
+use crate::harness::round::{Round, StreamMemory, ratio};
+use crate::outcome::{Metric, Outcome, find, percentile};
+use crate::quantity::{bytes_name, decimal_bandwidth_name, ns_name, rate_name};
+
+/// The table of all cells but `idle`, which has none of these columns.
+pub fn table(outcomes: &[Outcome]) -> TextTable {
+    let mut table = TextTable::new(&HEADINGS);
+    for outcome in outcomes.iter().filter(|outcome| outcome.cell.scenario != Scenario::Idle) {
+        if let Some(round) = outcome.pooled() {
+            table.push(line(outcome, &round, outcomes));
+        }
+    }
+    table
+}
+
+/// The meaning of the columns.
+pub const LEGEND: &str = "\
+Percentiles are of all rounds together. Ratios are medians over the rounds [smallest–largest] of p50, or of
+time per operation in throughput, duplex, oversubscribe and parallel. ÷ base: over the round trip of
+baseline-spin at that size. ÷ socket: over the Unix socket. time/op: elapsed time over the operations of all
+streams, not a latency. CPU/op: both processes. cores s+r: CPU time of sender and receiver over elapsed time.";
+
+/// Values without a column, as text; empty if there are none.
+pub fn notes(outcomes: &[Outcome]) -> String {
+    [sessions(outcomes), streams(outcomes), links(outcomes)].concat()
+}
+
+/// The cost of held and idle sessions.
+fn sessions(outcomes: &[Outcome]) -> String {
+    let lines = outcomes.iter().filter_map(|outcome| {
+        let cell = outcome.cell;
+        let cost = outcome.pooled()?.session?;
+        Some(match (cost.wakeups, cost.idle_cpu_ns) {
+            (Some(wakeups), Some(cpu_ns)) => {
+                format!("{cell}: {wakeups} wake-ups and {cpu_ns} ns of CPU time without a message\n")
+            }
+            _ => format!(
+                "{cell}: a session holds {} resident, {} writable shared memory, {:.1} descriptors\n",
+                bytes_name(cost.resident_bytes),
+                bytes_name(cost.own_shared_bytes),
+                cost.descriptors
+            ),
+        })
+    });
+    lines.collect()
+}
+
+/// The memory of a session with many streams, and their rate while others are never read.
+fn streams(outcomes: &[Outcome]) -> String {
+    let lines = outcomes.iter().filter_map(|outcome| {
+        let Cell { unread, streams, .. } = outcome.cell;
+        let kept = outcome.rate_kept(outcomes).map(|kept| {
+            let kept = spread_name(Some(kept));
+            format!(
+                "{streams} streams keep {kept} of their rate while {unread} others are never read"
+            )
+        });
+        let memory = outcome.pooled()?.memory.map(memory_name);
+        let parts: Vec<String> = [kept, memory].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| format!("{}: {}\n", outcome.cell, parts.join("; ")))
+    });
+    lines.collect()
+}
+
+/// The time of a link over that of its transport alone, and of both directions over one.
+fn links(outcomes: &[Outcome]) -> String {
+    use TransportName as T;
+    let over = |outcome: &Outcome, below: Cell| {
+        let metric = Metric::headline(below.scenario);
+        let ratio = outcome.ratio(metric, find(outcomes, below)?, metric);
+        ratio.map(|ratio| spread_name(Some(ratio)))
+    };
+    let lines = outcomes.iter().filter_map(|outcome| {
+        let cell = outcome.cell;
+        let (transport, wait) = match cell.transport {
+            T::LINK_SHM => (T::SHM, cell.wait),
+            T::LINK_TCP => (T::TCP, None),
+            T::LINK_UDS => (T::UDS, None),
+            _ => return None,
+        };
+        let plain = over(outcome, Cell { transport, wait, ..cell });
+        let plain = plain.map(|ratio| format!("{ratio} times the time of {}", transport.name()));
+        let alone = (cell.scenario == Scenario::Duplex)
+            .then(|| over(outcome, Cell { scenario: Scenario::Throughput, ..cell }))
+            .flatten()
+            .map(|ratio| format!("one direction alone: {ratio} times this rate"));
+        let parts: Vec<String> = [plain, alone].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| format!("{cell}: {}\n", parts.join("; ")))
+    });
+    lines.collect()
+}
+
+fn memory_name(memory: StreamMemory) -> String {
+    let bytes = |count| bytes_name(ratio(count, 1));
+    let mut name = format!(
+        "shared memory {} of at most {}",
+        bytes(memory.memory_bytes),
+        bytes(memory.memory_bytes_max)
+    );
+    if memory.grown_bytes > 0 {
+        name += &format!(", {} of it while the clock ran", bytes(memory.grown_bytes));
+    }
+    if memory.unread_bytes_max > 0 {
+        name += &format!(
+            ", {} blocks in flight; unread {} ({} messages) of at most {}",
+            memory.blocks_in_flight,
+            bytes(memory.unread_bytes),
+            memory.unread_messages,
+            bytes(memory.unread_bytes_max)
+        );
+    }
+    name
+}
+
+fn line(outcome: &Outcome, round: &Round, outcomes: &[Outcome]) -> Vec<String> {
+    let cell = outcome.cell;
+    let at =
+        |quantile| percentile(round, cell, quantile).map_or_else(dash, |ns| ns_name(ratio(ns, 1)));
+    let metric = Metric::headline(cell.scenario);
+    let against = |below: Option<&Outcome>, below_metric| {
+        spread_name(below.and_then(|below| outcome.ratio(metric, below, below_metric)))
+    };
+    let baseline = Cell::new(Scenario::Ping, TransportName::BASELINE_SPIN, cell.size);
+    let baseline = find(outcomes, Cell { touch: cell.touch, ..baseline });
+    let has_baseline = matches!(cell.scenario, Scenario::Ping | Scenario::Throughput);
+    let uds = Cell { transport: TransportName::UDS, wait: None, ..cell };
+    let cores = |cpu_ns| ratio(cpu_ns, round.elapsed_ns);
+    vec![
+        cell.to_string(),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(0.999),
+        at(1.0),
+        if metric == Metric::NsPerOp { ns_name(round.ns_per_op()) } else { dash() },
+        ns_name(round.cpu_per_op()),
+        format!("{:.2}+{:.2}", cores(round.cpu_parent_ns), cores(round.cpu_child_ns)),
+        rate_name(1e9 * ratio(round.ops, round.elapsed_ns)),
+        decimal_bandwidth_name(1e9 * ratio(round.bytes, round.elapsed_ns)),
+        against(baseline.filter(|_| has_baseline), Metric::P50),
+        against(find(outcomes, uds), metric),
+    ]
+}
+
+const HEADINGS: [&str; 13] = [
+    "",
+    "p50",
+    "p90",
+    "p99",
+    "p99.9",
+    "max",
+    "time/op",
+    "CPU/op",
+    "cores s+r",
+    "ops",
+    "bytes",
+    "÷ base",
+    "÷ socket",
+];

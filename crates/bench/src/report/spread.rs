@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `Spread`: the median of several values with the smallest and the largest.
+
+use serde::Serialize;
+
+/// A median and the smallest and largest value around it.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Spread {
+    /// The middle value.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// The spread of `values`; `None` if none is finite.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let middle = sorted.len() / 2;
+        let is_odd = sorted.len() % 2 == 1;
+        let median =
+            if is_odd { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) };
+        Some(Self { median, min, max })
+    }
+
+    /// The same values, each changed by `change`.
+    pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
+        Self { median: change(self.median), min: change(self.min), max: change(self.max) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_of_an_even_count_is_the_mean_of_the_middle() {
+        let spread = Spread::of([4.0, 1.0, 3.0, 2.0]);
+        assert_eq!(spread, Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
+        assert_eq!(Spread::of([f64::NAN]), None);
+    }
+}

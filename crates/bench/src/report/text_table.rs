@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A table of text columns.
+//!
+//! It does *not* know the meaning of the values: see `summary.rs`, `detail.rs` and `targets.rs`.
+
+use super::spread::Spread;
+
+/// Rows of text.
+#[derive(Clone, Debug, Default)]
+pub struct TextTable {
+    rows: Vec<Vec<String>>,
+}
+
+impl TextTable {
+    /// A table with these headings. The first column is aligned to the left, the others to the right.
+    pub fn new(headings: &[&str]) -> Self {
+        Self { rows: vec![headings.iter().map(|&heading| heading.to_owned()).collect()] }
+    }
+
+    /// Adds a row.
+    pub fn push(&mut self, row: Vec<String>) {
+        self.rows.push(row);
+    }
+
+    /// Headings and rows.
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
+    /// The table as text with a rule under the headings.
+    pub fn to_text(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns).map(|column| self.width(column)).collect();
+        let mut text = String::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let gap = widths[column] - cell.chars().count();
+                let (before, after) = if column == 0 { (0, gap) } else { (gap + 2, 0) };
+                line.extend([&" ".repeat(before), cell, &" ".repeat(after)].map(String::as_str));
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+            if index == 0 {
+                let width = widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1);
+                text.push_str(&"─".repeat(width));
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    fn width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    }
+}
+
+/// `1.04×`, or a dash.
+pub fn ratio_name(spread: Option<Spread>) -> String {
+    spread.map_or_else(dash, |spread| format!("{:.2}×", spread.median))
+}
+
+/// `1.04 [0.99–1.12]`, or a dash.
+pub fn spread_name(spread: Option<Spread>) -> String {
+    let name = |Spread { median, min, max }| format!("{median:.2} [{min:.2}–{max:.2}]");
+    spread.map_or_else(dash, name)
+}
+
+/// The text of a missing number.
+pub fn dash() -> String {
+    "–".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_as_text_has_aligned_columns() {
+        let mut table = TextTable::new(&["what", "ours", "÷ floor"]);
+        table.push(vec!["there and back (64 B)".into(), "437 ns".into(), "1.04×".into()]);
+        table.push(vec!["1 MiB".into(), "92.0 µs".into(), "–".into()]);
+        let expected = "\
+what                      ours  ÷ floor
+───────────────────────────────────────
+there and back (64 B)   437 ns    1.04×
+1 MiB                  92.0 µs        –
+";
+        assert_eq!(table.to_text(), expected);
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `duplex`: both ways at once, as fast as possible; one operation is one message of each direction.
+//!
+//! ```text
+//! parent   send × window, then:  receive, send, receive, send …      the last window: only received
+//! child    the same
+//! ```
+//! Compared with `throughput` it shows whether messages of one direction delay those of the other (SPEC
+//! 12.5). At most two windows are in flight per direction. Plain sockets would deadlock if both ends
+//! blocked on sending, so one window fits the buffers of each. No latency is measured: the queues are full.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::harness::cell::Cell;
+use crate::harness::control::{Control, Done, Request};
+use crate::harness::pair::Pair;
+use crate::harness::pattern::REPLY;
+use crate::harness::round::{Round, histogram};
+use crate::transport::Endpoint;
+
+/// The parent's part.
+pub fn measure(
+    cell: Cell,
+    mut endpoint: impl Endpoint,
+    duration: Duration,
+    pair: &mut Pair,
+) -> Result<Round> {
+    let mut next = 0;
+    let mut run = |ops| exchange(cell, &mut endpoint, &mut next, ops, (0, REPLY));
+    let ops = pair.calibrate(duration, &mut run)?;
+    let batch = pair.run(ops, || run(ops))?;
+    Ok(batch.round(ops, 2 * ops * cell.size as u64, histogram()?))
+}
+
+/// The child's part.
+pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
+    let mut next = 0;
+    control.serve(|request| {
+        let Request::Run { amount } = request else {
+            bail!("duplex has no other request than run")
+        };
+        exchange(cell, &mut endpoint, &mut next, amount, (REPLY, 0))?;
+        Ok(Done::default())
+    })
+}
+
+/// Sends and receives `ops` messages each, at most one window ahead. `outgoing` and `incoming` are bits of the
+/// sequence numbers that differ per direction.
+fn exchange(
+    cell: Cell,
+    endpoint: &mut impl Endpoint,
+    next: &mut u64,
+    ops: u64,
+    (outgoing, incoming): (u64, u64),
+) -> Result<()> {
+    let Cell { size, touch, .. } = cell;
+    let (first, end) = (*next, *next + ops);
+    let mut sent = first;
+    let mut send = |endpoint: &mut _, limit: u64| -> Result<()> {
+        while sent < limit.min(end) {
+            Endpoint::send(endpoint, size, |message| touch.fill(message, sent | outgoing))?;
+            sent += 1;
+        }
+        Ok(())
+    };
+    send(endpoint, first + window(size))?;
+    for sequence in first..end {
+        endpoint.receive(size, |message| touch.verify(message, sequence | incoming))??;
+        send(endpoint, sequence + 1 + window(size))?;
+    }
+    *next = end;
+    endpoint.settle()
+}
+
+/// Messages in flight per direction.
+fn window(size: usize) -> u64 {
+    (WINDOW_BYTES / size.max(1) as u64).clamp(1, WINDOW_MAX)
+}
+
+/// Bytes of a window. The buffers of each plain socket hold at least this, headers included, so larger
+/// messages would deadlock there.
+pub const WINDOW_BYTES: u64 = 32 << 10;
+const WINDOW_MAX: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn window_of_any_size_fits_the_smallest_buffer() {
+        assert_eq!([0, 48, 4096, 64 << 10, 1 << 20].map(window), [64, 64, 8, 1, 1]);
+    }
+}

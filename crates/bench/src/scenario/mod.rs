@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The scenarios, one per file, each with the parent's and the child's part.
+//!
+//! ```text
+//! Runner::channels::<T>   ping throughput duplex rate   one connection
+//!                         oversubscribe connect idle    several
+//! Runner::streams::<T>    parallel                      many streams on tokio
+//! ```
+//! A `Runner` is a pair of function pointers, made generic over one transport: the table of transports
+//! holds them as data, and within a scenario no call is virtual.
+
+mod connect;
+pub mod duplex;
+mod idle;
+mod oversubscribe;
+mod parallel;
+mod ping;
+mod rate;
+mod stream_side;
+mod throughput;
+mod unread;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::harness::cell::{Cell, Scenario};
+use crate::harness::control::{Control, Reply};
+use crate::harness::pair::Pair;
+use crate::harness::round::Round;
+use crate::harness::workspace::Setup;
+use crate::transport::{Acceptor, ChannelTransport, StreamTransport};
+
+/// The two parts of a measurement on one transport.
+#[derive(Clone, Copy)]
+pub struct Runner {
+    /// The parent's part: measures the cell once, for about the duration.
+    pub measure: fn(Cell, &Setup, Duration, &mut Pair) -> Result<Round>,
+    /// The child's part: serves until the parent closes the cell.
+    pub serve: fn(Cell, &Setup, &Control) -> Result<()>,
+}
+
+impl Runner {
+    /// The scenarios on blocking channels of `T`.
+    pub const fn channels<T: ChannelTransport>() -> Self {
+        Self { measure: measure::<T>, serve: serve::<T> }
+    }
+
+    /// The scenario on asynchronous streams of `T`.
+    pub const fn streams<T: StreamTransport>() -> Self {
+        Self { measure: parallel::measure::<T>, serve: parallel::serve::<T> }
+    }
+}
+
+fn measure<T: ChannelTransport>(
+    cell: Cell,
+    setup: &Setup,
+    duration: Duration,
+    pair: &mut Pair,
+) -> Result<Round> {
+    let address = pair.child.open(cell, setup)?;
+    let connect = || T::connect(setup, &address);
+    let round = match cell.scenario {
+        Scenario::Ping => ping::measure(cell, connect()?, duration, pair),
+        Scenario::Throughput => throughput::measure(cell, connect()?, duration, pair),
+        Scenario::Duplex => duplex::measure(cell, connect()?, duration, pair),
+        Scenario::Rate => rate::measure(cell, connect()?, duration, pair),
+        Scenario::Oversubscribe => oversubscribe::measure(cell, connect, duration, pair),
+        Scenario::Connect => connect::measure(cell, connect, duration, pair),
+        Scenario::Idle => idle::measure(cell, connect, duration, pair),
+        Scenario::Parallel => bail!("parallel needs streams"),
+    }?;
+    pair.child.close()?;
+    Ok(round)
+}
+
+fn serve<T: ChannelTransport>(cell: Cell, setup: &Setup, control: &Control) -> Result<()> {
+    let mut acceptor = T::bind(setup)?;
+    control.reply(&Reply::Bound { address: acceptor.address() })?;
+    match cell.scenario {
+        Scenario::Ping => ping::serve(cell, acceptor.accept()?, control),
+        Scenario::Throughput => throughput::serve(cell, acceptor.accept()?, control),
+        Scenario::Duplex => duplex::serve(cell, acceptor.accept()?, control),
+        Scenario::Rate => rate::serve(cell, acceptor.accept()?, control),
+        Scenario::Oversubscribe => oversubscribe::serve(cell, &mut acceptor, control),
+        Scenario::Connect => connect::serve(cell, &mut acceptor, control),
+        Scenario::Idle => idle::serve(cell, &mut acceptor, control),
+        Scenario::Parallel => bail!("parallel needs streams"),
+    }
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages of an agreed size over a blocking byte stream: Unix sockets, TCP and pipes.
+//!
+//! Each message takes one `write_all` and one `read_exact` on reused buffers, without a length prefix.
+//! Small messages are *not* batched: Partywall also publishes each message at once.
+
+use std::io::{Read, Write};
+
+use anyhow::{Context, Result};
+
+use super::Endpoint;
+
+/// An endpoint over any blocking stream.
+pub struct ByteStreamEndpoint<S> {
+    stream: S,
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+}
+
+impl<S> ByteStreamEndpoint<S> {
+    /// Wraps `stream` with buffers of `size` bytes.
+    pub fn new(stream: S, size: usize) -> Self {
+        Self { stream, outgoing: vec![0; size], incoming: vec![0; size] }
+    }
+}
+
+impl<S: Read + Write + Send + 'static> Endpoint for ByteStreamEndpoint<S> {
+    fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
+        let message = &mut self.outgoing[..size];
+        fill(message);
+        self.stream.write_all(message).context("writing to the other process")
+    }
+
+    fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let message = &mut self.incoming[..size];
+        self.stream.read_exact(message).context("reading from the other process")?;
+        Ok(read(message))
+    }
+}

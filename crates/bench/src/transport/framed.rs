@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages on an asynchronous byte stream, for `parallel` over sockets.
+//!
+//! ```text
+//! | length u32, little-endian | payload |     one write, and for small messages one read, per message
+//! ```
+//! Each message carries its length, as a program on a socket needs it. Both directions share one
+//! buffer, because one message is in flight; it stays in the cache, which favours the sockets.
+
+use anyhow::{Context, Result, ensure};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::{AsyncEndpoint, Payload};
+
+/// One end of a stream over any byte stream.
+pub struct FramedStream<S> {
+    stream: S,
+    frame: Vec<u8>,
+}
+
+impl<S> FramedStream<S> {
+    /// Wraps `stream` for messages of `size` bytes.
+    pub fn new(stream: S, size: usize) -> Result<Self> {
+        let length = u32::try_from(size).context("messages of 4 GiB do not fit a frame")?;
+        let mut frame = vec![0; LENGTH_SIZE + size];
+        frame[..LENGTH_SIZE].copy_from_slice(&length.to_le_bytes());
+        Ok(Self { stream, frame })
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncEndpoint for FramedStream<S> {
+    async fn send(&mut self, payload: Payload) -> Result<()> {
+        payload.fill(&mut self.frame[LENGTH_SIZE..]);
+        self.stream.write_all(&self.frame).await.context("writing a message")
+    }
+
+    async fn receive(&mut self, payload: Payload) -> Result<()> {
+        let read = self.stream.read_exact(&mut self.frame).await;
+        read.context("reading a message")?;
+        let (length, message) = self.frame.split_at(LENGTH_SIZE);
+        let expected = u32::try_from(payload.size).unwrap_or(u32::MAX).to_le_bytes();
+        ensure!(length == expected, "a message of another length arrived");
+        Ok(payload.verify(message)?)
+    }
+}
+
+/// Bytes of the length field.
+const LENGTH_SIZE: usize = 4;

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Partywall over shared memory: a blocking channel, and the streams of one session on tokio.
+//!
+//! ```text
+//! channel   send_with(size): filled in place       recv_ref ─► read in place ─► dropped
+//! stream    reserve ─► filled in place ─► commit   recv ─► read in place ─► dropped
+//! ```
+//! Neither end copies a payload. The policy is `SharedMemory`: where memory cannot be shared the
+//! measurement fails with the reason, and never measures a socket under this name.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use partywall::tokio as asynchronous;
+use partywall::{Channel, Config, Listener, Message, Receiver, Sender, TransportPolicy, Wait};
+
+use super::{
+    Acceptor, AsyncEndpoint, ChannelTransport, Client, Endpoint, Memory, Payload, Server,
+    StreamTransport,
+};
+use crate::harness::cell::{Cell, WaitName};
+use crate::harness::workspace::Setup;
+
+/// The transport `shm`.
+pub struct Shm;
+
+/// A listener at a socket file.
+pub struct ShmAcceptor {
+    listener: Listener,
+    address: String,
+}
+
+/// The two directions of a channel.
+pub struct ShmEndpoint {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+impl ChannelTransport for Shm {
+    type Endpoint = ShmEndpoint;
+    type Acceptor = ShmAcceptor;
+
+    fn bind(setup: &Setup) -> Result<ShmAcceptor> {
+        let address = format!("unix:{}", setup.path("shm").display());
+        let listener = Listener::bind_with(&address, &channel_config(setup))?;
+        Ok(ShmAcceptor { listener, address })
+    }
+
+    fn connect(setup: &Setup, address: &str) -> Result<ShmEndpoint> {
+        Ok(ShmEndpoint::new(partywall::connect_with(address, &channel_config(setup))?))
+    }
+}
+
+impl Acceptor for ShmAcceptor {
+    type Endpoint = ShmEndpoint;
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn accept(&mut self) -> Result<ShmEndpoint> {
+        Ok(ShmEndpoint::new(self.listener.accept()?))
+    }
+}
+
+impl ShmEndpoint {
+    fn new(channel: Channel) -> Self {
+        let (sender, receiver) = channel.split();
+        Self { sender, receiver }
+    }
+}
+
+impl Endpoint for ShmEndpoint {
+    #[inline]
+    fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
+        self.sender.send_with(size, fill).context("sending a message")
+    }
+
+    #[inline]
+    fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let message = self.receiver.recv_ref().context("receiving a message")?;
+        ensure!(message.len() == size, "received {} bytes instead of {size}", message.len());
+        Ok(read(&message))
+    }
+}
+
+/// A listener at a socket file, and the one session after its first accept.
+pub struct ShmServer {
+    listener: asynchronous::Listener,
+    session: Option<asynchronous::Session>,
+    address: String,
+}
+
+/// The one session.
+pub struct ShmClient {
+    session: asynchronous::Session,
+    memory_max: u64,
+    unread_bytes_max: u64,
+}
+
+/// One end of one stream.
+pub struct ShmStream {
+    stream: asynchronous::Stream,
+    held: Option<Message>,
+}
+
+impl ShmServer {
+    /// Listens at `address`.
+    pub fn bind(address: String, config: &Config) -> Result<Self> {
+        let listener = asynchronous::Listener::bind_with(&address, config)?;
+        Ok(Self { listener, session: None, address })
+    }
+}
+
+impl ShmClient {
+    /// Opens the session at `address`.
+    pub async fn connect(address: &str, config: &Config) -> Result<Self> {
+        let session = asynchronous::connect_with(address, config).await?;
+        Ok(Self { session, memory_max: MEMORY_MIN, unread_bytes_max: STREAM_WINDOW })
+    }
+
+    /// Overflows of the session: messages of another protocol that took the socket.
+    pub fn overflows(&self) -> u64 {
+        self.session.stats().overflows
+    }
+}
+
+impl StreamTransport for Shm {
+    type Endpoint = ShmStream;
+    type Client = ShmClient;
+    type Server = ShmServer;
+
+    async fn bind(cell: Cell, setup: &Setup) -> Result<ShmServer> {
+        let address = format!("unix:{}", setup.path("shm").display());
+        ShmServer::bind(address, &session_config(cell, setup))
+    }
+
+    async fn connect(cell: Cell, setup: &Setup, address: &str) -> Result<ShmClient> {
+        let client = ShmClient::connect(address, &session_config(cell, setup)).await?;
+        // One message may be longer than the window.
+        let unread_bytes_max = STREAM_WINDOW.max(cell.size as u64);
+        Ok(ShmClient { memory_max: memory_max(cell), unread_bytes_max, ..client })
+    }
+}
+
+impl Server for ShmServer {
+    type Endpoint = ShmStream;
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    async fn accept(&mut self) -> Result<ShmStream> {
+        let session = match &self.session {
+            Some(session) => session,
+            None => {
+                let session = self.listener.accept().await.context("accepting a session")?;
+                self.session.insert(session)
+            }
+        };
+        let stream = session.accept().await.context("accepting a stream")?;
+        Ok(ShmStream { stream, held: None })
+    }
+}
+
+impl Client for ShmClient {
+    type Endpoint = ShmStream;
+
+    async fn open(&self) -> Result<ShmStream> {
+        let stream = self.session.open(&[]).await.context("opening a stream")?;
+        Ok(ShmStream { stream, held: None })
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        let stats = self.session.stats();
+        Some(Memory {
+            bytes: stats.memory_bytes,
+            bytes_max: self.memory_max,
+            blocks_in_flight: stats.blocks_in_flight,
+            unread_bytes_max: self.unread_bytes_max,
+        })
+    }
+}
+
+impl AsyncEndpoint for ShmStream {
+    #[inline]
+    async fn send(&mut self, payload: Payload) -> Result<()> {
+        let reserved = self.stream.reserve(payload.size).await;
+        let mut reserved = reserved.context("reserving a message")?;
+        payload.fill(&mut reserved);
+        reserved.commit().await.context("sending a message")
+    }
+
+    #[inline]
+    async fn receive(&mut self, payload: Payload) -> Result<()> {
+        self.next(payload).await.map(drop)
+    }
+
+    async fn receive_and_hold(&mut self, payload: Payload) -> Result<()> {
+        self.held = Some(self.next(payload).await?);
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        self.held = None;
+    }
+}
+
+impl ShmStream {
+    /// The next message, verified.
+    #[inline]
+    async fn next(&mut self, payload: Payload) -> Result<Message> {
+        let message = self.stream.recv().await.context("receiving a message")?;
+        let (size, len) = (payload.size, message.len());
+        ensure!(len == size, "received {len} bytes instead of {size}");
+        payload.verify(&message)?;
+        Ok(message)
+    }
+}
+
+fn channel_config(setup: &Setup) -> Config {
+    let memory_max = (setup.size as u64 * MESSAGES_IN_FLIGHT).max(MEMORY_MIN);
+    Config::default()
+        .wait(wait_strategy(setup.wait))
+        .transport(TransportPolicy::SharedMemory)
+        .memory_max(memory_max)
+}
+
+fn session_config(cell: Cell, setup: &Setup) -> Config {
+    let streams = cell.streams + cell.unread;
+    Config::default()
+        .wait(wait_strategy(setup.wait))
+        .transport(TransportPolicy::SharedMemory)
+        .stream_window(STREAM_WINDOW)
+        .streams_max(u32::try_from(streams).unwrap_or(u32::MAX).max(STREAMS_MIN))
+        .peer_blocks_max((BLOCKS_PER_STREAM * streams as u64).next_power_of_two().max(BLOCKS_MIN))
+        .memory_max(memory_max(cell))
+}
+
+/// Memory for one message of each stream, in blocks of up to twice its size, and for unread messages.
+fn memory_max(cell: Cell) -> u64 {
+    let (streams, unread, size) = (cell.streams as u64, cell.unread as u64, cell.size as u64);
+    let unread_bytes = unread * (STREAM_WINDOW + 2 * size);
+    (2 * streams * size + unread_bytes).max(MEMORY_MIN)
+}
+
+/// The library's wait strategy of this name; adaptive by default.
+pub const fn wait_strategy(wait: Option<WaitName>) -> Wait {
+    match wait {
+        Some(WaitName::Spin) => Wait::Spin,
+        Some(WaitName::Park) => Wait::Park,
+        Some(WaitName::Poll) => Wait::Poll(POLL_PERIOD),
+        Some(WaitName::Adaptive) | None => Wait::Adaptive,
+    }
+}
+
+/// The pause of `poll` between two polls.
+const POLL_PERIOD: Duration = Duration::from_micros(100);
+
+/// Large messages that `throughput` may have in flight.
+const MESSAGES_IN_FLIGHT: u64 = 8;
+
+/// At least this many bytes of memory, so that the library's default has no influence.
+const MEMORY_MIN: u64 = 64 << 20;
+
+/// The library's default window, repeated here because the report shows it as a bound.
+const STREAM_WINDOW: u64 = 256 << 10;
+
+/// At least the library's defaults.
+const STREAMS_MIN: u32 = 1024;
+const BLOCKS_MIN: u64 = 1024;
+
+/// The warm-up holds one large message of each stream; the bound is twice that.
+const BLOCKS_PER_STREAM: u64 = 2;

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Unix stream sockets with the kernel's default buffers: blocking, and on tokio one per stream.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::net as asynchronous;
+
+use super::byte_stream::ByteStreamEndpoint;
+use super::framed::FramedStream;
+use super::{Acceptor, ChannelTransport, Client, Server, StreamTransport};
+use crate::harness::cell::Cell;
+use crate::harness::workspace::Setup;
+
+/// The transport `uds`.
+pub struct Uds;
+
+/// A bound socket file.
+pub struct UdsAcceptor {
+    listener: UnixListener,
+    path: PathBuf,
+    size: usize,
+}
+
+impl ChannelTransport for Uds {
+    type Endpoint = ByteStreamEndpoint<UnixStream>;
+    type Acceptor = UdsAcceptor;
+
+    fn bind(setup: &Setup) -> Result<UdsAcceptor> {
+        let path = setup.path("uds");
+        let listener =
+            UnixListener::bind(&path).with_context(|| format!("binding {}", path.display()))?;
+        Ok(UdsAcceptor { listener, path, size: setup.size })
+    }
+
+    fn connect(setup: &Setup, address: &str) -> Result<Self::Endpoint> {
+        let stream =
+            UnixStream::connect(address).with_context(|| format!("connecting to {address}"))?;
+        Ok(ByteStreamEndpoint::new(stream, setup.size))
+    }
+}
+
+impl Acceptor for UdsAcceptor {
+    type Endpoint = ByteStreamEndpoint<UnixStream>;
+
+    fn address(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn accept(&mut self) -> Result<Self::Endpoint> {
+        let (stream, _) = self.listener.accept().context("accepting on a Unix socket")?;
+        Ok(ByteStreamEndpoint::new(stream, self.size))
+    }
+}
+
+impl Drop for UdsAcceptor {
+    fn drop(&mut self) {
+        // The workspace removes the directory in any case.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A bound socket file.
+pub struct UdsServer {
+    listener: asynchronous::UnixListener,
+    path: PathBuf,
+    size: usize,
+}
+
+/// The address to connect to.
+pub struct UdsClient {
+    path: PathBuf,
+    size: usize,
+}
+
+impl StreamTransport for Uds {
+    type Endpoint = FramedStream<asynchronous::UnixStream>;
+    type Client = UdsClient;
+    type Server = UdsServer;
+
+    async fn bind(cell: Cell, setup: &Setup) -> Result<UdsServer> {
+        let path = setup.path("uds");
+        let listener = asynchronous::UnixListener::bind(&path)
+            .with_context(|| format!("binding {}", path.display()))?;
+        Ok(UdsServer { listener, path, size: cell.size })
+    }
+
+    async fn connect(cell: Cell, _: &Setup, address: &str) -> Result<UdsClient> {
+        Ok(UdsClient { path: address.into(), size: cell.size })
+    }
+}
+
+impl Server for UdsServer {
+    type Endpoint = FramedStream<asynchronous::UnixStream>;
+
+    fn address(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    async fn accept(&mut self) -> Result<Self::Endpoint> {
+        let (stream, _) = self.listener.accept().await.context("accepting on a Unix socket")?;
+        FramedStream::new(stream, self.size)
+    }
+}
+
+impl Drop for UdsServer {
+    fn drop(&mut self) {
+        // The workspace removes the directory in any case.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Client for UdsClient {
+    type Endpoint = FramedStream<asynchronous::UnixStream>;
+
+    async fn open(&self) -> Result<Self::Endpoint> {
+        for _ in 0..CONNECTS_MAX {
+            match asynchronous::UnixStream::connect(&self.path).await {
+                Ok(stream) => return FramedStream::new(stream, self.size),
+                // The backlog is full: the server accepts more slowly than this client connects.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    tokio::time::sleep(CONNECT_PAUSE).await;
+                }
+                Err(error) => {
+                    let path = self.path.display();
+                    return Err(error).with_context(|| format!("connecting to {path}"));
+                }
+            }
+        }
+        bail!("the server does not accept connections; use fewer --streams")
+    }
+}
+
+/// Attempts at a full backlog, and the pause between them: ten seconds in total.
+const CONNECTS_MAX: u32 = 10_000;
+const CONNECT_PAUSE: Duration = Duration::from_millis(1);

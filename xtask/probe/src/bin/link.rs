@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sends, receives and acknowledges messages of 48 bytes on a link over shared memory.
+//!
+//! `cargo xtask path --link` runs it under callgrind, which counts instructions only inside the
+//! functions `measured_send` and `measured_receive`. Both ends are in this process and in one
+//! thread, so each message is there when it is received.
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::hint::black_box;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use partywall::TransportPolicy;
+use partywall_link::{Link, LinkClient, LinkConfig, LinkReceiver, LinkSender, LinkServer, Storage};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let directory = std::env::temp_dir().join(format!("partywall-probe-{}", std::process::id()));
+    std::fs::create_dir(&directory)?;
+    let outcome = exchange(&directory);
+    std::fs::remove_dir_all(&directory)?;
+    outcome
+}
+
+fn exchange(directory: &Path) -> Result<(), Box<dyn Error>> {
+    let config = || LinkConfig::default().transport(TransportPolicy::SharedMemory);
+    let storage = |name: &str| {
+        let path = directory.join(name);
+        std::fs::create_dir(&path).map(|()| Storage::directory(path))
+    };
+    let address = format!("unix:{}/probe.sock", directory.display());
+    let server = LinkServer::bind(&address, storage("server")?, "server", config())?;
+    let client = LinkClient::new(storage("client")?, "client", config())?;
+    let near: Link = client.connect(&address, "server", "probe")?;
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
+    let far = thread::scope(|scope| {
+        let attached = scope.spawn(|| near.wait_attached(deadline));
+        let far = server.accept_deadline(deadline)?;
+        attached.join().map_err(|_| "the connecting thread panicked")??;
+        Ok::<Link, Box<dyn Error>>(far)
+    })?;
+    let (mut sender, _reverse_receiver) = near.split();
+    let (_reverse_sender, mut receiver) = far.split();
+    for _ in 0..WARM_UP {
+        sender.send(&PAYLOAD)?;
+        receiver.recv_with(|message| black_box(message.len()))?;
+    }
+    for _ in 0..MESSAGES {
+        measured_send(&mut sender)?;
+        measured_receive(&mut receiver)?;
+    }
+    println!("{MESSAGES}");
+    Ok(())
+}
+
+#[inline(never)]
+fn measured_send(sender: &mut LinkSender) -> Result<(), Box<dyn Error>> {
+    sender.send(black_box(&PAYLOAD))?;
+    Ok(())
+}
+
+/// Receives a message and acknowledges it after the closure has read it.
+#[inline(never)]
+fn measured_receive(receiver: &mut LinkReceiver) -> Result<(), Box<dyn Error>> {
+    receiver.recv_with(|message| black_box(message.len()))?;
+    Ok(())
+}
+
+const PAYLOAD: [u8; 48] = [0x5a; 48];
+/// Messages after which both ends have grown to their steady state.
+const WARM_UP: u32 = 1_000;
+/// Messages that are measured.
+const MESSAGES: u32 = 64;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

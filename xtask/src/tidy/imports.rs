@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which file of a crate names items of which other file.
+//!
+//! ```text
+//! transport/mod.rs   pub use shm::Sender;               a re-export
+//! channel.rs         use crate::transport::Sender;      channel.rs ──▶ transport/shm.rs
+//! ```
+//! It reads whole use-trees (nested braces, globs, renames, `crate::`, `self::`, `super::`) and the
+//! paths written in code. A path ends at the file that defines its item, behind all re-exports. A
+//! module that only passes an item on gets no edge. Code that only tests compile is left out. It knows
+//! neither types nor macros: a method call names no file.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::source::Line;
+use crate::tree::Tree;
+
+/// The modules of one crate's sources, and which file imports from which.
+pub struct Imports {
+    /// Directory of the crate's sources, as `crates/ring/src/`.
+    pub root: String,
+    /// Files of the crate, relative to `root`, without those that only tests compile.
+    pub files: Vec<String>,
+    /// From file to file, with the line (from 0) and the path that is the first reason for the edge.
+    pub edges: BTreeMap<(String, String), (usize, String)>,
+}
+
+/// Reads the sources of every crate in `crates/` and of xtask.
+pub fn of_all(tree: &Tree) -> Vec<Imports> {
+    let mut roots = BTreeSet::new();
+    for (path, _) in tree.rust() {
+        let parts: Vec<&str> = path.split('/').collect();
+        match parts[..] {
+            ["crates", name, "src", ..] => roots.insert(format!("crates/{name}/src/")),
+            ["xtask", "src", ..] => roots.insert("xtask/src/".to_owned()),
+            _ => continue,
+        };
+    }
+    roots.iter().map(|root| Crate::read(tree, root).imports()).collect()
+}
+
+type Path = Vec<String>;
+
+/// One name that a `use` brings into a module.
+#[derive(Clone, Debug)]
+struct Import {
+    path: Path,
+    /// `None` for a glob.
+    alias: Option<String>,
+    line: usize,
+}
+
+/// One module; inline modules belong to the file that holds them.
+#[derive(Debug, Default)]
+struct Module {
+    file: String,
+    imports: Vec<Import>,
+    /// Paths in code, and their lines.
+    paths: Vec<(Path, usize)>,
+    /// Items that the file defines in this module.
+    items: BTreeSet<String>,
+}
+
+struct Crate {
+    root: String,
+    modules: BTreeMap<Path, Module>,
+}
+
+impl Crate {
+    fn read(tree: &Tree, root: &str) -> Self {
+        let mut found = Crate { root: root.to_owned(), modules: BTreeMap::new() };
+        let mut tests = Vec::new();
+        for (path, source) in tree.rust() {
+            let Some(file) = path.strip_prefix(root) else { continue };
+            let tokens = tokens(&source.lines);
+            Reader { tokens: &tokens, at: 0, file, found: &mut found, tests: &mut tests }
+                .module(&module_of(file));
+        }
+        found.modules.retain(|path, _| !tests.iter().any(|test: &Path| path.starts_with(test)));
+        found
+    }
+
+    fn imports(&self) -> Imports {
+        let mut edges = BTreeMap::new();
+        for (path, module) in &self.modules {
+            let named = module.imports.iter().map(|import| (&import.path, import.line, true));
+            let written = module.paths.iter().map(|(path, line)| (path, *line, false));
+            for (named, line, is_import) in named.chain(written) {
+                let target = self.resolve(path, named, DEPTH_MAX);
+                let Some(target) = target.or_else(|| self.defined_by_macro(path, named)) else {
+                    continue;
+                };
+                let file = match &target {
+                    Target::Item(file) => file,
+                    // What is taken from a module that is imported shows where it is used.
+                    Target::Module(_) if is_import => continue,
+                    Target::Module(target) => &self.modules[target].file,
+                };
+                if *file != module.file {
+                    let edge = (module.file.clone(), file.clone());
+                    edges.entry(edge).or_insert_with(|| (line, named.join("::")));
+                }
+            }
+        }
+        let files: BTreeSet<String> = self.modules.values().map(|m| m.file.clone()).collect();
+        Imports { root: self.root.clone(), files: files.into_iter().collect(), edges }
+    }
+
+    /// The module of an item that no definition shows: a macro makes it.
+    fn defined_by_macro(&self, module: &[String], path: &[String]) -> Option<Target> {
+        if !["crate", "self", "super"].contains(&path.first()?.as_str()) {
+            return None;
+        }
+        match self.resolve(module, path.split_last()?.1, DEPTH_MAX)? {
+            Target::Module(module) => Some(Target::Item(self.modules[&module].file.clone())),
+            item @ Target::Item(_) => Some(item),
+        }
+    }
+
+    /// Where a path leads that is written in `module`; `None` outside this crate.
+    fn resolve(&self, module: &[String], path: &[String], depth: usize) -> Option<Target> {
+        let depth = depth.checked_sub(1)?;
+        let (first, rest) = path.split_first()?;
+        match first.as_str() {
+            "crate" => self.descend(&[], rest, depth),
+            "self" => self.descend(module, rest, depth),
+            "super" => self.descend(module.split_last()?.1, rest, depth),
+            _ => self.descend(module, path, depth),
+        }
+    }
+
+    fn descend(&self, module: &[String], path: &[String], depth: usize) -> Option<Target> {
+        let Some((name, rest)) = path.split_first() else {
+            return self.modules.contains_key(module).then(|| Target::Module(module.to_vec()));
+        };
+        if name == "super" {
+            return self.descend(module.split_last()?.1, rest, depth);
+        }
+        if name == "self" {
+            return self.descend(module, rest, depth);
+        }
+        let mut child = module.to_vec();
+        child.push(name.clone());
+        if self.modules.contains_key(&child) {
+            return self.descend(&child, rest, depth);
+        }
+        let here = self.modules.get(module)?;
+        if here.items.contains(name) {
+            return Some(Target::Item(here.file.clone()));
+        }
+        for import in &here.imports {
+            let target = match &import.alias {
+                Some(alias) if alias == name => self.resolve(module, &import.path, depth),
+                Some(_) => continue,
+                None => {
+                    let mut path = import.path.clone();
+                    path.push(name.clone());
+                    self.resolve(module, &path, depth)
+                }
+            };
+            match target {
+                Some(Target::Module(module)) => return self.descend(&module, rest, depth),
+                Some(item) => return Some(item),
+                None => {}
+            }
+        }
+        None
+    }
+}
+
+enum Target {
+    Module(Path),
+    /// An item, by the file that defines it.
+    Item(String),
+}
+
+/// The module that a file is: `a/mod.rs` and `a.rs` are `a`.
+fn module_of(file: &str) -> Path {
+    let mut parts: Path = file.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+    let is_root = parts.last().is_some_and(|last| last == "mod")
+        || (parts.len() == 1 && ["lib", "main"].contains(&parts[0].as_str()));
+    if is_root {
+        parts.pop();
+    }
+    parts
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Token {
+    text: String,
+    line: usize,
+}
+
+/// Words, `::`, and all other marks one by one.
+fn tokens(lines: &[Line]) -> Vec<Token> {
+    let mut found = Vec::new();
+    for (line, text) in lines.iter().enumerate() {
+        let chars: Vec<char> = text.code.chars().collect();
+        let mut at = 0;
+        while let Some(&c) = chars.get(at) {
+            let end = if is_word(c) {
+                at + chars[at..].iter().take_while(|&&c| is_word(c)).count()
+            } else if c == ':' && chars.get(at + 1) == Some(&':') {
+                at + 2
+            } else {
+                at + 1
+            };
+            let token: String = chars[at..end].iter().collect();
+            if !c.is_whitespace() {
+                // `r#type` is read as `r`, `#`, `type`; no module of ours has such a name.
+                found.push(Token { text: token, line });
+            }
+            at = end;
+        }
+    }
+    found
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Reads the modules of one file.
+struct Reader<'a> {
+    tokens: &'a [Token],
+    at: usize,
+    file: &'a str,
+    found: &'a mut Crate,
+    /// Modules that only tests compile.
+    tests: &'a mut Vec<Path>,
+}
+
+impl Reader<'_> {
+    fn text(&self, ahead: usize) -> &str {
+        self.tokens.get(self.at + ahead).map_or("", |token| token.text.as_str())
+    }
+
+    fn is_name(&self, ahead: usize) -> bool {
+        self.text(ahead).chars().next().is_some_and(|c| c.is_alphabetic() || c == '_')
+    }
+
+    /// Reads up to the brace that ends the module, or the end of the file.
+    fn module(&mut self, path: &[String]) {
+        let mut module = Module { file: self.file.to_owned(), ..Module::default() };
+        let mut depth = 0_usize;
+        while self.at < self.tokens.len() {
+            match self.text(0) {
+                "#" if self.is_test_attribute() => {
+                    self.skip_attribute();
+                    self.skip_item(path);
+                }
+                "#" if self.text(1) == "[" => self.skip_attribute(),
+                "use" => self.import(&mut module),
+                "mod" if self.is_name(1) && self.text(2) == "{" => {
+                    let mut inner = path.to_vec();
+                    inner.push(self.text(1).to_owned());
+                    self.at += 3;
+                    self.module(&inner);
+                }
+                "{" => {
+                    depth += 1;
+                    self.at += 1;
+                }
+                "}" if depth == 0 => {
+                    self.at += 1;
+                    break;
+                }
+                "}" => {
+                    depth -= 1;
+                    self.at += 1;
+                }
+                _ if self.is_name(0) => self.name(&mut module, depth),
+                _ => self.at += 1,
+            }
+        }
+        self.found.modules.insert(path.to_vec(), module);
+    }
+
+    /// A word outside of `use`: a definition, a path, or nothing of interest.
+    fn name(&mut self, module: &mut Module, depth: usize) {
+        if depth == 0 && DEFINES.contains(&self.text(0)) && self.is_name(1) {
+            module.items.insert(self.text(1).to_owned());
+        }
+        if self.text(0) == "macro_rules" && self.text(1) == "!" {
+            module.items.insert(self.text(2).to_owned());
+        }
+        let line = self.tokens[self.at].line;
+        let mut path = vec![self.text(0).to_owned()];
+        self.at += 1;
+        while self.text(0) == "::" && self.is_name(1) {
+            path.push(self.text(1).to_owned());
+            self.at += 2;
+        }
+        if path.len() > 1 {
+            module.paths.push((path, line));
+        }
+    }
+
+    /// A `use`, up to its semicolon.
+    fn import(&mut self, module: &mut Module) {
+        self.at += 1;
+        if self.text(0) == "<" {
+            return; // `impl Trait + use<'a>`
+        }
+        self.tree(&[], module);
+        while !["", ";"].contains(&self.text(0)) {
+            self.at += 1;
+        }
+    }
+
+    fn tree(&mut self, prefix: &[String], module: &mut Module) {
+        let mut path = prefix.to_vec();
+        let line = self.tokens.get(self.at).map_or(0, |token| token.line);
+        loop {
+            match self.text(0) {
+                "::" => self.at += 1,
+                "*" => {
+                    self.at += 1;
+                    module.imports.push(Import { path, alias: None, line });
+                    return;
+                }
+                "{" => {
+                    self.at += 1;
+                    while !["", "}"].contains(&self.text(0)) {
+                        self.tree(&path, module);
+                        if self.text(0) == "," {
+                            self.at += 1;
+                        }
+                    }
+                    self.at += 1;
+                    return;
+                }
+                "as" => {
+                    let alias = Some(self.text(1).to_owned());
+                    self.at += 2;
+                    module.imports.push(Import { path, alias, line });
+                    return;
+                }
+                "self" if !path.is_empty() => self.at += 1,
+                _ if self.is_name(0) => {
+                    path.push(self.text(0).to_owned());
+                    self.at += 1;
+                }
+                _ => {
+                    let alias = path.last().cloned();
+                    module.imports.push(Import { path, alias, line });
+                    if !["", ",", "}", ";"].contains(&self.text(0)) {
+                        self.at += 1;
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether `#[cfg(…)]` with `test`, and not with its negation, begins here.
+    fn is_test_attribute(&self) -> bool {
+        if self.text(1) != "[" || self.text(2) != "cfg" {
+            return false;
+        }
+        let end = (0..).find(|&ahead| ["]", ""].contains(&self.text(ahead))).unwrap_or(0);
+        let word = |ahead: &usize| self.text(*ahead) == "test" && self.text(ahead - 2) != "not";
+        (3..end).any(|ahead| word(&ahead))
+    }
+
+    fn skip_attribute(&mut self) {
+        let mut brackets = 0_usize;
+        while self.at < self.tokens.len() {
+            match self.text(0) {
+                "[" => brackets += 1,
+                "]" if brackets == 1 => {
+                    self.at += 1;
+                    return;
+                }
+                "]" => brackets -= 1,
+                _ => {}
+            }
+            self.at += 1;
+        }
+    }
+
+    /// Passes over an item; a module among them is noted as one of tests.
+    fn skip_item(&mut self, path: &[String]) {
+        let mut braces = 0_usize;
+        let mut nesting = 0_usize;
+        while self.at < self.tokens.len() {
+            match self.text(0) {
+                "mod" if braces == 0 && self.is_name(1) => {
+                    let mut module = path.to_vec();
+                    module.push(self.text(1).to_owned());
+                    self.tests.push(module);
+                }
+                "(" | "[" => nesting += 1,
+                ")" | "]" if nesting == 0 && braces == 0 => return, // an argument or element
+                ")" | "]" => nesting = nesting.saturating_sub(1),
+                "{" => braces += 1,
+                "}" if braces == 0 => return,
+                "}" if braces == 1 => {
+                    self.at += 1;
+                    return;
+                }
+                "}" => braces -= 1,
+                ";" | "," if braces == 0 && nesting == 0 => {
+                    self.at += 1;
+                    return;
+                }
+                _ => {}
+            }
+            self.at += 1;
+        }
+    }
+}
+
+const DEFINES: [&str; 9] =
+    ["struct", "enum", "union", "trait", "fn", "type", "const", "static", "macro"];
+
+/// Re-exports behind re-exports that are followed.
+const DEPTH_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edges(samples: &[(&str, &str)]) -> Vec<String> {
+        let samples: Vec<(String, &str)> =
+            samples.iter().map(|(path, text)| (format!("crates/a/src/{path}"), *text)).collect();
+        let samples: Vec<(&str, &str)> =
+            samples.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        let imports = of_all(&Tree::of(&samples)).remove(0);
+        imports.edges.keys().map(|(from, to)| format!("{from} > {to}")).collect()
+    }
+
+    #[test]
+    fn use_tree_nested_is_read_whole() {
+        let lib = "mod b;\nmod c;\nmod d;\n";
+        let b = "use crate::{c::{One, sub::Two as Three}, d::*};\nstruct B;\n";
+        let c = "pub struct One;\npub mod sub { pub struct Two; }\n";
+        let found = edges(&[("lib.rs", lib), ("b.rs", b), ("c.rs", c), ("d.rs", "pub struct X;")]);
+        assert_eq!(found, ["b.rs > c.rs"]);
+    }
+
+    #[test]
+    fn reexport_is_followed_to_its_definition() {
+        let facade = "mod shm;\npub use shm::Sender;\npub use self::shm::*;\n";
+        let shm = "pub struct Sender;\npub struct Receiver;\n";
+        let user = "use super::transport::{Receiver, Sender as S};\n";
+        let samples = [("transport/mod.rs", facade), ("transport/shm.rs", shm), ("user.rs", user)];
+        assert_eq!(
+            edges(&samples),
+            ["transport/mod.rs > transport/shm.rs", "user.rs > transport/shm.rs"]
+        );
+    }
+
+    #[test]
+    fn path_in_code_is_an_import() {
+        let a =
+            "fn f() { crate::b::g(); b::h(); other::i(); }\nmod inner { fn j() { super::f() } }\n";
+        let found = edges(&[("lib.rs", "use crate::b;\n"), ("a.rs", a), ("b.rs", "pub fn g() {}")]);
+        assert_eq!(found, ["a.rs > b.rs"]);
+        let imported = "use crate::b;\nfn f() { b::g(); }\n";
+        let found = edges(&[("lib.rs", ""), ("a.rs", imported), ("b.rs", "pub fn g() {}")]);
+        assert_eq!(found, ["a.rs > b.rs"]);
+    }
+
+    #[test]
+    fn test_code_is_left_out() {
+        let a = "#[cfg(test)]\nuse crate::b::B;\n#[cfg(test)]\nmod tests;\n\
+                 #[cfg(all(test, shuttle))]\nmod models { use crate::b::B; }\n\
+                 #[cfg(not(test))]\nuse crate::c::C;\n";
+        let samples = [
+            ("a.rs", a),
+            ("a/tests.rs", "use crate::b::B;\n"),
+            ("b.rs", "pub struct B;"),
+            ("c.rs", "pub struct C;"),
+        ];
+        assert_eq!(edges(&samples), ["a.rs > c.rs"]);
+    }
+}
