@@ -4,10 +4,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use partywall::link::protocol::codec::{
+use partywall_link::protocol::codec::{
     FRAME_BODY_MAX, FRAME_HEADER_BYTES, FrameHeader, FrameKind, body_bytes, decode, encode,
 };
-use partywall::link::protocol::frame::Frame;
+use partywall_link::protocol::frame::Frame;
 use zerocopy::IntoBytes;
 
 fuzz_target!(|bytes: &[u8]| {

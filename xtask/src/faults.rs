@@ -98,11 +98,11 @@ pub const REGISTRY: &[Fault] = &[
     // The seal of an image is stored before its body: who is killed between them leaves neither image.
     fault("link_seal_first", &[CaughtBy::File("link_state_survives_kills"), SWEEP]),
     // What was consumed since another record is still beside the new one when that is put in force.
-    fault("link_since_later", &[CaughtBy::Unit("link::state")]),
+    fault("link_since_later", &[CaughtBy::Unit("state::tests")]),
     // A word is read with the records, and may be of the one that was in the slot before.
-    fault("link_since_early", &[CaughtBy::Unit("link::state")]),
+    fault("link_since_early", &[CaughtBy::Unit("state::tests")]),
     // Nobody looks whether a word is of the record that was read: it may be of the one that followed in its slot.
-    fault("link_seal_once", &[CaughtBy::Unit("link::state")]),
+    fault("link_seal_once", &[CaughtBy::Unit("state::tests")]),
     // A newest image that rotted is taken for one that was not finished: an older one comes back.
     fault("link_rot_is_unfinished", &[CaughtBy::File("link_files")]),
     // A half-written record stays where the next stream begins: nobody can tell it from a damaged one.
@@ -114,7 +114,7 @@ pub const REGISTRY: &[Fault] = &[
     // A record without a prefix lies where the ring begins: the neighbour refuses it, and so does the next owner.
     fault("link_compact_first", &[CaughtBy::File("link_compact_records"), SIMULATION]),
     // A reply's record has no prefix, and so commits nothing: an owner that is killed behind it answers twice.
-    fault("link_compact_of_reply", &[CaughtBy::Unit("link::core::walled::bare"), SWEEP]),
+    fault("link_compact_of_reply", &[CaughtBy::Unit("link_state::walled::compact"), SWEEP]),
     // An answer that was for another connection is taken: late bytes decide how a stream goes on.
     fault("link_echo_unchecked", &[SIMULATION]),
     // A commit is not stored: the next owner is handed what was consumed.
@@ -167,7 +167,7 @@ pub const REGISTRY: &[Fault] = &[
 ];
 
 /// Two ends of a link and the network between them, in one thread.
-const SIMULATION: CaughtBy = CaughtBy::Unit("link::core::simulation");
+const SIMULATION: CaughtBy = CaughtBy::Unit("link_state::simulation");
 
 /// An end that dies at each instruction of what it does, in its short form.
 const SWEEP: CaughtBy = CaughtBy::File("link_kill_sweep");

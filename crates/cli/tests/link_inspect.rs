@@ -4,8 +4,8 @@
 
 mod program;
 
-use partywall::link::file::{OwnFile, Sizes};
-use partywall::link::{LinkDirectory, LinkKey};
+use partywall_link::file::{OwnFile, Sizes};
+use partywall_link::{LinkDirectory, LinkKey};
 use program::{run, text};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

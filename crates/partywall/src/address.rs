@@ -52,8 +52,11 @@ impl Address {
         Ok(self.resolve_all()?[0])
     }
 
-    /// All addresses that the name has, at least one.
-    pub(crate) fn resolve_all(&self) -> Result<Vec<SocketAddr>, AddressError> {
+    /// All addresses of the host name; at least one.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub fn resolve_all(&self) -> Result<Vec<SocketAddr>, AddressError> {
         let unresolved =
             |reason: String| AddressError::Unresolved { address: self.to_string(), reason };
         let Self::Tcp { host, port } = self else {

@@ -17,7 +17,7 @@ use crate::peer::Peer;
 use crate::receiver::{MessageRef, Receiver};
 use crate::sender::{Reservation, Sender};
 use crate::transport::Transport;
-use crate::wait::Wait;
+use partywall_wait::Wait;
 use std::time::Instant;
 
 /// A connection: both directions.

@@ -7,8 +7,8 @@
 use crate::dialect::Dialect;
 use crate::error::ConfigError;
 use crate::peer::Admission;
-use crate::wait::Wait;
 use partywall_layout::Geometry;
+use partywall_wait::Wait;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The examples of README.md and of the guide, compiled and run as documentation tests; in no build.
+//! The examples of the guide, compiled and run as documentation tests; in no build.
 #![allow(dead_code, reason = "only the documentation of these items is used")]
 
-#[doc = include_str!("../../../README.md")]
-struct Readme;
 #[doc = include_str!("../../../docs/guide/src/getting-started.md")]
 struct GettingStarted;
 #[doc = include_str!("../../../docs/guide/src/channels.md")]
@@ -18,8 +16,6 @@ struct Async;
 struct Frameworks;
 #[doc = include_str!("../../../docs/guide/src/memory.md")]
 struct Memory;
-#[doc = include_str!("../../../docs/guide/src/links.md")]
-struct Links;
 #[doc = include_str!("../../../docs/guide/src/addresses.md")]
 struct Addresses;
 #[doc = include_str!("../../../docs/guide/src/trust.md")]

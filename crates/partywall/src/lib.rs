@@ -33,7 +33,6 @@
 //!  receiver.rs message.rs    receiving                  half.rs    our memory, and the neighbour's
 //!  transport/shm/           shared memory              transport/socket/  the same records on a socket
 //!  typed/                    values as messages         session/ tokio/ blocking/  many streams
-//!  link/                     streams that outlive connections and processes; tokio/link/  the same as futures
 //!  dialect.rs                other protocols            transport/dialect/ lines of them, as records
 //! ```
 //!
@@ -62,8 +61,6 @@ mod guide;
 mod handshake;
 #[cfg(feature = "hyper")]
 pub mod hyper;
-mod lag;
-pub mod link;
 mod listen;
 mod message;
 mod peer;
@@ -80,7 +77,6 @@ pub mod tonic;
 mod transport;
 #[cfg(any(feature = "serde", feature = "zerocopy"))]
 mod typed;
-mod wait;
 
 pub use address::{Address, AddressError};
 pub use channel::Channel;
@@ -94,6 +90,7 @@ pub use listen::Listener;
 pub use message::Message;
 pub use partywall_layout::{FallbackReason, Refusal, Violation};
 pub use partywall_sys::Credentials;
+pub use partywall_wait::Wait;
 pub use peer::{Admission, Peer, Trust};
 pub use receiver::{MessageRef, Readiness, Receiver};
 pub use sender::{Batch, Reservation, Sender};
@@ -107,4 +104,3 @@ pub use transport::Transport;
 pub use typed::{DecodeError, EncodeError, RecvValueError, SendValueError};
 #[cfg(feature = "zerocopy")]
 pub use typed::{NotPlain, Plain, RecvPlainError};
-pub use wait::Wait;

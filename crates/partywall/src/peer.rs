@@ -34,6 +34,14 @@ pub struct Peer {
     pub label: String,
 }
 
+impl Peer {
+    /// A peer with these credentials, trusted that far, at the address that `label` names.
+    #[must_use]
+    pub const fn new(credentials: Option<Credentials>, trust: Trust, label: String) -> Self {
+        Self { credentials, trust, label }
+    }
+}
+
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.credentials {
@@ -101,8 +109,11 @@ impl Admission {
         Self { users: Vec::new(), groups: Vec::new(), callback: Some(Arc::new(judge)) }
     }
 
-    /// Whether `who` may come in; the error says why not.
-    pub(crate) fn judge(&self, who: Option<&Credentials>) -> Result<(), String> {
+    /// Whether a peer with these credentials is admitted.
+    ///
+    /// # Errors
+    /// Why it is not admitted, in words for the log and for the peer.
+    pub fn judge(&self, who: Option<&Credentials>) -> Result<(), String> {
         let Some(who) = who else {
             return Err("the address carries no credentials, and an admission rule asks for them"
                 .to_owned());

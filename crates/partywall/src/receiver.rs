@@ -6,7 +6,7 @@ use crate::error::{Fault, RecvError, TryRecvError};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
 use crate::transport::{Found, RecvWire, Waited};
-use crate::wait::{Spinner, Wait};
+use partywall_wait::{Spinner, Wait};
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -13,12 +13,10 @@ use partywall_layout::segment::{
     RECEIVING_COUNTERS, RELEASED, SENDING_COUNTERS,
 };
 use partywall_layout::{Geometry, RegionHeader, Violation};
-use partywall_ring::{OwnMem, PeerMem, Readable, Writable};
-use partywall_sys::{MapError, MemfdError, OwnMap, PeerMap};
-use std::cell::UnsafeCell;
-use std::io;
+use partywall_ring::{OwnMem, PeerMem};
+use partywall_sys::memory::{create_memory, map_memory};
+use partywall_sys::{MapError, MemfdError};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Our half, cut into parts that each have one owner.
@@ -104,17 +102,6 @@ fn lines(control: OwnMem) -> [OwnMem; 6] {
     [first, second, third, fourth, fifth, sixth]
 }
 
-/// Memory of our own, sealed, with the descriptor to send.
-pub(crate) fn create_memory(name: &str, bytes: u64) -> Result<(OwnMem, OwnedFd), MemfdError> {
-    let map = OwnMap::create(name, size(bytes))?;
-    let descriptor = map.fd().try_clone_to_owned().map_err(descriptor_error)?;
-    Ok((OwnMem::new(Box::new(OwnPages(map))), descriptor))
-}
-
-fn descriptor_error(source: io::Error) -> MemfdError {
-    MemfdError::DescriptorLimit { source }
-}
-
 /// The neighbour's half, mapped read-only and found in order.
 pub(crate) struct PeerRegion {
     pub geometry: Geometry,
@@ -163,32 +150,6 @@ impl PeerRegion {
             )?,
             slab: part(geometry.slab_offset, geometry.slab_bytes, "slab size")?,
         })
-    }
-}
-
-/// Maps the neighbour's memory read-only, after checking that its size cannot change under us.
-pub(crate) fn map_memory(
-    descriptor: BorrowedFd<'_>,
-    announced: u64,
-    limit: u64,
-) -> Result<PeerMem, MapError> {
-    Ok(PeerMem::new(Arc::new(PeerPages(PeerMap::map(descriptor, announced, limit)?))))
-}
-
-struct OwnPages(OwnMap);
-
-impl Writable for OwnPages {
-    fn as_mut_slice(&mut self) -> &mut [u8] {
-        self.0.as_mut_slice()
-    }
-}
-
-#[derive(Debug)]
-struct PeerPages(PeerMap);
-
-impl Readable for PeerPages {
-    fn cells(&self) -> &[UnsafeCell<u8>] {
-        self.0.cells()
     }
 }
 

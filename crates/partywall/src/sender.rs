@@ -13,7 +13,7 @@ use crate::transport::{
     Memory, Progress, ProgressSnapshot, SendWire, SpaceWaiter, Unsent, Waited, wait_for_room,
     waiting_failed,
 };
-use crate::wait::{Spinner, Wait};
+use partywall_wait::{Spinner, Wait};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};

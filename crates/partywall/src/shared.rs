@@ -15,7 +15,7 @@ use crate::error::{Fault, SendError, TrySendError};
 use crate::sender::{Holder, Reservation};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, Progress, SendWire, SpaceWaiter, Unsent, Waited, wait_for_room};
-use crate::wait::{Spinner, Wait};
+use partywall_wait::{Spinner, Wait};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 

@@ -201,14 +201,32 @@ const TABLE: &[Row] = &[
         loom_only: &[],
         dev: &["tempfile", "proptest"],
     },
+    Row { directory: "crates/wait", normal: &["partywall-sys"], loom_only: &[], dev: &[] },
+    Row {
+        directory: "crates/link",
+        normal: &[
+            "partywall",
+            "partywall-layout",
+            "partywall-reconcile",
+            "partywall-ring",
+            "partywall-sys",
+            "partywall-wait",
+            "bytes",
+            "thiserror",
+            "tokio",
+            "zerocopy",
+        ],
+        loom_only: &[],
+        dev: &["anyhow", "nix", "proptest", "tempfile"],
+    },
     Row {
         directory: "crates/partywall",
         // zerocopy: to turn the layouts of partywall-layout, which derive its traits, into bytes and back.
         normal: &[
             "partywall-layout",
-            "partywall-reconcile",
             "partywall-ring",
             "partywall-sys",
+            "partywall-wait",
             "axum",
             "bytes",
             "postcard",
@@ -252,6 +270,7 @@ const TABLE: &[Row] = &[
         directory: "crates/bench",
         normal: &[
             "partywall",
+            "partywall-link",
             "partywall-ring",
             "partywall-sys",
             "anyhow",
@@ -270,6 +289,7 @@ const TABLE: &[Row] = &[
         directory: "crates/cli",
         normal: &[
             "partywall",
+            "partywall-link",
             "partywall-bench",
             "partywall-shmipc",
             "partywall-layout",
@@ -296,6 +316,7 @@ const TABLE: &[Row] = &[
             "libfuzzer-sys",
             "arbitrary",
             "partywall",
+            "partywall-link",
             "partywall-layout",
             "partywall-ring",
             "partywall-shmipc",

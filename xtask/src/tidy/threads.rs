@@ -35,8 +35,8 @@ const LIBRARIES: [&str; 6] = [
 const ALLOWED: [&str; 4] = [
     "crates/partywall/src/blocking/drive.rs",
     "crates/partywall/src/session/interleavings/",
-    "crates/partywall/src/link/core/walled/",
-    "crates/partywall/src/link/end/tests.rs",
+    "crates/link/src/link_state/walled/",
+    "crates/link/src/end/tests.rs",
 ];
 const STARTS: [&str; 3] = ["thread::spawn", "thread::Builder", "thread::scope"];
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use partywall::TransportPolicy;
-use partywall::link::{
+use partywall_link::{
     Link, LinkClient, LinkConfig, LinkMessageView, LinkReceiver, LinkSender, LinkServer, Storage,
 };
 

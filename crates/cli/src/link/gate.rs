@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Result, ensure};
 use partywall::Address;
-use partywall::link::{LinkConfig, LinkTransport, LoginAnswer, LoginRequest};
+use partywall_link::{LinkConfig, LinkTransport, LoginAnswer, LoginRequest};
 
 use super::options::is_same;
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, bail};
-use partywall::link::{Found, LinkFacts, OwnerStatus, inspect};
+use partywall_link::{Found, LinkFacts, OwnerStatus, inspect};
 
 use crate::look::{self, UNSOUND};
 

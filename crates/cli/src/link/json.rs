@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::Result;
 
 use crate::look;
-use partywall::link::{Found, LinkError, LinkFacts};
+use partywall_link::{Found, LinkError, LinkFacts};
 use serde::Serialize;
 
 use super::inspect::{hex, status};
@@ -157,8 +157,8 @@ fn link<'a>(found: &Found, facts: &'a LinkFacts) -> Link<'a> {
     }
 }
 
-fn report(report: &partywall::link::LinkReport) -> Report {
-    let partywall::link::LinkReport { kind, epoch, from, to, .. } = *report;
+fn report(report: &partywall_link::LinkReport) -> Report {
+    let partywall_link::LinkReport { kind, epoch, from, to, .. } = *report;
     let (exact, open) = (report.is_exact, report.is_open);
     Report { kind, receiving: report.is_receiving, exact, open, epoch, from, to }
 }

@@ -6,7 +6,7 @@
 //!   recv      recv.rs   link ─▶ framing.rs ─▶ output.rs            watch.rs     connections come and go; when to give up
 //!                       gate.rs    whom it lets in                 ledger.rs    --exactly-once: what is where, after a kill
 //!                                                                  totals.rs    --stats
-//!   inspect   DIR ─ partywall::link ─▶ Found ─ inspect.rs ─▶ text, or json.rs
+//!   inspect   DIR ─ partywall_link ─▶ Found ─ inspect.rs ─▶ text, or json.rs
 //!   adopt, reset        repair.rs
 //! ```
 //! Whatever a link is and does is in the library: here are files, terminals, and words.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use partywall::link::Storage;
+use partywall_link::Storage;
 
 use super::framing::Framing;
 use crate::quantity::parse_time;

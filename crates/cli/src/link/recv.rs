@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use partywall::Address;
-use partywall::link::{
+use partywall_link::{
     Link, LinkAcceptError, LinkBindError, LinkCommitError, LinkConfig, LinkGroup, LinkMessage,
     LinkServer, LinkTryRecvError,
 };

@@ -2,7 +2,7 @@
 //! `partywall link adopt` and `partywall link reset`: what a person decides about a link that stands.
 //!
 //! ```text
-//!   partywall::link::adopt, reset ─ without --yes: what would be ─▶ text, exit code 1
+//!   partywall_link::adopt, reset ─ without --yes: what would be ─▶ text, exit code 1
 //!                                 └ with --yes: done ─────────────▶ text, exit code 0
 //! ```
 
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use partywall::link::{Adopted, LinkKey, LinkQuarantine, Reset, adopt, reset};
+use partywall_link::{Adopted, LinkKey, LinkQuarantine, Reset, adopt, reset};
 
 use crate::look::{self, UNSOUND};
 

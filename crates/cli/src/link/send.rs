@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use partywall::Address;
-use partywall::link::{
+use partywall_link::{
     Link, LinkClient, LinkConfig, LinkGroup, LinkOpenError, LinkSendError, LinkTrySendError,
 };
 use partywall_sys::poll::{PollFd, PollFlags};

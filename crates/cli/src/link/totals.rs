@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use partywall::link::LinkStats;
+use partywall_link::LinkStats;
 
 use crate::quantity::{bandwidth_name, counted, rate_name, size_name, time_name};
 

@@ -13,7 +13,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use partywall::link::{Link, LinkEvent, LinkGroup, LinkStatus, LinkStopped};
+use partywall_link::{Link, LinkEvent, LinkGroup, LinkStatus, LinkStopped};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
 use crate::exit::Exit;

@@ -9,7 +9,7 @@
 //! A thread that is about to end has lost its waker with its other thread-local values, and their destructors
 //! may still call: there nobody wakes it, and it looks at intervals.
 
-use crate::wait::{Spinner, Spun, Wait};
+use partywall_wait::{Spinner, Spun, Wait};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};

@@ -9,7 +9,7 @@ use crate::peer::Peer;
 use crate::session::{Handle, OpenError, Opening, SessionError};
 use crate::stats::SenderStats;
 use crate::transport::Transport;
-use crate::wait::{Spinner, Wait};
+use partywall_wait::{Spinner, Wait};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::peer::Peer;
 use crate::session::{RecvHalf, SendHalf, SessionError, StreamRecvError, StreamSendError};
 use crate::transport::Transport;
-use crate::wait::{Spinner, Wait};
+use partywall_wait::{Spinner, Wait};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

@@ -20,7 +20,6 @@ mod terms;
 
 pub(crate) use established::Established;
 pub(crate) use established::StreamTerms;
-pub(crate) use terms::{deadline_after, nonce};
 
 use crate::config::Config;
 use crate::dialect::{Caller, Negotiation};

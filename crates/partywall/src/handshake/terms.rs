@@ -6,8 +6,8 @@ use crate::transport::shm::Limits;
 use partywall_layout::hello::{FEATURE_SHM, FEATURE_SOCKET, Hello, SERVICE_SESSION};
 use partywall_layout::segment::{GRAIN_BYTES, RELEASE_ENTRIES_MAX, RELEASE_ENTRIES_MIN};
 use partywall_layout::{FallbackReason, Violation};
+use partywall_sys::nonce;
 use partywall_sys::socket::Family;
-use std::time::{Duration, Instant};
 use zerocopy::little_endian::{U32, U64};
 
 /// Slab books are private memory, made at once: however many blocks a neighbour offers to hold, ours
@@ -17,8 +17,6 @@ const BLOCKS: u64 = 1024;
 const BLOCKS_MAX: u64 = 1 << 16;
 /// However much a neighbour offers to map, a bound that fits any arithmetic.
 const BYTES_MAX: u64 = 1 << 46;
-/// A year: nobody waits longer for a handshake.
-const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 const _: () = assert!(BLOCKS_MAX <= RELEASE_ENTRIES_MAX);
 
@@ -116,21 +114,6 @@ pub(super) fn limits(config: &Config, theirs: &Hello, region_bytes: u64) -> Limi
     }
 }
 
-/// When a handshake must be done. However long that may take, a time that fits any arithmetic.
-pub(crate) fn deadline_after(timeout: Duration) -> Instant {
-    Instant::now() + timeout.min(TIMEOUT_MAX)
-}
-
-/// Sixteen bytes that no two connections share, nor two files.
-pub(crate) fn nonce() -> [u8; 16] {
-    use std::hash::{BuildHasher, RandomState};
-    let word = |salt: u64| RandomState::new().hash_one((salt, std::process::id()));
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&word(1).to_le_bytes());
-    bytes[8..].copy_from_slice(&word(2).to_le_bytes());
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,13 +153,6 @@ mod tests {
         assert_eq!(u64::from(agreed.peer_releases), BLOCKS_MAX);
         theirs.map_max = U64::new(0);
         assert_eq!(limits(&config, &theirs, 192 << 10).own_memory, 0);
-    }
-
-    #[test]
-    fn no_timeout_is_too_long() {
-        let in_a_century = Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600);
-        assert!(deadline_after(Duration::MAX) < in_a_century);
-        assert!(deadline_after(Duration::ZERO) <= Instant::now());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! with others cannot spin in place, it comes back after them.
 
 use crate::config::Config;
-use crate::wait::{Budget, Wait, after};
+use partywall_wait::{Budget, Wait, after};
 use std::time::{Duration, Instant};
 
 /// When to look again at once, and when to sleep.
@@ -43,7 +43,6 @@ impl Patience {
     pub(crate) fn idle(&mut self) -> Next {
         match self.wait {
             Wait::Spin => Next::Look,
-            Wait::Park => Next::Sleep,
             Wait::Poll(period) => Next::SleepFor(period),
             Wait::Adaptive => {
                 let now = Instant::now();
@@ -62,6 +61,8 @@ impl Patience {
                 }
                 Next::Sleep
             }
+            // Park, and any strategy that is added later.
+            _ => Next::Sleep,
         }
     }
 }

@@ -9,7 +9,7 @@
 //!                                                 once the session is over here, not for ever)
 //! ```
 
-use super::watch::watch;
+use super::watch::watch_readable;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
@@ -29,8 +29,8 @@ pub(super) fn start(established: Established, config: &Config) -> io::Result<Han
     let (core, driver) = Driver::new(established, config);
     let handle = Handle::new(core);
     let mut drive = Drive {
-        records: watch(driver.records_descriptor())?,
-        room: watch(driver.room_descriptor())?,
+        records: watch_readable(driver.records_descriptor())?,
+        room: watch_readable(driver.room_descriptor())?,
         patience: Patience::new(config),
         timer: None,
         leaving: None,
@@ -139,7 +139,7 @@ impl Drive {
             place => {
                 let clock = Clock::new()?;
                 clock.set(Some(deadline))?;
-                place.insert(watch(clock.as_fd())?)
+                place.insert(watch_readable(clock.as_fd())?)
             }
         };
         // It stays readable: the driver leaves in its next turn.

@@ -3,7 +3,7 @@
 
 use super::drive;
 use super::session::Session;
-use super::watch::watch;
+use super::watch::watch_readable;
 use crate::address::{Address, AddressError};
 use crate::config::Config;
 use crate::connect::establish;
@@ -55,7 +55,7 @@ impl Listener {
     {
         let address = address.try_into().map_err(AddressError::from)?;
         let listener = crate::Listener::bind_service(address, config, SERVICE_SESSION)?;
-        Ok(Self { ready: watch(listener.as_fd()).map_err(BindError::Setup)?, listener })
+        Ok(Self { ready: watch_readable(listener.as_fd()).map_err(BindError::Setup)?, listener })
     }
 
     /// The address, with the port that the system chose where 0 was asked for.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and streams as futures, on tokio. [`crate::blocking`] has the same names without it. Links are in [`link`].
+//! Sessions and streams as futures, on tokio. [`crate::blocking`] has the same names without it.
 //!
 //! A [`Session`] carries any number of [`Stream`]s over one connection; both sides open them. Each stream is
 //! a duplex pipe of messages, with credit of its own, so that one that nobody reads holds up no
@@ -33,7 +33,7 @@
 //!
 //! Each session has one task of its own, which receives and hands on; it ends with the session. Nothing
 //! runs for a stream. A session that is idle does nothing at all. An [`Incoming`] has one task more for each
-//! session, a [`Pool`] one for each place that it keeps filled; those end with it. A group of links has one.
+//! session, a [`Pool`] one for each place that it keeps filled; those end with it.
 //!
 //! # Ending
 //!
@@ -63,13 +63,13 @@ mod drive;
 mod incoming;
 mod io;
 mod keeper;
-pub mod link;
 mod listen;
 mod pool;
 mod pool_config;
 mod session;
 mod stream;
 mod watch;
+pub use watch::watch_readable;
 
 pub use caller::Caller;
 pub use incoming::Incoming;

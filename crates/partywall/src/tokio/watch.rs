@@ -6,9 +6,15 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Has the runtime tell when `descriptor` becomes readable: a duplicate of it, which stays open as long
-/// as it is watched.
-pub(super) fn watch(descriptor: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
+/// Registers a duplicate of `descriptor` with the runtime, which then reports when it is readable.
+/// The duplicate stays open as long as the result lives.
+///
+/// # Errors
+/// Duplicating the descriptor or registering it fails.
+///
+/// # Panics
+/// Outside a tokio runtime with I/O enabled.
+pub fn watch_readable(descriptor: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
     #[allow(deprecated, reason = "an OwnedFd keeps the promise that the new, unsafe name asks for")]
     AsyncFd::with_interest(descriptor.try_clone_to_owned()?, Interest::READABLE)
 }

@@ -24,14 +24,15 @@ pub(crate) mod socket;
 #[cfg(shuttle)]
 pub(crate) mod twin;
 
-pub(crate) use room::{SpaceWaiter, Waited, has_passed, until, wait_for_room, waiting_failed};
+pub(crate) use partywall_wait::has_passed;
+pub(crate) use room::{SpaceWaiter, Waited, until, wait_for_room, waiting_failed};
 
 use crate::error::{Closed, Fault, SendError, TooLarge, TrySendError};
 use crate::message::Message;
-use crate::wait::{Spinner, Wait};
 use dialect::{DialectReceiver, DialectSender};
 pub(crate) use memory::Memory;
 use partywall_layout::{FallbackReason, Kind, RecordHeader, Violation};
+use partywall_wait::{Spinner, Wait};
 use shm::{ShmReceiver, ShmSender};
 use socket::{SocketReceiver, SocketSender};
 use std::fmt;

@@ -10,7 +10,8 @@ use super::shm::SharedMemory;
 use super::socket::Line;
 use super::{ProgressSnapshot, SendWire};
 use crate::error::Fault;
-use crate::wait::{Spinner, Spun, Wait};
+use partywall_wait::has_passed;
+use partywall_wait::{Spinner, Spun, Wait};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -161,10 +162,6 @@ pub(crate) fn wait_for_room(
 
 pub(crate) fn waiting_failed(source: io::Error) -> Fault {
     Fault::system("waiting", source)
-}
-
-pub(crate) fn has_passed(deadline: Option<Instant>) -> bool {
-    deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
 /// When to wake at the latest: at the deadline, or after the period of `Wait::Poll`.

@@ -13,9 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use partywall::TransportPolicy;
-use partywall::link::{
-    Link, LinkClient, LinkConfig, LinkReceiver, LinkSender, LinkServer, Storage,
-};
+use partywall_link::{Link, LinkClient, LinkConfig, LinkReceiver, LinkSender, LinkServer, Storage};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = std::env::temp_dir().join(format!("partywall-probe-{}", std::process::id()));

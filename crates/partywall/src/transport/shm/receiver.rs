@@ -18,16 +18,16 @@ use super::counters::Counters;
 use super::segments::{SegmentError, Segments};
 use super::{SharedMemory, Sleeping};
 use crate::error::{Closed, Fault};
-use crate::lag::Lag;
 use crate::message::Message;
 use crate::stats::ReceiverStats;
 use crate::transport::assembly::Assembly;
 use crate::transport::{Found, Waited, has_passed, kinds, until, waiting_failed};
-use crate::wait::{Spinner, Spun, Wait};
 use partywall_layout::record_ring::{BlobBody, BlobCredit, Kind};
 use partywall_layout::segment::receiving;
 use partywall_layout::{RecordHeader, RingSize, Violation};
 use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper, Wake};
+use partywall_wait::Lag;
+use partywall_wait::{Spinner, Spun, Wait};
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -13,11 +13,11 @@
 
 use super::blob::Held;
 use super::{SharedMemory, lock};
-use crate::region::map_memory;
 use partywall_layout::record_ring::{BlobBody, SegmentBody};
 use partywall_layout::{RecordHeader, Violation};
 use partywall_ring::PeerMem;
 use partywall_sys::MapError;
+use partywall_sys::memory::map_memory;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};

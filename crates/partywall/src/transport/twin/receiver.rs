@@ -12,8 +12,8 @@ use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
 use crate::transport::{Found, Waited, kinds};
-use crate::wait::{Spinner, Wait};
 use partywall_layout::{Kind, RecordHeader, Violation};
+use partywall_wait::{Spinner, Wait};
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A strategy and its gateway to an exchange: orders one way, reports the other, an epoch for each trading day.
+//!
+//! ```sh
+//! mkdir -m 700 /tmp/gateway /tmp/strategy
+//! cargo run --example order_gateway -- gateway unix:/tmp/orders.sock /tmp/gateway
+//! cargo run --example order_gateway -- strategy unix:/tmp/orders.sock /tmp/strategy 20261123 100
+//! ```
+//!
+//! Kill either at any moment and start it again with the same words: no order is executed twice, none is missing, and each
+//! has one report. Start the strategy with another day: the orders of the day before that were not executed are told, by both.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use partywall_link::{Link, LinkClient, LinkConfig, LinkRecvError, LinkServer, Storage};
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["gateway", address, directory] => gateway(address, directory),
+        ["strategy", address, directory, day, orders] => {
+            strategy(address, directory, day.parse()?, orders.parse()?)
+        }
+        _ => bail!(
+            "order_gateway gateway ADDRESS DIR, or order_gateway strategy ADDRESS DIR DAY ORDERS"
+        ),
+    }
+}
+
+/// Executes orders as they come, for ever.
+fn gateway(address: &str, directory: &str) -> Result<()> {
+    let place = Storage::directory(directory);
+    let server = LinkServer::bind(address, place, "gateway", LinkConfig::default())?;
+    let link = server.accept()?;
+    println!("a strategy is here: {}", link.key());
+    loop {
+        tell_what_was_left(&link)?;
+        match link.recv_deadline(Instant::now() + Duration::from_secs(1)) {
+            Ok(order) => {
+                let number = number_of(&order)?;
+                if order.attempt() > 1 {
+                    println!("order {number} was here before, and was not reported");
+                }
+                // The report is sent, and the order is done: both, or none.
+                order.reply(&number.to_le_bytes())?;
+            }
+            Err(LinkRecvError::TimedOut) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Sends the orders of a day, and waits for all reports.
+fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()> {
+    let place = Storage::directory(directory);
+    let client = LinkClient::new(place, "strategy", LinkConfig::default())?;
+    let link = client.connect(address, "gateway", "orders")?;
+    if link.epoch()? < day {
+        link.begin_epoch(day)?;
+    }
+    ensure!(link.epoch()? == day, "the link is on day {} already", link.epoch()?);
+    tell_what_was_left(&link)?;
+    // Each order takes one slot, and so does each report: the link itself knows how many there were on this day.
+    let mut sent = link.sent_position()?.position / SLOT_BYTES;
+    let mut reported = link.consumed_position()?.map_or(0, |place| place.position / SLOT_BYTES);
+    println!("{sent} orders of day {day} were sent before, {reported} reports were received");
+    while reported < orders {
+        // Who only sends, to one who answers, waits for him in the end, and he for room for his answers.
+        if sent < orders && sent - reported < UNREPORTED_MAX {
+            link.send(&sent.to_le_bytes())?;
+            sent += 1;
+            continue;
+        }
+        let report = link.recv_deadline(Instant::now() + Duration::from_secs(60))?;
+        ensure!(
+            number_of(&report)? == reported,
+            "reports come in the order of what they are about"
+        );
+        report.commit()?;
+        reported += 1;
+    }
+    tell_what_was_left(&link)?;
+    println!("{orders} orders of day {day} were executed");
+    link.close(Instant::now() + Duration::from_secs(10))?;
+    Ok(())
+}
+
+/// Orders under way.
+const UNREPORTED_MAX: u64 = 1000;
+/// What a message of 8 bytes takes in a stream.
+const SLOT_BYTES: u64 = 64;
+
+fn tell_what_was_left(link: &Link) -> Result<()> {
+    let reports = link.reports()?;
+    for report in &reports {
+        println!("not delivered: {report:?}");
+    }
+    Ok(link.acknowledge_reports(&reports)?)
+}
+
+fn number_of(message: &[u8]) -> Result<u64> {
+    Ok(u64::from_le_bytes(message.try_into().context("an order is a number of 8 bytes")?))
+}

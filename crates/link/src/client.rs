@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of links that connects.
+
+use std::sync::Arc;
+
+use partywall_sys::ForkGuard;
+
+use super::config::{LinkConfig, Storage};
+use super::end::Endpoint;
+use super::fault::LinkOpenError;
+use super::group::LinkGroup;
+use super::handle::Link;
+use super::key::LinkKey;
+use super::place::Place;
+use partywall::{Address, AddressError};
+
+/// Opens links to servers.
+///
+/// ```
+/// use partywall_link::{LinkClient, LinkConfig, Storage, LinkServer};
+/// # let directory = tempfile::tempdir()?;
+/// # let address = format!("unix:{}/links.sock", directory.path().display());
+///
+/// let server = LinkServer::bind(&address, Storage::Memory, "bob", LinkConfig::default())?;
+/// let served = std::thread::spawn(move || {
+///     let link = server.accept().unwrap();
+///     let request = link.recv().unwrap();
+///     let answer = [b"hello, ", &request[..]].concat();
+///     request.reply(&answer).unwrap();
+///     link.flush(std::time::Instant::now() + std::time::Duration::from_secs(10)).unwrap();
+/// });
+/// let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
+/// let link = client.connect(&address, "bob", "greetings")?;
+/// link.send(b"alice")?;
+/// let answer = link.recv()?;
+/// assert_eq!(answer, b"hello, alice");
+/// answer.commit()?;
+/// link.close(std::time::Instant::now() + std::time::Duration::from_secs(10))?;
+/// # served.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct LinkClient {
+    place: Place,
+    name: String,
+    config: LinkConfig,
+    guard: ForkGuard,
+}
+
+impl LinkClient {
+    /// A client called `name`, whose links are kept in `place`.
+    ///
+    /// # Errors
+    /// See [`LinkOpenError`]: a setting, the name, or the directory is not possible.
+    pub fn new(place: Storage, name: &str, config: LinkConfig) -> Result<Self, LinkOpenError> {
+        config.sizes()?;
+        LinkKey::new(name, "server", "link")?;
+        let place = Place::open(&place)?;
+        Ok(Self { place, name: name.to_owned(), config, guard: ForkGuard::current() })
+    }
+
+    /// Opens the link called `link` to the server called `server`, which is to be found at `address`. It does not wait for the
+    /// network: what is sent is kept until there is a connection, and after one is lost until there is another.
+    ///
+    /// A host name in an address is looked up when a connection is begun, by the system, which may take its time and keep the links
+    /// of the same group waiting: write the IP address where that matters.
+    ///
+    /// # Errors
+    /// See [`LinkOpenError`].
+    pub fn connect<A>(&self, address: A, server: &str, link: &str) -> Result<Link, LinkOpenError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        if self.guard.is_child() {
+            return Err(LinkOpenError::Forked);
+        }
+        let address = address.try_into().map_err(AddressError::from)?;
+        let key = LinkKey::new(&self.name, server, link)?;
+        let group = match &self.config.group {
+            Some(group) => group.clone(),
+            None => LinkGroup::with_wait(self.config.wait)?,
+        };
+        let shares = self.config.shares(&address);
+        let core = self.place.core(&key, self.config.sizes()?, shares)?;
+        let config = self.config.clone();
+        let end = Endpoint::dialing(core, key, Arc::clone(&group.inner), config, address);
+        Ok(Link::new(end, false))
+    }
+}

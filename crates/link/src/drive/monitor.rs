@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A value under a lock, and those who wait for it to change. See the module above for why no wake-up is lost.
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Condvar};
+use std::time::Instant;
+
+use partywall_sys::{Biased, BiasedGuard};
+
+use super::reactor::{Before, Reactor, Role, Wake};
+use partywall_wait::has_passed;
+
+/// See the module.
+pub(crate) struct Monitor<T> {
+    reactor: Arc<Reactor>,
+    inner: Biased<Inner<T>>,
+    changed: Condvar,
+}
+
+struct Inner<T> {
+    value: T,
+    followers: u32,
+    /// Threads that wait for this value and sleep, or are about to, as the leader; at most one.
+    is_leader_asleep: bool,
+}
+
+/// The value, locked.
+pub(crate) struct MonitorGuard<'a, T> {
+    monitor: &'a Monitor<T>,
+    inner: BiasedGuard<'a, Inner<T>>,
+}
+
+impl<T: Send + 'static> Monitor<T> {
+    pub(crate) fn new(reactor: Arc<Reactor>, value: T) -> Arc<Self> {
+        let inner = Inner { value, followers: 0, is_leader_asleep: false };
+        Arc::new(Self { reactor, inner: Biased::new(inner), changed: Condvar::new() })
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> MonitorGuard<'_, T> {
+        MonitorGuard { monitor: self, inner: self.inner.lock() }
+    }
+
+    fn lock_to_wait(&self) -> MonitorGuard<'_, T> {
+        MonitorGuard { monitor: self, inner: self.inner.lock_to_wait() }
+    }
+
+    /// Waits until `look` gives something, and drives the group meanwhile if nobody else does. `None` at the deadline.
+    ///
+    /// The caller must hold the lock of no spot.
+    pub(crate) fn wait_for<R>(
+        self: &Arc<Self>,
+        deadline: Option<Instant>,
+        mut look: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
+    ) -> io::Result<Option<R>> {
+        let mut passed_on = HandOver(None);
+        // Only who follows has to give up being favoured, as waiting for another thread takes the mutex.
+        let mut follows = false;
+        let mut lead = None;
+        loop {
+            let mut guard = if follows { self.lock_to_wait() } else { self.lock() };
+            if let Some(found) = look(&mut guard) {
+                return Ok(Some(found));
+            }
+            if has_passed(deadline) {
+                return Ok(None);
+            }
+            if lead.is_none() {
+                match self.reactor.join(|| Arc::clone(self) as Arc<dyn Wake>) {
+                    Role::Leader(taken) => lead = Some(taken),
+                    Role::Follower(ticket) => {
+                        // Told to lead, it may have no reason to any more.
+                        passed_on.0 = Some(&self.reactor);
+                        if follows {
+                            self.follow(guard, deadline);
+                        }
+                        follows = true;
+                        self.reactor.leave(ticket);
+                        continue;
+                    }
+                }
+            }
+            guard.inner.is_leader_asleep = true;
+            drop(guard);
+            if let Some(lead) = &mut lead {
+                let woken = || self.lock().inner.is_leader_asleep = false;
+                lead.turn(deadline, Before::Sleeping, woken)?;
+            }
+        }
+    }
+
+    fn follow(&self, guard: MonitorGuard<'_, T>, deadline: Option<Instant>) {
+        let mut inner = guard.inner;
+        inner.followers += 1;
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let mut inner = inner.wait(&self.changed, left);
+        inner.followers -= 1;
+    }
+}
+
+impl<T: Send + 'static> Wake for Monitor<T> {
+    fn wake(&self) {
+        // With the lock, so that whoever looked in vain sleeps by now.
+        let _guard = self.lock();
+        self.changed.notify_all();
+    }
+}
+
+impl<T> MonitorGuard<'_, T> {
+    /// Whether another thread may be waiting for the value.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.inner.is_wanted()
+    }
+
+    /// Something changed that somebody may wait for.
+    pub(crate) fn changed(&self) {
+        if self.inner.followers > 0 {
+            self.monitor.changed.notify_all();
+        }
+        if self.inner.is_leader_asleep {
+            self.monitor.reactor.notify();
+        }
+    }
+}
+
+impl<T> Deref for MonitorGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner.value
+    }
+}
+
+impl<T> DerefMut for MonitorGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner.value
+    }
+}
+
+/// Passes on what this thread may have been told to do.
+struct HandOver<'a>(Option<&'a Reactor>);
+
+impl Drop for HandOver<'_> {
+    fn drop(&mut self) {
+        self.0.into_iter().for_each(Reactor::hand_over);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn soon() -> Option<Instant> {
+        Some(Instant::now() + Duration::from_secs(30))
+    }
+
+    /// A number goes round among threads that wait for it, each at its own spot, so one leads and the others follow.
+    #[test]
+    fn no_wake_up_is_lost_between_leaders_and_followers() {
+        let (threads, rounds) = (6, 3_000);
+        let reactor = Reactor::new().unwrap();
+        let monitors: Vec<_> =
+            (0..threads).map(|_| Monitor::new(Arc::clone(&reactor), 0)).collect();
+        std::thread::scope(|scope| {
+            for index in 0..threads {
+                let (here, next) = (&monitors[index], &monitors[(index + 1) % threads]);
+                scope.spawn(move || {
+                    for round in 1..=rounds {
+                        let found = here.wait_for(soon(), |value| (**value == round).then_some(()));
+                        assert_eq!(found.unwrap(), Some(()), "thread {index}, round {round}");
+                        let mut next = next.lock();
+                        *next = if index + 1 == threads { round + 1 } else { round };
+                        next.changed();
+                    }
+                });
+            }
+            let mut first = monitors[0].lock();
+            *first = 1;
+            first.changed();
+        });
+        assert_eq!(*monitors[0].lock(), rounds + 1);
+    }
+
+    /// Followers whose time is up leave while the leader is told to hand over.
+    #[test]
+    fn a_follower_that_gives_up_takes_nobody_s_turn_with_it() {
+        let reactor = Reactor::new().unwrap();
+        let monitors: Vec<_> = (0..4).map(|_| Monitor::new(Arc::clone(&reactor), 0_u32)).collect();
+        std::thread::scope(|scope| {
+            for monitor in &monitors[..3] {
+                scope.spawn(move || {
+                    for _ in 0..2_000 {
+                        let until = Instant::now() + Duration::from_micros(50);
+                        assert_eq!(monitor.wait_for(Some(until), |_| None::<()>).unwrap(), None);
+                    }
+                });
+            }
+            let patient = &monitors[3];
+            let waits = scope.spawn(move || {
+                for round in 1..=200 {
+                    let found = patient.wait_for(soon(), |value| (**value >= round).then_some(()));
+                    assert_eq!(found.unwrap(), Some(()), "round {round}");
+                }
+            });
+            for _ in 0..200 {
+                let mut value = patient.lock();
+                *value += 1;
+                value.changed();
+                drop(value);
+                std::thread::yield_now();
+            }
+            waits.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn whoever_waits_in_vain_stops_at_the_deadline() {
+        let monitor = Monitor::new(Reactor::new().unwrap(), ());
+        let started = Instant::now();
+        let until = started + Duration::from_millis(20);
+        assert_eq!(monitor.wait_for(Some(until), |_| None::<()>).unwrap(), None);
+        assert!(Instant::now() >= until);
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a client comes by its next connection: when, and where to.
+//!
+//! ```text
+//!   Waiting(until) ── due ──▶ Connecting ── writable ──▶ attaching ──▶ attached
+//!        ▲                        │ failed, too late        │ ended       │ ended
+//!        └──── back-off ──────────┴─────────────────────────┴─────────────┘
+//!   Stopped   fenced, or in quarantine
+//! ```
+//!
+//! Told to go elsewhere while attached, it goes through the same: the connection that there is stays until the next is attached.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use partywall_sys::{Begun, begin_tcp, begin_unix_abstract, begin_unix_path};
+
+use crate::config::LinkConfig;
+use crate::link_state::End;
+use crate::protocol::frame::{Names, Refusal};
+use partywall::Address;
+
+/// See the module.
+pub(super) struct Dialer {
+    pub(super) address: Address,
+    pub(super) names: Names,
+    pub(super) phase: Phase,
+    /// How often it was told to go elsewhere; a connection to where it no longer goes has a lower number.
+    pub(super) aim: u64,
+    resolved: Vec<SocketAddr>,
+    failures: u32,
+    at_once: u32,
+    /// In a row, of those that end because the two have to agree anew.
+    expected: u32,
+    last_success: Option<Instant>,
+}
+
+/// What is under way.
+pub(super) enum Phase {
+    Waiting(Instant),
+    Connecting {
+        begun: Begun,
+        token: u64,
+        deadline: Instant,
+    },
+    /// There is a wire.
+    Reached,
+    Stopped,
+}
+
+impl Dialer {
+    pub(super) fn new(address: Address, names: Names) -> Self {
+        let phase = Phase::Waiting(Instant::now());
+        let resolved = Vec::new();
+        Self {
+            address,
+            names,
+            phase,
+            aim: 0,
+            resolved,
+            failures: 0,
+            at_once: 0,
+            expected: 0,
+            last_success: None,
+        }
+    }
+
+    /// Begins to connect. Names are looked up once their addresses were all tried.
+    pub(super) fn begin(&mut self) -> Result<Begun, String> {
+        let begun = match &self.address {
+            Address::Path(path) => begin_unix_path(path),
+            Address::Abstract(name) => begin_unix_abstract(name),
+            Address::Tcp { .. } => {
+                if self.resolved.is_empty() {
+                    self.resolved = self.address.resolve_all().map_err(|e| e.to_string())?;
+                    // The first is tried first.
+                    self.resolved.reverse();
+                }
+                match self.resolved.pop() {
+                    Some(next) => begin_tcp(next),
+                    None => return Err("no address".to_owned()),
+                }
+            }
+            other => return Err(format!("a link cannot connect to {other}")),
+        };
+        begun.map_err(|error| error.to_string())
+    }
+
+    /// From now on it goes there.
+    pub(super) fn turn_to(&mut self, address: Address) {
+        self.address = address;
+        self.aim += 1;
+        self.resolved.clear();
+        (self.failures, self.at_once, self.expected) = (0, 0, 0);
+    }
+
+    /// It attached.
+    pub(super) fn succeeded(&mut self) {
+        self.last_success = Some(Instant::now());
+        self.resolved.clear();
+    }
+
+    /// Nobody was reached.
+    pub(super) fn failed(&mut self, config: &LinkConfig, is_pressing: bool) {
+        self.phase = Phase::Waiting(Instant::now() + self.back_off(config, is_pressing));
+    }
+
+    /// A connection ended, that was attached since then if it ever was.
+    pub(super) fn ended(
+        &mut self,
+        config: &LinkConfig,
+        end: &End,
+        active_since: Option<Instant>,
+        is_pressing: bool,
+    ) {
+        let now = Instant::now();
+        if let Some(since) = active_since.filter(|_| !is_hopeless(end)) {
+            self.last_success = Some(now);
+            let lasted = now.duration_since(since);
+            if lasted >= LASTED {
+                (self.at_once, self.expected) = (0, 0);
+            }
+            // Two that replace each other have connections, too, but brief ones.
+            if lasted >= BRIEF {
+                self.failures = 0;
+            }
+        }
+        let is_expected = matches!(end, End::EpochAdopted | End::Moved)
+            || matches!(end, End::Refused { by_us: false, refusal: Refusal::Stale(_) });
+        let is_orderly = active_since.is_some() && !is_hopeless(end);
+        let (count, max) = match is_expected {
+            true => (&mut self.expected, EXPECTED_MAX),
+            false => (&mut self.at_once, AT_ONCE_MAX),
+        };
+        if (is_expected || is_orderly) && *count < max {
+            *count += 1;
+            self.phase = Phase::Waiting(now);
+            return;
+        }
+        self.phase = Phase::Waiting(now + self.back_off(config, is_pressing));
+    }
+
+    /// From half of what has grown to all of it.
+    fn back_off(&mut self, config: &LinkConfig, is_pressing: bool) -> Duration {
+        let is_recent = self.last_success.is_some_and(|last| last.elapsed() < RECENT);
+        let min = config.retry_min.max(RETRY_LEAST);
+        let mut max = config.retry_max.max(min);
+        if is_recent {
+            max = max.min(RECENT_MAX.max(min));
+        } else if is_pressing {
+            max = max.min(PRESSING_MAX.max(min));
+        }
+        let whole = min.saturating_mul(1 << self.failures.min(20)).min(max);
+        self.failures = self.failures.saturating_add(1);
+        let chance = u32::try_from(RandomState::new().hash_one(0) >> 48).unwrap_or(0);
+        whole / 2 + whole / 2 / (1 << 16) * chance
+    }
+}
+
+/// The next connection will likely end like this one.
+const fn is_hopeless(end: &End) -> bool {
+    matches!(end, End::Violation(_) | End::Refused { by_us: true, .. })
+}
+
+/// A connection that lasted so long was one.
+const BRIEF: Duration = Duration::from_millis(5);
+/// A connection that lasted so long counts as none that ends at once.
+const LASTED: Duration = Duration::from_millis(100);
+/// So many connections in a row follow at once on one that ended in good order.
+const AT_ONCE_MAX: u32 = 3;
+/// So many that end because the two have to agree anew, besides.
+const EXPECTED_MAX: u32 = 16;
+/// So long after a success no wait is longer than `RECENT_MAX`.
+const RECENT: Duration = Duration::from_secs(10);
+/// The longest wait then: several in a row are still less than the 50 ms after which messages are to flow again.
+const RECENT_MAX: Duration = Duration::from_millis(10);
+/// The longest wait while it presses.
+const PRESSING_MAX: Duration = Duration::from_millis(50);
+/// Whatever is configured.
+const RETRY_LEAST: Duration = Duration::from_micros(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link_state::Violation;
+
+    fn dialer() -> Dialer {
+        let names = Names { client: "a".into(), server: "b".into(), link: "c".into() };
+        Dialer::new(Address::Abstract("nobody".into()), names)
+    }
+
+    /// How long the dialer waits from now on.
+    fn wait(dialer: &Dialer) -> Duration {
+        wait_since(dialer, Instant::now())
+    }
+
+    /// How long it waits from then on: for what is not shorter, however late one looks.
+    fn wait_since(dialer: &Dialer, then: Instant) -> Duration {
+        match dialer.phase {
+            Phase::Waiting(until) => until.saturating_duration_since(then),
+            _ => panic!("it does not wait"),
+        }
+    }
+
+    #[test]
+    fn waits_grow_up_to_their_bound_and_stay_short_while_it_presses() {
+        let (mut idle, mut pressing) = (dialer(), dialer());
+        let config = LinkConfig::default();
+        for _ in 0..40 {
+            idle.failed(&config, false);
+            pressing.failed(&config, true);
+            assert!(wait(&idle) <= Duration::from_secs(1) && wait(&pressing) <= PRESSING_MAX);
+        }
+        let then = Instant::now();
+        idle.failed(&config, false);
+        pressing.failed(&config, true);
+        assert!(wait_since(&idle, then) > Duration::from_millis(100));
+        assert!(wait_since(&pressing, then) > Duration::from_millis(5));
+        let mut first = dialer();
+        first.failed(&config, false);
+        assert!(wait(&first) <= Duration::from_millis(1));
+    }
+
+    #[test]
+    fn a_good_end_is_followed_at_once_three_times_and_a_violation_never() {
+        let (config, now) = (LinkConfig::default(), Instant::now());
+        let mut good = dialer();
+        for _ in 0..AT_ONCE_MAX {
+            good.ended(&config, &End::Left, Some(now), false);
+            assert_eq!(wait(&good), Duration::ZERO);
+        }
+        for _ in 0..20 {
+            good.failed(&config, false);
+        }
+        assert!(wait(&good) <= RECENT_MAX, "the last success was just now");
+        for _ in 0..EXPECTED_MAX {
+            good.ended(&config, &End::Moved, None, false);
+            assert_eq!(wait(&good), Duration::ZERO, "they agree anew at once");
+        }
+        good.ended(&config, &End::Moved, None, false);
+        assert!(wait(&good) > Duration::ZERO, "but not for ever");
+        let (mut bad, fault) = (dialer(), End::Violation(Violation::Decision));
+        for _ in 0..20 {
+            bad.ended(&config, &fault, Some(now), false);
+        }
+        let then = Instant::now();
+        bad.ended(&config, &fault, Some(now), false);
+        assert!(
+            wait_since(&bad, then) > Duration::from_millis(5),
+            "a peer that breaks the rules is no success"
+        );
+    }
+}

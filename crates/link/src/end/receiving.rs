@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages of a link for the application, and that they are consumed.
+//!
+//! ```text
+//!   next ─ there ─▶ out                        commit ─▶ acknowledged: at a quarter of the window, with the next record,
+//!     └ none ─▶ read ─▶ next                             or when somebody is about to wait
+//!                └ none ─▶ acknowledge ─▶ spin, wait ─▶ next …
+//! ```
+
+use std::mem::ManuallyDrop;
+use std::time::Instant;
+
+use bytes::Bytes;
+use partywall_layout::seeded_fault;
+
+use super::sending::Load;
+use super::waiting::Waits;
+use super::{Endpoint, Locked};
+use crate::config::Delivery;
+use crate::drive::Before;
+use crate::event::LinkEvent;
+use crate::fault::{
+    LinkCommitError, LinkRecvError, LinkReplyError, LinkSendError, LinkStopped, LinkTryRecvError,
+    Refused,
+};
+use crate::link_state::{Handed, Payload, ReplyFault, Token};
+use crate::message::Keeping;
+use crate::view::{LinkMessageView, Reading};
+
+/// What is to be known of a message beside its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    pub(crate) token: Token,
+    /// 1 the first time.
+    pub(crate) attempt: u32,
+    /// It is consumed already.
+    pub(crate) is_committed: bool,
+}
+
+/// What becomes of a message that is handed out. No closure, so that it can say that it is to be inlined: facts that are put together
+/// before they are handed on have to be waited for.
+pub(crate) trait Taker {
+    type Taken;
+
+    /// Whether what was taken is consumed with that.
+    const CONSUMES: bool = false;
+
+    fn take(&mut self, payload: Payload<'_>, facts: Facts) -> Self::Taken;
+}
+
+impl<T: Taker> Taker for &mut T {
+    type Taken = T::Taken;
+
+    const CONSUMES: bool = T::CONSUMES;
+
+    #[inline(always)]
+    fn take(&mut self, payload: Payload<'_>, facts: Facts) -> T::Taken {
+        (**self).take(payload, facts)
+    }
+}
+
+impl Endpoint {
+    /// The next message if there is one now: what `taker` makes of it.
+    pub(crate) fn try_recv<T: Taker>(&self, mut taker: T) -> Result<T::Taken, LinkTryRecvError> {
+        // What is not called is dropped once nothing is locked.
+        if let Some(found) = self.next_now(&mut taker, false)? {
+            return Ok(found);
+        }
+        let mut state = self.lock()?;
+        self.acknowledge(&mut state, true);
+        self.rest(&mut state);
+        let stopped = state.stopped();
+        // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
+        let must_turn = state.is_detached() || self.is_time_to_look(&mut state, false);
+        drop(state);
+        if let Some(stopped) = stopped {
+            return Err(stopped.into());
+        }
+        if must_turn {
+            self.group.reactor.try_turn(Before::Looking).map_err(LinkStopped::from)?;
+        }
+        Err(LinkTryRecvError::Empty)
+    }
+
+    /// The same, and waits for one until `deadline`.
+    pub(crate) fn recv<T: Taker>(
+        &self,
+        deadline: Option<Instant>,
+        mut taker: T,
+    ) -> Result<T::Taken, LinkRecvError> {
+        match self.next_now(&mut taker, true)? {
+            Some(found) => Ok(found),
+            None => self.recv_next(deadline, taker),
+        }
+    }
+
+    /// Has `read` read the next message, and consumes it when that returns.
+    #[inline]
+    pub(crate) fn recv_with<R>(
+        &self,
+        deadline: Option<Instant>,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkRecvError> {
+        if self.config.delivery == Delivery::AtMostOnce {
+            return Ok(self.read_consumed(self.recv(deadline, Keeping)?, read));
+        }
+        self.recv(deadline, Reading::new(self, read))
+    }
+
+    /// The same if there is one now.
+    pub(crate) fn try_recv_with<R>(
+        &self,
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> Result<R, LinkTryRecvError> {
+        if self.config.delivery == Delivery::AtMostOnce {
+            return Ok(self.read_consumed(self.try_recv(Keeping)?, read));
+        }
+        self.try_recv(Reading::new(self, read))
+    }
+
+    /// What is consumed before it is read is memory of its own.
+    fn read_consumed<R>(
+        &self,
+        (bytes, facts): (Bytes, Facts),
+        read: impl FnOnce(LinkMessageView<'_>) -> R,
+    ) -> R {
+        read(LinkMessageView::new(&bytes, &facts, self))
+    }
+
+    /// Waits for the next message.
+    #[inline(never)]
+    fn recv_next<T: Taker>(
+        &self,
+        deadline: Option<Instant>,
+        mut taker: T,
+    ) -> Result<T::Taken, LinkRecvError> {
+        let mut is_first = true;
+        let found = self.wait_for(deadline, Waits::ForRecords, |state| {
+            // The socket was read just now; with what came since, it wakes whoever sleeps.
+            let is_read = std::mem::take(&mut is_first) && !state.is_shared();
+            let found = if is_read {
+                self.take_here(state, &mut taker)
+            } else {
+                self.next(state, &mut taker)
+            };
+            match found {
+                Some(found) => Some(Ok(found)),
+                None => state.stopped().map(Err),
+            }
+        })?;
+        Ok(found.ok_or(LinkRecvError::TimedOut)??)
+    }
+
+    /// The next message, if there is one now; or soon, for who would wait for it anyway.
+    #[inline(always)]
+    fn next_now<T: Taker>(
+        &self,
+        mut taker: T,
+        may_wait: bool,
+    ) -> Result<Option<T::Taken>, LinkStopped> {
+        let (found, must_turn) = {
+            let mut state = self.lock()?;
+            let mut may_watch = may_wait;
+            let found = loop {
+                if let Some(found) = self.take_shortly(&mut state, &mut taker) {
+                    break Some(found);
+                }
+                if !std::mem::take(&mut may_watch) || !self.watch_soon(&mut state) {
+                    break self.next_by_any_way(&mut state, taker);
+                }
+            };
+            let must_turn = found.is_some() && self.is_time_to_look(&mut state, true);
+            (found, must_turn)
+        };
+        if must_turn {
+            // The message is not to be lost; whoever waits meets the same fault.
+            let _ = self.group.reactor.try_turn(Before::Looking);
+        }
+        Ok(found)
+    }
+
+    /// The next message that is here, in the neighbour's memory, or in the socket.
+    #[inline(always)]
+    fn next<T: Taker>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Taken> {
+        match self.take_shortly(state, &mut taker) {
+            Some(found) => Some(found),
+            None => self.next_by_any_way(state, taker),
+        }
+    }
+
+    /// The same, by the way that nearly all take over shared memory.
+    #[inline(always)]
+    fn take_shortly<T: Taker>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Taken> {
+        if self.config.delivery == Delivery::AtMostOnce {
+            return None;
+        }
+        let is_behind = state.lag.is_behind();
+        let mut taking = Taking { end: self, state, len: None };
+        let Some(core) = &mut taking.state.core else {
+            taking.finish();
+            return None;
+        };
+        let Some(Handed { bytes, token, attempt }) = core.offer_shortly(is_behind) else {
+            taking.finish();
+            return None;
+        };
+        taking.len = Some(bytes.len() as u64);
+        let facts = Facts { token, attempt, is_committed: false };
+        let taken = taker.take(Payload::Short(bytes), facts);
+        if T::CONSUMES {
+            core.commit_in_hand();
+        }
+        taking.finish();
+        if T::CONSUMES {
+            self.consumed(state);
+        }
+        Some(taken)
+    }
+
+    #[inline(never)]
+    fn next_by_any_way<T: Taker>(&self, state: &mut Locked<'_>, taker: T) -> Option<T::Taken> {
+        if !state.core.as_ref()?.has_next() {
+            self.take_in(state);
+        }
+        self.take_here(state, taker)
+    }
+
+    /// The next message that is here.
+    fn take_here<T: Taker>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Taken> {
+        let is_committed = self.config.delivery == Delivery::AtMostOnce;
+        let mut taking = Taking { end: self, state, len: None };
+        let Taking { state: taken_from, len, .. } = &mut taking;
+        let taken = taken_from.core.as_mut().and_then(|core| {
+            core.offer(|payload, token, attempt| {
+                *len = Some(payload.len() as u64);
+                taker.take(payload, Facts { token, attempt, is_committed })
+            })
+        });
+        taking.finish();
+        let taken = taken?;
+        if let (true, Some(core)) = (state.lag.is_behind(), &state.core) {
+            core.prefetch();
+        }
+        if is_committed || T::CONSUMES {
+            state.core.as_mut()?.commit_handed_out();
+            self.consumed(state);
+        }
+        Some(taken)
+    }
+
+    /// The application takes a message of so many bytes.
+    #[inline(always)]
+    fn took_one(&self, state: &mut Locked<'_>, len: u64) {
+        self.rest(state);
+        state.lag.received();
+        state.stats.messages_received += 1;
+        state.stats.bytes_received += len;
+    }
+
+    #[inline]
+    pub(crate) fn commit_to(&self, token: &Token) -> Result<(), LinkCommitError> {
+        let mut state = self.lock()?;
+        state.core()?.commit_to(token)?;
+        self.consumed(&mut state);
+        Ok(())
+    }
+
+    /// Something was committed.
+    #[inline(always)]
+    fn consumed(&self, state: &mut Locked<'_>) {
+        self.owe(state);
+        tell_replying(state);
+    }
+
+    /// Sends, and commits what it answers, both or none; waits for room first.
+    pub(crate) fn reply(
+        &self,
+        token: Token,
+        parts: &[&[u8]],
+        deadline: Option<Instant>,
+    ) -> Result<(), LinkReplyError> {
+        let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let attempt = |state: &mut Locked<'_>| {
+            let Ok(core) = state.core() else {
+                return Some(Err(LinkSendError::from(LinkStopped::Closed).into()));
+            };
+            let acked = Some(core.acked());
+            let replied = core.reply(token, parts);
+            self.tell_if_heard(state, acked);
+            match replied {
+                Ok(_) => {
+                    state.stats.messages_sent += 1;
+                    state.stats.bytes_sent += len;
+                    self.push(state);
+                    self.owe(state);
+                    tell_replying(state);
+                    Some(Ok(()))
+                }
+                Err(ReplyFault::Commit(error)) => {
+                    Some(Err(LinkReplyError::Commit(LinkCommitError::from(error))))
+                }
+                Err(ReplyFault::Send(fault)) => {
+                    let stopped = || state.stopped().unwrap_or(LinkStopped::Closed);
+                    match Refused::new(fault, len, stopped) {
+                        Refused::Full => None,
+                        Refused::Never(error) => Some(Err(error.into())),
+                    }
+                }
+            }
+        };
+        let mut state = self.lock().map_err(LinkSendError::from)?;
+        if let Some(done) = attempt(&mut state) {
+            return done;
+        }
+        state.replying += 1;
+        drop(state);
+        let waited = self.wait_for(deadline, Waits::ForRoom, |state| {
+            // Room comes with what the neighbour says.
+            self.hear(state);
+            attempt(state)
+        });
+        self.monitor.lock().replying -= 1;
+        waited.map_err(LinkSendError::from)?.unwrap_or(Err(LinkSendError::TimedOut.into()))
+    }
+
+    /// What was received and not committed is received again.
+    pub(crate) fn rewind(&self) -> Result<(), LinkStopped> {
+        let mut state = self.lock()?;
+        state.core()?.rewind();
+        self.tell(&mut state);
+        Ok(())
+    }
+
+    pub(crate) fn try_event(&self) -> Option<LinkEvent> {
+        self.lock().ok()?.core.as_mut()?.take_event()
+    }
+
+    /// Bytes of the stream that were sent and are not yet known to be consumed.
+    pub(crate) fn unconsumed_bytes(&self) -> Result<u64, LinkStopped> {
+        let mut state = self.lock()?;
+        if state.is_shared() {
+            self.hear(&mut state);
+        }
+        let core = state.core()?;
+        let bytes = core.tail().since(core.acked());
+        if bytes > 0 {
+            // Who asks is told when there are less.
+            self.want_room(&mut state);
+        }
+        Ok(bytes)
+    }
+}
+
+/// A message is being taken. If the application's code panics over it, it was, and comes next again.
+struct Taking<'a, 'b> {
+    end: &'a Endpoint,
+    state: &'a mut Locked<'b>,
+    /// How long it is, once it is known.
+    len: Option<u64>,
+}
+
+impl Taking<'_, '_> {
+    #[inline(always)]
+    fn finish(self) {
+        let mut taking = ManuallyDrop::new(self);
+        taking.note();
+    }
+
+    #[inline(always)]
+    fn note(&mut self) {
+        if let Some(len) = self.len {
+            self.end.took_one(self.state, len);
+        }
+    }
+}
+
+impl Drop for Taking<'_, '_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.note();
+        let (Some(_), Some(core)) = (self.len, &mut self.state.core) else { return };
+        if seeded_fault("link_panic_consumes") {
+            return core.commit_handed_out();
+        }
+        core.take_back();
+        self.end.tell(self.state);
+    }
+}
+
+/// Whoever waits for room for a reply may have nothing to reply to any more.
+#[inline]
+fn tell_replying(state: &Locked<'_>) {
+    if state.replying > 0 {
+        state.changed();
+    }
+}
+
+/// So that one may say what is sent without naming how.
+impl<'a> From<&'a [&'a [u8]]> for Load<'a> {
+    fn from(parts: &'a [&'a [u8]]) -> Self {
+        Self::Message(parts)
+    }
+}

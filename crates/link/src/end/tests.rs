@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What only shows when it is known that a thread waits.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::{LinkClient, LinkConfig, LinkServer, Storage};
+use partywall::{TransportPolicy, Wait};
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = soon();
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not in time");
+        thread::yield_now();
+    }
+}
+
+/// Who waits while another drives is told when its part is out, though more lies behind it that does not go.
+#[test]
+fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
+    /// Far more than the system takes for a peer that does not read.
+    const RING: u64 = 32 << 20;
+    let config = || {
+        let config = LinkConfig::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0);
+        config.transport(TransportPolicy::Socket)
+    };
+    let address = format!("unix:@partywall-waits-{}", std::process::id());
+    let server = LinkServer::bind(&*address, Storage::Memory, "bob", config()).unwrap();
+    let client = LinkClient::new(Storage::Memory, "alice", config()).unwrap();
+    let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+    let served = server.open("alice", "orders").unwrap();
+    let (link, waiting) = (&link, || link.shared_end().monitor.lock().awaiting_writes);
+    thread::scope(|scope| {
+        scope.spawn(|| link.wait_attached(soon()).unwrap());
+        served.wait_attached(soon()).unwrap();
+    });
+    let message = [7; 1000];
+    let fill = |bytes: u64| {
+        let mut count = 0;
+        while link.unconsumed_bytes().unwrap() < bytes && link.try_send(&message).is_ok() {
+            count += 1;
+        }
+        count
+    };
+    thread::scope(|scope| {
+        // It leads, and nothing comes for it until the end.
+        let leads = scope.spawn(|| link.recv_deadline(soon()).unwrap().commit().unwrap());
+        let awaited = fill(RING / 2);
+        let waits = scope.spawn(|| link.wait_sent(soon() + Duration::from_secs(60)));
+        until("it waits", || waiting() == 1);
+        let behind = fill(RING);
+        assert!(behind > awaited / 2, "{behind} behind {awaited}");
+        // Beyond its part, and nothing is consumed: no acknowledgement wakes anybody.
+        for _ in 0..=awaited {
+            assert_eq!(&*served.recv_deadline(soon()).unwrap(), message);
+        }
+        until("it is told", || waits.is_finished());
+        waits.join().unwrap().unwrap();
+        assert_eq!(waiting(), 0);
+        served.send(b"good-bye").unwrap();
+        leads.join().unwrap();
+    });
+}
+
+/// The application's code may panic while a thread spins: others spin afterwards as before, and are told of what was heard.
+#[test]
+fn one_who_panics_as_room_comes_leaves_nothing_behind() {
+    for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
+        let config = || {
+            let config = LinkConfig::default().ring_bytes(64 << 10).slab_bytes(0);
+            config.peer_max(64 << 10, 0).wait(wait)
+        };
+        let address = format!("unix:@partywall-panics-{}", std::process::id());
+        let server = LinkServer::bind(&*address, Storage::Memory, "bob", config()).unwrap();
+        let client = LinkClient::new(Storage::Memory, "alice", config()).unwrap();
+        let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+        let served = server.open("alice", "orders").unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| link.wait_attached(soon()).unwrap());
+            served.wait_attached(soon()).unwrap();
+        });
+        for len in [40, 4000] {
+            let mut sent = 0;
+            while link.try_send(&vec![7; len]).is_ok() {
+                sent += 1;
+            }
+            thread::scope(|scope| {
+                let panics = scope.spawn(|| {
+                    let fails = || link.send_with(len, |_| panic!("room came"));
+                    catch_unwind(AssertUnwindSafe(fails)).unwrap_err();
+                });
+                let spins = || link.end().monitor.lock().spinner.is_none();
+                // Others do so for too short a time to be met.
+                until("it spins", || wait != Wait::Spin || spins());
+                for _ in 0..sent {
+                    served.recv_deadline(soon()).unwrap().commit().unwrap();
+                }
+                until("there is room", || served.try_recv().is_err() && panics.is_finished());
+            });
+            assert!(link.end().monitor.lock().spinner.is_some(), "{wait:?}, {len} bytes");
+            link.flush(soon()).unwrap();
+        }
+    }
+}

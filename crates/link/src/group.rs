@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Links that are driven together, by whoever waits for one of them, or by a thread of the application's own.
+//!
+//! ```text
+//!   links, servers ──▶ group: one epoll set, one set of timers
+//!                        ├─ any thread in recv, send, accept, flush …   drives all of them while it waits
+//!                        ├─ poll, try_poll                              drive, and tell how many have news
+//!                        └─ descriptor, next_timer                      for another event loop, which calls try_poll
+//!   news: links with messages, or of which something else changed ──▶ ready()
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::drive::{Before, Monitor, MonitorGuard, Reactor};
+use super::end::Endpoint;
+use partywall_wait::has_passed;
+use partywall_wait::{Spinner, Spun, Wait};
+
+/// Which link of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId(pub(super) u64);
+
+/// Links that are driven together. Clones are the same group.
+///
+/// The library starts no thread: a connection is made, bytes are taken from it, and acknowledgements are sent while some
+/// thread waits for a link of the group or polls it.
+///
+/// ```
+/// use partywall_link::{LinkClient, LinkConfig, LinkGroup, Storage};
+/// # let directory = tempfile::tempdir()?;
+/// # let address = format!("unix:{}/links.sock", directory.path().display());
+///
+/// let group = LinkGroup::new()?;
+/// let config = LinkConfig::default().group(&group);
+/// let client = LinkClient::new(Storage::Memory, "alice", config)?;
+/// let link = client.connect(&address, "bob", "orders")?;
+/// let news = group.try_poll()?;
+/// # let _ = (link, news);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct LinkGroup {
+    pub(super) inner: Arc<GroupInner>,
+}
+
+pub(super) struct GroupInner {
+    pub(super) reactor: Arc<Reactor>,
+    news: Arc<Monitor<News>>,
+    wait: Wait,
+    spinner: Mutex<Spinner>,
+    next_id: Mutex<u64>,
+}
+
+#[derive(Default)]
+struct News {
+    links: VecDeque<Weak<Endpoint>>,
+    /// Threads that have taken the list, to put back what still has news.
+    takers: u32,
+    /// One of them found nothing because others had it.
+    has_missed: bool,
+}
+
+impl LinkGroup {
+    /// A group without links, whose threads wait adaptively in [`poll`](Self::poll).
+    ///
+    /// # Errors
+    /// No descriptor is left: a group takes two; two more when its descriptor is first asked for.
+    pub fn new() -> io::Result<Self> {
+        Self::with_wait(Wait::Adaptive)
+    }
+
+    /// A group without links, whose threads wait so in [`poll`](Self::poll).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_wait(wait: Wait) -> io::Result<Self> {
+        let reactor = Reactor::new()?;
+        let news = Monitor::new(Arc::clone(&reactor), News::default());
+        let spinner = Mutex::new(Spinner::new(SPIN_BUDGET));
+        Ok(Self {
+            inner: Arc::new(GroupInner { reactor, news, wait, spinner, next_id: Mutex::new(1) }),
+        })
+    }
+
+    /// Drives the group until a link has news, at most until `deadline`. How many have: messages that were not received yet,
+    /// or something else that changed since [`ready`](Self::ready) told of them: room, an event, a connection.
+    ///
+    /// # Errors
+    /// None on a sound system.
+    pub fn poll(&self, deadline: Option<Instant>) -> io::Result<usize> {
+        let inner = &self.inner;
+        let mut is_spinning = true;
+        loop {
+            inner.reactor.try_turn(Before::Sleeping)?;
+            let count = inner.news();
+            if count > 0 || has_passed(deadline) {
+                return Ok(count);
+            }
+            is_spinning = is_spinning && inner.spin()? != Spun::Exhausted;
+            if !is_spinning {
+                inner.news.wait_for(deadline, |news| (!news.links.is_empty()).then_some(()))?;
+            }
+        }
+    }
+
+    /// Does what there is to do now, and never waits. How many links have news.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn try_poll(&self) -> io::Result<usize> {
+        self.inner.reactor.try_turn(Before::SleepingElsewhere)?;
+        Ok(self.inner.news())
+    }
+
+    /// The links with news. One that has messages is told again, until all of them are received; anything else once.
+    #[must_use]
+    pub fn ready(&self) -> Vec<LinkId> {
+        let links = self.inner.with_news(true);
+        links.iter().map(|link| link.id()).collect()
+    }
+
+    /// When [`try_poll`](Self::try_poll) should be called though the descriptor is not readable.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Instant> {
+        self.inner.reactor.next_timer()
+    }
+
+    /// How often a thread waited for the sockets of this group.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.inner.reactor.turns()
+    }
+}
+
+impl AsFd for LinkGroup {
+    /// A descriptor that becomes readable when [`try_poll`](LinkGroup::try_poll) has something to do, or [`ready`](LinkGroup::ready)
+    /// something to tell: also if another thread found it. One call does not take all if much is ready, so a loop that is told only
+    /// when the descriptor *becomes* readable asks it again before it sleeps.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.reactor.as_fd()
+    }
+}
+
+impl fmt::Debug for LinkGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkGroup").field("wait", &self.inner.wait).finish_non_exhaustive()
+    }
+}
+
+impl GroupInner {
+    pub(super) fn next_id(&self) -> LinkId {
+        let mut next = self.next_id.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = LinkId(*next);
+        *next += 1;
+        id
+    }
+
+    /// Puts a link that is not on the list on it.
+    pub(super) fn tell(&self, link: Weak<Endpoint>) {
+        let mut news = self.news.lock();
+        news.links.push_back(link);
+        news.changed();
+    }
+
+    fn news(&self) -> usize {
+        self.with_news(false).len()
+    }
+
+    /// The links that still have news; those that have none any more leave the list.
+    fn with_news(&self, is_told: bool) -> Vec<Arc<Endpoint>> {
+        // A link is locked before the list, by whoever tells of it: never the other way round.
+        let listed = {
+            let mut news = self.news.lock();
+            news.has_missed |= news.takers > 0;
+            news.takers += 1;
+            std::mem::take(&mut news.links)
+        };
+        let links: Vec<_> =
+            listed.iter().filter_map(Weak::upgrade).filter(|link| link.has_news(is_told)).collect();
+        let mut news: MonitorGuard<'_, News> = self.news.lock();
+        for link in links.iter().rev() {
+            news.links.push_front(Arc::downgrade(link));
+        }
+        news.takers -= 1;
+        let has_missed = news.has_missed;
+        news.has_missed &= news.takers > 0;
+        if !links.is_empty() {
+            // Another may have found the list empty meanwhile, and sleep here or elsewhere.
+            news.changed();
+            if has_missed {
+                self.reactor.told();
+            }
+        }
+        links
+    }
+
+    fn spin(&self) -> io::Result<Spun> {
+        let Ok(mut spinner) = self.spinner.try_lock() else { return Ok(Spun::Exhausted) };
+        let mut failed = Ok(());
+        let spun = spinner.spin(self.wait, || {
+            failed = self.reactor.try_turn(Before::Sleeping);
+            failed.is_err() || !self.news.lock().links.is_empty()
+        });
+        failed.map(|()| spun)
+    }
+}
+
+/// The longest that a group spins before it sleeps.
+const SPIN_BUDGET: Duration = Duration::from_micros(50);

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The name of one end of a link.
+//!
+//! ```text
+//!   (local, remote, link)      alice's end: (alice, bob, orders)        bob's end: (bob, alice, orders)
+//! ```
+//! The names are never joined: `("a", "bc")` and `("ab", "c")` are two keys.
+
+use std::fmt;
+
+use partywall_layout::link::file_name_hash;
+use partywall_layout::link::header::{NAME_BYTES_MAX, NAME_FIELDS};
+
+/// Which end of which link.
+///
+/// ```
+/// use partywall_link::LinkKey;
+///
+/// let alice = LinkKey::new("alice", "bob", "orders")?;
+/// let bob = LinkKey::new("bob", "alice", "orders")?;
+/// assert_eq!(alice.mirrored(), bob);
+/// # Ok::<(), partywall_link::KeyError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkKey {
+    names: [String; 3],
+}
+
+impl LinkKey {
+    /// The end called `local`, of the link called `link` with the end called `remote`.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] for a name that is empty or longer than 255 bytes.
+    pub fn new(local: &str, remote: &str, link: &str) -> Result<Self, KeyError> {
+        for (name, which) in [local, remote, link].into_iter().zip(NAME_FIELDS) {
+            if name.is_empty() {
+                return Err(KeyError::Empty { which });
+            }
+            if name.len() > NAME_BYTES_MAX {
+                return Err(KeyError::TooLong { which, len: name.len() });
+            }
+        }
+        Ok(Self { names: [local, remote, link].map(str::to_owned) })
+    }
+
+    /// What this end is called.
+    pub fn local(&self) -> &str {
+        &self.names[0]
+    }
+
+    /// What the other end is called.
+    pub fn remote(&self) -> &str {
+        &self.names[1]
+    }
+
+    /// What the link is called.
+    pub fn link(&self) -> &str {
+        &self.names[2]
+    }
+
+    /// The key of the other end.
+    pub fn mirrored(&self) -> Self {
+        let [local, remote, link] = self.names.clone();
+        Self { names: [remote, local, link] }
+    }
+
+    /// What its file is called (SPEC 13.1).
+    pub fn file_name(&self) -> String {
+        format!("{:016x}{FILE_NAME_END}", file_name_hash(self.names()))
+    }
+
+    pub(crate) fn names(&self) -> [&str; 3] {
+        [self.local(), self.remote(), self.link()]
+    }
+}
+
+impl fmt::Display for LinkKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "link {:?} of {:?} with {:?}", self.link(), self.local(), self.remote())
+    }
+}
+
+/// Why names make no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// A name without a single byte.
+    #[error("the {which} name is empty: each end and the link need a name of 1 to 255 bytes")]
+    Empty {
+        /// `local`, `remote` or `link`.
+        which: &'static str,
+    },
+    /// More than a file has room for.
+    #[error("the {which} name has {len} bytes: choose one of at most 255")]
+    TooLong {
+        /// `local`, `remote` or `link`.
+        which: &'static str,
+        /// In bytes.
+        len: usize,
+    },
+}
+
+/// How the names of these files end, behind 16 digits.
+pub(crate) const FILE_NAME_END: &str = ".link";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked_one_by_one() {
+        let long = "x".repeat(256);
+        assert_eq!(LinkKey::new("", "b", "c"), Err(KeyError::Empty { which: "local" }));
+        assert_eq!(LinkKey::new("a", "", "c"), Err(KeyError::Empty { which: "remote" }));
+        let too_long = KeyError::TooLong { which: "link", len: 256 };
+        assert_eq!(LinkKey::new("a", "b", &long), Err(too_long));
+        assert!(LinkKey::new(&long[1..], "b", "é").is_ok());
+    }
+
+    #[test]
+    fn names_are_not_joined() {
+        let keys = [["a", "bc", "d"], ["ab", "c", "d"], ["a", "b", "cd"], ["bc", "a", "d"]];
+        let names = keys.map(|[a, b, c]| LinkKey::new(a, b, c).unwrap().file_name());
+        for (index, name) in names.iter().enumerate() {
+            assert!(!names[..index].contains(name) && name.len() == 21, "{name}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A message that is read before the next is received.
+//!
+//! ```text
+//!   recv_ref ─▶ Lent, in the receiver: a short message is copied there, a long one shared ◀── LinkMessageRef
+//!   again    ─▶ the borrow is over, and what was lent may go
+//! ```
+//!
+//! What becomes of it is with `message.rs`.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::ops::Deref;
+use std::time::Instant;
+
+use bytes::Bytes;
+use partywall_reconcile::{Position, StreamId};
+
+use super::end::{Endpoint, Facts, Taker};
+use super::fault::{LinkCommitError, LinkReplyError};
+use super::link_state::{Payload, Token};
+use super::message::LinkToken;
+
+/// A message that was received with [`recv_ref`](super::LinkReceiver::recv_ref): it can be read until the next is.
+///
+/// A short one costs neither an allocation nor a count, which makes it the form for who receives many and is done with each before the
+/// next. Everything else is as with a [`LinkMessage`](super::LinkMessage).
+pub struct LinkMessageRef<'a> {
+    lent: &'a Lent,
+    link: &'a Endpoint,
+}
+
+/// The message that was received last, for as long as it is borrowed.
+#[derive(Debug)]
+pub(super) struct Lent {
+    /// A short one, copied.
+    copied: Vec<u8>,
+    /// A long one, which `copied` is not.
+    shared: Option<Bytes>,
+    /// It stays here, and is not handed on: a processor waits when it copies in one what was just stored in several.
+    facts: Facts,
+}
+
+impl<'a> LinkMessageRef<'a> {
+    #[inline]
+    pub(super) const fn new(lent: &'a Lent, link: &'a Endpoint) -> Self {
+        Self { lent, link }
+    }
+
+    /// See [`LinkMessage::position`](super::LinkMessage::position).
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.lent.facts.token.start.0
+    }
+
+    /// See [`LinkMessage::attempt`](super::LinkMessage::attempt).
+    #[must_use]
+    pub const fn attempt(&self) -> u32 {
+        self.lent.facts.attempt
+    }
+
+    /// See [`LinkMessage::is_poison`](super::LinkMessage::is_poison).
+    #[must_use]
+    pub fn is_poison(&self) -> bool {
+        self.lent.facts.is_poison(self.link)
+    }
+
+    /// See [`LinkMessage::token`](super::LinkMessage::token).
+    #[must_use]
+    pub const fn token(&self) -> LinkToken {
+        LinkToken(self.lent.facts.token)
+    }
+
+    /// Its bytes, to be kept; a short message is copied.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        let copied = || Bytes::copy_from_slice(&self.lent.copied);
+        self.lent.shared.as_ref().map_or_else(copied, Bytes::clone)
+    }
+
+    /// See [`LinkMessage::commit`](super::LinkMessage::commit).
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn commit(self) -> Result<(), LinkCommitError> {
+        self.lent.facts.commit(self.link)
+    }
+
+    /// See [`LinkMessage::reply`](super::LinkMessage::reply).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reply(self, answer: &[u8]) -> Result<(), LinkReplyError> {
+        self.lent.facts.reply(self.link, answer, None)
+    }
+
+    /// See [`LinkMessage::reply_deadline`](super::LinkMessage::reply_deadline).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), LinkReplyError> {
+        self.lent.facts.reply(self.link, answer, Some(deadline))
+    }
+}
+
+impl Deref for LinkMessageRef<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.lent.bytes()
+    }
+}
+
+impl AsRef<[u8]> for LinkMessageRef<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for LinkMessageRef<'_> {
+    fn eq(&self, other: &T) -> bool {
+        &self[..] == other.as_ref()
+    }
+}
+
+impl fmt::Debug for LinkMessageRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkMessageRef")
+            .field("position", &self.position())
+            .field("len", &self.len())
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Lent {
+    /// Nothing yet.
+    pub(super) const fn new() -> Self {
+        Self { copied: Vec::new(), shared: None, facts: NOTHING }
+    }
+
+    /// The last one is not lent any more: a long one is not to be kept while the next is waited for.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        if self.shared.is_some() {
+            self.shared = None;
+        }
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.shared.as_deref().unwrap_or(&self.copied)
+    }
+}
+
+/// Takes along what can be shared; anything else is copied.
+impl Taker for Lent {
+    type Taken = ();
+
+    #[inline(always)]
+    fn take(&mut self, payload: Payload<'_>, facts: Facts) {
+        self.facts = facts;
+        match payload {
+            Payload::Own(bytes) => self.shared = Some(Bytes::clone(bytes)),
+            Payload::Short(bytes) => {
+                self.copied.clear();
+                self.copied.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+/// Of no message.
+const NOTHING: Facts = Facts {
+    token: Token {
+        start: Position::START,
+        stream: StreamId(NonZeroU64::MIN),
+        end: Position::START,
+    },
+    attempt: 0,
+    is_committed: false,
+};

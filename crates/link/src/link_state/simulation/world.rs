@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The two sides and the network between them, and what can happen to them next.
+
+mod sharing;
+
+use std::io::IoSlice;
+
+use bytes::BytesMut;
+use partywall_reconcile::{Direction, Epoch, Report};
+
+use super::memory::{INLINE_MAX, Kept};
+use super::oracle::Ledger;
+use crate::link_state::consuming::Delivery;
+use crate::link_state::{Conn, End, LinkState, ReplyFault, SendFault};
+use crate::protocol::frame::Names;
+
+pub(super) const CLIENT: usize = 0;
+pub(super) const SERVER: usize = 1;
+/// Old connections that may still deliver.
+const WIRES_MAX: usize = 4;
+
+pub(super) struct World {
+    seed: u64,
+    random: u64,
+    epochs: bool,
+    sides: [Side; 2],
+    wires: Vec<Wire>,
+    /// Messages that came through shared memory by the long way.
+    pub(super) pulled: u64,
+    /// And by the short way.
+    pub(super) shortly: u64,
+    /// What the side of this number sent.
+    ledgers: [Ledger; 2],
+}
+
+struct Side {
+    kept: Kept,
+    core: Option<LinkState>,
+    reports: Vec<Report>,
+}
+
+struct Wire {
+    conns: [Option<Conn>; 2],
+    /// Under way to the side.
+    under_way: [Vec<u8>; 2],
+    input: [BytesMut; 2],
+    is_cut: bool,
+    /// The server has read ATTACH.
+    is_accepted: bool,
+    /// The client shows its file.
+    shows: bool,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, epochs: bool) -> Self {
+        let side = |store_id| Side { kept: Kept::new(store_id), core: None, reports: Vec::new() };
+        let mut world = Self {
+            seed,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            epochs,
+            sides: [side(1), side(2)],
+            wires: Vec::new(),
+            pulled: 0,
+            shortly: 0,
+            ledgers: [Ledger::default(), Ledger::default()],
+        };
+        world.reopen(CLIENT);
+        world.reopen(SERVER);
+        world
+    }
+
+    pub(super) fn step(&mut self) {
+        let side = self.below(2);
+        match self.below(100) {
+            0..30 => self.send(side),
+            30..55 => self.consume(side),
+            55..60 => self.connect(),
+            60..64 => self.cut(),
+            64..66 => self.reopen(side),
+            66..67 if self.epochs => self.raise(side),
+            67..70 => self.acknowledge(side, true),
+            _ => self.deliver_some(),
+        }
+    }
+
+    /// No more faults: connect, and go on until nothing changes.
+    pub(super) fn settle(&mut self) {
+        for wire in 0..self.wires.len() {
+            self.close(wire, CLIENT);
+            self.close(wire, SERVER);
+        }
+        self.wires.clear();
+        for _ in 0..200 {
+            if !self.wires.iter().any(|wire| !wire.is_cut && wire.conns.iter().all(Option::is_some))
+            {
+                self.connect();
+            }
+            for wire in 0..self.wires.len() {
+                for side in [CLIENT, SERVER] {
+                    self.deliver(wire, side, usize::MAX);
+                }
+            }
+            for side in [CLIENT, SERVER] {
+                while self.consume_one(side) {}
+                self.acknowledge(side, true);
+                self.hear(side);
+            }
+        }
+    }
+
+    /// Connects, and hands out messages without committing them; at which attempt each is.
+    pub(super) fn hand_out(&mut self, side: usize, count: usize) -> Vec<u32> {
+        self.connect();
+        for wire in (0..self.wires.len()).cycle().take(20) {
+            self.deliver(wire, CLIENT, usize::MAX);
+            self.deliver(wire, SERVER, usize::MAX);
+        }
+        self.sides[side].core.as_mut().unwrap().rewind();
+        let mut attempts = Vec::new();
+        for _ in 0..count {
+            self.pull(side);
+            let next = self.sides[side].core.as_mut().unwrap().next();
+            attempts.extend(next.map(|delivery| delivery.attempt));
+        }
+        attempts
+    }
+
+    /// What the client makes of an answer that was for another of its connections.
+    pub(super) fn hear_an_old_answer(&mut self) -> Result<(), End> {
+        self.connect();
+        self.deliver(0, SERVER, usize::MAX);
+        self.transmit(0, SERVER, usize::MAX);
+        let answer = std::mem::take(&mut self.wires[0].under_way[CLIENT]);
+        assert!(!answer.is_empty());
+        self.connect();
+        let (Some(core), Some(conn)) =
+            (&mut self.sides[CLIENT].core, &mut self.wires[1].conns[CLIENT])
+        else {
+            panic!("the client lives")
+        };
+        core.receive(conn, &mut BytesMut::from(&answer[..])).map(drop)
+    }
+
+    pub(super) fn check(&self) {
+        for ledger in &self.ledgers {
+            ledger.check(self.seed);
+        }
+    }
+
+    pub(super) fn check_all_arrived(&mut self) {
+        let epochs = [CLIENT, SERVER].map(|side| self.epoch(side));
+        assert_eq!(epochs[CLIENT], epochs[SERVER], "seed {}", self.seed);
+        for side in [CLIENT, SERVER] {
+            self.take_reports(side);
+            let core = self.sides[side].core.as_ref().unwrap();
+            assert!(core.is_active(), "seed {}: not attached at the end", self.seed);
+            assert_eq!(core.acked(), core.tail(), "seed {}: not all is acknowledged", self.seed);
+        }
+        for side in [CLIENT, SERVER] {
+            let ledger = &self.ledgers[side];
+            ledger.check_all(self.seed, epochs[side]);
+            let (own, other) = (&self.sides[side].reports, &self.sides[1 - side].reports);
+            ledger.check_reported(self.seed, epochs[side], own, Direction::Outgoing);
+            ledger.check_reported(self.seed, epochs[side], other, Direction::Incoming);
+        }
+    }
+
+    pub(super) fn send(&mut self, side: usize) {
+        let number = self.ledgers[side].count();
+        let (len, batch) = (self.length(), 1 + self.below(3));
+        let epoch = self.epoch(side);
+        let Some(core) = &mut self.sides[side].core else { return };
+        let mut ends = Vec::new();
+        for index in 0..batch as u64 {
+            match core.append_to_batch(&[&number_bytes(number + index), &vec![7; len]]) {
+                Ok(end) => ends.push(end),
+                Err(SendFault::Full | SendFault::BatchFull) => break,
+                Err(fault) => panic!("seed {}: {fault:?}", self.seed),
+            }
+        }
+        core.publish();
+        for (index, end) in ends.into_iter().enumerate() {
+            self.ledgers[side].sent(epoch, number + index as u64, end.0);
+        }
+    }
+
+    fn consume(&mut self, side: usize) {
+        self.consume_one(side);
+    }
+
+    /// Consumes, or replies and so consumes, one message; sometimes only looks at it.
+    fn consume_one(&mut self, side: usize) -> bool {
+        let first = self.next(side);
+        let (how, epoch) = (self.below(11), self.epoch(side));
+        let takes_two = (2..5).contains(&how);
+        let second = if takes_two && first.is_some() { self.next(side) } else { None };
+        let Some(core) = &mut self.sides[side].core else { return false };
+        let Some(delivery) = first else {
+            core.rewind();
+            return false;
+        };
+        let number = number_of(&delivery.bytes);
+        if how == 0 || how == 4 {
+            core.rewind();
+            return true;
+        }
+        if let Some(second) = second {
+            // One after the other, or both at once.
+            let first = if how == 2 { core.commit_to(&delivery.token) } else { Ok(()) };
+            let committed = first.and(core.commit_to(&second.token));
+            // Looking for the second, the connection may have ended, and the epoch with it.
+            if committed.is_ok() {
+                self.ledgers[1 - side].consumed(epoch, number);
+                self.ledgers[1 - side].consumed(epoch, number_of(&second.bytes));
+            }
+            return true;
+        }
+        if how == 1 {
+            let reply = self.ledgers[side].count();
+            match core.reply(delivery.token, &[&number_bytes(reply)]) {
+                Ok(end) => {
+                    self.ledgers[side].sent(epoch, reply, end.0);
+                    self.ledgers[1 - side].consumed(epoch, number);
+                }
+                Err(ReplyFault::Send(SendFault::Full)) => core.rewind(),
+                Err(fault) => panic!("seed {}: {fault:?}", self.seed),
+            }
+            return true;
+        }
+        core.commit_to(&delivery.token).unwrap();
+        self.ledgers[1 - side].consumed(epoch, number);
+        true
+    }
+
+    /// The next message, by one of the ways.
+    fn next(&mut self, side: usize) -> Option<Delivery> {
+        if self.below(4) > 0 {
+            let shortly = self.sides[side].core.as_mut()?.next_shortly();
+            if shortly.is_some() {
+                self.shortly += 1;
+                return shortly;
+            }
+        }
+        self.pull(side);
+        self.sides[side].core.as_mut()?.next()
+    }
+
+    fn connect(&mut self) {
+        let names = Names { client: "a".into(), server: "b".into(), link: "l".into() };
+        let shows = self.below(2) == 0;
+        let Some(core) = &mut self.sides[CLIENT].core else { return };
+        let conn = match shows {
+            true => core.attach_showing(names, Vec::new()),
+            false => core.attach(names, Vec::new()),
+        };
+        let Some(conn) = conn else { panic!("seed {}: fenced or in quarantine", self.seed) };
+        if self.wires.len() >= WIRES_MAX {
+            let index = self.below(WIRES_MAX);
+            self.close(index, CLIENT);
+            self.close(index, SERVER);
+            self.wires.remove(index);
+        }
+        self.wires.push(Wire {
+            conns: [Some(conn), None],
+            under_way: [Vec::new(), Vec::new()],
+            input: [BytesMut::new(), BytesMut::new()],
+            is_cut: false,
+            is_accepted: false,
+            shows,
+        });
+    }
+
+    /// One side no longer has the connection.
+    fn close(&mut self, wire: usize, side: usize) {
+        let Some(mut conn) = self.wires[wire].conns[side].take() else { return };
+        if let Some(core) = &mut self.sides[side].core {
+            core.ended(&mut conn, End::Broken("cut".into()));
+        }
+    }
+
+    fn cut(&mut self) {
+        if self.wires.is_empty() {
+            return;
+        }
+        let index = self.below(self.wires.len());
+        self.wires[index].is_cut = true;
+        if self.below(2) == 0 {
+            let side = self.below(2);
+            self.close(index, side);
+        }
+    }
+
+    /// The owner dies; another one opens the memory.
+    pub(super) fn reopen(&mut self, side: usize) {
+        self.sides[side].core = None;
+        for wire in &mut self.wires {
+            wire.conns[side] = None;
+            wire.is_cut = true;
+        }
+        let core = LinkState::open(self.sides[side].kept.open());
+        self.sides[side].core =
+            Some(core.unwrap_or_else(|damage| panic!("seed {}: {damage}", self.seed)));
+    }
+
+    fn raise(&mut self, side: usize) {
+        let next = self.epoch(side) + 1;
+        self.take_reports(side);
+        let Some(core) = &mut self.sides[side].core else { return };
+        core.begin_epoch(Epoch(next)).unwrap();
+    }
+
+    fn take_reports(&mut self, side: usize) {
+        let this = &mut self.sides[side];
+        let Some(core) = &mut this.core else { return };
+        this.reports.extend_from_slice(core.reports());
+        assert_eq!(core.reports_dropped(), 0);
+        core.reports_seen(|_| true, 0);
+    }
+
+    fn acknowledge(&mut self, side: usize, idle: bool) {
+        let Some(core) = &mut self.sides[side].core else { return };
+        for conn in self.wires.iter_mut().filter_map(|wire| wire.conns[side].as_mut()) {
+            core.acknowledge(conn, idle);
+        }
+    }
+
+    fn deliver_some(&mut self) {
+        if self.wires.is_empty() {
+            return;
+        }
+        let (wire, side) = (self.below(self.wires.len()), self.below(2));
+        let bytes = 1 + self.below(2000);
+        self.deliver(wire, side, bytes);
+        self.take_reports(side);
+    }
+
+    /// The other side sends what it has, and this one reads some of it.
+    fn deliver(&mut self, wire: usize, side: usize, bytes: usize) {
+        self.transmit(wire, 1 - side, bytes);
+        let this = &mut self.wires[wire];
+        let count = bytes.min(this.under_way[side].len());
+        let arrived: Vec<u8> = this.under_way[side].drain(..count).collect();
+        this.input[side].extend_from_slice(&arrived);
+        self.read(wire, side);
+    }
+
+    fn transmit(&mut self, wire: usize, from: usize, bytes: usize) {
+        let this = &mut self.wires[wire];
+        let (Some(core), Some(conn)) = (&self.sides[from].core, &mut this.conns[from]) else {
+            return;
+        };
+        let mut room = bytes;
+        while core.has_outgoing(conn) && room > 0 {
+            let mut slices = [IoSlice::new(&[]); 8];
+            let used = match core.outgoing(conn, room, &mut slices) {
+                Ok(used) => used,
+                Err(End::Replaced | End::Moved) => return self.close(wire, from),
+                Err(end) => panic!("seed {}: {end}", self.seed),
+            };
+            let mut sent: Vec<u8> = slices[..used].concat_bytes();
+            sent.truncate(room);
+            room -= sent.len();
+            if !this.is_cut {
+                this.under_way[1 - from].extend_from_slice(&sent);
+            }
+            core.sent(conn, sent.len()).unwrap();
+        }
+    }
+
+    fn read(&mut self, wire: usize, side: usize) {
+        if side == SERVER && !self.wires[wire].is_accepted && !self.wires[wire].is_cut {
+            self.accept(wire);
+        }
+        let this = &mut self.wires[wire];
+        let Some(core) = &mut self.sides[side].core else { return };
+        let Some(conn) = &mut this.conns[side] else { return };
+        match core.receive(conn, &mut this.input[side]) {
+            Ok(received) if received.activated => {
+                for other in (0..self.wires.len()).filter(|other| *other != wire) {
+                    let is_active =
+                        self.wires[other].conns[side].as_ref().is_some_and(Conn::is_active);
+                    if is_active {
+                        self.close(other, side);
+                    }
+                }
+            }
+            Ok(_) => {}
+            Err(end) => self.over(wire, side, end),
+        }
+    }
+
+    /// An end that told so itself.
+    fn over(&mut self, wire: usize, side: usize, end: End) {
+        match end {
+            End::Violation(violation) => panic!("seed {}: {violation}", self.seed),
+            End::Quarantined => panic!("seed {}: quarantined", self.seed),
+            _ => {}
+        }
+        // What it still has to say goes out before it is closed.
+        self.transmit(wire, side, usize::MAX);
+        self.wires[wire].conns[side] = None;
+    }
+
+    fn epoch(&self, side: usize) -> u64 {
+        self.sides[side].core.as_ref().map_or(0, LinkState::epoch)
+    }
+
+    fn length(&mut self) -> usize {
+        match self.below(10) {
+            0 => INLINE_MAX + self.below(4000),
+            _ => self.below(INLINE_MAX),
+        }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        // xorshift64
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        usize::try_from((self.random >> 11) % bound as u64).unwrap()
+    }
+}
+
+fn number_bytes(number: u64) -> [u8; 8] {
+    number.to_le_bytes()
+}
+
+fn number_of(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().unwrap())
+}
+
+trait Concat {
+    fn concat_bytes(&self) -> Vec<u8>;
+}
+
+impl Concat for [IoSlice<'_>] {
+    fn concat_bytes(&self) -> Vec<u8> {
+        self.iter().flat_map(|slice| slice.iter().copied()).collect()
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A message that was received, and what becomes of it.
+//!
+//! ```text
+//!   recv ─▶ LinkMessage ─┬─ commit ──▶ consumed: it and all before it
+//!                        ├─ reply ───▶ consumed, and another sent: both or none
+//!                        ├─ token ───▶ kept elsewhere, given back to `commit_to`
+//!                        └─ dropped ─▶ not consumed: received again after a restart, or after `rewind`
+//! ```
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use partywall_reconcile::{Position, StreamId};
+
+use super::end::{Endpoint, Facts, Taker};
+use super::fault::{LinkCommitError, LinkReplyError};
+use super::link_state::{Payload, Token};
+
+/// A message of a link. It is the application's own memory, however long it is kept.
+pub struct LinkMessage {
+    bytes: Bytes,
+    facts: Facts,
+    link: Arc<Endpoint>,
+}
+
+impl Facts {
+    pub(super) fn is_poison(&self, link: &Endpoint) -> bool {
+        self.attempt > link.config().attempts_max
+    }
+
+    #[inline]
+    pub(super) fn commit(&self, link: &Endpoint) -> Result<(), LinkCommitError> {
+        if self.is_committed {
+            return Ok(());
+        }
+        link.commit_to(&self.token)
+    }
+
+    pub(super) fn reply(
+        &self,
+        link: &Endpoint,
+        answer: &[u8],
+        deadline: Option<Instant>,
+    ) -> Result<(), LinkReplyError> {
+        if self.is_committed {
+            return Ok(link.send(super::end::Load::Message(&[answer]), deadline)?);
+        }
+        link.reply(self.token, &[answer], deadline)
+    }
+}
+
+/// Has a message taken along, in memory of its own.
+pub(super) struct Keeping;
+
+impl Taker for Keeping {
+    type Taken = (Bytes, Facts);
+
+    #[inline]
+    fn take(&mut self, payload: Payload<'_>, facts: Facts) -> (Bytes, Facts) {
+        (payload.to_bytes(), facts)
+    }
+}
+
+impl LinkMessage {
+    pub(super) fn new((bytes, facts): (Bytes, Facts), link: Arc<Endpoint>) -> Self {
+        Self { bytes, facts, link }
+    }
+
+    /// Where it begins in its stream. Positions rise, and each is of one message for ever; a new epoch is a new stream, whose positions begin anew. A
+    /// [`token`](Self::token) names the stream as well.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.facts.token.start.0
+    }
+
+    /// 1, and one more for each earlier owner of this end that was handed the message and did not commit it.
+    #[must_use]
+    pub const fn attempt(&self) -> u32 {
+        self.facts.attempt
+    }
+
+    /// Whether it was handed out more often than [`attempts_max`](super::LinkConfig::attempts_max) allows, and so is likely what its
+    /// receivers died of. It stays what it is: commit it to have it gone, perhaps with a [`reply`](Self::reply) that says so.
+    #[must_use]
+    pub fn is_poison(&self) -> bool {
+        self.facts.is_poison(&self.link)
+    }
+
+    /// Names the message, and all before it, to [`commit_to`](super::Link::commit_to) or to a restarted process.
+    #[must_use]
+    pub const fn token(&self) -> LinkToken {
+        LinkToken(self.facts.token)
+    }
+
+    /// Its bytes, without a copy.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    /// Consumes the message and all before it. With [`Delivery::AtMostOnce`](super::Delivery) it is consumed already.
+    ///
+    /// The sender is told by the next message, or when any thread waits for a link of the group; at once if one does already.
+    ///
+    /// # Errors
+    /// See [`LinkCommitError`].
+    #[inline]
+    pub fn commit(self) -> Result<(), LinkCommitError> {
+        self.facts.commit(&self.link)
+    }
+
+    /// Sends `answer` over the same link and consumes the message and all before it: after a crash both have happened, or
+    /// neither. Waits for room first.
+    ///
+    /// # Errors
+    /// See [`LinkReplyError`]; with any of them nothing was sent, and nothing committed.
+    pub fn reply(self, answer: &[u8]) -> Result<(), LinkReplyError> {
+        self.facts.reply(&self.link, answer, None)
+    }
+
+    /// As [`reply`](Self::reply), but only until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), LinkReplyError> {
+        self.facts.reply(&self.link, answer, Some(deadline))
+    }
+
+    /// As [`reply`](Self::reply) without waiting: [`LinkSendError::TimedOut`](super::LinkSendError::TimedOut) if there is no room now,
+    /// and the message is still there.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), LinkReplyError> {
+        self.facts.reply(&self.link, answer, Some(Instant::now()))
+    }
+}
+
+impl Deref for LinkMessage {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsRef<[u8]> for LinkMessage {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for LinkMessage {
+    fn eq(&self, other: &T) -> bool {
+        &self[..] == other.as_ref()
+    }
+}
+
+impl fmt::Debug for LinkMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkMessage")
+            .field("position", &self.position())
+            .field("len", &self.len())
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Names the end of one message of one stream.
+///
+/// An application that keeps what it makes of messages in a database of its own stores the token in the same transaction.
+/// After a restart it commits, without working on them again, the messages that the stored token [`covers`](Self::covers).
+///
+/// ```
+/// use partywall_link::LinkToken;
+///
+/// let stored = [7; LinkToken::BYTES];
+/// let token = LinkToken::from_bytes(stored).ok_or("no token")?;
+/// assert!(token.covers(&token) && token.to_bytes() == stored);
+/// # Ok::<(), &str>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkToken(pub(super) Token);
+
+impl LinkToken {
+    /// The length of a stored token.
+    pub const BYTES: usize = 24;
+
+    /// To be stored.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let words = [self.0.stream.0.get(), self.0.start.0, self.0.end.0];
+        let mut bytes = [0; Self::BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// What was stored; `None` if that was no token.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Option<Self> {
+        let mut words = [0; 3];
+        for (word, place) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            let mut array = [0; 8];
+            array.copy_from_slice(place);
+            *word = u64::from_le_bytes(array);
+        }
+        let stream = StreamId::new(words[0])?;
+        Some(Self(Token { stream, start: Position(words[1]), end: Position(words[2]) }))
+    }
+
+    /// Whether the message of `other` is that of this token or one before it, of the same stream.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        self.0.stream == other.0.stream && other.0.end <= self.0.end
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the memory of links comes from: files in a directory, or this process.
+
+use super::config::Storage;
+use super::directory::LinkDirectory;
+use super::error::LinkError;
+use super::fault::{LinkConfigError, LinkOpenError};
+use super::file::{OwnFile, Sizes};
+use super::key::LinkKey;
+use super::link_state::{LinkState, Parts};
+
+/// A [`Storage`] that was found fit.
+#[derive(Debug)]
+pub(super) enum Place {
+    Volatile,
+    Directory(LinkDirectory),
+}
+
+impl Place {
+    pub(super) fn open(place: &Storage) -> Result<Self, LinkError> {
+        Ok(match place {
+            Storage::Memory => Self::Volatile,
+            Storage::Directory(path) => Self::Directory(LinkDirectory::open(path)?),
+        })
+    }
+
+    /// The core of a link, gone on with if there was one. `shares`: in memory that a neighbour can be shown, if that can be.
+    pub(super) fn core(
+        &self,
+        key: &LinkKey,
+        sizes: Sizes,
+        shares: bool,
+    ) -> Result<LinkState, LinkOpenError> {
+        let parts = match self {
+            Self::Directory(directory) => {
+                Parts::of_file(OwnFile::open(directory, key, sizes)?, INLINE_MAX)
+            }
+            Self::Volatile => {
+                let names = [key.local(), key.remote(), key.link()];
+                let shown = shares.then(|| Parts::volatile_shown(sizes, names, INLINE_MAX));
+                // Without it the link goes over its socket.
+                let parts = shown.and_then(Result::ok);
+                let parts = parts.or_else(|| Parts::volatile(sizes, INLINE_MAX));
+                parts.ok_or(LinkConfigError {
+                    setting: "slab_bytes",
+                    found: sizes.slab,
+                    wanted: "as much memory as there is",
+                })?
+            }
+        };
+        LinkState::open(parts).map_err(|fault| LinkOpenError::Damaged(fault.to_string()))
+    }
+}
+
+/// Whatever fits goes into the ring: on a socket the slab saves no copy.
+const INLINE_MAX: usize = usize::MAX;

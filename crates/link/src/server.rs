@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of links that is found by others.
+//!
+//! ```text
+//!   address ◀── listener ─▶ greetings ── ATTACH ──▶ name? window? who? login? ── no ──▶ REFUSE
+//!                                                     └ yes ─▶ the link of that key, opened or made ─▶ Endpoint
+//!   accept ◀── links that were attached and that nobody has           open ◀── any link, whether attached or not
+//! ```
+//!
+//! Connections before they are of a link are in `server/door.rs`.
+//!
+//! # Invariants
+//!
+//! - A link is opened once, by whoever needs it first: its client, or the application.
+//! - No lock is held while the application is asked.
+
+mod door;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use partywall_layout::link::frame::LOGIN_BYTES_MAX;
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::{ForkGuard, Listener};
+
+use super::config::{LinkConfig, Storage};
+use super::drive::{Before, Monitor};
+use super::end::{Endpoint, Home, admission};
+use super::fault::{LinkAcceptError, LinkBindError, LinkOpenError};
+use super::greeting::{Asked, Greeting};
+use super::group::LinkGroup;
+use super::handle::Link;
+use super::key::LinkKey;
+use super::login::{LoginAnswer, LoginRequest};
+use super::place::Place;
+use super::protocol::frame::{Attach, Refusal};
+use partywall::{Address, AddressError};
+
+/// Serves links at an address.
+///
+/// Connections are taken and answered while some thread waits in [`accept`](Self::accept), for any of the server's links, or
+/// polls the [`group`](Self::group).
+///
+/// Dropping it closes all its links, in the hands of whomever they are, and removes its socket file.
+#[derive(Debug)]
+pub struct LinkServer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    me: Weak<Shared>,
+    group: LinkGroup,
+    place: Place,
+    name: String,
+    config: LinkConfig,
+    address: Address,
+    guard: ForkGuard,
+    /// Of the timers.
+    timer_token: u64,
+    /// Held while a link is looked for and opened.
+    opening: Mutex<()>,
+    monitor: Arc<Monitor<State>>,
+}
+
+struct State {
+    /// By their tokens.
+    listeners: BTreeMap<u64, Listening>,
+    greetings: BTreeMap<u64, Greeting>,
+    links: HashMap<LinkKey, Arc<Endpoint>>,
+    offered: VecDeque<Arc<Endpoint>>,
+    timer: Option<Instant>,
+    /// Whether the listeners are left alone; `None`: not all of them alike.
+    is_paused: Option<bool>,
+    /// The listener failed for want of something; when it is asked again.
+    resting_until: Option<Instant>,
+    refused: u64,
+    last_refusal: Option<String>,
+}
+
+/// One address of a server.
+struct Listening {
+    listener: Listener,
+    address: Address,
+}
+
+impl LinkServer {
+    /// Serves at `address` links of the end called `name`, which are kept in `place`.
+    ///
+    /// # Errors
+    /// See [`LinkBindError`].
+    pub fn bind<A>(
+        address: A,
+        place: Storage,
+        name: &str,
+        config: LinkConfig,
+    ) -> Result<Self, LinkBindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let address = address.try_into().map_err(AddressError::from)?;
+        config.sizes()?;
+        LinkKey::new(name, "client", "link")?;
+        let place = Place::open(&place)?;
+        let listener = listen(&address, &config)?;
+        let group = match &config.group {
+            Some(group) => group.clone(),
+            None => LinkGroup::with_wait(config.wait)?,
+        };
+        let bound = listener.local_addr().ok().flatten().map(Address::from);
+        let reactor = Arc::clone(&group.inner.reactor);
+        let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
+            me: me.clone(),
+            timer_token: reactor.enter(me.clone()),
+            monitor: Monitor::new(Arc::clone(&reactor), State::new()),
+            group,
+            place,
+            name: name.to_owned(),
+            config,
+            address: bound.unwrap_or(address),
+            guard: ForkGuard::current(),
+            opening: Mutex::new(()),
+        });
+        shared.listen(listener, shared.address.clone())?;
+        Ok(Self { shared })
+    }
+
+    /// Serves the same links at one more address, which is returned with the port that the system chose where 0 was asked for. Clients
+    /// come to whichever they like, and may [go over](Link::switch_to) from one to the other.
+    ///
+    /// # Errors
+    /// As of [`bind`](Self::bind).
+    pub fn listen_also<A>(&self, address: A) -> Result<Address, LinkBindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let shared = &self.shared;
+        if shared.guard.is_child() {
+            return Err(LinkBindError::Forked);
+        }
+        let address = address.try_into().map_err(AddressError::from)?;
+        let listener = listen(&address, &shared.config)?;
+        let bound = listener.local_addr().ok().flatten().map(Address::from).unwrap_or(address);
+        shared.listen(listener, bound.clone())?;
+        Ok(bound)
+    }
+
+    /// The address, with the port that the system chose where 0 was asked for.
+    #[must_use]
+    pub fn local_address(&self) -> &Address {
+        &self.shared.address
+    }
+
+    /// The group that all links of the server are in.
+    #[must_use]
+    pub fn group(&self) -> &LinkGroup {
+        &self.shared.group
+    }
+
+    /// The next link that its client has attached and that nobody has; waits for one.
+    ///
+    /// # Errors
+    /// See [`LinkAcceptError`].
+    pub fn accept(&self) -> Result<Link, LinkAcceptError> {
+        self.shared.accept(None)
+    }
+
+    /// As [`accept`](Self::accept), but only until `deadline`.
+    ///
+    /// # Errors
+    /// As there, and [`LinkAcceptError::TimedOut`].
+    pub fn accept_deadline(&self, deadline: Instant) -> Result<Link, LinkAcceptError> {
+        self.shared.accept(Some(deadline))
+    }
+
+    /// The next such link if there is one now; also answers connections. Never waits.
+    ///
+    /// # Errors
+    /// As there; [`LinkAcceptError::TimedOut`] if there is none.
+    pub fn try_accept(&self) -> Result<Link, LinkAcceptError> {
+        self.shared.group.inner.reactor.try_turn(Before::Looking)?;
+        self.shared.accept(Some(Instant::now()))
+    }
+
+    /// The link called `link` of the client called `client`, whether it has attached or not: what is sent is kept for it.
+    ///
+    /// A handle that is had again goes on behind what the one before was handed; [`rewind`](Link::rewind) gives again what of that was not
+    /// committed.
+    ///
+    /// # Errors
+    /// [`LinkOpenError::AlreadyOpen`] if there is a handle for it; the others of [`LinkOpenError`].
+    pub fn open(&self, client: &str, link: &str) -> Result<Link, LinkOpenError> {
+        let key = LinkKey::new(&self.shared.name, client, link)?;
+        let end = self.shared.link(key)?;
+        if end.claim() { Ok(Link::new(end, true)) } else { Err(LinkOpenError::AlreadyOpen) }
+    }
+
+    /// How many connections were refused or given up before they attached.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.shared.monitor.lock().refused
+    }
+
+    /// Why the last of them was, if it was for a reason that can be told.
+    #[must_use]
+    pub fn last_refusal(&self) -> Option<String> {
+        self.shared.monitor.lock().last_refusal.clone()
+    }
+}
+
+impl Drop for LinkServer {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        if shared.guard.is_child() {
+            return;
+        }
+        let (listeners, greetings, links) = {
+            let mut state = shared.monitor.lock();
+            let greetings = std::mem::take(&mut state.greetings);
+            let listeners = std::mem::take(&mut state.listeners);
+            (listeners, greetings, std::mem::take(&mut state.links))
+        };
+        let reactor = &shared.group.inner.reactor;
+        listeners.iter().for_each(|(token, found)| reactor.unwatch(&found.listener, *token));
+        greetings.iter().for_each(|(token, greeting)| reactor.unwatch(&greeting.socket, *token));
+        reactor.set_timer(shared.timer_token, shared.monitor.lock().timer.take(), None);
+        reactor.forget(shared.timer_token);
+        links.values().for_each(|link| link.abandon());
+    }
+}
+
+impl Home for Shared {
+    fn attached(&self, link: Arc<Endpoint>) {
+        let mut state = self.monitor.lock();
+        state.offered.push_back(link);
+        state.changed();
+    }
+
+    fn closed(&self, link: &Endpoint) {
+        let mut state = self.monitor.lock();
+        if state.links.get(link.key()).is_some_and(|known| std::ptr::eq(&raw const **known, link)) {
+            state.links.remove(link.key());
+        }
+    }
+}
+
+impl Shared {
+    fn listen(&self, listener: Listener, address: Address) -> Result<(), LinkBindError> {
+        let reactor = &self.group.inner.reactor;
+        let token = reactor.enter(self.me.clone());
+        if let Err(error) = reactor.watch(&listener, EventFlags::IN, token) {
+            reactor.forget(token);
+            return Err(error.into());
+        }
+        {
+            let mut state = self.monitor.lock();
+            // Listened to with the next turn as the others are.
+            state.is_paused = None;
+            state.listeners.insert(token, Listening { listener, address });
+        }
+        self.arrange();
+        Ok(())
+    }
+
+    fn accept(&self, deadline: Option<Instant>) -> Result<Link, LinkAcceptError> {
+        if self.guard.is_child() {
+            return Err(LinkAcceptError::Forked);
+        }
+        let found = self.monitor.wait_for(deadline, |state| {
+            // One that was opened meanwhile is not handed out twice.
+            std::iter::from_fn(|| state.offered.pop_front()).find(|link| link.claim())
+        })?;
+        Ok(Link::new(found.ok_or(LinkAcceptError::TimedOut)?, true))
+    }
+
+    /// Whether a client may attach; then to which link, and what it is told.
+    fn judge(
+        &self,
+        greeting: &Greeting,
+        asked: Asked,
+    ) -> Result<(Arc<Endpoint>, Attach, Vec<u8>), Refusal> {
+        let Asked { attach, names, login } = asked;
+        if names.server != self.name {
+            let text = format!("this server is called {:?}, not {:?}", self.name, names.server);
+            return Err(Refusal::Unknown(text));
+        }
+        self.config.judge_window(attach.window)?;
+        let key = LinkKey::new(&self.name, &names.client, &names.link);
+        let key = key.map_err(|error| Refusal::Unknown(error.to_string()))?;
+        let (peer, transport) = (greeting.peer(), greeting.transport());
+        if let Some(rule) = admission(&self.config, greeting.is_abstract) {
+            let judged = rule.judge(peer.credentials.as_ref());
+            judged.map_err(|reason| Refusal::Rejected(format!("not admitted: {reason}")))?;
+        }
+        let request = LoginRequest { key, login, transport, peer };
+        let said = self.login(&request)?;
+        let link = self.link(request.key).map_err(|error| Refusal::Busy(error.to_string()))?;
+        Ok((link, attach, said))
+    }
+
+    fn login(&self, request: &LoginRequest) -> Result<Vec<u8>, Refusal> {
+        let Some(on_login) = &self.config.on_login else {
+            // Over TCP that is allowed: else nobody listens there (`listen`).
+            return Ok(Vec::new());
+        };
+        match (on_login.0)(request) {
+            LoginAnswer::Accept(said) if said.len() <= LOGIN_BYTES_MAX => Ok(said),
+            LoginAnswer::Accept(said) => Err(Refusal::Rejected(format!(
+                "the server's application answers with {} bytes, of {LOGIN_BYTES_MAX} at most",
+                said.len()
+            ))),
+            LoginAnswer::Reject(reason) => Err(Refusal::Rejected(reason)),
+        }
+    }
+
+    /// The link of this key, opened if it is not.
+    fn link(&self, key: LinkKey) -> Result<Arc<Endpoint>, LinkOpenError> {
+        if self.guard.is_child() {
+            return Err(LinkOpenError::Forked);
+        }
+        let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let state = self.monitor.lock();
+            if let Some(link) = state.links.get(&key) {
+                return Ok(Arc::clone(link));
+            }
+            if state.links.len() >= self.config.links_max {
+                return Err(LinkOpenError::TooMany(state.links.len()));
+            }
+        }
+        let shares = {
+            let state = self.monitor.lock();
+            state.listeners.values().any(|found| self.config.shares(&found.address))
+        };
+        let core = self.place.core(&key, self.config.sizes()?, shares)?;
+        let (group, config) = (Arc::clone(&self.group.inner), self.config.clone());
+        let link = Endpoint::served(core, key.clone(), group, config, self.me.clone());
+        self.monitor.lock().links.insert(key, Arc::clone(&link));
+        Ok(link)
+    }
+}
+
+impl State {
+    fn new() -> Self {
+        Self {
+            listeners: BTreeMap::new(),
+            greetings: BTreeMap::new(),
+            links: HashMap::new(),
+            offered: VecDeque::new(),
+            timer: None,
+            is_paused: Some(false),
+            resting_until: None,
+            refused: 0,
+            last_refusal: None,
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkServer")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+fn listen(address: &Address, config: &LinkConfig) -> Result<Listener, LinkBindError> {
+    Ok(match address {
+        Address::Path(path) => {
+            Listener::listen_unix_path(path, config.socket_mode, config.backlog)?
+        }
+        Address::Abstract(name) => Listener::listen_unix_abstract(name, config.backlog)?,
+        Address::Tcp { .. } => {
+            if config.on_login.is_none() && !config.allow_anonymous_tcp {
+                return Err(LinkBindError::Anonymous { address: address.to_string() });
+            }
+            let resolved = address.resolve()?;
+            if !resolved.ip().is_loopback() && !config.allow_remote {
+                return Err(LinkBindError::NotLoopback { address: address.to_string() });
+            }
+            Listener::listen_tcp(resolved, config.backlog)?
+        }
+        other => {
+            let reason = "a link server cannot listen on this kind of address".to_owned();
+            return Err(AddressError::Unresolved { address: other.to_string(), reason }.into());
+        }
+    })
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages that appear at once, or not at all.
+
+use std::fmt;
+
+use super::news::News;
+use crate::{LinkSendError, LinkTrySendError};
+
+/// Messages that are sent together. Dropped, none of them is.
+///
+/// The peer may receive some of them before others, but a restart of either end finds all or none of them sent.
+#[must_use = "a batch that is dropped is not sent"]
+pub struct LinkBatch<'a> {
+    batch: crate::LinkBatch<'a>,
+    news: &'a News,
+}
+
+impl<'a> LinkBatch<'a> {
+    pub(super) const fn new(batch: crate::LinkBatch<'a>, news: &'a News) -> Self {
+        Self { batch, news }
+    }
+
+    /// Puts a message behind the others.
+    pub fn push(&mut self, message: &[u8]) -> &mut Self {
+        self.batch.push(message);
+        self
+    }
+
+    /// How many messages there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// Sends them; waits until there is room for all.
+    ///
+    /// Cancel-safe: dropped before it is ready, none of them was sent.
+    ///
+    /// # Errors
+    /// See [`LinkSendError`]; none of them was sent.
+    pub async fn publish(mut self) -> Result<(), LinkSendError> {
+        let publish = || match self.batch.try_publish() {
+            Ok(()) => Some(Ok(())),
+            Err(LinkTrySendError::Full) => None,
+            Err(LinkTrySendError::Never(error)) => Some(Err(error)),
+        };
+        self.news.until_done(publish).await?
+    }
+
+    /// Sends them if there is room now; else the batch is still there.
+    ///
+    /// # Errors
+    /// See [`LinkTrySendError`].
+    pub fn try_publish(&mut self) -> Result<(), LinkTrySendError> {
+        self.news.act(|| self.batch.try_publish())
+    }
+}
+
+impl fmt::Debug for LinkBatch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.batch.fmt(f)
+    }
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of links that connects.
+
+use super::group::{Hold, LinkGroup};
+use super::handle::Link;
+use crate::{LinkConfig, LinkOpenError, Storage};
+use partywall::{Address, AddressError};
+
+/// Opens links to servers. See [`LinkClient`](crate::LinkClient) there, and [the module](super) for an example.
+#[derive(Debug)]
+pub struct LinkClient {
+    client: crate::LinkClient,
+    hold: Hold,
+}
+
+impl LinkClient {
+    /// A client called `name`, whose links are kept in `place`, and are in one group of their own.
+    ///
+    /// # Errors
+    /// See [`LinkOpenError`]: a setting, the name, or the directory is not possible, or no descriptor is left.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn new(place: Storage, name: &str, config: LinkConfig) -> Result<Self, LinkOpenError> {
+        Self::new_in(&LinkGroup::new()?, place, name, config)
+    }
+
+    /// As [`new`](Self::new), with links in this group.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn new_in(
+        group: &LinkGroup,
+        place: Storage,
+        name: &str,
+        config: LinkConfig,
+    ) -> Result<Self, LinkOpenError> {
+        let hold = group.hold.clone();
+        let client = crate::LinkClient::new(place, name, hold.shared.adopt(config))?;
+        Ok(Self { client, hold })
+    }
+
+    /// Opens the link called `link` to the server called `server`, which is to be found at `address`. It does not wait for the
+    /// network: what is sent is kept until there is a connection, and after one is lost until there is another.
+    ///
+    /// Opening a file, and looking up a host name, take the time they take, in the thread that calls.
+    ///
+    /// # Errors
+    /// See [`LinkOpenError`].
+    pub fn connect<A>(&self, address: A, server: &str, link: &str) -> Result<Link, LinkOpenError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let link = self.client.connect(address, server, link)?;
+        Ok(Link::new(link, self.hold.clone()))
+    }
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Links that one task drives, and what their futures share with it.
+//!
+//! ```text
+//!   LinkGroup, LinkClient, LinkServer, handles of links ── Hold ──▶ Shared ◀── the task (drive.rs)
+//!   messages, links that are looked up ────────────────────────────▶  │  group    of threads, that nobody else has
+//!                                                                      │  links    news of each, while somebody has it
+//!                                                                      └─ nudge    look at everything again
+//! ```
+//!
+//! # Invariants
+//!
+//! - No thread waits for a link of the group or polls it, but the task and links that are being closed (`closing.rs`): what another
+//!   found ready, the descriptor would not tell the task.
+//! - The task ends when nobody holds.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use super::drive;
+use super::news::News;
+use crate::{LinkConfig, LinkId, LinkStopped, Watched};
+use partywall_wait::Wait;
+
+/// Links that are driven by one task. Clones are the same group.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let address = format!("unix:{}/links.sock", directory.path().display());
+/// use partywall_link::{LinkConfig, Storage};
+/// use partywall_link::tokio::{LinkClient, LinkGroup, LinkServer};
+///
+/// let (group, config) = (LinkGroup::new()?, LinkConfig::default());
+/// let server = LinkServer::bind_in(&group, &address, Storage::Memory, "bob", config.clone())?;
+/// let client = LinkClient::new_in(&group, Storage::Memory, "alice", config)?;
+/// let link = client.connect(&address, "bob", "orders")?;
+/// let served = server.accept().await?;
+/// # let _ = (link, served);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LinkGroup {
+    pub(super) hold: Hold,
+}
+
+/// Keeps the task running. Whatever its holder did before it let go is looked at.
+pub(super) struct Hold {
+    pub(super) shared: Arc<Shared>,
+}
+
+/// See the module.
+pub(super) struct Shared {
+    pub(super) group: crate::LinkGroup,
+    /// Somebody did what the descriptor may not tell of.
+    pub(super) nudge: Notify,
+    /// Servers may have links that nobody has.
+    pub(super) offered: Notify,
+    book: Mutex<Book>,
+}
+
+#[derive(Default)]
+struct Book {
+    holds: usize,
+    /// Links that are being closed by threads of the runtime, which drive meanwhile.
+    closings: usize,
+    links: HashMap<LinkId, Weak<News>>,
+    /// Why nobody drives any more.
+    fault: Option<Arc<io::Error>>,
+}
+
+impl LinkGroup {
+    /// A group without links, and its task.
+    ///
+    /// # Errors
+    /// No descriptor is left: a group takes seven.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn new() -> io::Result<Self> {
+        let group = crate::LinkGroup::with_wait(Wait::Park)?;
+        let shared = Arc::new(Shared {
+            group,
+            nudge: Notify::new(),
+            offered: Notify::new(),
+            book: Mutex::default(),
+        });
+        let hold = Hold::new(&shared);
+        drive::start(shared)?;
+        Ok(Self { hold })
+    }
+}
+
+impl Hold {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.book().holds += 1;
+        Self { shared: Arc::clone(shared) }
+    }
+}
+
+impl Clone for Hold {
+    fn clone(&self) -> Self {
+        Self::new(&self.shared)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.shared.book().holds -= 1;
+        self.shared.nudge.notify_one();
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The configuration of a link or server of this group.
+    pub(super) fn adopt(&self, config: LinkConfig) -> LinkConfig {
+        // What is asked here with a deadline that has passed would spin first.
+        config.wait(Wait::Park).group(&self.group)
+    }
+
+    /// # Errors
+    /// Nobody drives the group any more, so that nobody would be woken.
+    pub(super) fn is_driven(&self) -> Result<(), Arc<io::Error>> {
+        self.book().fault.clone().map_or(Ok(()), Err)
+    }
+
+    /// As [`is_driven`](Self::is_driven), for links.
+    pub(super) fn goes_on(&self) -> Result<(), LinkStopped> {
+        self.is_driven().map_err(LinkStopped::System)
+    }
+
+    /// What the futures of this link wait for: the same for all its handles.
+    pub(super) fn news_of(self: &Arc<Self>, link: Watched) -> Arc<News> {
+        let mut book = self.book();
+        if let Some(news) = book.links.get(&link.id()).and_then(Weak::upgrade) {
+            return news;
+        }
+        let (id, news) = (link.id(), Arc::new(News::new(link, Arc::clone(self))));
+        book.links.insert(id, Arc::downgrade(&news));
+        news
+    }
+
+    pub(super) fn forget(&self, id: LinkId) {
+        let mut book = self.book();
+        // There may be news of the same link again.
+        if book.links.get(&id).is_some_and(|news| news.strong_count() == 0) {
+            book.links.remove(&id);
+        }
+    }
+
+    /// Hands on what the group knows. `is_nudged`: others may know more.
+    pub(super) fn deliver(&self, is_nudged: bool) {
+        let mut is_anyone_s = is_nudged;
+        for id in self.group.ready() {
+            let news = self.book().links.get(&id).and_then(Weak::upgrade);
+            match news {
+                // One that a message still refers to may be nobody's, too.
+                Some(news) => is_anyone_s |= news.arrived(),
+                None => is_anyone_s = true,
+            }
+        }
+        if is_anyone_s {
+            self.offered.notify_waiters();
+        }
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.book().holds > 0
+    }
+
+    pub(super) fn has_closings(&self) -> bool {
+        self.book().closings > 0
+    }
+
+    pub(super) fn begin_closing(&self) {
+        self.book().closings += 1;
+        self.nudge.notify_one();
+    }
+
+    pub(super) fn end_closing(&self) {
+        self.book().closings -= 1;
+        self.nudge.notify_one();
+    }
+
+    /// From here on nobody drives: all who wait are told.
+    pub(super) fn over(&self, fault: io::Error) {
+        let links: Vec<_> = {
+            let mut book = self.book();
+            book.fault.get_or_insert_with(|| Arc::new(fault));
+            book.links.values().filter_map(Weak::upgrade).collect()
+        };
+        links.iter().for_each(|news| news.over());
+        self.offered.notify_waiters();
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Links as futures. [`crate`] has the same names without tokio, and says what a link is.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let address = format!("unix:{}/links.sock", directory.path().display());
+//! use partywall_link::{LinkConfig, Storage};
+//! use partywall_link::tokio::{LinkClient, LinkServer};
+//!
+//! let server = LinkServer::bind(&address, Storage::Memory, "bob", LinkConfig::default())?;
+//! let served = tokio::spawn(async move {
+//!     let link = server.accept().await?;
+//!     let request = link.recv().await?;
+//!     let answer = [b"hello, ", &request[..]].concat();
+//!     request.reply(&answer).await?;
+//!     link.flush().await?;
+//!     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+//! });
+//!
+//! let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
+//! let link = client.connect(&address, "bob", "greetings")?;
+//! link.send(b"alice").await?;
+//! let answer = link.recv().await?;
+//! assert_eq!(answer, b"hello, alice");
+//! answer.commit()?;
+//! link.close().await?;
+//! # served.await?.map_err(|error| error.to_string())?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What runs
+//!
+//! ```text
+//!   descriptor, timers ─▶ the group's task ─ try_poll, ready ─▶ news of a link ─▶ its futures look again
+//!   an operation of another task ──────────── changed a link ──────────┘
+//! ```
+//!
+//! Each [`LinkGroup`] has one task, which makes connections, takes bytes and sends acknowledgements for all its links, whether a
+//! future waits or not. It ends with the last client, server, link and group that belongs to it. A group of links that are
+//! idle does nothing at all. All links of a client, and all of a server, are in one group, unless `new_in` and `bind_in` say which; the
+//! group that a [`LinkConfig`](crate::LinkConfig) names is for threads, and so are its `wait` and `spin_budget`: they
+//! mean nothing here.
+//!
+//! The task asks [`on_login`](crate::LinkConfig::on_login), opens files and looks up host names where it runs: a callback
+//! that takes long, or a name that does, keeps a thread of the runtime. Write IP addresses.
+//!
+//! # Ending
+//!
+//! Dropping the last handle of a client's link closes it without waiting, as with threads. A runtime that shuts down drops the task:
+//! what waits elsewhere for a link of the group fails with [`LinkStopped::System`](crate::LinkStopped::System). What was sent and
+//! not consumed is kept or not as [`Storage`](crate::Storage) says.
+//!
+//! # Sharing a thread
+//!
+//! Every future here takes part in tokio's budget. The `try_` forms do not.
+//!
+//! # Cancelling
+//!
+//! Every future here may be dropped at any time. A `send` or a `publish` that was dropped has sent all of it or nothing; a `recv`, an
+//! `accept` or a `next_event` that was dropped took nothing; a `reply` has sent and committed, or neither.
+
+mod batch;
+mod client;
+mod closing;
+mod drive;
+mod facts;
+mod group;
+mod halves;
+mod handle;
+mod message;
+mod news;
+mod server;
+
+pub use batch::LinkBatch;
+pub use client::LinkClient;
+pub use group::LinkGroup;
+pub use halves::{LinkReceiver, LinkSender};
+pub use handle::Link;
+pub use message::LinkMessage;
+pub use server::LinkServer;

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A message that is read in the link's own memory, where it was checked, and consumed when that is done.
+//!
+//! ```text
+//!   recv_with ─▶ noted as handed out ─▶ LinkMessageView ─▶ the application's code ─ returns ─▶ consumed          all of it within one lock turn
+//!                                                                               └ panics ─▶ comes next again
+//!   at most once ─▶ consumed, and copied ─▶ the lock is free ─▶ LinkMessageView ─▶ the application's code
+//! ```
+
+use std::fmt;
+use std::ops::Deref;
+
+use partywall_sys::biased::locking_nothing;
+
+use super::end::{Endpoint, Facts, Taker};
+use super::link_state::Payload;
+use super::message::LinkToken;
+
+/// A message as [`recv_with`](super::Link::recv_with) lets it be read.
+pub struct LinkMessageView<'a> {
+    bytes: &'a [u8],
+    facts: &'a Facts,
+    link: &'a Endpoint,
+}
+
+impl<'a> LinkMessageView<'a> {
+    pub(super) const fn new(bytes: &'a [u8], facts: &'a Facts, link: &'a Endpoint) -> Self {
+        Self { bytes, facts, link }
+    }
+
+    /// Its bytes, for as long as it is read.
+    #[must_use]
+    #[inline]
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// See [`LinkMessage::position`](super::LinkMessage::position).
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.facts.token.start.0
+    }
+
+    /// See [`LinkMessage::token`](super::LinkMessage::token).
+    #[must_use]
+    pub const fn token(&self) -> LinkToken {
+        LinkToken(self.facts.token)
+    }
+
+    /// See [`LinkMessage::attempt`](super::LinkMessage::attempt).
+    #[must_use]
+    pub const fn attempt(&self) -> u32 {
+        self.facts.attempt
+    }
+
+    /// See [`LinkMessage::is_poison`](super::LinkMessage::is_poison).
+    #[must_use]
+    pub fn is_poison(&self) -> bool {
+        self.facts.is_poison(self.link)
+    }
+}
+
+impl Deref for LinkMessageView<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl AsRef<[u8]> for LinkMessageView<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for LinkMessageView<'_> {
+    fn eq(&self, other: &T) -> bool {
+        self.bytes == other.as_ref()
+    }
+}
+
+impl fmt::Debug for LinkMessageView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkMessageView")
+            .field("position", &self.position())
+            .field("len", &self.len())
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Has the application's code read a message, which is consumed when that returns.
+pub(super) struct Reading<'a, F> {
+    read: Option<F>,
+    link: &'a Endpoint,
+}
+
+impl<'a, F> Reading<'a, F> {
+    #[inline]
+    pub(super) const fn new(link: &'a Endpoint, read: F) -> Self {
+        Self { read: Some(read), link }
+    }
+}
+
+impl<R, F: FnOnce(LinkMessageView<'_>) -> R> Taker for Reading<'_, F> {
+    type Taken = R;
+
+    const CONSUMES: bool = true;
+
+    #[inline(always)]
+    fn take(&mut self, payload: Payload<'_>, facts: Facts) -> R {
+        let bytes = match payload {
+            Payload::Short(bytes) => bytes,
+            Payload::Own(bytes) => bytes,
+        };
+        let Some(read) = self.read.take() else { unreachable!("one message is taken") };
+        let view = LinkMessageView::new(bytes, &facts, self.link);
+        // The link is locked.
+        locking_nothing(|| read(view))
+    }
+}

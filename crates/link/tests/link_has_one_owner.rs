@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The file of a link has one owner at a time: the second is told who has it; the next comes when the owner has left or
+//! is dead for certain, whatever forked children it leaves behind, and never because time passed.
+
+#[path = "../../partywall/tests/support_fork/mod.rs"]
+mod support_fork;
+mod support_link;
+#[path = "../../partywall/tests/support_two/mod.rs"]
+mod support_two;
+
+use partywall_link::{LinkError, OwnerStatus};
+use partywall_sys::signal::{self, Signal};
+use partywall_sys::{PidFd, byte_lock};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+use support_link::{DIRECTORY, directory, look, open};
+use support_two::{Chance, Second, TIMEOUT, soon, variable};
+
+const ROLE: &str = "PARTYWALL_LINK_ROLE";
+
+/// More than so many owners follow each other in a race.
+const OWNERS: u64 = 100;
+
+/// The second process: an owner, of one kind or another. Ends by itself if nobody kills it.
+#[test]
+fn owner() {
+    let Some(role) = variable(ROLE) else { return };
+    let directory = PathBuf::from(variable(DIRECTORY).unwrap());
+    match role.as_str() {
+        "stay" => {
+            let _own = open(&directory).unwrap();
+            say(&directory, "owns", std::process::id());
+            std::thread::sleep(TIMEOUT);
+        }
+        "fork" => fork_and_stay(&directory),
+        "race" => race(&directory),
+        _ => panic!("{role}"),
+    }
+}
+
+/// Owns, forks a child that lives on and tries to write, and waits to be killed.
+fn fork_and_stay(directory: &Path) {
+    let mut own = open(directory).unwrap();
+    let child = support_fork::fork();
+    assert!(child >= 0);
+    if child == 0 {
+        // Until the test is over: it removes its directory.
+        let until = Instant::now() + TIMEOUT;
+        while Instant::now() < until && directory.exists() {
+            if directory.join("write").exists() {
+                let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    // The pages are not there: not even the panic of a guard, but SIGSEGV.
+                    own.consumed.commit(1, 64, 0);
+                }));
+                say(directory, "written", u32::from(attempt.is_ok()));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        support_fork::_exit(0);
+    }
+    say(directory, "child", child.unsigned_abs());
+    say(directory, "owns", std::process::id());
+    std::thread::sleep(TIMEOUT);
+}
+
+/// Opens as often as it can. Whoever owns writes its number over that of whoever did before, and must find it again.
+fn race(directory: &Path) {
+    let log = fs::File::options().read(true).write(true).open(directory.join("log")).unwrap();
+    let until = Instant::now() + TIMEOUT;
+    let own_number = u64::from(std::process::id());
+    while Instant::now() < until {
+        let own = match open(directory) {
+            Ok(own) => own,
+            Err(LinkError::Busy { .. } | LinkError::Opening { .. }) => continue,
+            Err(error) => {
+                fs::write(directory.join("refused"), error.to_string()).unwrap();
+                panic!("{error}");
+            }
+        };
+        let acked_offset = own_number << 32 | own.incarnation;
+        log.write_all_at(&acked_offset.to_le_bytes(), 0).unwrap();
+        log.write_all_at(&(word(&log, 8) + 1).to_le_bytes(), 8).unwrap();
+        for _ in 0..50 {
+            if word(&log, 0) != acked_offset {
+                fs::write(directory.join("two-owners"), "").unwrap();
+            }
+        }
+    }
+}
+
+fn word(log: &fs::File, offset: u64) -> u64 {
+    let mut bytes = [0; 8];
+    log.read_exact_at(&mut bytes, offset).unwrap();
+    u64::from_le_bytes(bytes)
+}
+
+/// Leaves a number in the directory, whole.
+fn say(directory: &Path, name: &str, number: u32) {
+    let unfinished = directory.join(format!("{name}.unfinished"));
+    let mut file = fs::File::create(&unfinished).unwrap();
+    file.write_all(number.to_string().as_bytes()).unwrap();
+    fs::rename(unfinished, directory.join(name)).unwrap();
+}
+
+fn hear(directory: &Path, name: &str) -> u32 {
+    let until = soon();
+    loop {
+        if let Ok(text) = fs::read_to_string(directory.join(name)) {
+            return text.parse().unwrap();
+        }
+        assert!(Instant::now() < until, "nobody says {name}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn start(role: &str, directory: &Path) -> Second {
+    Second::start("owner", &[(ROLE, role), (DIRECTORY, directory.to_str().unwrap())])
+}
+
+/// The process and the moment that an open is refused with.
+fn refused(directory: &Path) -> (u32, SystemTime) {
+    match open(directory) {
+        Err(LinkError::Busy { pid, since, .. }) => (pid, since),
+        other => panic!("{:?}", other.map(|own| own.incarnation)),
+    }
+}
+
+fn kill(second: &mut Second) {
+    signal::kill(second.pid(), Signal::KILL).unwrap();
+    second.wait();
+}
+
+#[test]
+fn a_second_owner_in_the_same_process_is_refused() {
+    let directory = directory();
+    let before = SystemTime::now();
+    let own = open(directory.path()).unwrap();
+    assert_eq!(own.incarnation, 1);
+    let (pid, since) = refused(directory.path());
+    assert_eq!(pid, std::process::id());
+    assert!(since >= before && since <= SystemTime::now());
+    // What is left of the file keeps it owned, be it only the ring.
+    let ring = own.ring;
+    drop((own.state, own.consumed, own.control, own.release_ring, own.slab));
+    refused(directory.path());
+    drop(ring);
+    assert_eq!(look(directory.path()).owner.status, OwnerStatus::Left);
+    assert_eq!(open(directory.path()).unwrap().incarnation, 2);
+}
+
+#[test]
+fn a_killed_owner_is_followed_at_once() {
+    let directory = directory();
+    for round in 1..20 {
+        let mut second = start("stay", directory.path());
+        assert_eq!(hear(directory.path(), "owns"), second.pid().unsigned_abs());
+        let (pid, _) = refused(directory.path());
+        assert_eq!(pid, second.pid().unsigned_abs());
+        let facts = look(directory.path());
+        assert_eq!((facts.owner.pid, facts.owner.status), (pid, OwnerStatus::Alive));
+        kill(&mut second);
+        assert_eq!(look(directory.path()).owner.status, OwnerStatus::Dead);
+        let own = open(directory.path()).unwrap();
+        assert_eq!(own.incarnation, 2 * round);
+        fs::remove_file(directory.path().join("owns")).unwrap();
+    }
+}
+
+#[test]
+fn a_stopped_owner_keeps_what_it_has() {
+    let directory = directory();
+    let mut second = start("stay", directory.path());
+    hear(directory.path(), "owns");
+    signal::stop(second.pid(), Instant::now() + Duration::from_secs(60)).unwrap();
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        assert_eq!(refused(directory.path()).0, second.pid().unsigned_abs());
+        assert_eq!(look(directory.path()).owner.status, OwnerStatus::Alive);
+    }
+    kill(&mut second);
+    assert_eq!(open(directory.path()).unwrap().incarnation, 2);
+}
+
+#[test]
+fn a_forked_child_keeps_the_lock_and_nothing_else() {
+    let directory = directory();
+    let mut second = start("fork", directory.path());
+    hear(directory.path(), "owns");
+    let child_pid = hear(directory.path(), "child").cast_signed();
+    let child = PidFd::of_pid(child_pid).unwrap();
+    refused(directory.path());
+    kill(&mut second);
+    assert!(!child.is_dead(), "the child lives on");
+    let own = open(directory.path()).unwrap();
+    assert_eq!(own.incarnation, 2);
+    refused(directory.path());
+    let before = fs::read(support_link::file(directory.path())).unwrap();
+    say(directory.path(), "write", 1);
+    // It is told that it is a child, or dies of the missing pages: one or the other has to be seen.
+    let until = soon();
+    while !child.is_dead() && !directory.path().join("written").exists() {
+        assert!(Instant::now() < until, "the child does nothing");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let written = fs::read_to_string(directory.path().join("written")).unwrap_or_default();
+    assert_ne!(written, "1", "the child committed");
+    assert!(fs::read(support_link::file(directory.path())).unwrap() == before);
+    if !child.is_dead() {
+        signal::kill(child_pid, Signal::KILL).unwrap();
+    }
+}
+
+#[test]
+fn an_owner_that_cannot_be_seen_from_here_keeps_its_lock() {
+    let directory = directory();
+    // Owner 1, process 4242 of another boot.
+    let image = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/links/link-used.bin");
+    let path = support_link::place(directory.path(), &fs::read(image).unwrap(), 65_536);
+    let elsewhere = fs::File::options().write(true).open(path).unwrap();
+    assert!(byte_lock::try_lock(&elsewhere, 1).unwrap());
+    assert_eq!(refused(directory.path()).0, 4242);
+    assert_eq!(look(directory.path()).owner.status, OwnerStatus::Unknown);
+    // Closing it is not enough: a process that another test starts has a copy of it until it runs its program.
+    byte_lock::unlock(&elsewhere, 1).unwrap();
+    assert_eq!(look(directory.path()).owner.status, OwnerStatus::Dead);
+    assert_eq!(open(directory.path()).unwrap().incarnation, 2);
+}
+
+#[test]
+fn a_lock_without_a_record_is_never_skipped() {
+    let directory = directory();
+    drop(open(directory.path()).unwrap());
+    let path = support_link::file(directory.path());
+    let opener = fs::File::options().write(true).open(&path).unwrap();
+    assert!(byte_lock::try_lock(&opener, 2).unwrap());
+    let before = fs::read(&path).unwrap();
+    let error = open(directory.path()).unwrap_err();
+    assert!(matches!(error, LinkError::Opening { .. }), "{error}");
+    assert!(fs::read(&path).unwrap() == before);
+    // Not closed, as below.
+    byte_lock::unlock(&opener, 2).unwrap();
+    assert_eq!(open(directory.path()).unwrap().incarnation, 2);
+}
+
+#[test]
+fn of_many_that_race_for_a_dead_owners_file_one_wins() {
+    let directory = directory();
+    fs::write(directory.path().join("log"), [0; 16]).unwrap();
+    let mut chance = Chance(u64::from(std::process::id()));
+    let mut racers: Vec<Second> = (0..3).map(|_| start("race", directory.path())).collect();
+    let mut kills = 0;
+    let log = fs::File::open(directory.path().join("log")).unwrap();
+    let (until, latest) = (Instant::now() + Duration::from_secs(4), soon());
+    // On a busy machine a racer may be killed before it has begun: it goes on until there were owners enough.
+    while Instant::now() < until || (word(&log, 8) <= OWNERS && Instant::now() < latest) {
+        let index = usize::try_from(chance.below(3)).unwrap();
+        let next = Instant::now() + Duration::from_micros(chance.size(30_000) as u64);
+        while Instant::now() < next {
+            std::thread::yield_now();
+        }
+        kill(&mut racers[index]);
+        kills += 1;
+        racers[index] = start("race", directory.path());
+        assert!(!directory.path().join("two-owners").exists());
+    }
+    racers.iter_mut().for_each(kill);
+    let taken = word(&log, 8);
+    let own = open(directory.path()).unwrap();
+    assert!(!directory.path().join("two-owners").exists());
+    let refused = fs::read_to_string(directory.path().join("refused"));
+    assert!(refused.is_err(), "a racer found the file {refused:?}");
+    assert!(own.incarnation > taken, "{} of {taken}", own.incarnation);
+    assert!(taken > OWNERS, "{taken} owners in {kills} kills");
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whichever end of a link is killed, stopped or cut off, at whatever instant: every message that was sent is consumed
+//! once and in order, every request is answered once, and what an epoch leaves behind is reported.
+//!
+//! `cargo xtask torture` runs the same for longer. `PARTYWALL_TORTURE_KILLS`, `_CUTS`, `_SEED` and `_MINUTES` choose.
+
+mod support_torture;
+#[path = "../../partywall/tests/support_two/mod.rs"]
+mod support_two;
+
+use support_torture::{director, end, settings::Settings};
+
+/// The second process: one end of the link. Ends by itself if nobody kills it.
+#[test]
+fn torture_end() {
+    if let Some(role) = support_two::variable(end::ROLE) {
+        end::run(&role);
+    }
+}
+
+#[test]
+fn no_kill_loses_or_repeats_a_message() {
+    let settings = Settings::from_variables();
+    let figures = director::run(&settings);
+    println!("{figures}");
+    assert!(figures.kills() >= settings.kills || settings.is_timed(), "{figures}");
+    assert!(figures.consumed > figures.kills() && figures.cuts > 0, "{figures}");
+    assert!(figures.shared > 0, "{figures}");
+}
+
+/// In a long run every recovery must be in time; in a short one, beside other tests, the times say nothing.
+#[test]
+fn no_cut_loses_or_repeats_a_message() {
+    let settings = Settings::from_variables();
+    let figures = director::cut(&settings);
+    println!("{figures}");
+    let count = figures.recoveries.len() as u64;
+    assert!(count >= settings.cuts || settings.is_timed(), "{figures}");
+    assert!(count > 0 && figures.late > 0, "{figures}");
+    assert!(figures.are_in_time() || !settings.is_long_of_cuts, "{figures}");
+}

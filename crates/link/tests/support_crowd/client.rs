@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The second process: the clients' ends of all links, which do what the first process says.
+
+use super::cost::{self, Holdings};
+use super::crowd::{ACTIVE, Ground, Kind, config, idle};
+use super::figures::Idle;
+use crate::support_two::{soon, variable};
+use partywall::Wait;
+use partywall_link::{Link, LinkClient, LinkGroup};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Where, how many links, and of what kind.
+pub const GROUND: &str = "PARTYWALL_CROWD_GROUND";
+pub const LINKS: &str = "PARTYWALL_CROWD_LINKS";
+pub const KEPT: &str = "PARTYWALL_CROWD_KEPT";
+pub const SHARED: &str = "PARTYWALL_CROWD_SHARED";
+
+/// Plays its part, if the environment says so, until the first process hangs up.
+pub fn main() {
+    let Some(path) = variable(GROUND) else { return };
+    let count: usize = variable(LINKS).unwrap().parse().unwrap();
+    let (is_kept, is_shared) = (variable(KEPT).is_some(), variable(SHARED).is_some());
+    let ground = Ground { path: PathBuf::from(path), kind: Kind { is_kept, is_shared } };
+    cost::raise_limit();
+    let mut control = UnixStream::connect(ground.control()).unwrap();
+    let group = LinkGroup::with_wait(Wait::Park).unwrap();
+    let before = Holdings::now();
+    let client =
+        LinkClient::new(ground.place("client"), "alice", config(&group, ground.kind)).unwrap();
+    let links: Vec<Link> = (0..count)
+        .map(|n| client.connect(ground.address().as_str(), "bob", &n.to_string()).unwrap())
+        .collect();
+    attach(&group, &links);
+    writeln!(control, "attached").unwrap();
+    let lines = BufReader::new(control.try_clone().unwrap()).lines();
+    for line in lines.map_while(Result::ok) {
+        let answer = match line.split_once(' ').unwrap_or((&line, "")) {
+            ("cost", _) => {
+                let Holdings { descriptors, resident_bytes } = Holdings::now().since(before);
+                format!("{descriptors} {resident_bytes}")
+            }
+            ("rest", millis) => {
+                let time = Duration::from_millis(millis.parse().unwrap());
+                let Idle { turns, sleeps, news } = idle(&group, time);
+                format!("{turns} {sleeps} {news}")
+            }
+            ("send", round) => {
+                let bytes = round.parse::<u64>().unwrap().to_le_bytes();
+                active(&links).for_each(|link| link.try_send(&bytes).unwrap());
+                "sent".to_owned()
+            }
+            ("hear", _) => {
+                hear(&group, &links);
+                "heard".to_owned()
+            }
+            other => panic!("{other:?}"),
+        };
+        writeln!(control, "{answer}").unwrap();
+    }
+}
+
+/// Those that have something to say: evenly spread among all.
+fn active(links: &[Link]) -> impl Iterator<Item = &Link> {
+    links.iter().step_by(links.len().div_ceil(ACTIVE)).take(ACTIVE)
+}
+
+fn attach(group: &LinkGroup, links: &[Link]) {
+    let (mut attached, deadline) = (0, soon());
+    while attached < links.len() {
+        group.poll(Some(Instant::now() + GLANCE)).unwrap();
+        let _ = group.ready();
+        let rest = links[attached..].iter();
+        attached += rest.take_while(|link| link.stats().connections > 0).count();
+        assert!(Instant::now() < deadline, "{attached} of {} attach", links.len());
+    }
+}
+
+fn hear(group: &LinkGroup, links: &[Link]) {
+    let deadline = soon();
+    while active(links).any(|link| link.unconsumed_bytes().unwrap() > 0) {
+        group.poll(Some(Instant::now() + GLANCE)).unwrap();
+        let _ = group.ready();
+        assert!(Instant::now() < deadline, "messages are not acknowledged");
+    }
+}
+
+const GLANCE: Duration = Duration::from_millis(5);

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The first process: the server's ends of all links, and who says what happens.
+
+use super::client;
+use super::cost::{self, Holdings};
+use super::figures::{Active, Figures, Idle};
+use crate::support_two::{Second, soon};
+use partywall::{TransportPolicy, Wait};
+use partywall_link::{Link, LinkConfig, LinkGroup, LinkId, LinkServer, Storage};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Where both processes meet.
+pub struct Ground {
+    pub path: PathBuf,
+    pub kind: Kind,
+}
+
+/// What links there are.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// In files.
+    pub is_kept: bool,
+    /// Over shared memory, all of them; else over their sockets.
+    pub is_shared: bool,
+}
+
+impl Ground {
+    pub fn place(&self, end: &str) -> Storage {
+        if self.kind.is_kept { Storage::directory(self.path.join(end)) } else { Storage::Memory }
+    }
+
+    pub fn address(&self) -> String {
+        format!("unix:{}/links.sock", self.path.display())
+    }
+
+    pub fn control(&self) -> PathBuf {
+        self.path.join("control.sock")
+    }
+}
+
+/// The smallest there are, in one group.
+pub fn config(group: &LinkGroup, kind: Kind) -> LinkConfig {
+    let policy =
+        if kind.is_shared { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
+    LinkConfig::default()
+        .transport(policy)
+        .ring_bytes(4096)
+        .slab_bytes(0)
+        .wait(Wait::Park)
+        .backlog(1024)
+        .handshakes_max(1024)
+        .group(group)
+}
+
+/// So many of a crowd have something to say.
+pub const ACTIVE: usize = 10;
+
+/// Polls for so long, and counts what that was.
+pub fn idle(group: &LinkGroup, time: Duration) -> Idle {
+    let (turns, sleeps, until) = (group.turns(), cost::sleeps(), Instant::now() + time);
+    let mut news = 0;
+    loop {
+        news += group.poll(Some(until)).unwrap() as u64;
+        let _ = group.ready();
+        if Instant::now() >= until {
+            let (turns, sleeps) = (group.turns() - turns, cost::sleeps() - sleeps);
+            return Idle { turns, sleeps, news };
+        }
+    }
+}
+
+/// Makes so many links, has them rest for a while, and then some of them speak.
+pub fn run(count: usize, kind: Kind, rest: Duration, rounds: u64) -> Figures {
+    let directory = super::directory::with(&["client", "server"]);
+    let ground = Ground { path: directory.path().to_owned(), kind };
+    let listener = UnixListener::bind(ground.control()).unwrap();
+    let (path, links) = (directory.path().to_str().unwrap(), count.to_string());
+    let mut variables = vec![(client::GROUND, path), (client::LINKS, &links)];
+    let words = [(kind.is_kept, client::KEPT), (kind.is_shared, client::SHARED)];
+    variables.extend(words.iter().filter(|(is_so, _)| *is_so).map(|(_, name)| (*name, "1")));
+    let _second = Second::start("crowd_client", &variables);
+    let mut crowd = Crowd::gather(&ground, count, &listener);
+    let here = crowd.holdings();
+    let there = crowd.ask::<2>("cost");
+    let there = Holdings { descriptors: there[0], resident_bytes: there[1] };
+    let idle = crowd.rest(rest);
+    let active = crowd.speak(rounds);
+    Figures { links: count as u64, kind, holdings: [here, there], idle, active }
+}
+
+struct Crowd {
+    group: LinkGroup,
+    _server: LinkServer,
+    links: HashMap<LinkId, Link>,
+    before: Holdings,
+    control: BufReader<UnixStream>,
+}
+
+impl Crowd {
+    fn gather(ground: &Ground, count: usize, listener: &UnixListener) -> Self {
+        let group = LinkGroup::with_wait(Wait::Park).unwrap();
+        let control = BufReader::new(listener.accept().unwrap().0);
+        let before = Holdings::now();
+        let place = ground.place("server");
+        let config = config(&group, ground.kind);
+        let server = LinkServer::bind(ground.address().as_str(), place, "bob", config).unwrap();
+        let mut links = HashMap::new();
+        let deadline = soon();
+        while links.len() < count {
+            while let Ok(link) = server.try_accept() {
+                links.insert(link.id(), link);
+            }
+            group.poll(Some(Instant::now() + GLANCE)).unwrap();
+            let _ = group.ready();
+            assert!(Instant::now() < deadline, "{} of {count} attach", links.len());
+        }
+        let mut crowd = Self { group, _server: server, links, before, control };
+        assert_eq!(crowd.line(), "attached");
+        crowd
+    }
+
+    fn holdings(&self) -> Holdings {
+        Holdings::now().since(self.before)
+    }
+
+    /// Nothing happens, on either side.
+    fn rest(&mut self, time: Duration) -> [Idle; 2] {
+        // What came of attaching is told first.
+        for settled in [SETTLING, time] {
+            self.say(&format!("rest {}", settled.as_millis()));
+            let here = idle(&self.group, settled);
+            let [turns, sleeps, news] = self.numbers();
+            if settled == time {
+                return [here, Idle { turns, sleeps, news }];
+            }
+        }
+        unreachable!("the last of them is `time`")
+    }
+
+    /// In each round some links have a message, all of them before this side looks.
+    fn speak(&mut self, rounds: u64) -> Active {
+        let mut active = Active { rounds, ..Active::default() };
+        for round in 0..rounds {
+            self.say(&format!("send {round}"));
+            assert_eq!(self.line(), "sent");
+            let (turns, time) = (self.group.turns(), partywall_sys::cpu::thread_cpu_time());
+            let mut left = ACTIVE.min(self.links.len());
+            while left > 0 {
+                self.group.poll(Some(soon())).unwrap();
+                for id in self.group.ready() {
+                    active.told += 1;
+                    while let Ok(message) = self.links[&id].try_recv() {
+                        assert!(message == round.to_le_bytes());
+                        message.commit().unwrap();
+                        active.messages += 1;
+                        left -= 1;
+                    }
+                }
+            }
+            // What is owed goes out.
+            self.group.try_poll().unwrap();
+            active.turns += self.group.turns() - turns;
+            active.time += partywall_sys::cpu::thread_cpu_time() - time;
+            self.say("hear");
+            assert_eq!(self.line(), "heard");
+        }
+        active
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.control.get_mut(), "{line}").unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.control.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn ask<const N: usize>(&mut self, line: &str) -> [u64; N] {
+        self.say(line);
+        self.numbers()
+    }
+
+    fn numbers<const N: usize>(&mut self) -> [u64; N] {
+        let line = self.line();
+        let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+        numbers.try_into().unwrap()
+    }
+}
+
+const GLANCE: Duration = Duration::from_millis(5);
+const SETTLING: Duration = Duration::from_millis(200);

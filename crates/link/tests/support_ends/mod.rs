@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Both ends of links in one process: over shared memory, a Unix socket or TCP, kept in memory or in files.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+#[path = "../support_directory/mod.rs"]
+pub mod directory;
+pub mod every_length;
+pub mod forwarder;
+
+use partywall::TransportPolicy;
+use partywall_link::{Link, LinkClient, LinkConfig, LinkServer, Storage};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Over what they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// Shared memory, where both can.
+    SharedMemory,
+    /// A Unix socket, and nothing but that.
+    Unix,
+    Tcp,
+}
+
+/// Where links meet, and where they are kept.
+pub struct Ground {
+    directory: tempfile::TempDir,
+    pub via: Via,
+    is_kept: bool,
+}
+
+impl Ground {
+    pub fn new(via: Via, is_kept: bool) -> Self {
+        Self { directory: directory::with(&["client", "server"]), via, is_kept }
+    }
+
+    /// Each transport with each kind of memory.
+    pub fn all() -> Vec<Self> {
+        let vias = [Via::SharedMemory, Via::Unix, Via::Tcp];
+        vias.iter().flat_map(|via| [Self::new(*via, false), Self::new(*via, true)]).collect()
+    }
+
+    pub fn path(&self, end: &str) -> PathBuf {
+        self.directory.path().join(end)
+    }
+
+    pub fn place(&self, end: &str) -> Storage {
+        if self.is_kept { Storage::directory(self.path(end)) } else { Storage::Memory }
+    }
+
+    pub fn address(&self) -> String {
+        if self.via == Via::Tcp {
+            "tcp:127.0.0.1:0".to_owned()
+        } else {
+            format!("unix:{}/links.sock", self.directory.path().display())
+        }
+    }
+
+    pub fn server(&self, config: LinkConfig) -> LinkServer {
+        let config = self.config(config).allow_anonymous_tcp(true);
+        LinkServer::bind(self.address(), self.place("server"), "bob", config).unwrap()
+    }
+
+    pub fn client(&self, config: LinkConfig) -> LinkClient {
+        LinkClient::new(self.place("client"), "alice", self.config(config)).unwrap()
+    }
+
+    pub fn config(&self, config: LinkConfig) -> LinkConfig {
+        match self.via {
+            Via::Unix => config.transport(TransportPolicy::Socket),
+            Via::SharedMemory | Via::Tcp => config,
+        }
+    }
+
+    /// A server, its end of a link, and the client's.
+    pub fn pair(&self, config: &LinkConfig) -> Pair {
+        let server = self.server(config.clone());
+        let client = self.client(config.clone());
+        let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+        let served = server.open("alice", "orders").unwrap();
+        Pair { server, served, link }
+    }
+}
+
+pub struct Pair {
+    pub server: LinkServer,
+    pub served: Link,
+    pub link: Link,
+}
+
+/// Long enough for anything that works.
+pub fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+/// Bytes that say where they belong.
+pub fn message(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.resize(len.max(8), number as u8);
+    bytes
+}
+
+pub fn number(message: &[u8]) -> u64 {
+    u64::from_le_bytes(message[..8].try_into().unwrap())
+}
+
+/// Sends back what it receives, as replies, until so many came.
+pub fn echo(link: &Link, count: usize) {
+    for _ in 0..count {
+        let message = link.recv_deadline(soon()).unwrap();
+        let copy = message.to_vec();
+        message.reply_deadline(&copy, soon()).unwrap();
+    }
+    link.flush(soon()).unwrap();
+}
+
+/// Tries until it is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = soon();
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not in time");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files of links in a directory of their own: opened here or in a second process, and looked at byte by byte.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+#[path = "../support_directory/mod.rs"]
+mod parent;
+
+use partywall_link::file::{OwnFile, Sizes};
+use partywall_link::{LinkDirectory, LinkError, LinkFacts, LinkKey, inspect_link};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The smallest there is.
+pub const SIZES: Sizes = Sizes { ring: 4096, entries: 8, slab: 0 };
+
+/// Where a second process finds its directory.
+pub const DIRECTORY: &str = "PARTYWALL_LINK_DIRECTORY";
+
+pub fn key() -> LinkKey {
+    LinkKey::new("alice", "bob", "orders").unwrap()
+}
+
+/// A directory for us alone, in memory where there is some.
+pub fn directory() -> tempfile::TempDir {
+    parent::with(&[])
+}
+
+/// The file of [`key`] there.
+pub fn file(directory: &Path) -> PathBuf {
+    directory.join(key().file_name())
+}
+
+pub fn open(directory: &Path) -> Result<OwnFile, LinkError> {
+    OwnFile::open(&LinkDirectory::open(directory)?, &key(), SIZES)
+}
+
+pub fn look(directory: &Path) -> LinkFacts {
+    *inspect_link(directory, &key()).unwrap().expect("there is a file").facts.unwrap()
+}
+
+/// Puts an image of the specification where the file of [`key`] belongs.
+pub fn place(directory: &Path, image: &[u8], size: u64) -> PathBuf {
+    let path = file(directory);
+    fs::write(&path, image).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_len(size).unwrap();
+    path
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Both ends of links as futures, on each kind of runtime.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use crate::support_ends::Ground;
+use partywall_link::LinkConfig;
+use partywall_link::tokio::{Link, LinkClient, LinkServer};
+use std::future::Future;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::yield_now;
+
+/// Long enough for anything that works.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// One thread, then several.
+pub fn runtimes() -> [Runtime; 2] {
+    let alone = Builder::new_current_thread().enable_all().build().unwrap();
+    let together = Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
+    [alone, together]
+}
+
+/// Runs a test on each, and not for ever.
+pub fn on_runtimes<F: Future<Output = ()>>(test: impl Fn() -> F) {
+    for runtime in runtimes() {
+        runtime.block_on(async { within(test()).await });
+    }
+}
+
+/// What `future` gives, if it does in time.
+pub async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, future).await.expect("not in time")
+}
+
+/// Lets others run so many times.
+pub async fn turns(count: usize) {
+    for _ in 0..count {
+        yield_now().await;
+    }
+}
+
+/// Polls `future` until others have run so many times, and then drops it.
+pub async fn for_turns<T>(count: usize, future: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = future => Some(done),
+        () = turns(count) => None,
+    }
+}
+
+pub fn config() -> LinkConfig {
+    LinkConfig::default().ring_bytes(16 << 10).slab_bytes(0).allow_anonymous_tcp(true)
+}
+
+/// As [`support_ends::Pair`](crate::support_ends::Pair).
+pub struct Ends {
+    pub server: LinkServer,
+    pub client: LinkClient,
+    pub served: Link,
+    pub link: Link,
+}
+
+pub fn server(ground: &Ground, config: LinkConfig) -> LinkServer {
+    LinkServer::bind(ground.address(), ground.place("server"), "bob", ground.config(config))
+        .unwrap()
+}
+
+pub fn client(ground: &Ground, config: LinkConfig) -> LinkClient {
+    LinkClient::new(ground.place("client"), "alice", ground.config(config)).unwrap()
+}
+
+/// A server, its end of a link, and the client's, in groups of their own.
+pub fn ends(ground: &Ground, config: &LinkConfig) -> Ends {
+    let (server, client) = (server(ground, config.clone()), client(ground, config.clone()));
+    let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+    let served = server.open("alice", "orders").unwrap();
+    Ends { server, client, served, link }
+}
+
+/// Sends back what it receives, as replies, until so many came.
+pub async fn echo(link: &Link, count: usize) {
+    for _ in 0..count {
+        let message = link.recv().await.unwrap();
+        let copy = message.to_vec();
+        message.reply(&copy).await.unwrap();
+    }
+    link.flush().await.unwrap();
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How one end goes on after a death: it takes all there is, and then each side sends one message more.
+//!
+//! ```text
+//!   worker: attached ─▶ its last ─────▶ peer: all before it ─▶ its last ─▶ worker: all before it
+//! ```
+
+use super::act::{LAST_OF_PEER, LAST_OF_WORKER, length};
+use crate::support_ends::{message, number};
+use partywall_link::{Link, LinkEvent, LinkReport};
+
+/// One end.
+pub struct Conversation<'a> {
+    link: &'a Link,
+    is_worker: bool,
+    got: Vec<Got>,
+    /// Positions begin anew with an epoch.
+    epoch: Option<u64>,
+    has_last: bool,
+    has_sent: bool,
+}
+
+/// A message that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Got {
+    pub number: u64,
+    pub position: u64,
+    pub attempt: u32,
+}
+
+impl<'a> Conversation<'a> {
+    pub fn new(link: &'a Link, is_worker: bool) -> Self {
+        Self { link, is_worker, got: Vec::new(), epoch: None, has_last: false, has_sent: false }
+    }
+
+    /// Does what can be done now.
+    pub fn turn(&mut self) -> Result<(), String> {
+        while let Some(event) = self.link.try_event() {
+            if matches!(event, LinkEvent::Fenced | LinkEvent::Quarantined) {
+                return Err(format!("{event:?}"));
+            }
+        }
+        let may_send = match self.is_worker {
+            true => self.link.stats().connections > 0,
+            false => self.has_last,
+        };
+        if may_send && !self.has_sent {
+            let last = if self.is_worker { LAST_OF_WORKER } else { LAST_OF_PEER };
+            self.has_sent = self.link.try_send(&message(last, length(last))).is_ok();
+        }
+        while let Ok(came) = self.link.try_recv() {
+            self.take(&came, came.position(), came.attempt())?;
+            came.commit().map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: &[u8], position: u64, attempt: u32) -> Result<(), String> {
+        let number = number(bytes);
+        if bytes != message(number, length(number)) {
+            return Err(format!("{number} at {position} has other bytes"));
+        }
+        if self.has_last {
+            return Err(format!("{number} comes after the last"));
+        }
+        let epoch = self.link.epoch().ok();
+        let is_same = std::mem::replace(&mut self.epoch, epoch) == epoch;
+        if is_same && self.got.last().is_some_and(|before| before.position >= position) {
+            return Err(format!("{number} at {position} comes after {:?}", self.got));
+        }
+        match (self.is_worker, number) {
+            (true, LAST_OF_PEER) | (false, LAST_OF_WORKER) => self.has_last = true,
+            _ => self.got.push(Got { number, position, attempt }),
+        }
+        Ok(())
+    }
+
+    /// All came that was sent, here and there.
+    pub fn is_over(&self) -> bool {
+        self.has_last && self.has_sent && matches!(self.link.unconsumed_bytes(), Ok(0))
+    }
+
+    pub fn got(self) -> Vec<Got> {
+        self.got
+    }
+}
+
+/// Whether this end reports exactly that something it sent was left behind.
+///
+/// # Errors
+/// It reports anything else, or what cannot be.
+pub fn is_reported(link: &Link, epoch: u64) -> Result<bool, String> {
+    let reports = link.reports().map_err(|error| error.to_string())?;
+    for report in &reports {
+        if report.kind != "undelivered" || epoch == 0 || report.epoch != 0 {
+            return Err(format!("{report:?}"));
+        }
+    }
+    let is_own = |report: &LinkReport| !report.is_receiving && report.is_exact;
+    Ok(reports.iter().any(|report| is_own(report) && report.from < report.to))
+}

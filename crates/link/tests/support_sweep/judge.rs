@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Says whether what was found after a death may be.
+//!
+//! Each image is opened by two new owners: both ends were killed there. In the order of the boundaries
+//!
+//! - the files are whole, their positions never fall and are in their order;
+//! - the view is that before the act, and from some boundary on that after it;
+//! - a message has one position for ever, its bytes, and as many attempts as owners were handed it.
+
+use super::act::{Act, View};
+use super::conversation::{Conversation, Got, is_reported};
+use super::images::Image;
+use super::stage::{Ground, PEER, WORKER, file, open, place};
+use crate::support_two::TIMEOUT;
+use partywall::Wait;
+use partywall_link::{LinkGroup, inspect};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What was found so far.
+pub struct Judge {
+    act: Act,
+    peer_lives: bool,
+    /// The act is done in every image from now on.
+    is_done: bool,
+    /// By message; also those that go the other way.
+    positions: BTreeMap<u64, u64>,
+    attempts: BTreeMap<u64, u32>,
+    /// Of either file: lineage, epoch; incarnation, base, acked, consumed.
+    marks: [Option<Marks>; 2],
+    pub before: u64,
+    pub after: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Marks {
+    store_id: [u8; 16],
+    epoch: u64,
+    rising: [u64; 4],
+}
+
+/// What two ends found, and every message that came.
+pub struct Findings {
+    pub view: View,
+    pub got: Vec<Got>,
+}
+
+impl Judge {
+    pub fn new(act: Act, peer_lives: bool) -> Self {
+        Self {
+            act,
+            peer_lives,
+            is_done: false,
+            positions: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            marks: [None; 2],
+            before: 0,
+            after: 0,
+        }
+    }
+
+    /// The image that is next in the order of boundaries.
+    pub fn image(&mut self, image: &Image, is_last: bool) -> Result<(), String> {
+        let ground = Ground::new();
+        for which in [WORKER, PEER] {
+            if !image[which].is_empty() {
+                let path = file(ground.path(), self.act, which);
+                fs::write(&path, &image[which]).map_err(|error| error.to_string())?;
+                let mode = fs::Permissions::from_mode(0o600);
+                fs::set_permissions(path, mode).map_err(|error| error.to_string())?;
+            }
+            self.look(ground.path(), which)?;
+        }
+        let findings = settle(ground.path(), self.act)?;
+        let is_after = self.may_be(&findings)?;
+        if self.is_done && !is_after {
+            return Err(format!("the act was done, and is not: {:?}", findings.view));
+        }
+        if is_last && !is_after {
+            return Err(format!("the act is over, and was not done: {:?}", findings.view));
+        }
+        for got in &findings.got {
+            let attempt = self.attempts.entry(got.number).or_insert(0);
+            if got.attempt < *attempt && !self.act.opens() {
+                return Err(format!("{got:?} after attempt {attempt}"));
+            }
+            *attempt = got.attempt;
+        }
+        self.is_done = is_after;
+        Ok(())
+    }
+
+    /// What may be found after any death. Whether the act is done.
+    pub fn may_be(&mut self, findings: &Findings) -> Result<bool, String> {
+        for got in &findings.got {
+            let (least, most) = self.act.attempts(got.number);
+            if !(least..=most).contains(&got.attempt) {
+                return Err(format!("{got:?}: not {least} to {most} attempts"));
+            }
+            let position = *self.positions.entry(got.number).or_insert(got.position);
+            if position != got.position {
+                return Err(format!("{got:?} was at {position}"));
+            }
+        }
+        let (before, after) = (self.act.before(), self.act.after());
+        let also = if self.peer_lives { self.act.after_consumed() } else { None };
+        if findings.view == after || also.is_some_and(|also| findings.view == also) {
+            self.after += 1;
+            return Ok(true);
+        }
+        if findings.view == before {
+            self.before += 1;
+            return Ok(false);
+        }
+        Err(format!("{:?} is neither {before:?} nor {after:?}", findings.view))
+    }
+
+    /// What the file itself says.
+    fn look(&mut self, ground: &Path, which: usize) -> Result<(), String> {
+        let found = inspect(&place(ground, which)).map_err(|error| error.to_string())?;
+        for found in found {
+            let facts = found.facts.map_err(|error| format!("damaged: {error}"))?;
+            if facts.base > facts.acked || facts.quarantine.is_some() {
+                return Err(format!("{facts:?}"));
+            }
+            let rising = [facts.incarnation, facts.base, facts.acked, facts.consumed];
+            let marks = Marks { store_id: facts.store_id, epoch: facts.epoch, rising };
+            if let Some(last) = self.marks[which] {
+                let is_same = last.epoch == marks.epoch;
+                let has_fallen = last.rising.iter().zip(rising).any(|(last, now)| now < *last);
+                if last.store_id != marks.store_id
+                    || marks.epoch < last.epoch
+                    || (is_same && has_fallen)
+                {
+                    return Err(format!("{marks:?} after {last:?}"));
+                }
+            }
+            self.marks[which] = Some(marks);
+        }
+        Ok(())
+    }
+}
+
+/// Two new owners, who go on with what is there.
+fn settle(ground: &Path, act: Act) -> Result<Findings, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let group = LinkGroup::with_wait(Wait::Park).map_err(text)?;
+    // The server first, so that its client need not try again.
+    let order = if act.is_served() { [WORKER, PEER] } else { [PEER, WORKER] };
+    let mut ends = order.map(|which| Some(open(ground, act, which, &group)));
+    let mut end = |which: usize| ends[usize::from(order[0] != which)].take().expect("each once");
+    let (worker, peer) = (end(WORKER)?, end(PEER)?);
+    let mut there = Conversation::new(&worker.link, true);
+    let mut here = Conversation::new(&peer.link, false);
+    let deadline = Instant::now() + TIMEOUT;
+    while !(there.is_over() && here.is_over()) {
+        there.turn()?;
+        here.turn()?;
+        if Instant::now() > deadline {
+            let (worker, peer) = (worker.link.status(), peer.link.status());
+            return Err(format!("no end: the worker is {worker}, the peer {peer}"));
+        }
+        group.poll(Some(Instant::now() + GLANCE)).map_err(text)?;
+        let _ = group.ready();
+    }
+    let epoch = worker.link.epoch().map_err(|error| error.to_string())?;
+    let is_reported = is_reported(&worker.link, epoch)?;
+    self::is_reported(&peer.link, epoch)?;
+    let (there, here) = (there.got(), here.got());
+    let to_worker = there.iter().map(|got| got.number).collect();
+    let to_peer = here.iter().map(|got| got.number).collect();
+    let view = View { epoch, to_peer, to_worker, is_reported };
+    Ok(Findings { view, got: [there, here].concat() })
+}
+
+const GLANCE: Duration = Duration::from_millis(1);

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where an act is played: two directories, and the peer, in this process, which moves only when it is told to.
+
+use super::act::{Act, Line, Liveness, length};
+use super::stepper::Stepper;
+use super::worker;
+use crate::support_ends::message;
+use crate::support_two::{Second, TIMEOUT};
+use partywall::Wait;
+use partywall_link::{Link, LinkClient, LinkConfig, LinkGroup, LinkKey, LinkServer, Storage};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A directory for each end.
+pub struct Ground(tempfile::TempDir);
+
+/// Ends, in the order of files and images.
+pub const WORKER: usize = 0;
+pub const PEER: usize = 1;
+
+/// One end, and what it needs to be one.
+pub struct End {
+    pub link: Link,
+    _server: Option<LinkServer>,
+}
+
+/// See the module.
+pub struct Stage {
+    pub ground: Ground,
+    pub act: Act,
+    pub group: LinkGroup,
+    pub peer: End,
+}
+
+impl Ground {
+    pub fn new() -> Self {
+        Self(crate::support_ends::directory::with(&NAMES))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// The directory of one end.
+pub fn place(ground: &Path, which: usize) -> PathBuf {
+    ground.join(NAMES[which])
+}
+
+/// The file of one end.
+pub fn file(ground: &Path, act: Act, which: usize) -> PathBuf {
+    let [local, remote] = if is_server(act, which) { ["bob", "alice"] } else { ["alice", "bob"] };
+    let key = LinkKey::new(local, remote, "orders").unwrap();
+    place(ground, which).join(key.file_name())
+}
+
+/// Opens one end of the link of an act.
+pub fn open(ground: &Path, act: Act, which: usize, group: &LinkGroup) -> Result<End, String> {
+    let config = LinkConfig::default()
+        .ring_bytes(4096)
+        .slab_bytes(16384)
+        .wait(Wait::Park)
+        .retry(Duration::from_millis(1), Duration::from_millis(1))
+        // A stepped one takes its time.
+        .handshake_timeout(TIMEOUT)
+        .group(group);
+    let place = Storage::directory(place(ground, which));
+    let address = format!("unix:{}/links.sock", ground.display());
+    if is_server(act, which) {
+        let server = LinkServer::bind(address.as_str(), place, "bob", config);
+        let server = server.map_err(|error| format!("bind: {error}"))?;
+        let link = server.open("alice", "orders").map_err(|error| format!("open: {error}"))?;
+        return Ok(End { link, _server: Some(server) });
+    }
+    let client = LinkClient::new(place, "alice", config);
+    let link = client.and_then(|client| client.connect(address.as_str(), "bob", "orders"));
+    let link = link.map_err(|error| format!("open: {error}"))?;
+    Ok(End { link, _server: None })
+}
+
+fn is_server(act: Act, which: usize) -> bool {
+    act.is_served() == (which == WORKER)
+}
+
+impl Stage {
+    /// Both ends, with the script played, and the worker at the beginning of its act.
+    pub fn set(act: Act) -> Result<(Self, Stepper), String> {
+        let ground = Ground::new();
+        let group = LinkGroup::with_wait(Wait::Park).map_err(|error| error.to_string())?;
+        let peer = open(ground.path(), act, PEER, &group)?;
+        let stage = Self { ground, act, group, peer };
+        if act.has_past() {
+            let past = worker::start(&stage, "past");
+            stage.play()?;
+            stage.until("the past is over", || stage.ground.path().join(worker::READY).exists())?;
+            drop(past);
+        }
+        let worker = worker::start(&stage, "act");
+        if !act.opens() {
+            stage.play()?;
+        }
+        let drive = || if act.opens() { Ok(()) } else { stage.drive(GLANCE) };
+        let stepper = Stepper::meet(worker, stage.ground.path(), drive)?;
+        Ok((stage, stepper))
+    }
+
+    pub fn files(&self) -> [PathBuf; 2] {
+        [WORKER, PEER].map(|which| file(self.ground.path(), self.act, which))
+    }
+
+    /// The next owner of the worker's end, in a process of its own.
+    pub fn successor(&self) -> Second {
+        worker::start(self, "next")
+    }
+
+    /// Lets the peer do what there is to do, and waits a moment.
+    pub fn drive(&self, time: Duration) -> Result<(), String> {
+        let polled = self.group.poll(Some(Instant::now() + time));
+        polled.map_err(|error| error.to_string())?;
+        let _ = self.group.ready();
+        Ok(())
+    }
+
+    /// The same at once, for a worker that waits for the peer in its act; no other wants the peer to move.
+    pub fn answer(&self) {
+        if self.act.opens() {
+            let _ = self.group.try_poll();
+        }
+    }
+
+    pub fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
+        let deadline = Instant::now() + TIMEOUT;
+        while !is_so() {
+            self.drive(GLANCE)?;
+            if Instant::now() > deadline {
+                return Err(format!("{what}: not in time; {}", self.peer.link.status()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer's part of the script.
+    fn play(&self) -> Result<(), String> {
+        let link = &self.peer.link;
+        for line in self.act.script() {
+            match line {
+                Line::Peer(number, liveness) => {
+                    let sent = link.send(&message(number, length(number)));
+                    sent.map_err(|error| error.to_string())?;
+                    if liveness == Liveness::Consumed {
+                        let is_consumed = || matches!(link.unconsumed_bytes(), Ok(0));
+                        self.until("the worker consumes", is_consumed)?;
+                    }
+                }
+                Line::Worker(number, Liveness::Consumed | Liveness::Unheard) => {
+                    let mut came = None;
+                    self.until("the worker sends", || {
+                        came = came.take().or_else(|| link.try_recv().ok());
+                        came.is_some()
+                    })?;
+                    let came = came.ok_or("nothing came")?;
+                    if came != message(number, length(number)) {
+                        return Err(format!("{number} did not come first"));
+                    }
+                    came.commit().map_err(|error| error.to_string())?;
+                    self.drive(GLANCE)?;
+                }
+                Line::Worker(..) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+const NAMES: [&str; 2] = ["worker", "peer"];
+const GLANCE: Duration = Duration::from_millis(1);

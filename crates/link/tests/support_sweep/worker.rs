@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The second process: the end that is killed, and the next owner of it.
+//!
+//! ```text
+//!   past    script, "ready", until killed
+//!   act     script │ SIGSTOP │ the act │ SIGSTOP
+//!   next    takes what there is, speaks last, says what it got, until killed
+//! ```
+
+use super::act::{Act, Line, Liveness, View, length};
+use super::conversation::{Conversation, Got, is_reported};
+use super::stage::{End, Stage, WORKER, open};
+use crate::support_ends::{message, soon};
+use crate::support_two::{Second, variable};
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, raise};
+use nix::unistd::gettid;
+use partywall::Wait;
+use partywall_link::{LinkGroup, LinkMessage};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Files in which a worker says something: which thread acts, that it is ready, what it got.
+pub const THREAD: &str = "thread";
+pub const READY: &str = "ready";
+const GOT: &str = "got";
+
+/// Starts one.
+pub fn start(stage: &Stage, part: &str) -> Second {
+    let ground = stage.ground.path().to_str().unwrap();
+    let act = stage.act.to_string();
+    Second::start("sweep_worker", &[(PART, part), (ACT, &act), (GROUND, ground)])
+}
+
+/// Plays the part that the environment names, if any.
+pub fn main() {
+    let Some(part) = variable(PART) else { return };
+    let act = Act::from_name(&variable(ACT).expect(ACT));
+    let ground = PathBuf::from(variable(GROUND).expect(GROUND));
+    // Never the first thread: that one's death is told only when all others are gone.
+    let played = thread::spawn(move || match part.as_str() {
+        "past" => {
+            let worker = Worker::open(act, &ground);
+            let _held = worker.play();
+            say(&ground, READY, "");
+            worker.wait_for_death()
+        }
+        "act" => perform(act, &ground),
+        _ => succeed(act, &ground),
+    });
+    played.join().unwrap();
+}
+
+fn perform(act: Act, ground: &Path) {
+    let sends: Vec<Vec<u8>> =
+        act.sends().iter().map(|number| message(*number, length(*number))).collect();
+    say(ground, THREAD, &gettid().to_string());
+    if act.opens() {
+        ptrace::traceme().unwrap();
+        raise(Signal::SIGSTOP).unwrap();
+        let worker = Worker::open(act, ground);
+        worker.end.link.send(&sends[0]).unwrap();
+        worker.end.link.wait_attached(soon()).unwrap();
+        raise(Signal::SIGSTOP).unwrap();
+        return;
+    }
+    let worker = Worker::open(act, ground);
+    let mut held = worker.play();
+    let link = &worker.end.link;
+    ptrace::traceme().unwrap();
+    raise(Signal::SIGSTOP).unwrap();
+    match act {
+        Act::Commit => held.pop().unwrap().commit().unwrap(),
+        Act::Receive => link.recv_deadline(soon()).unwrap().commit().unwrap(),
+        Act::Read => link.recv_with_deadline(|message| drop(message.to_vec()), soon()).unwrap(),
+        Act::Reply => held.pop().unwrap().reply(&sends[0]).unwrap(),
+        Act::Begin => link.begin_epoch(1).unwrap(),
+        Act::Batch => {
+            let mut batch = link.batch();
+            for message in &sends {
+                batch.push(message);
+            }
+            batch.try_publish().unwrap();
+        }
+        Act::Acknowledged => {
+            assert!(link.try_recv().is_err());
+            link.try_send(&sends[0]).unwrap();
+        }
+        _ => link.try_send(&sends[0]).unwrap(),
+    }
+    raise(Signal::SIGSTOP).unwrap();
+}
+
+fn succeed(act: Act, ground: &Path) {
+    let worker = Worker::open(act, ground);
+    let link = &worker.end.link;
+    let mut conversation = Conversation::new(link, true);
+    let deadline = soon();
+    while !conversation.is_over() {
+        if let Err(why) = conversation.turn() {
+            return say(ground, GOT, &why);
+        }
+        assert!(Instant::now() < deadline, "no end: {}", link.status());
+        worker.group.poll(Some(Instant::now() + GLANCE)).unwrap();
+        let _ = worker.group.ready();
+    }
+    let epoch = link.epoch().unwrap();
+    match is_reported(link, epoch) {
+        Err(why) => say(ground, GOT, &why),
+        Ok(is_reported) => {
+            let mut text = format!("{epoch} {}", u64::from(is_reported));
+            for got in conversation.got() {
+                text += &format!(" {} {} {}", got.number, got.position, got.attempt);
+            }
+            say(ground, GOT, &text);
+        }
+    }
+    worker.wait_for_death();
+}
+
+/// What the next owner said: its part of the view, and each message it got. `None` if it has not spoken yet.
+pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
+    let text = fs::read_to_string(ground.join(GOT)).ok()?;
+    let words: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
+    let Ok(words) = words else { return Some(Err(text)) };
+    let [epoch, is_reported, rest @ ..] = &words[..] else { return Some(Err(text)) };
+    let got: Vec<Got> = rest
+        .chunks_exact(3)
+        .map(|of| Got { number: of[0], position: of[1], attempt: of[2] as u32 })
+        .collect();
+    let to_worker = got.iter().map(|got| got.number).collect();
+    let view =
+        View { epoch: *epoch, is_reported: *is_reported == 1, to_worker, to_peer: Vec::new() };
+    Some(Ok((view, got)))
+}
+
+/// One end, and what drives it.
+struct Worker {
+    act: Act,
+    group: LinkGroup,
+    end: End,
+}
+
+impl Worker {
+    fn open(act: Act, ground: &Path) -> Self {
+        let group = LinkGroup::with_wait(Wait::Park).unwrap();
+        let end = open(ground, act, WORKER, &group).unwrap();
+        Self { act, group, end }
+    }
+
+    /// The worker's part of the script; what it was handed and did not commit.
+    fn play(&self) -> Vec<LinkMessage> {
+        let link = &self.end.link;
+        let mut held = Vec::new();
+        for line in self.act.script() {
+            match line {
+                Line::Worker(number, liveness) => {
+                    link.send_deadline(&message(number, length(number)), soon()).unwrap();
+                    if liveness == Liveness::Consumed {
+                        link.flush(soon()).unwrap();
+                    }
+                }
+                Line::Peer(_, Liveness::Kept) => {}
+                Line::Peer(number, liveness) => {
+                    let came = link.recv_deadline(soon()).unwrap();
+                    assert!(came == message(number, length(number)));
+                    if liveness == Liveness::Handed {
+                        held.push(came);
+                    } else {
+                        came.commit().unwrap();
+                        // Until somebody waits the peer does not hear of it.
+                        self.group.poll(Some(Instant::now() + GLANCE)).unwrap();
+                    }
+                }
+            }
+        }
+        held
+    }
+
+    fn wait_for_death(&self) {
+        let parent = std::os::unix::process::parent_id();
+        while std::os::unix::process::parent_id() == parent {
+            self.group.poll(Some(Instant::now() + PARENT_LOOK)).unwrap();
+            let _ = self.group.ready();
+        }
+    }
+}
+
+/// Whole, or not there.
+fn say(ground: &Path, name: &str, text: &str) {
+    let path = ground.join(format!("{name}.new"));
+    fs::write(&path, text).unwrap();
+    fs::rename(path, ground.join(name)).unwrap();
+}
+
+const PART: &str = "PARTYWALL_SWEEP_PART";
+const ACT: &str = "PARTYWALL_SWEEP_ACT";
+const GROUND: &str = "PARTYWALL_SWEEP_GROUND";
+const GLANCE: Duration = Duration::from_millis(1);
+const PARENT_LOOK: Duration = Duration::from_millis(500);
