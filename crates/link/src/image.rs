@@ -106,7 +106,7 @@ impl DurableState {
                 incarnation: Incarnation(state.peer_incarnation.get()),
             }),
             skip: parts::skip(&state.skip),
-            told: parts::skip(&state.told),
+            told: parts::skip(&state.skip_reported),
             quarantine: why.map(|why| Quarantine {
                 direction: direction(quarantine & QUARANTINE_RECEIVING != 0),
                 why,
@@ -146,7 +146,7 @@ impl DurableState {
             peer_store_id: self.peer.map_or([0; 16], |peer| peer.store_id.0.to_le_bytes()),
             previous: parts::past_fields(self.past.as_ref()),
             skip: parts::skip_fields(self.skip.as_ref()),
-            told: parts::skip_fields(self.told.as_ref()),
+            skip_reported: parts::skip_fields(self.told.as_ref()),
             reports_dropped: U64::new(self.reports_dropped),
             ..StateImage::new_zeroed()
         };

@@ -71,7 +71,7 @@ pub struct StateImage {
     /// The last range that this side skipped as a receiver.
     pub skip: SkipFields,
     /// The last skip of its receiver that was reported to this side as a sender.
-    pub told: SkipFields,
+    pub skip_reported: SkipFields,
     /// The number of reports that were dropped for lack of room.
     pub reports_dropped: U64,
     /// The number of valid positions in `delivered`.
@@ -144,7 +144,7 @@ const _: () = {
     assert!(core::mem::offset_of!(StateImage, previous) == 96);
     assert!(core::mem::offset_of!(StateImage, reports) == 160);
     assert!(core::mem::offset_of!(StateImage, skip) == 800);
-    assert!(core::mem::offset_of!(StateImage, told) == 848);
+    assert!(core::mem::offset_of!(StateImage, skip_reported) == 848);
     assert!(core::mem::offset_of!(StateImage, reports_dropped) == 896);
     assert!(core::mem::offset_of!(StateImage, delivered_count) == 904);
     assert!(core::mem::offset_of!(StateImage, zero) == 908);
@@ -199,7 +199,7 @@ impl StateImage {
         )?;
         let epoch = self.epoch.get();
         self.previous.check(epoch).or_else(|(what, found)| ensure(false, what, found))?;
-        for skip in [&self.skip, &self.told] {
+        for skip in [&self.skip, &self.skip_reported] {
             skip.check().or_else(|(what, found)| ensure(false, what, found))?;
         }
         let skipped = self.skip.epoch.get();

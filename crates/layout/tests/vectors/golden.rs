@@ -17,7 +17,7 @@ pub const PREFACE: &str = "\
 Written by `cargo run -p partywall-layout --example vectors -- spec/vectors`; the rules are in SPEC.md,
 how to use the table in its section 10. `from` is the position at which the reader of a ring stands;
 a ring image is the whole ring. In `expected`, records are `position kind content`, separated by `; `;
-payload is shown as text or as its length and the sum of its bytes.
+payload is written as text or as its length and the sum of its bytes.
 ";
 
 /// All golden vectors, in the order of their index.
@@ -58,8 +58,8 @@ fn frames() -> Vec<Image> {
     let fallback = Ready::new(hello::TRANSPORT_SOCKET, FallbackReason::Map.number());
     let limits = "map_max=1073741824 message_max=67108864 peer_blocks_max=8 segments_max=16 \
                   pid=4242 nonce=0123456789abcdef";
-    let hello_line = format!("HELLO versions=1..1 features=3 service=1 why=0 {limits}");
-    let later_line = format!("HELLO versions=1..7 features=3 service=1 why=0 {limits}");
+    let hello_line = format!("HELLO versions=1..1 features=3 service=1 fallback_reason=0 {limits}");
+    let later_line = format!("HELLO versions=1..7 features=3 service=1 fallback_reason=0 {limits}");
     vec![
         frame(
             "hello",
@@ -77,7 +77,7 @@ fn frames() -> Vec<Image> {
         frame(
             "offer-shm",
             "OFFER transport=1 reason=0 flags=1 region_size=131072",
-            "OFFER of a half and two eventfds",
+            "OFFER of a region and two eventfds",
             shm.as_bytes(),
         ),
         frame(
@@ -89,13 +89,13 @@ fn frames() -> Vec<Image> {
         frame(
             "ready",
             "READY transport=1 reason=0",
-            "READY for the wall",
+            "READY for shared memory",
             Ready::new(hello::TRANSPORT_SHM, 0).as_bytes(),
         ),
         frame(
             "ready-socket",
             "READY transport=2 reason=7",
-            "READY for the socket: mapping the half failed",
+            "READY for the socket: mapping the region failed",
             fallback.as_bytes(),
         ),
         frame(
@@ -113,8 +113,8 @@ fn region() -> Image {
         name: "region-header.bin".to_owned(),
         kind: "region",
         from: 0,
-        expected: "half=131072 ring=8192+4096 release=12288+8*8 slab=16384+114688".to_owned(),
-        about: "header of the acceptor's half; the descriptor has 131072 bytes",
+        expected: "region=131072 ring=8192+4096 release=12288+8*8 slab=16384+114688".to_owned(),
+        about: "header of the acceptor's region; the descriptor has 131072 bytes",
         bytes: geometry.header(SESSION, 4242, hello::ROLE_ACCEPTOR).as_bytes().to_vec(),
     }
 }

@@ -75,7 +75,7 @@ fn other_frames() -> Vec<Image> {
     vec![
         frame(
             "offer-transport",
-            "neither wall nor socket",
+            "neither shared memory nor socket",
             Offer { transport: 0.into(), ..offer }.as_bytes(),
         ),
         frame("offer-long", "OFFER has one length", &[long.as_bytes(), &[0]].concat()),
@@ -86,7 +86,7 @@ fn other_frames() -> Vec<Image> {
         ),
         frame(
             "ready-transport",
-            "neither wall nor socket",
+            "neither shared memory nor socket",
             Ready { transport: 3.into(), ..ready }.as_bytes(),
         ),
         frame("ready-cut", "ends before its beginning does", &ready.as_bytes()[..15]),
@@ -108,8 +108,8 @@ fn regions() -> Vec<Image> {
         region("header-size", "a header page of 8192 bytes", |h| h.header_size = 8192.into()),
         region("layout-hash", "other rules", |h| h.layout_hash = 1.into()),
         region("size", "another size than the descriptor has", |h| h.region_size = 65_536.into()),
-        region("session", "a half of another session", |h| h.session_id[15] ^= 1),
-        region("role", "our own half given back to us", |h| h.role = 0.into()),
+        region("session", "a region of another session", |h| h.session_id[15] ^= 1),
+        region("role", "our own region given back to us", |h| h.role = 0.into()),
         region("ring-odd", "a ring of 5000 bytes", |h| h.ring_size = 5000.into()),
         region("ring-small", "a ring of 2048 bytes", |h| h.ring_size = 2048.into()),
         region("ring-huge", "a ring of 2 GiB", |h| h.ring_size = (1 << 31).into()),
@@ -132,7 +132,7 @@ fn regions() -> Vec<Image> {
         region("slab-in-release", "the slab lies on the release ring", |h| {
             h.slab_offset = 12_288.into()
         }),
-        region("slab-beyond", "the slab ends behind the half", |h| h.slab_size = 114_689.into()),
+        region("slab-beyond", "the slab ends behind the region", |h| h.slab_size = 114_689.into()),
         region("slab-wraps", "the slab's end exceeds 64 bits", |h| h.slab_size = u64::MAX.into()),
     ]
 }

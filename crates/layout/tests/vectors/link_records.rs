@@ -48,7 +48,7 @@ pub fn read(bytes: &[u8], from: u64) -> Result<String, RecordFault> {
             format!("blob offset={offset} length={length} sum={}", sum(behind))
         }
     };
-    Ok(format!("{content} proof={:#x} ack={position}/{digest:#x}/{tag:#x}", record.digest))
+    Ok(format!("{content} digest={:#x} ack={position}/{digest:#x}/{tag:#x}", record.digest))
 }
 
 fn sum(bytes: &[u8]) -> u64 {
@@ -174,7 +174,7 @@ fn payloads() -> Vec<Image> {
         flipped("ack-damaged", "another byte in what it acknowledges", 25),
         acks("ack-tagless", "a place of no stream", 64, 1, 0),
         acks("ack-unaligned", "a place within a slot", 65, 1, 9),
-        acks("ack-digest", "a proof at the start", 0, 1, 9),
+        acks("ack-digest", "a record digest at the start", 0, 1, 9),
         blobs("blob-empty", "a BLOB of no bytes", 0, 0),
         blobs("blob-unaligned", "a BLOB within 64 bytes", 65, 1),
         blobs("blob-wraps", "its end exceeds 64 bits", u64::MAX - 63, 64),
@@ -205,12 +205,12 @@ fn compact() -> Vec<Image> {
         image(name, from, expected, about, bytes)
     };
     vec![
-        image("compact", 64, "BARE, with as much as fits its slot", &pattern(48)),
-        image("compact-empty", 128, "BARE, a message of no bytes", b""),
-        image("compact-less", 192, "BARE, a byte less than fits a slot", &pattern(47)),
-        image("compact-more", 320, "BARE, a byte more than fits a slot", &pattern(49)),
-        image("compact-end", 8128, "BARE, in the last slot of the ring", &pattern(48)),
-        image("compact-long", 3072, "BARE, a quarter of the ring and its end", &pattern(1008)),
+        image("compact", 64, "a compact record, with as much as fits its slot", &pattern(48)),
+        image("compact-empty", 128, "a compact record, a message of no bytes", b""),
+        image("compact-less", 192, "a compact record, a byte less than fits a slot", &pattern(47)),
+        image("compact-more", 320, "a compact record, a byte more than fits a slot", &pattern(49)),
+        image("compact-end", 8128, "a compact record, in the last slot of the ring", &pattern(48)),
+        image("compact-long", 3072, "a compact record, a quarter of the ring and its end", &pattern(1008)),
     ]
 }
 
@@ -232,23 +232,23 @@ fn bad_compact() -> Vec<Image> {
             "compact-quarter",
             1,
             64,
-            "a BARE longer than a quarter of the ring",
+            "a compact record longer than a quarter of the ring",
             own(64, &[0; 1009]),
         ),
-        bad("compact-first", 2, 0, "a BARE where the stream begins", own(0, &pattern(48))),
-        bad("compact-ring", 2, 4096, "a BARE where the ring begins", own(4096, &pattern(48))),
-        bad("compact-cut", 5, 64, "a BARE whose last byte is missing", cut),
+        bad("compact-first", 2, 0, "a compact record where the stream begins", own(0, &pattern(48))),
+        bad("compact-ring", 2, 4096, "a compact record where the ring begins", own(4096, &pattern(48))),
+        bad("compact-cut", 5, 64, "a compact record whose last byte is missing", cut),
         bad(
             "compact-tag",
             6,
             64,
-            "a BARE of another stream",
+            "a compact record of another stream",
             compact_of(64, tag(77), &pattern(48)),
         ),
-        bad("compact-tagged", 6, 64, "a BARE with the tag for its crc", tagged),
-        flipped("compact-crc", "a BARE with another checksum", 12),
-        flipped("compact-message", "a BARE with another byte in its message", 40),
-        bad("compact-shorter", 6, 64, "a BARE that says a byte less", shorter),
+        bad("compact-tagged", 6, 64, "a compact record with the tag for its crc", tagged),
+        flipped("compact-crc", "a compact record with another checksum", 12),
+        flipped("compact-message", "a compact record with another byte in its message", 40),
+        bad("compact-shorter", 6, 64, "a compact record that says a byte less", shorter),
     ]
 }
 

@@ -43,7 +43,7 @@ pub fn state() -> StateImage {
         },
         quarantine: 0x103.into(),
         skip: skip(3, 76, 77, 128, 256, 64),
-        told: skip(2, 33, 33, 0, 128, 128),
+        skip_reported: skip(2, 33, 33, 0, 128, 128),
         reports_dropped: 4.into(),
         delivered_count: 2.into(),
         ..StateImage::new_zeroed()
@@ -85,7 +85,7 @@ fn of_streams() -> Vec<Image> {
         contradiction("receiving-nothing", "consumed without a stream", |s| {
             s.receiving_stream = 0.into();
         }),
-        contradiction("peer-incomplete", "a peer without a lineage", |s| s.peer_store_id = [0; 16]),
+        contradiction("peer-incomplete", "a peer without a store id", |s| s.peer_store_id = [0; 16]),
         contradiction("previous-kind", "a settled previous epoch that is not there", |s| {
             s.previous.flags = 2.into()
         }),
@@ -126,7 +126,7 @@ fn of_reports() -> Vec<Image> {
 
 fn of_skips_and_deliveries() -> Vec<Image> {
     vec![
-        contradiction("digest-at-start", "a proof where nothing was consumed", |s| {
+        contradiction("digest-at-start", "a record digest where nothing was consumed", |s| {
             s.receiving_consumed = 0.into();
         }),
         contradiction("quarantine-reason", "a quarantine for reason 4", |s| {
@@ -146,7 +146,7 @@ fn of_skips_and_deliveries() -> Vec<Image> {
             "skip-reported-resume",
             "a skip within a stream that goes on elsewhere",
             |s| {
-                s.told.resume = 192.into();
+                s.skip_reported.resume = 192.into();
             },
         ),
         contradiction("delivered-many", "17 deliveries", |s| s.delivered_count = 17.into()),

@@ -44,7 +44,7 @@ pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     let (owner, state) = (&file.owner, &file.state);
     let (consumed, digest) = file.consumed_to();
     Ok(format!(
-        "incarnation={} left={} pid={} epoch={} base={} acked={} consumed={consumed}/{digest} peer={} previous={} reports={} dropped={} delivered={} skip={} told={} quarantine={}",
+        "incarnation={} left={} pid={} epoch={} base={} acked={} consumed={consumed}/{digest} peer={} previous={} reports={} dropped={} delivered={} skip={} skip_reported={} quarantine={}",
         owner.incarnation,
         owner.left,
         owner.pid,
@@ -57,7 +57,7 @@ pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
         state.reports_dropped,
         state.delivered_count,
         state.skip.of,
-        state.told.of,
+        state.skip_reported.of,
         state.quarantine,
     ))
 }
@@ -162,8 +162,8 @@ fn owner(sequence: u64, incarnation: u64, left: u32) -> OwnerRecord {
 }
 
 fn good() -> Vec<Image> {
-    let used = "incarnation=1 left=0 pid=4242 epoch=3 base=128 acked=192 consumed=8192/10 peer=6 previous=3 reports=3 dropped=4 delivered=2 skip=76 told=33 quarantine=259";
-    let new = "incarnation=0 left=1 pid=0 epoch=0 base=0 acked=0 consumed=0/0 peer=0 previous=0 reports=0 dropped=0 delivered=0 skip=0 told=0 quarantine=0";
+    let used = "incarnation=1 left=0 pid=4242 epoch=3 base=128 acked=192 consumed=8192/10 peer=6 previous=3 reports=3 dropped=4 delivered=2 skip=76 skip_reported=33 quarantine=259";
+    let new = "incarnation=0 left=1 pid=0 epoch=0 base=0 acked=0 consumed=0/0 peer=0 previous=0 reports=0 dropped=0 delivered=0 skip=0 skip_reported=0 quarantine=0";
     let mut left = Maker::used();
     left.owner(owner(3, 1, 1));
     let mut torn = Maker::used();
@@ -228,7 +228,7 @@ fn headers() -> Vec<Image> {
         sized("cut", 2, "cut by a page", 61_440),
         header("version-0", 3, "an older format", |h| h.version = 0.into()),
         header("version-2", 4, "a newer format", |h| h.version = 2.into()),
-        bad("header-damaged", 5, "a byte of the lineage is another", damaged),
+        bad("header-damaged", 5, "a byte of the store id is another", damaged),
         header("layout-hash", 6, "other rules", |h| h.layout_hash = 1.into()),
         sized("long", 7, "longer than its header says", 131_072),
         header("name-empty", 8, "no local name", |h| h.name_lengths[0] = 0),

@@ -45,7 +45,7 @@ fn frame(bytes: &[u8]) -> Result<String, Violation> {
     }
     Ok(match hello::parse(bytes)? {
         Frame::Hello(h) => format!(
-            "HELLO versions={}..{} features={} service={} why={} map_max={} message_max={} \
+            "HELLO versions={}..{} features={} service={} fallback_reason={} map_max={} message_max={} \
              peer_blocks_max={} segments_max={} pid={} nonce={}",
             h.version_min,
             h.version_max,
@@ -79,7 +79,7 @@ fn region(bytes: &[u8]) -> Result<String, Violation> {
         return Err(Violation::RegionHeader { field: "release entries", found });
     }
     Ok(format!(
-        "half={} ring={}+{} release={}+{}*8 slab={}+{}",
+        "region={} ring={}+{} release={}+{}*8 slab={}+{}",
         g.region_bytes,
         g.ring_offset,
         g.ring.bytes(),
@@ -129,7 +129,7 @@ fn socket(stream: &[u8]) -> Result<String, Violation> {
             let Some((message, behind)) = rest.split_at_checked(length) else {
                 return Ok(cut(channel));
             };
-            channel.line(&header, &shown(message));
+            channel.line(&header, &text_or_sum(message));
             rest = behind;
         } else {
             channel.record(&header, payload)?;
@@ -195,7 +195,7 @@ impl Channel {
     fn data(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<(), Violation> {
         self.not_in_fragments(header)?;
         message_length(header.len.into())?;
-        self.line(header, &shown(payload));
+        self.line(header, &text_or_sum(payload));
         Ok(())
     }
 
@@ -318,7 +318,7 @@ fn unexpected(header: &RecordHeader) -> Violation {
 }
 
 /// Short text as it is, other payload as its length and the sum of its bytes.
-fn shown(payload: &[u8]) -> String {
+fn text_or_sum(payload: &[u8]) -> String {
     let is_text = payload.len() <= 16 && payload.iter().all(u8::is_ascii_graphic);
     if is_text {
         return format!("{:?}", String::from_utf8_lossy(payload));
