@@ -9,7 +9,6 @@ mod atomics;
 mod circles;
 mod files;
 mod imports;
-mod length;
 mod lints;
 mod manifest;
 mod references;
@@ -98,10 +97,9 @@ type Rule = fn(&Tree, &mut Vec<Finding>);
 /// Whether the rules that the whole tree keeps only after the last rename and move are enforced.
 const ENFORCED: bool = false;
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 10] = [
     vocabulary::check,
     circles::check,
-    length::check,
     lints::check,
     atomics::check,
     files::check,

@@ -229,10 +229,12 @@ const FORBIDDEN: [&str; 9] =
     ["util", "utils", "common", "helper", "helpers", "manager", "managers", "misc", "stuff"];
 
 /// Words that end as participles do, and name an object.
-const NOUNS: [(&str, &str); 9] = [
+const NOUNS: [(&str, &str); 11] = [
     ("ring", "the data structure"),
     ("string", "text"),
     ("mapping", "memory mapped into a process"),
+    ("blocking", "the front without a runtime, as `tokio` is the one with it"),
+    ("pending", "the calls that have no reply yet"),
     ("ping", "the benchmark, as in ICMP"),
     ("finding", "a result of `doctor` or `tidy`"),
     ("framing", "how messages lie in a stream of bytes"),
