@@ -16,6 +16,7 @@ mod references;
 pub mod source;
 mod text;
 mod threads;
+mod vocabulary;
 
 use std::fmt;
 
@@ -55,6 +56,10 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
             print!("{}", circles::report(&tree));
             return Ok(());
         }
+        [argument] if argument == "--vocabulary" => {
+            print!("{}", vocabulary::report(&tree));
+            return Ok(());
+        }
         [argument, ..] => return Err(format!("`tidy` does not know the argument `{argument}`")),
     }
     let findings = check(&tree);
@@ -87,7 +92,8 @@ type Rule = fn(&Tree, &mut Vec<Finding>);
 /// Whether the rules that the whole tree keeps only after the last rename and move are enforced.
 const ENFORCED: bool = false;
 
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
+    vocabulary::check,
     circles::check,
     length::check,
     lints::check,

@@ -61,6 +61,11 @@ impl Tree {
         self.names.contains(path.trim_end_matches('/'))
     }
 
+    /// The paths of all files, and of the directories that hold them.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str).filter(|path| !path.is_empty())
+    }
+
     /// The text file with this path.
     pub fn get(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|file| file.path == path)

@@ -16,6 +16,8 @@ pub struct Line {
     pub code: String,
     /// The comments, with their markers.
     pub comment: String,
+    /// The inside of the literals, with a blank before each of them and for each escape.
+    pub literal: String,
 }
 
 impl Line {
@@ -207,7 +209,19 @@ impl Scanner {
         if !self.newline() {
             let blank = self.peek(0).is_some_and(char::is_whitespace);
             self.line.code.push(if blank { ' ' } else { '~' });
+            self.line.literal.extend(self.peek(0));
             self.at += 1;
+        }
+    }
+
+    /// Passes over a backslash and the character that it escapes.
+    fn escape(&mut self) {
+        for _ in 0..2 {
+            if !self.newline() && self.peek(0).is_some() {
+                self.line.code.push('~');
+                self.line.literal.push(' ');
+                self.at += 1;
+            }
         }
     }
 
@@ -246,13 +260,11 @@ impl Scanner {
 
     fn string(&mut self) {
         self.code();
+        self.line.literal.push(' ');
         while let Some(c) = self.peek(0) {
             match c {
                 '"' => return self.code(),
-                '\\' => {
-                    self.masked();
-                    self.masked();
-                }
+                '\\' => self.escape(),
                 _ => self.masked(),
             }
         }
@@ -294,6 +306,7 @@ impl Scanner {
         for _ in 0..length {
             self.code();
         }
+        self.line.literal.push(' ');
         let closing = |scanner: &Scanner| {
             scanner.peek(0) == Some('"')
                 && (1..=hashes).all(|ahead| scanner.peek(ahead) == Some('#'))

@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Retired words: those that POSIX, QUIC, HTTP/2, virtio, Kafka or tokio have another word for.
+//!
+//! ```text
+//! ring_doorbell, RingBell, ring-bell.md, "ring_bell"   ──▶ parts: ring, bell ──▶ rows of WORDS
+//! struct Core, fn commit_to, Trust::Peer               ──▶ definitions, paths ──▶ rows of NAMES
+//! ```
+//! What is read: identifiers and string literals of code, paths of files, keys and strings of TOML and
+//! JSON, code spans and code blocks of Markdown, and headings and tables in `spec/`. Sentences of
+//! comments and of Markdown are free: a picture may explain, it may not name.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+
+use super::source::Source;
+use super::{ENFORCED, Finding};
+use crate::tree::{File, Tree};
+
+/// Reports retired words, once they are enforced.
+pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
+    if ENFORCED {
+        findings.extend(uses(tree).into_iter().map(Use::finding));
+    }
+}
+
+/// Prints every use of a retired word, then how many there are of each word and in each file.
+pub fn report(tree: &Tree) -> String {
+    let uses = uses(tree);
+    let mut text = String::new();
+    let (mut by_word, mut by_file) = (BTreeMap::new(), BTreeMap::new());
+    for used in &uses {
+        *by_word.entry(used.word).or_insert(0_usize) += 1;
+        *by_file.entry(used.path.clone()).or_insert(0_usize) += 1;
+    }
+    let total = uses.len();
+    for used in uses {
+        let _ = writeln!(text, "{}", used.finding());
+    }
+    for (title, counts) in [
+        ("by file", by_file.into_iter().collect::<Vec<(String, usize)>>()),
+        ("by word", by_word.into_iter().map(|(word, count)| (word.to_owned(), count)).collect()),
+    ] {
+        let _ = writeln!(text, "\n{title}");
+        let mut counts = counts;
+        counts.sort_by_key(|(_, count)| *count);
+        for (name, count) in counts {
+            let _ = writeln!(text, "{count:6} {name}");
+        }
+    }
+    let _ = writeln!(text, "\n{total} uses of retired words");
+    text
+}
+
+/// One use of a retired word.
+#[derive(Clone, Debug)]
+struct Use {
+    path: String,
+    line: usize,
+    word: &'static str,
+    /// The name that the word is a part of.
+    name: String,
+    instead: &'static str,
+}
+
+impl Use {
+    fn finding(self) -> Finding {
+        let Use { path, line, word, name, instead } = self;
+        let advice = format!("`{word}` in `{name}` is retired: write {instead}");
+        Finding::at(&path, line, "vocabulary", advice)
+    }
+}
+
+/// A word that is retired as a part of any name.
+struct Word {
+    /// All forms of it, in lower case.
+    forms: &'static [&'static str],
+    instead: &'static str,
+    /// Paths that begin so are meant, or all.
+    under: &'static [&'static str],
+}
+
+/// What a name is retired as.
+enum As {
+    /// A struct, enum, union, trait or type alias with exactly this name.
+    Type,
+    /// A type whose name begins so and goes on.
+    TypePrefix,
+    /// A function, under these paths.
+    Function(&'static [&'static str]),
+    /// An identifier, wherever it stands in code.
+    Identifier,
+    /// Two identifiers with `::` between them.
+    Path,
+}
+
+struct Name {
+    name: &'static str,
+    kind: As,
+    instead: &'static str,
+}
+
+/// A place that may use a retired word, and why.
+struct Exception {
+    /// The path begins so.
+    path: &'static str,
+    /// The word; every word if it is empty.
+    word: &'static str,
+    /// Read by people only.
+    #[allow(dead_code, reason = "a reason is written to be read in the table")]
+    why: &'static str,
+}
+
+fn is_excepted(path: &str, word: &str) -> bool {
+    EXCEPTIONS
+        .iter()
+        .any(|row| path.starts_with(row.path) && (row.word.is_empty() || row.word == word))
+}
+
+fn uses(tree: &Tree) -> Vec<Use> {
+    let mut words = HashMap::new();
+    for word in WORDS {
+        for form in word.forms {
+            words.insert(*form, word);
+        }
+    }
+    let mut reader = Reader { words, path: "", found: Vec::new() };
+    for path in tree.paths() {
+        reader.path = path;
+        reader.names(0, path.rsplit('/').next().unwrap_or(path));
+    }
+    for file in &tree.files {
+        reader.path = &file.path;
+        reader.file(file);
+    }
+    reader.found.retain(|used| !is_excepted(&used.path, used.word));
+    reader.found
+}
+
+struct Reader<'a> {
+    words: HashMap<&'static str, &'static Word>,
+    path: &'a str,
+    found: Vec<Use>,
+}
+
+impl Reader<'_> {
+    fn file(&mut self, file: &File) {
+        let extension = file.path.rsplit('.').next().unwrap_or_default();
+        match extension {
+            "rs" => {
+                if let Some(source) = &file.source {
+                    self.source(source);
+                }
+            }
+            "go" | "c" | "h" | "cpp" | "java" => self.source(&Source::scan(&file.text)),
+            "md" => self.markdown(&file.text),
+            "json" => self.lines(&file.text, ""),
+            "toml" | "py" | "sh" | "yml" | "yaml" => self.lines(&file.text, "#"),
+            _ if file.text.starts_with("#!") => self.lines(&file.text, "#"),
+            _ => {}
+        }
+    }
+
+    fn source(&mut self, source: &Source) {
+        for (index, line) in source.lines.iter().enumerate() {
+            self.names(index, &line.code);
+            self.names(index, &line.literal);
+            self.definitions(index, &line.code);
+            self.phrases(index, &line.literal);
+        }
+    }
+
+    fn lines(&mut self, text: &str, comment: &str) {
+        for (index, line) in text.lines().enumerate() {
+            let is_comment = !comment.is_empty() && line.trim_start().starts_with(comment);
+            if !is_comment {
+                let end = if comment.is_empty() { None } else { line.find(&format!(" {comment}")) };
+                self.names(index, &line[..end.unwrap_or(line.len())]);
+            }
+        }
+    }
+
+    fn markdown(&mut self, text: &str) {
+        let is_spec = self.path.starts_with("spec/");
+        let mut in_fence = false;
+        for (index, line) in text.lines().enumerate() {
+            if line.trim_start().starts_with("```") {
+                in_fence = !in_fence;
+                continue;
+            }
+            let is_term = is_spec && (line.starts_with('#') || line.trim_start().starts_with('|'));
+            if in_fence || is_term {
+                // A comment in a code block is a sentence.
+                let end = if in_fence { line.find("//") } else { None };
+                self.names(index, &line[..end.unwrap_or(line.len())]);
+                continue;
+            }
+            for span in line.split('`').skip(1).step_by(2) {
+                self.names(index, span);
+            }
+        }
+    }
+
+    /// Reports the retired parts of all names in a text.
+    fn names(&mut self, line: usize, text: &str) {
+        for name in text.split(|c: char| !is_word(c)).filter(|name| !name.is_empty()) {
+            for part in parts(name) {
+                let Some(word) = self.words.get(part.as_str()) else { continue };
+                let under = word.under;
+                if under.is_empty() || under.iter().any(|prefix| self.path.starts_with(prefix)) {
+                    self.report(line, word.forms[0], name, word.instead);
+                }
+            }
+        }
+    }
+
+    /// Reports phrases of more than one word.
+    fn phrases(&mut self, line: usize, text: &str) {
+        for (phrase, instead) in PHRASES {
+            if text.contains(phrase) {
+                self.report(line, phrase, phrase, instead);
+            }
+        }
+    }
+
+    /// Reports names that are retired as names of something.
+    fn definitions(&mut self, line: usize, code: &str) {
+        let tokens: Vec<&str> = code.split_whitespace().flat_map(split_marks).collect();
+        for (at, token) in tokens.iter().enumerate() {
+            let before = at.checked_sub(1).map_or("", |before| tokens[before]);
+            let is_type = TYPES.contains(&before);
+            for row in NAMES {
+                let is_meant = match &row.kind {
+                    As::Type => is_type && *token == row.name,
+                    As::TypePrefix => {
+                        let rest = token.strip_prefix(row.name);
+                        is_type && rest.is_some_and(|rest| rest.starts_with(char::is_uppercase))
+                    }
+                    As::Function(under) => {
+                        let is_there = under.iter().any(|prefix| self.path.starts_with(prefix));
+                        before == "fn" && *token == row.name && is_there
+                    }
+                    As::Identifier => *token == row.name,
+                    As::Path => row.name.split_once("::").is_some_and(|(first, second)| {
+                        *token == first
+                            && tokens.get(at + 1) == Some(&"::")
+                            && tokens.get(at + 2) == Some(&second)
+                    }),
+                };
+                if is_meant {
+                    self.report(line, row.name, token, row.instead);
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, line: usize, word: &'static str, name: &str, instead: &'static str) {
+        let (path, name) = (self.path.to_owned(), name.to_owned());
+        self.found.push(Use { path, line, word, name, instead });
+    }
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Words, `::`, and other marks one by one, of a text without blanks.
+fn split_marks(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let end = if is_word(first) {
+            rest.find(|c| !is_word(c)).unwrap_or(rest.len())
+        } else if rest.starts_with("::") {
+            2
+        } else {
+            first.len_utf8()
+        };
+        found.push(&rest[..end]);
+        rest = &rest[end..];
+    }
+    found
+}
+
+/// The parts of a name in lower case: `RingBell_v2` has `ring`, `bell` and `v`.
+fn parts(name: &str) -> Vec<String> {
+    let chars: Vec<char> = name.chars().collect();
+    let mut found = Vec::new();
+    let mut part = String::new();
+    for (at, &c) in chars.iter().enumerate() {
+        let before = at.checked_sub(1).map(|before| chars[before]);
+        let after = chars.get(at + 1);
+        let begins = c.is_uppercase()
+            && (before.is_some_and(char::is_lowercase)
+                || (before.is_some_and(char::is_uppercase)
+                    && after.is_some_and(|after| after.is_lowercase())));
+        if begins || !c.is_alphabetic() {
+            found.push(std::mem::take(&mut part));
+        }
+        if c.is_alphabetic() {
+            part.extend(c.to_lowercase());
+        }
+    }
+    found.push(part);
+    found.retain(|part| !part.is_empty());
+    found
+}
+
+const TYPES: [&str; 5] = ["struct", "enum", "union", "trait", "type"];
+
+const fn word(forms: &'static [&'static str], instead: &'static str) -> Word {
+    Word { forms, instead, under: &[] }
+}
+
+const fn word_under(
+    under: &'static [&'static str],
+    forms: &'static [&'static str],
+    instead: &'static str,
+) -> Word {
+    Word { forms, instead, under }
+}
+
+const fn named(name: &'static str, kind: As, instead: &'static str) -> Name {
+    Name { name, kind, instead }
+}
+
+/// Words that are retired everywhere.
+const WORDS: &[Word] = &[
+    // Protocol and memory.
+    word(
+        &["wall", "walls", "walled"],
+        "`shm` or `SharedMemory`; the wall is the project's name alone",
+    ),
+    word(&["neighbour", "neighbours", "neighbor"], "`peer`"),
+    word(&["beside"], "`control_socket`, or what is meant"),
+    word(&["bell", "bells"], "`doorbell`"),
+    word(&["rung", "rang", "ringing"], "`notified`, `notify`: a ring is the data structure"),
+    word(&["bare"], "`compact`"),
+    word(&["lineage", "lineages"], "`store_id`"),
+    word_under(
+        &["crates/link/", "crates/partywall/src/link/", "crates/reconcile/", "spec/links/"],
+        &["generation", "generations"],
+        "`connection_number`",
+    ),
+    word_under(
+        &[
+            "crates/layout/",
+            "crates/partywall/",
+            "crates/link/",
+            "crates/ring/",
+            "crates/sys/",
+            "fuzz/",
+            "spec/",
+        ],
+        &["half", "halves"],
+        "`region` for memory, `direction`, `SendStream` or `Sender` for what a split gives",
+    ),
+    // Internals.
+    word(&["door", "doors"], "transport, wait point, accept loop, condvar or listener"),
+    word(&["standing"], "connection state, or snapshot"),
+    word(&["twin", "twins"], "fake transport"),
+    word(&["glance", "glances"], "`ProgressSnapshot`"),
+    word(&["books"], "`SessionState`, `DurableState`"),
+    word(&["patience", "patient"], "`timeout`, or idle policy"),
+    word(&["owed", "owes", "owe"], "`pending`"),
+    word(&["told", "untold", "heard"], "notified, acknowledged, received"),
+    word(&["news"], "events"),
+    word(&["facts"], "snapshot"),
+    word(&["shown"], "peer memory"),
+    word(&["watched"], "observer"),
+    word(&["doze", "dozes", "dozed", "dozing"], "`arm`"),
+    word(&["foreigner", "foreigners"], "external event loop"),
+    word(&["hub", "hubs"], "reactor"),
+    word(&["spot", "spots"], "monitor"),
+    word(&["lent"], "borrowed"),
+    word(&["keeper", "keepers"], "supervisor"),
+    word(&["taker", "takers"], "sink"),
+    word(&["shortly"], "`fast_path`"),
+    word(&["heed", "heeds"], "`handle_events`"),
+    word(&["desk", "desks"], "connection task"),
+    word(&["gate", "gates"], "limiter"),
+    word(&["attendant", "attendants"], "connection task"),
+    word(&["mover", "movers"], "migrator"),
+    word(&["upkeep"], "maintenance"),
+    word(&["tally", "tallies"], "counters"),
+    word(&["trouble", "troubles"], "error"),
+    // Public names.
+    word(&["speak", "speaks", "spoken"], "`connect_with` a protocol"),
+    word(&["dialect", "dialects"], "`protocol`"),
+    word(&["crowd", "crowds", "crowded"], "`oversubscribe`, or the number"),
+    word(&["flood", "floods", "flooded"], "`throughput`"),
+    word_under(&["crates/bench/", "crates/cli/", "bench/"], &["floor", "floors"], "`baseline`"),
+];
+
+/// Phrases that are retired in strings.
+const PHRASES: &[(&str, &str)] =
+    &[("other side", "`peer`"), ("other end", "`peer`"), ("not to be had", "unavailable")];
+
+/// Words that are retired as names of something.
+const NAMES: &[Name] = &[
+    named("Core", As::Type, "`Registry`, `SessionShared`, `LinkState`: what it is"),
+    named("Kept", As::Type, "a name for the object"),
+    named("Parts", As::Type, "plain arguments, or `<Type>Parts`"),
+    named("Fate", As::Type, "`Liveness`, `SendOutcome`"),
+    named("Room", As::Type, "`SpaceWaiter`"),
+    named("Apart", As::Type, "`CachePadded`"),
+    named("Book", As::Type, "`Registry`, `DurableState`"),
+    named("Line", As::TypePrefix, "`Connection…`"),
+    named("Lent", As::Type, "`RecvBuffer`"),
+    named("Loan", As::Type, "`SendBuffer`"),
+    named("Meeting", As::Type, "`Handshake`"),
+    named("Caller", As::Type, "`ConnectInfo`, `DriverWaker`"),
+    named("Armed", As::Type, "`Readiness`"),
+    named("Unsent", As::Type, "`TrySendError`"),
+    named("NoWall", As::Identifier, "`FallbackReason`"),
+    named("LinkPlace", As::Identifier, "`Storage`"),
+    named("Proof", As::Type, "`RecordDigest`"),
+    named("Mark", As::Type, "`AckedOffset`"),
+    named("Link", As::TypePrefix, "the name without `Link`, inside the crate of links"),
+    named("spins_paid", As::Identifier, "`spin_hits`"),
+    named("blocks_out", As::Identifier, "`blocks_in_flight`"),
+    named("release_entries", As::Identifier, "`peer_blocks_max`"),
+    named("idle_memory_after", As::Identifier, "`idle_memory_timeout`"),
+    named("in_hand", As::Identifier, "`in_flight`"),
+    named("put_down", As::Identifier, "`undeliver`"),
+    named("by_chance", As::Identifier, "`random`"),
+    named("lie_down", As::Identifier, "`arm`"),
+    named("look_or_doze", As::Identifier, "`poll` and `arm`"),
+    named("multiplex", As::Identifier, "`enable_streams`"),
+    named("look", As::Function(&[""]), "`check` or `poll`"),
+    named("tend", As::Function(&[""]), "`try_flush`, `service`"),
+    named("commit_to", As::Identifier, "`ack_to`"),
+    named("flush", As::Function(LINK_HANDLES), "`wait_acked`"),
+    named(
+        "commit",
+        As::Function(LINK_HANDLES),
+        "`ack`; `commit` publishes a reservation or a batch",
+    ),
+    named("Trust::Peer", As::Path, "`Trust::Trusted`"),
+    named("Trust::Isolated", As::Path, "`Trust::Untrusted`"),
+    named("Wait::Timed", As::Path, "`Wait::Poll`"),
+    named("Storage::Volatile", As::Path, "`Storage::Memory`"),
+];
+
+/// Where the handles of links are: what they call `commit` would be an acknowledgement.
+const LINK_HANDLES: &[&str] = &[
+    "crates/link/src/handle",
+    "crates/link/src/halves",
+    "crates/link/src/link",
+    "crates/link/src/receiver",
+    "crates/link/src/message",
+    "crates/link/src/tokio/",
+    "crates/partywall/src/link/handle",
+    "crates/partywall/src/link/halves",
+    "crates/partywall/src/link/message",
+    "crates/partywall/src/tokio/link/",
+];
+
+const fn except(path: &'static str, word: &'static str, why: &'static str) -> Exception {
+    Exception { path, word, why }
+}
+
+/// Places that may use a retired word.
+const EXCEPTIONS: &[Exception] = &[
+    except("xtask/src/tidy/vocabulary.rs", "", "this table"),
+    except("CHANGELOG.md", "", "its table leads from the old names to the new ones"),
+    except("fuzz/corpus", "", "named by their bytes"),
+    except("xtask/src/tidy/source.rs", "Line", "a line of a file"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(samples: &[(&str, &str)]) -> Vec<String> {
+        let uses = uses(&Tree::of(samples));
+        uses.iter().map(|used| format!("{} {}", used.line + 1, used.word)).collect()
+    }
+
+    #[test]
+    fn part_of_identifier_is_reported() {
+        assert_eq!(
+            words(&[("a.rs", "fn ring_bell() {}\nstruct RingBELLFast;\n")]),
+            ["1 bell", "2 bell"]
+        );
+        assert_eq!(words(&[("a.rs", "fn doorbell() { partywall() }\n")]), [""; 0]);
+        assert_eq!(words(&[("a.go", "// bell\nfunc RingBell() {}\n")]), ["2 bell"]);
+    }
+
+    #[test]
+    fn comment_is_free() {
+        assert_eq!(words(&[("a.rs", "// the bell\n/// a door\n"), ("a.md", "A door.\n")]), [""; 0]);
+        assert_eq!(words(&[("Cargo.toml", "# a wall\na = \"b\" # wall\n")]), [""; 0]);
+    }
+
+    #[test]
+    fn string_key_flag_and_file_name_are_reported() {
+        assert_eq!(words(&[("a.rs", "f(\"--transport wall\\nbell\");\n")]), ["1 wall", "1 bell"]);
+        assert_eq!(words(&[("a.rs", "f(\"the other side is gone\");\n")]), ["1 other side"]);
+        assert_eq!(words(&[("a.json", "{\"bells\": 1}\n")]), ["1 bell"]);
+        assert_eq!(words(&[("src/door/mod.rs", "")]), ["1 door"]);
+        assert_eq!(words(&[("src/open-door.bin", "")]), ["1 door"]);
+    }
+
+    #[test]
+    fn term_of_specification_is_reported() {
+        let text = "# The bell\n| door | 2 |\nA wall and a `hub`.\n```\nspot // books\n```\n";
+        assert_eq!(words(&[("spec/SPEC.md", text)]), ["1 bell", "2 door", "3 hub", "5 spot"]);
+        assert_eq!(words(&[("docs/a.md", text)]), ["3 hub", "5 spot"]);
+    }
+
+    #[test]
+    fn name_of_something_is_reported_where_it_is_that() {
+        assert_eq!(words(&[("a.rs", "struct Core {}\nfn f(core: http::Core) {}\n")]), ["1 Core"]);
+        assert_eq!(words(&[("a.rs", "x == Trust::Peer;\nWho::Peer;\n")]), ["1 Trust::Peer"]);
+        let handle = "pub fn commit(&self) {}\n";
+        assert_eq!(words(&[("crates/link/src/handle.rs", handle)]), ["1 commit"]);
+        assert_eq!(words(&[("crates/partywall/src/sender.rs", handle)]), [""; 0]);
+    }
+
+    #[test]
+    fn excepted_place_is_left_out() {
+        assert_eq!(words(&[("CHANGELOG.md", "`wall`\n")]), [""; 0]);
+    }
+
+    #[test]
+    fn parts_split_at_marks_and_case() {
+        assert_eq!(parts("RingBell_v2HTTPPort"), ["ring", "bell", "v", "http", "port"]);
+    }
+}
