@@ -7,11 +7,10 @@
 
 mod atomics;
 mod circles;
+mod files;
 mod imports;
-mod length;
 mod lints;
 mod manifest;
-mod names;
 mod references;
 pub mod source;
 mod text;
@@ -60,6 +59,12 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
             print!("{}", vocabulary::report(&tree));
             return Ok(());
         }
+        [argument] if argument == "--homes" => {
+            let mut findings = Vec::new();
+            files::check_homes(&tree, &mut findings);
+            findings.iter().for_each(|finding| println!("{finding}"));
+            return Ok(());
+        }
         [argument, ..] => return Err(format!("`tidy` does not know the argument `{argument}`")),
     }
     let findings = check(&tree);
@@ -92,13 +97,12 @@ type Rule = fn(&Tree, &mut Vec<Finding>);
 /// Whether the rules that the whole tree keeps only after the last rename and move are enforced.
 const ENFORCED: bool = false;
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 10] = [
     vocabulary::check,
     circles::check,
-    length::check,
     lints::check,
     atomics::check,
-    names::check,
+    files::check,
     threads::check,
     manifest::check,
     text::check,

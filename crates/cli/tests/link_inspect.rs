@@ -5,7 +5,7 @@
 mod program;
 
 use partywall_link::file::{OwnFile, Sizes};
-use partywall_link::{LinkDirectory, LinkKey};
+use partywall_link::{Directory, Key};
 use program::{run, text};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -28,15 +28,15 @@ fn inspect(directory: &Path, more: &[&str]) -> (i32, String, String) {
 }
 
 fn own(directory: &Path, local: &str, link: &str) -> OwnFile {
-    let key = LinkKey::new(local, "bob", link).unwrap();
+    let key = Key::new(local, "bob", link).unwrap();
     let sizes = Sizes { ring: 4096, entries: 8, slab: 0 };
-    OwnFile::open(&LinkDirectory::open(directory).unwrap(), &key, sizes).unwrap()
+    OwnFile::open(&Directory::open(directory).unwrap(), &key, sizes).unwrap()
 }
 
 /// A file of the specification, under the name that belongs to it.
 fn place(directory: &Path, name: &str, size: u64) -> PathBuf {
     let images = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/links");
-    let path = directory.join(LinkKey::new("alice", "bob", "orders").unwrap().file_name());
+    let path = directory.join(Key::new("alice", "bob", "orders").unwrap().file_name());
     fs::copy(images.join(name), &path).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_len(size).unwrap();

@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use partywall_link::{Link, LinkClient, LinkConfig, LinkRecvError, LinkServer, Storage};
+use partywall_link::{Client, Config, Link, RecvError, Server, Storage};
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -32,7 +32,7 @@ fn main() -> Result<()> {
 /// Executes orders as they come, for ever.
 fn gateway(address: &str, directory: &str) -> Result<()> {
     let place = Storage::directory(directory);
-    let server = LinkServer::bind(address, place, "gateway", LinkConfig::default())?;
+    let server = Server::bind(address, place, "gateway", Config::default())?;
     let link = server.accept()?;
     println!("a strategy is here: {}", link.key());
     loop {
@@ -46,7 +46,7 @@ fn gateway(address: &str, directory: &str) -> Result<()> {
                 // The report is sent, and the order is done: both, or none.
                 order.reply(&number.to_le_bytes())?;
             }
-            Err(LinkRecvError::TimedOut) => {}
+            Err(RecvError::TimedOut) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -55,7 +55,7 @@ fn gateway(address: &str, directory: &str) -> Result<()> {
 /// Sends the orders of a day, and waits for all reports.
 fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()> {
     let place = Storage::directory(directory);
-    let client = LinkClient::new(place, "strategy", LinkConfig::default())?;
+    let client = Client::new(place, "strategy", Config::default())?;
     let link = client.connect(address, "gateway", "orders")?;
     if link.epoch()? < day {
         link.begin_epoch(day)?;
@@ -78,7 +78,7 @@ fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()>
             number_of(&report)? == reported,
             "reports come in the order of what they are about"
         );
-        report.commit()?;
+        report.ack()?;
         reported += 1;
     }
     tell_what_was_left(&link)?;

@@ -13,25 +13,25 @@ use std::fmt;
 use std::time::Instant;
 
 use super::end::{Endpoint, Load};
-use super::fault::{LinkSendError, LinkTrySendError};
+use super::fault::{SendError, TrySendError};
 
 /// Messages that are sent together. Dropped, none of them is.
 ///
 /// The peer may receive some of them before others, but a restart of either end finds all or none of them sent.
 #[must_use = "a batch that is dropped is not sent"]
-pub struct LinkBatch<'a> {
+pub struct Batch<'a> {
     link: &'a Endpoint,
     lens: Vec<usize>,
     bytes: Vec<u8>,
 }
 
-impl<'a> LinkBatch<'a> {
+impl<'a> Batch<'a> {
     pub(super) const fn new(link: &'a Endpoint) -> Self {
         Self { link, lens: Vec::new(), bytes: Vec::new() }
     }
 
     /// Puts a message behind the others.
-    pub fn push(&mut self, message: &[u8]) -> &mut Self {
+    pub fn send(&mut self, message: &[u8]) -> &mut Self {
         self.lens.push(message.len());
         self.bytes.extend_from_slice(message);
         self
@@ -52,24 +52,24 @@ impl<'a> LinkBatch<'a> {
     /// Sends them; waits until there is room for all.
     ///
     /// # Errors
-    /// See [`LinkSendError`]; none of them was sent.
-    pub fn publish(self) -> Result<(), LinkSendError> {
+    /// See [`SendError`]; none of them was sent.
+    pub fn commit(self) -> Result<(), SendError> {
         self.link.send(self.load(), None)
     }
 
-    /// As [`publish`](Self::publish), but only until `deadline`.
+    /// As [`commit`](Self::commit), but only until `deadline`.
     ///
     /// # Errors
     /// As there.
-    pub fn publish_deadline(self, deadline: Instant) -> Result<(), LinkSendError> {
+    pub fn commit_deadline(self, deadline: Instant) -> Result<(), SendError> {
         self.link.send(self.load(), Some(deadline))
     }
 
     /// Sends them if there is room now; else the batch is still there.
     ///
     /// # Errors
-    /// See [`LinkTrySendError`].
-    pub fn try_publish(&mut self) -> Result<(), LinkTrySendError> {
+    /// See [`TrySendError`].
+    pub fn try_publish(&mut self) -> Result<(), TrySendError> {
         self.link.try_send(self.load())?;
         self.lens.clear();
         self.bytes.clear();
@@ -81,7 +81,7 @@ impl<'a> LinkBatch<'a> {
     }
 }
 
-impl fmt::Debug for LinkBatch<'_> {
+impl fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkBatch").field("len", &self.len()).finish_non_exhaustive()
     }

@@ -5,56 +5,56 @@ use std::sync::Arc;
 
 use partywall_sys::ForkGuard;
 
-use super::config::{LinkConfig, Storage};
+use super::config::{Config, Storage};
 use super::end::Endpoint;
-use super::fault::LinkOpenError;
-use super::group::LinkGroup;
+use super::fault::OpenError;
+use super::group::Group;
 use super::handle::Link;
-use super::key::LinkKey;
+use super::key::Key;
 use super::place::Place;
 use partywall::{Address, AddressError};
 
 /// Opens links to servers.
 ///
 /// ```
-/// use partywall_link::{LinkClient, LinkConfig, Storage, LinkServer};
+/// use partywall_link::{Client, Config, Storage, Server};
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/links.sock", directory.path().display());
 ///
-/// let server = LinkServer::bind(&address, Storage::Memory, "bob", LinkConfig::default())?;
+/// let server = Server::bind(&address, Storage::Memory, "bob", Config::default())?;
 /// let served = std::thread::spawn(move || {
 ///     let link = server.accept().unwrap();
 ///     let request = link.recv().unwrap();
 ///     let answer = [b"hello, ", &request[..]].concat();
 ///     request.reply(&answer).unwrap();
-///     link.flush(std::time::Instant::now() + std::time::Duration::from_secs(10)).unwrap();
+///     link.wait_acked(std::time::Instant::now() + std::time::Duration::from_secs(10)).unwrap();
 /// });
-/// let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
+/// let client = Client::new(Storage::Memory, "alice", Config::default())?;
 /// let link = client.connect(&address, "bob", "greetings")?;
 /// link.send(b"alice")?;
 /// let answer = link.recv()?;
 /// assert_eq!(answer, b"hello, alice");
-/// answer.commit()?;
+/// answer.ack()?;
 /// link.close(std::time::Instant::now() + std::time::Duration::from_secs(10))?;
 /// # served.join().unwrap();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct LinkClient {
+pub struct Client {
     place: Place,
     name: String,
-    config: LinkConfig,
+    config: Config,
     guard: ForkGuard,
 }
 
-impl LinkClient {
+impl Client {
     /// A client called `name`, whose links are kept in `place`.
     ///
     /// # Errors
-    /// See [`LinkOpenError`]: a setting, the name, or the directory is not possible.
-    pub fn new(place: Storage, name: &str, config: LinkConfig) -> Result<Self, LinkOpenError> {
+    /// See [`OpenError`]: a setting, the name, or the directory is not possible.
+    pub fn new(place: Storage, name: &str, config: Config) -> Result<Self, OpenError> {
         config.sizes()?;
-        LinkKey::new(name, "server", "link")?;
+        Key::new(name, "server", "link")?;
         let place = Place::open(&place)?;
         Ok(Self { place, name: name.to_owned(), config, guard: ForkGuard::current() })
     }
@@ -66,20 +66,20 @@ impl LinkClient {
     /// of the same group waiting: write the IP address where that matters.
     ///
     /// # Errors
-    /// See [`LinkOpenError`].
-    pub fn connect<A>(&self, address: A, server: &str, link: &str) -> Result<Link, LinkOpenError>
+    /// See [`OpenError`].
+    pub fn connect<A>(&self, address: A, server: &str, link: &str) -> Result<Link, OpenError>
     where
         A: TryInto<Address>,
         AddressError: From<A::Error>,
     {
         if self.guard.is_child() {
-            return Err(LinkOpenError::Forked);
+            return Err(OpenError::Forked);
         }
         let address = address.try_into().map_err(AddressError::from)?;
-        let key = LinkKey::new(&self.name, server, link)?;
+        let key = Key::new(&self.name, server, link)?;
         let group = match &self.config.group {
             Some(group) => group.clone(),
-            None => LinkGroup::with_wait(self.config.wait)?,
+            None => Group::with_wait(self.config.wait)?,
         };
         let shares = self.config.shares(&address);
         let core = self.place.core(&key, self.config.sizes()?, shares)?;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use partywall_layout::link::frame::LOGIN_BYTES_MAX;
 use partywall_layout::link::{LinkGeometry, PARTS_OFFSET};
 
-use super::fault::LinkConfigError;
+use super::fault::ConfigError;
 use super::file::Sizes;
-use super::group::LinkGroup;
+use super::group::Group;
 use super::login::{LoginAnswer, LoginRequest, OnLogin};
 use super::protocol::frame::{Refusal, Window};
 use partywall::Address;
@@ -41,7 +41,7 @@ impl Storage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// When it is committed. One that was not is received again, with a higher [`attempt`](super::LinkMessage::attempt).
+    /// When it is committed. One that was not is received again, with a higher [`attempt`](super::Message::attempt).
     #[default]
     AtLeastOnce,
     /// When it is received. One that was being worked on is not received again.
@@ -51,13 +51,13 @@ pub enum Delivery {
 /// The choices of one end of a link, with defaults for everything.
 ///
 /// ```
-/// use partywall_link::{Delivery, LinkConfig};
+/// use partywall_link::{Delivery, Config};
 ///
-/// let config = LinkConfig::default().ring_bytes(1 << 22).delivery(Delivery::AtMostOnce);
+/// let config = Config::default().ring_bytes(1 << 22).delivery(Delivery::AtMostOnce);
 /// # let _ = config;
 /// ```
 #[derive(Clone)]
-pub struct LinkConfig {
+pub struct Config {
     pub(super) ring_bytes: u64,
     pub(super) slab_bytes: u64,
     pub(super) peer_ring_max: u64,
@@ -65,7 +65,7 @@ pub struct LinkConfig {
     pub(super) transport: TransportPolicy,
     pub(super) wait: Wait,
     pub(super) spin_budget: Duration,
-    pub(super) group: Option<LinkGroup>,
+    pub(super) group: Option<Group>,
     pub(super) login: Vec<u8>,
     pub(super) delivery: Delivery,
     pub(super) attempts_max: u32,
@@ -83,7 +83,7 @@ pub struct LinkConfig {
     pub(super) on_login: Option<OnLogin>,
 }
 
-impl Default for LinkConfig {
+impl Default for Config {
     fn default() -> Self {
         Self {
             ring_bytes: 1 << 20,
@@ -113,7 +113,7 @@ impl Default for LinkConfig {
     }
 }
 
-impl LinkConfig {
+impl Config {
     /// Size of the ring that keeps what was sent until the other end has consumed it, in bytes: a power of two from 4 KiB to
     /// 1 GiB. Of a file that exists it stays what it is. Default: 1 MiB.
     ///
@@ -171,7 +171,7 @@ impl LinkConfig {
     /// The group whose threads drive the link, or all links of the server. Default: a group of its own for each link of
     /// a client, and one for all links of a server.
     #[must_use]
-    pub fn group(mut self, group: &LinkGroup) -> Self {
+    pub fn group(mut self, group: &Group) -> Self {
         self.group = Some(group.clone());
         self
     }
@@ -191,7 +191,7 @@ impl LinkConfig {
     }
 
     /// How often a message may be handed out by one owner of the link after another before
-    /// [`is_poison`](super::LinkMessage::is_poison) says that it is the likely cause of their deaths. Default: 5.
+    /// [`is_poison`](super::Message::is_poison) says that it is the likely cause of their deaths. Default: 5.
     #[must_use]
     pub const fn attempts_max(mut self, attempts: u32) -> Self {
         self.attempts_max = attempts;
@@ -277,9 +277,9 @@ impl LinkConfig {
     /// Over TCP nobody vouches for a client's names but what `decide` makes of the login: let it ask for a secret.
     ///
     /// ```
-    /// use partywall_link::{LinkConfig, LoginAnswer};
+    /// use partywall_link::{Config, LoginAnswer};
     ///
-    /// let config = LinkConfig::default().on_login(|request| match &request.login[..] {
+    /// let config = Config::default().on_login(|request| match &request.login[..] {
     ///     b"a secret" => LoginAnswer::Accept(b"welcome".to_vec()),
     ///     _ => LoginAnswer::Reject("ask the operator for the secret".to_owned()),
     /// });
@@ -295,7 +295,7 @@ impl LinkConfig {
     }
 
     /// Lets a server without [`on_login`](Self::on_login) listen over TCP. Whoever reaches the port can then say that it is any
-    /// client, and take its messages. Default: it [cannot](super::LinkBindError::Anonymous).
+    /// client, and take its messages. Default: it [cannot](super::BindError::Anonymous).
     #[must_use]
     pub const fn allow_anonymous_tcp(mut self, allow: bool) -> Self {
         self.allow_anonymous_tcp = allow;
@@ -303,8 +303,8 @@ impl LinkConfig {
     }
 
     /// The sizes, if they are possible.
-    pub(super) fn sizes(&self) -> Result<Sizes, LinkConfigError> {
-        let wrong = |setting, found: u64, wanted| LinkConfigError { setting, found, wanted };
+    pub(super) fn sizes(&self) -> Result<Sizes, ConfigError> {
+        let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
         // A link has no use for the release ring; the smallest there is.
         let sizes = Sizes { ring: self.ring_bytes, entries: 8, slab: self.slab_bytes };
         if LinkGeometry::new(self.ring_bytes, 8, 0).is_none() {
@@ -365,7 +365,7 @@ impl LinkConfig {
 /// A release ring, and the rest of some pages.
 const FILLED_UP_MAX: u64 = 1 << 20;
 
-impl fmt::Debug for LinkConfig {
+impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkConfig")
             .field("ring_bytes", &self.ring_bytes)

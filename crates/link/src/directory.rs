@@ -10,32 +10,32 @@ use partywall_sys::kept_file::Facts;
 use partywall_sys::peer::own_euid;
 use partywall_sys::{KeptDirectory, MakeError, UnnamedFile};
 
-use super::error::LinkError;
+use super::error::StorageError;
 use super::key::FILE_NAME_END;
 
 /// A directory that was found fit to keep links in.
 #[derive(Debug)]
-pub struct LinkDirectory {
+pub struct Directory {
     kept: KeptDirectory,
 }
 
-impl LinkDirectory {
+impl Directory {
     /// Opens a directory that exists.
     ///
     /// # Errors
     ///
-    /// [`LinkError::NoDirectory`], [`LinkError::DirectoryNotOurs`], [`LinkError::DirectoryWritable`].
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, LinkError> {
+    /// [`StorageError::NoDirectory`], [`StorageError::DirectoryNotOurs`], [`StorageError::DirectoryWritable`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StorageError> {
         let path = path.as_ref();
-        let missing = |source| LinkError::NoDirectory { path: path.to_owned(), source };
+        let missing = |source| StorageError::NoDirectory { path: path.to_owned(), source };
         let kept = KeptDirectory::open(path).map_err(missing)?;
         let facts = kept.facts().map_err(missing)?;
         let (owner, user, mode) = (facts.owner, own_euid(), facts.mode);
         if owner != user {
-            return Err(LinkError::DirectoryNotOurs { path: path.to_owned(), owner, user });
+            return Err(StorageError::DirectoryNotOurs { path: path.to_owned(), owner, user });
         }
         if mode & WRITABLE_BY_OTHERS != 0 {
-            return Err(LinkError::DirectoryWritable { path: path.to_owned(), mode });
+            return Err(StorageError::DirectoryWritable { path: path.to_owned(), mode });
         }
         Ok(Self { kept })
     }
@@ -46,9 +46,9 @@ impl LinkDirectory {
     }
 
     /// The files in it that are called like those of links, by name.
-    pub(super) fn files(&self) -> Result<Vec<String>, LinkError> {
+    pub(super) fn files(&self) -> Result<Vec<String>, StorageError> {
         let failed =
-            |source| LinkError::System { path: self.path().to_owned(), what: "reading", source };
+            |source| StorageError::System { path: self.path().to_owned(), what: "reading", source };
         let mut names = Vec::new();
         for entry in std::fs::read_dir(self.path()).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
@@ -67,7 +67,7 @@ impl LinkDirectory {
         &self,
         name: &str,
         is_written: bool,
-    ) -> Result<Option<(File, Facts)>, LinkError> {
+    ) -> Result<Option<(File, Facts)>, StorageError> {
         let path = || self.file_path(name);
         let (file, facts) = match self.kept.open_file(name, is_written) {
             Ok(opened) => opened,
@@ -76,46 +76,48 @@ impl LinkDirectory {
                 return match error.kind() {
                     Kind::NotFound => Ok(None),
                     // A symbolic link, a directory, a socket or device.
-                    Kind::IsADirectory => Err(LinkError::NotAFile { path: path() }),
-                    _ if is_no_file(&error) => Err(LinkError::NotAFile { path: path() }),
-                    _ => Err(LinkError::System { path: path(), what: "opening", source: error }),
+                    Kind::IsADirectory => Err(StorageError::NotAFile { path: path() }),
+                    _ if is_no_file(&error) => Err(StorageError::NotAFile { path: path() }),
+                    _ => Err(StorageError::System { path: path(), what: "opening", source: error }),
                 };
             }
         };
         let user = own_euid();
         if !facts.is_regular {
-            return Err(LinkError::NotAFile { path: path() });
+            return Err(StorageError::NotAFile { path: path() });
         }
         if facts.owner != user {
-            return Err(LinkError::NotOurs { path: path(), owner: facts.owner, user });
+            return Err(StorageError::NotOurs { path: path(), owner: facts.owner, user });
         }
         if facts.mode != FILE_MODE {
-            return Err(LinkError::Mode { path: path(), mode: facts.mode });
+            return Err(StorageError::Mode { path: path(), mode: facts.mode });
         }
         Ok(Some((file, facts)))
     }
 
     /// A file of `size` zeros without a name.
-    pub(super) fn make(&self, size: u64) -> Result<UnnamedFile, LinkError> {
+    pub(super) fn make(&self, size: u64) -> Result<UnnamedFile, StorageError> {
         let path = || self.path().to_owned();
         self.kept.make(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|error| match error {
             MakeError::NoSpace { available, source } => {
-                LinkError::NoSpace { path: path(), size, available, source }
+                StorageError::NoSpace { path: path(), size, available, source }
             }
             MakeError::Unsupported { what, source } => {
-                LinkError::Unsupported { path: path(), what, source }
+                StorageError::Unsupported { path: path(), what, source }
             }
-            MakeError::System { what, source } => LinkError::System { path: path(), what, source },
+            MakeError::System { what, source } => {
+                StorageError::System { path: path(), what, source }
+            }
         })
     }
 
     /// Gives the file its name; `false` if something has it already.
-    pub(super) fn name(&self, file: &UnnamedFile, name: &str) -> Result<bool, LinkError> {
+    pub(super) fn name(&self, file: &UnnamedFile, name: &str) -> Result<bool, StorageError> {
         match self.kept.name(file, name) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
             Err(source) => {
-                Err(LinkError::System { path: self.file_path(name), what: "linkat", source })
+                Err(StorageError::System { path: self.file_path(name), what: "linkat", source })
             }
         }
     }

@@ -13,7 +13,7 @@ use partywall_layout::link::FileFault;
 /// The file of a link was not opened, and not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkError {
+pub enum StorageError {
     /// There is no such directory, or it cannot be opened.
     #[error(
         "{} cannot be opened as the directory of links ({source}): make it, for this user alone (mkdir -m 700)",

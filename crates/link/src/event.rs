@@ -4,7 +4,7 @@
 /// Something happened to a link. Messages are not among these; what was skipped or dropped is in its reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum LinkEvent {
+pub enum Event {
     /// Records flow again. `resumed`: the neighbour's stream goes on where it was; else it is another one, or the first.
     Attached {
         /// See there.

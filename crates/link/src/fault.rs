@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::error::LinkError;
+use super::error::StorageError;
 use super::key::KeyError;
 use super::link_state::{CommitError, SendFault};
 use partywall::AddressError;
@@ -15,7 +15,7 @@ use partywall::AddressError;
 /// The link does nothing more in this process.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkStopped {
+pub enum Stopped {
     /// It was closed here.
     #[error("the link was closed in this process: open it again")]
     Closed,
@@ -37,7 +37,7 @@ pub enum LinkStopped {
     System(Arc<io::Error>),
 }
 
-impl From<io::Error> for LinkStopped {
+impl From<io::Error> for Stopped {
     fn from(error: io::Error) -> Self {
         Self::System(Arc::new(error))
     }
@@ -46,7 +46,7 @@ impl From<io::Error> for LinkStopped {
 /// Why a message was not sent. It will not arrive.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkSendError {
+pub enum SendError {
     /// The deadline came before there was room.
     #[error("no room came before the deadline: the peer has not consumed what was sent before")]
     TimedOut,
@@ -71,49 +71,49 @@ pub enum LinkSendError {
     },
     /// The link takes no more.
     #[error(transparent)]
-    Stopped(#[from] LinkStopped),
+    Stopped(#[from] Stopped),
 }
 
 /// Why a message was not sent at once.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkTrySendError {
+pub enum TrySendError {
     /// There is no room now: the peer has not consumed what was sent before.
     #[error("there is no room now")]
     Full,
     /// It never will be.
     #[error(transparent)]
-    Never(#[from] LinkSendError),
+    Never(#[from] SendError),
 }
 
 /// Why no message was received.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkRecvError {
+pub enum RecvError {
     /// The deadline came before one.
     #[error("no message came before the deadline")]
     TimedOut,
     /// None will come any more.
     #[error(transparent)]
-    Stopped(#[from] LinkStopped),
+    Stopped(#[from] Stopped),
 }
 
 /// Why no message was received at once.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkTryRecvError {
+pub enum TryRecvError {
     /// None is there now.
     #[error("no message is there now")]
     Empty,
     /// None will come any more.
     #[error(transparent)]
-    Stopped(#[from] LinkStopped),
+    Stopped(#[from] Stopped),
 }
 
 /// Why a message was not committed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkCommitError {
+pub enum AckError {
     /// A later message was committed, and this one with it.
     #[error("the message is consumed already: a later one was committed")]
     Consumed,
@@ -125,25 +125,25 @@ pub enum LinkCommitError {
     Stale,
     /// The link is of no further use here.
     #[error(transparent)]
-    Stopped(#[from] LinkStopped),
+    Stopped(#[from] Stopped),
 }
 
 /// Why a reply was not sent, and what it answers not committed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkReplyError {
+pub enum ReplyError {
     /// What it answers cannot be committed.
     #[error(transparent)]
-    Commit(#[from] LinkCommitError),
+    Commit(#[from] AckError),
     /// It cannot be sent.
     #[error(transparent)]
-    Send(#[from] LinkSendError),
+    Send(#[from] SendError),
 }
 
 /// Why it did not come to what was waited for.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkWaitError {
+pub enum WaitError {
     /// The deadline came first.
     #[error("not before the deadline{}{last}", if last.is_empty() { "" } else { "; the last attempt to attach: " })]
     TimedOut {
@@ -152,13 +152,13 @@ pub enum LinkWaitError {
     },
     /// It never will.
     #[error(transparent)]
-    Stopped(#[from] LinkStopped),
+    Stopped(#[from] Stopped),
 }
 
 /// Why a link does not go over to another address.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkSwitchError {
+pub enum SwitchError {
     /// The text is no address.
     #[error(transparent)]
     Address(#[from] AddressError),
@@ -169,13 +169,13 @@ pub enum LinkSwitchError {
     Served,
     /// The link is of no further use here.
     #[error(transparent)]
-    Stopped(#[from] LinkStopped),
+    Stopped(#[from] Stopped),
 }
 
 /// A setting that is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("LinkConfig::{setting} is {found}, but must be {wanted}")]
-pub struct LinkConfigError {
+pub struct ConfigError {
     /// Which.
     pub setting: &'static str,
     /// What it is.
@@ -187,19 +187,19 @@ pub struct LinkConfigError {
 /// Why a link was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkOpenError {
+pub enum OpenError {
     /// A name is not possible.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// A setting is not possible.
     #[error(transparent)]
-    Config(#[from] LinkConfigError),
+    Config(#[from] ConfigError),
     /// The text is no address.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The file was not opened.
     #[error(transparent)]
-    File(#[from] LinkError),
+    File(#[from] StorageError),
     /// The application has this link of the server.
     #[error("this link of the server is in use: use the handle that there is, or drop it first")]
     AlreadyOpen,
@@ -222,19 +222,19 @@ pub enum LinkOpenError {
 /// Why no server is there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkBindError {
+pub enum BindError {
     /// The server's name is not possible.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// A setting is not possible.
     #[error(transparent)]
-    Config(#[from] LinkConfigError),
+    Config(#[from] ConfigError),
     /// The text is no address, or leads nowhere.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The directory is not one for links.
     #[error(transparent)]
-    Directory(#[from] LinkError),
+    Directory(#[from] StorageError),
     /// The address can be reached from other hosts, and nobody said that this is wanted.
     #[error(
         "{address} can be reached from other hosts, and TCP is not encrypted: bind a loopback address, or say \
@@ -267,7 +267,7 @@ pub enum LinkBindError {
 /// Why no link was accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkAcceptError {
+pub enum AcceptError {
     /// The deadline came before a link was attached.
     #[error("no link was attached before the deadline")]
     TimedOut,
@@ -279,7 +279,7 @@ pub enum LinkAcceptError {
     Forked,
 }
 
-impl From<CommitError> for LinkCommitError {
+impl From<CommitError> for AckError {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Consumed => Self::Consumed,
@@ -292,18 +292,18 @@ impl From<CommitError> for LinkCommitError {
 pub(super) enum Refused {
     /// Later, perhaps.
     Full,
-    Never(LinkSendError),
+    Never(SendError),
 }
 
 impl Refused {
-    pub(super) fn new(fault: SendFault, len: u64, stopped: impl FnOnce() -> LinkStopped) -> Self {
+    pub(super) fn new(fault: SendFault, len: u64, stopped: impl FnOnce() -> Stopped) -> Self {
         match fault {
             SendFault::Full => Self::Full,
             SendFault::TooLarge { max } => {
-                Self::Never(LinkSendError::TooLarge { len, max: max as u64 })
+                Self::Never(SendError::TooLarge { len, max: max as u64 })
             }
-            SendFault::BatchFull => Self::Never(LinkSendError::BatchTooLarge { len }),
-            SendFault::Stopped => Self::Never(LinkSendError::Stopped(stopped())),
+            SendFault::BatchFull => Self::Never(SendError::BatchTooLarge { len }),
+            SendFault::Stopped => Self::Never(SendError::Stopped(stopped())),
         }
     }
 }

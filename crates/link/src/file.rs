@@ -33,9 +33,9 @@ use partywall_sys::kept_file::{Facts, reopen_read_only};
 use partywall_sys::{FileMap, UnnamedFile};
 use zerocopy::IntoBytes;
 
-use super::directory::LinkDirectory;
-use super::error::LinkError;
-use super::key::LinkKey;
+use super::directory::Directory;
+use super::error::StorageError;
+use super::key::Key;
 use super::owner::{self, Attempt, Ownership};
 use super::state::{ConsumedSlots, StateSlots};
 use partywall_sys::nonce;
@@ -111,8 +111,8 @@ impl OwnFile {
     ///
     /// # Errors
     ///
-    /// See [`LinkError`]; nothing that existed was changed.
-    pub fn open(directory: &LinkDirectory, key: &LinkKey, sizes: Sizes) -> Result<Self, LinkError> {
+    /// See [`StorageError`]; nothing that existed was changed.
+    pub fn open(directory: &Directory, key: &Key, sizes: Sizes) -> Result<Self, StorageError> {
         let name = key.file_name();
         let path = directory.file_path(&name);
         let (file, facts) = found_or_made(directory, key, sizes)?;
@@ -179,10 +179,10 @@ impl Writable for Pages {
 
 /// The file of `key`, which exists when this returns.
 fn found_or_made(
-    directory: &LinkDirectory,
-    key: &LinkKey,
+    directory: &Directory,
+    key: &Key,
     sizes: Sizes,
-) -> Result<(File, Facts), LinkError> {
+) -> Result<(File, Facts), StorageError> {
     let name = key.file_name();
     for _ in 0..ATTEMPTS_MAX {
         if let Some(found) = directory.open_file(&name, true)? {
@@ -195,9 +195,9 @@ fn found_or_made(
     Err(system(&directory.file_path(&name), "opening", source))
 }
 
-fn made(directory: &LinkDirectory, key: &LinkKey, sizes: Sizes) -> Result<UnnamedFile, LinkError> {
+fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, StorageError> {
     let Sizes { ring, entries, slab } = sizes;
-    let impossible = LinkError::Sizes { ring, entries, slab };
+    let impossible = StorageError::Sizes { ring, entries, slab };
     let Some(geometry) = LinkGeometry::new(ring, entries, slab) else { return Err(impossible) };
     let header = LinkHeader::new(&geometry, key.names(), nonce(), owner::now_ns());
     let Some(header) = header else { return Err(impossible) };
@@ -221,9 +221,9 @@ fn made(directory: &LinkDirectory, key: &LinkKey, sizes: Sizes) -> Result<Unname
 fn own(
     mut file: File,
     facts: Facts,
-    key: &LinkKey,
+    key: &Key,
     path: &Path,
-) -> Result<(Ownership, Image), LinkError> {
+) -> Result<(Ownership, Image), StorageError> {
     let patience = Instant::now() + OPENING_MAX;
     loop {
         let image = last_image(&file, facts, key, path)?;
@@ -236,13 +236,13 @@ fn own(
             }
         };
         if Instant::now() >= patience {
-            return Err(LinkError::Opening { path: path.to_owned() });
+            return Err(StorageError::Opening { path: path.to_owned() });
         }
     }
 }
 
 /// What an owner that is gone left behind, all of it checked.
-fn last_image(file: &File, facts: Facts, key: &LinkKey, path: &Path) -> Result<Image, LinkError> {
+fn last_image(file: &File, facts: Facts, key: &Key, path: &Path) -> Result<Image, StorageError> {
     let read = || read_pages(file, facts.size).map_err(|e| system(path, "reading", e));
     let mut pages = read()?;
     for _ in 0..ATTEMPTS_MAX {
@@ -261,22 +261,22 @@ fn last_image(file: &File, facts: Facts, key: &LinkKey, path: &Path) -> Result<I
                 // Read while another became the owner, and wrote? Then it looks different now.
                 let again = read()?;
                 if again == pages {
-                    return Err(LinkError::File { path: path.to_owned(), fault });
+                    return Err(StorageError::File { path: path.to_owned(), fault });
                 }
                 pages = again;
             }
         }
     }
-    Err(LinkError::Opening { path: path.to_owned() })
+    Err(StorageError::Opening { path: path.to_owned() })
 }
 
 enum Refusal {
     Fault(FileFault),
-    Error(LinkError),
+    Error(StorageError),
 }
 
 /// The owner, of a file whose header is in order: that the rest is not is no news while somebody owns it.
-fn judge_owner(pages: &[u8], file_bytes: u64, key: &LinkKey) -> Result<OwnerRecord, Refusal> {
+fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, Refusal> {
     use partywall_layout::link::{header, owner};
     header::check(pages, file_bytes, Some(key.names())).map_err(Refusal::Fault)?;
     let short = FileFault::Truncated { expected: PARTS_OFFSET, actual: file_bytes };
@@ -300,8 +300,8 @@ pub(super) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
     Ok(pages)
 }
 
-fn system(path: &Path, what: &'static str, source: io::Error) -> LinkError {
-    LinkError::System { path: path.to_owned(), what, source }
+fn system(path: &Path, what: &'static str, source: io::Error) -> StorageError {
+    StorageError::System { path: path.to_owned(), what, source }
 }
 
 /// A size that was checked, or that mmap refuses.

@@ -20,7 +20,7 @@ use partywall_sys::{Credentials, Family, Socket};
 use super::end::{is_of_our_user, read_some};
 use super::protocol::codec;
 use super::protocol::frame::{Attach, Frame, Names, Refusal};
-use super::status::LinkTransport;
+use super::status::Transport;
 use partywall::{Peer, Trust};
 
 /// See the module.
@@ -131,10 +131,10 @@ impl Greeting {
         !self.was_heard
     }
 
-    pub(super) fn transport(&self) -> LinkTransport {
+    pub(super) fn transport(&self) -> Transport {
         match self.socket.family() {
-            Family::Unix => LinkTransport::Unix,
-            Family::Tcp => LinkTransport::Tcp,
+            Family::Unix => Transport::Unix,
+            Family::Tcp => Transport::Tcp,
         }
     }
 

@@ -31,20 +31,20 @@ pub struct LinkId(pub(super) u64);
 /// thread waits for a link of the group or polls it.
 ///
 /// ```
-/// use partywall_link::{LinkClient, LinkConfig, LinkGroup, Storage};
+/// use partywall_link::{Client, Config, Group, Storage};
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/links.sock", directory.path().display());
 ///
-/// let group = LinkGroup::new()?;
-/// let config = LinkConfig::default().group(&group);
-/// let client = LinkClient::new(Storage::Memory, "alice", config)?;
+/// let group = Group::new()?;
+/// let config = Config::default().group(&group);
+/// let client = Client::new(Storage::Memory, "alice", config)?;
 /// let link = client.connect(&address, "bob", "orders")?;
 /// let news = group.try_poll()?;
 /// # let _ = (link, news);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct LinkGroup {
+pub struct Group {
     pub(super) inner: Arc<GroupInner>,
 }
 
@@ -65,7 +65,7 @@ struct News {
     has_missed: bool,
 }
 
-impl LinkGroup {
+impl Group {
     /// A group without links, whose threads wait adaptively in [`poll`](Self::poll).
     ///
     /// # Errors
@@ -137,8 +137,8 @@ impl LinkGroup {
     }
 }
 
-impl AsFd for LinkGroup {
-    /// A descriptor that becomes readable when [`try_poll`](LinkGroup::try_poll) has something to do, or [`ready`](LinkGroup::ready)
+impl AsFd for Group {
+    /// A descriptor that becomes readable when [`try_poll`](Group::try_poll) has something to do, or [`ready`](Group::ready)
     /// something to tell: also if another thread found it. One call does not take all if much is ready, so a loop that is told only
     /// when the descriptor *becomes* readable asks it again before it sleeps.
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -146,7 +146,7 @@ impl AsFd for LinkGroup {
     }
 }
 
-impl fmt::Debug for LinkGroup {
+impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkGroup").field("wait", &self.inner.wait).finish_non_exhaustive()
     }

@@ -2,38 +2,37 @@
 //! The two directions of a link.
 //!
 //! ```text
-//!   Link ── split ──▶ LinkSender     any number of clones, any thread
-//!                └──▶ LinkReceiver   one
+//!   Link ── split ──▶ Sender     any number of clones, any thread
+//!                └──▶ Receiver   one
 //! ```
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::batch::LinkBatch;
+use super::batch::Batch;
 use super::end::Load;
 use super::fault::{
-    LinkCommitError, LinkRecvError, LinkSendError, LinkStopped, LinkTryRecvError, LinkTrySendError,
-    LinkWaitError,
+    AckError, RecvError, SendError, Stopped, TryRecvError, TrySendError, WaitError,
 };
 use super::handle::{Handle, Link, alone};
-use super::lent::{Lent, LinkMessageRef};
-use super::message::{LinkMessage, LinkToken};
-use super::view::LinkMessageView;
+use super::lent::{Lent, MessageRef};
+use super::message::{Message, Token};
+use super::view::MessageView;
 
 /// The sending direction of a link. Clones send into the same link.
 #[derive(Clone, Debug)]
-pub struct LinkSender {
+pub struct Sender {
     handle: Arc<Handle>,
 }
 
 /// The receiving direction of a link.
 #[derive(Debug)]
-pub struct LinkReceiver {
+pub struct Receiver {
     handle: Arc<Handle>,
     lent: Lent,
 }
 
-impl LinkSender {
+impl Sender {
     pub(super) const fn new(handle: Arc<Handle>) -> Self {
         Self { handle }
     }
@@ -42,7 +41,7 @@ impl LinkSender {
     ///
     /// # Errors
     /// As there.
-    pub fn send(&self, message: &[u8]) -> Result<(), LinkSendError> {
+    pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.handle.end.send_with(message.len(), |room| room.copy_from_slice(message), None)
     }
 
@@ -50,7 +49,7 @@ impl LinkSender {
     ///
     /// # Errors
     /// As there.
-    pub fn try_send(&self, message: &[u8]) -> Result<(), LinkTrySendError> {
+    pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
         self.handle.end.try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
@@ -58,7 +57,7 @@ impl LinkSender {
     ///
     /// # Errors
     /// As there.
-    pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), LinkSendError> {
+    pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.handle.end.send_with(
             message.len(),
             |room| room.copy_from_slice(message),
@@ -71,7 +70,7 @@ impl LinkSender {
     /// # Errors
     /// As there.
     #[inline]
-    pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), LinkSendError> {
+    pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
         self.handle.end.send_with(len, alone(fill), None)
     }
 
@@ -84,7 +83,7 @@ impl LinkSender {
         &self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), LinkTrySendError> {
+    ) -> Result<(), TrySendError> {
         self.handle.end.try_send_with(len, alone(fill))
     }
 
@@ -98,7 +97,7 @@ impl LinkSender {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
         deadline: Instant,
-    ) -> Result<(), LinkSendError> {
+    ) -> Result<(), SendError> {
         self.handle.end.send_with(len, alone(fill), Some(deadline))
     }
 
@@ -106,20 +105,20 @@ impl LinkSender {
     ///
     /// # Errors
     /// As there.
-    pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), LinkSendError> {
+    pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
         self.handle.end.send(Load::Message(parts), None)
     }
 
     /// See [`Link::batch`].
-    pub fn batch(&self) -> LinkBatch<'_> {
-        LinkBatch::new(&self.handle.end)
+    pub fn batch(&self) -> Batch<'_> {
+        Batch::new(&self.handle.end)
     }
 
-    /// See [`Link::flush`].
+    /// See [`Link::wait_acked`].
     ///
     /// # Errors
     /// As there.
-    pub fn flush(&self, deadline: Instant) -> Result<(), LinkWaitError> {
+    pub fn wait_acked(&self, deadline: Instant) -> Result<(), WaitError> {
         self.handle.end.flush(Some(deadline))
     }
 
@@ -127,7 +126,7 @@ impl LinkSender {
     ///
     /// # Errors
     /// As there.
-    pub fn wait_sent(&self, deadline: Instant) -> Result<(), LinkWaitError> {
+    pub fn wait_sent(&self, deadline: Instant) -> Result<(), WaitError> {
         self.handle.end.wait_sent(Some(deadline))
     }
 
@@ -135,7 +134,7 @@ impl LinkSender {
     ///
     /// # Errors
     /// As there.
-    pub fn unconsumed_bytes(&self) -> Result<u64, LinkStopped> {
+    pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
         self.handle.end.unconsumed_bytes()
     }
 
@@ -146,7 +145,7 @@ impl LinkSender {
     }
 }
 
-impl LinkReceiver {
+impl Receiver {
     pub(super) const fn new(handle: Arc<Handle>) -> Self {
         Self { handle, lent: Lent::new() }
     }
@@ -154,8 +153,8 @@ impl LinkReceiver {
     /// The next message, to be read before the next is received; waits for one.
     ///
     /// ```
-    /// # use partywall_link::{LinkReceiver, LinkRecvError};
-    /// # fn sum_of(mut receiver: LinkReceiver) -> Result<u64, Box<dyn std::error::Error>> {
+    /// # use partywall_link::{Receiver, RecvError};
+    /// # fn sum_of(mut receiver: Receiver) -> Result<u64, Box<dyn std::error::Error>> {
     /// let mut sum = 0;
     /// loop {
     ///     let message = receiver.recv_ref()?;
@@ -163,15 +162,15 @@ impl LinkReceiver {
     ///         Ok(bytes) => sum += u64::from_le_bytes(bytes),
     ///         Err(_) => return Ok(sum), // not committed: `rewind` gives it again, and the next owner has it
     ///     }
-    ///     message.commit()?;
+    ///     message.ack()?;
     /// }
     /// # }
     /// ```
     ///
     /// # Errors
-    /// See [`LinkRecvError`].
+    /// See [`RecvError`].
     #[inline]
-    pub fn recv_ref(&mut self) -> Result<LinkMessageRef<'_>, LinkRecvError> {
+    pub fn recv_ref(&mut self) -> Result<MessageRef<'_>, RecvError> {
         self.recv_ref_until(None)
     }
 
@@ -179,40 +178,34 @@ impl LinkReceiver {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_ref_deadline(
-        &mut self,
-        deadline: Instant,
-    ) -> Result<LinkMessageRef<'_>, LinkRecvError> {
+    pub fn recv_ref_deadline(&mut self, deadline: Instant) -> Result<MessageRef<'_>, RecvError> {
         self.recv_ref_until(Some(deadline))
     }
 
     /// The next message if there is one now, to be read before the next is received.
     ///
     /// # Errors
-    /// See [`LinkTryRecvError`].
-    pub fn try_recv_ref(&mut self) -> Result<LinkMessageRef<'_>, LinkTryRecvError> {
+    /// See [`TryRecvError`].
+    pub fn try_recv_ref(&mut self) -> Result<MessageRef<'_>, TryRecvError> {
         let Self { handle, lent } = self;
         lent.end();
         handle.end.try_recv(&mut *lent)?;
-        Ok(LinkMessageRef::new(lent, &handle.end))
+        Ok(MessageRef::new(lent, &handle.end))
     }
 
     #[inline]
-    fn recv_ref_until(
-        &mut self,
-        deadline: Option<Instant>,
-    ) -> Result<LinkMessageRef<'_>, LinkRecvError> {
+    fn recv_ref_until(&mut self, deadline: Option<Instant>) -> Result<MessageRef<'_>, RecvError> {
         let Self { handle, lent } = self;
         lent.end();
         handle.end.recv(deadline, &mut *lent)?;
-        Ok(LinkMessageRef::new(lent, &handle.end))
+        Ok(MessageRef::new(lent, &handle.end))
     }
 
     /// See [`Link::recv`].
     ///
     /// # Errors
     /// As there.
-    pub fn recv(&mut self) -> Result<LinkMessage, LinkRecvError> {
+    pub fn recv(&mut self) -> Result<Message, RecvError> {
         self.handle.recv(None)
     }
 
@@ -220,7 +213,7 @@ impl LinkReceiver {
     ///
     /// # Errors
     /// As there.
-    pub fn try_recv(&mut self) -> Result<LinkMessage, LinkTryRecvError> {
+    pub fn try_recv(&mut self) -> Result<Message, TryRecvError> {
         self.handle.try_recv()
     }
 
@@ -228,7 +221,7 @@ impl LinkReceiver {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<LinkMessage, LinkRecvError> {
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Message, RecvError> {
         self.handle.recv(Some(deadline))
     }
 
@@ -239,8 +232,8 @@ impl LinkReceiver {
     #[inline]
     pub fn recv_with<R>(
         &mut self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
-    ) -> Result<R, LinkRecvError> {
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<R, RecvError> {
         self.handle.end.recv_with(None, read)
     }
 
@@ -250,8 +243,8 @@ impl LinkReceiver {
     /// As there.
     pub fn try_recv_with<R>(
         &mut self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
-    ) -> Result<R, LinkTryRecvError> {
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<R, TryRecvError> {
         self.handle.end.try_recv_with(read)
     }
 
@@ -261,25 +254,25 @@ impl LinkReceiver {
     /// As there.
     pub fn recv_with_deadline<R>(
         &mut self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
+        read: impl FnOnce(MessageView<'_>) -> R,
         deadline: Instant,
-    ) -> Result<R, LinkRecvError> {
+    ) -> Result<R, RecvError> {
         self.handle.end.recv_with(Some(deadline), read)
     }
 
-    /// See [`Link::commit_to`].
+    /// See [`Link::ack_to`].
     ///
     /// # Errors
     /// As there.
-    pub fn commit_to(&mut self, token: LinkToken) -> Result<(), LinkCommitError> {
-        self.handle.end.commit_to(&token.0)
+    pub fn ack_to(&mut self, token: Token) -> Result<(), AckError> {
+        self.handle.end.ack_to(&token.0)
     }
 
     /// See [`Link::rewind`].
     ///
     /// # Errors
     /// As there.
-    pub fn rewind(&mut self) -> Result<(), LinkStopped> {
+    pub fn rewind(&mut self) -> Result<(), Stopped> {
         self.handle.end.rewind()
     }
 

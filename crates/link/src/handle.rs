@@ -13,26 +13,25 @@ use std::time::Instant;
 use bytes::Bytes;
 use partywall_sys::biased::locking_nothing;
 
-use super::batch::LinkBatch;
+use super::batch::Batch;
 use super::end::{Endpoint, Load};
-use super::event::LinkEvent;
+use super::event::Event;
 use super::fault::{
-    LinkCommitError, LinkRecvError, LinkSendError, LinkStopped, LinkTryRecvError, LinkTrySendError,
-    LinkWaitError,
+    AckError, RecvError, SendError, Stopped, TryRecvError, TrySendError, WaitError,
 };
 use super::group::LinkId;
-use super::halves::{LinkReceiver, LinkSender};
-use super::inspect::LinkReport;
-use super::key::LinkKey;
-use super::link_state::EpochError;
-use super::message::{Keeping, LinkMessage, LinkToken};
-use super::status::{LinkStats, LinkStatus};
-use super::view::LinkMessageView;
+use super::halves::{Receiver, Sender};
+use super::inspect::ReportSnapshot;
+use super::key::Key;
+use super::link_state::StaleEpoch;
+use super::message::{Keeping, Message, Token};
+use super::status::{Stats, Status};
+use super::view::MessageView;
 
 /// One end of a pair of streams that outlive connections, and their processes if they are kept in files.
 ///
-/// Made by [`LinkClient::connect`](super::LinkClient::connect), [`LinkServer::accept`](super::LinkServer::accept) and
-/// [`LinkServer::open`](super::LinkServer::open). Every method may be called by any thread, at the same time as others.
+/// Made by [`Client::connect`](super::Client::connect), [`Server::accept`](super::Server::accept) and
+/// [`Server::open`](super::Server::open). Every method may be called by any thread, at the same time as others.
 ///
 /// A connection is made and kept while some thread waits for a link of the group, in any method that can wait, or polls it.
 /// Connections come and go without a word; [`status`](Self::status) and [`try_event`](Self::try_event) tell of them.
@@ -75,17 +74,17 @@ impl Link {
 
     /// The two directions, for threads that do one of the two.
     #[must_use]
-    pub fn split(self) -> (LinkSender, LinkReceiver) {
-        (LinkSender::new(Arc::clone(&self.handle)), LinkReceiver::new(self.handle))
+    pub fn split(self) -> (Sender, Receiver) {
+        (Sender::new(Arc::clone(&self.handle)), Receiver::new(self.handle))
     }
 
     /// The three names.
     #[must_use]
-    pub fn key(&self) -> &LinkKey {
+    pub fn key(&self) -> &Key {
         self.end().key()
     }
 
-    /// What [`LinkGroup::ready`](super::LinkGroup::ready) calls it.
+    /// What [`Group::ready`](super::Group::ready) calls it.
     #[must_use]
     pub fn id(&self) -> LinkId {
         self.end().id()
@@ -96,16 +95,16 @@ impl Link {
     /// [`wait_sent`](Self::wait_sent).
     ///
     /// # Errors
-    /// See [`LinkSendError`]. A lost connection is none.
-    pub fn send(&self, message: &[u8]) -> Result<(), LinkSendError> {
+    /// See [`SendError`]. A lost connection is none.
+    pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.end().send_with(message.len(), |room| room.copy_from_slice(message), None)
     }
 
     /// Sends a message if there is room now.
     ///
     /// # Errors
-    /// See [`LinkTrySendError`].
-    pub fn try_send(&self, message: &[u8]) -> Result<(), LinkTrySendError> {
+    /// See [`TrySendError`].
+    pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
         self.end().try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
@@ -113,7 +112,7 @@ impl Link {
     ///
     /// # Errors
     /// As there.
-    pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), LinkSendError> {
+    pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.end().send_with(message.len(), |room| room.copy_from_slice(message), Some(deadline))
     }
 
@@ -123,12 +122,12 @@ impl Link {
     /// `fill` must write every byte. What it finds is unspecified: it may be of earlier messages of this end, also of those of earlier owners of
     /// its file; what it does not write is sent as it was found.
     ///
-    /// The link is locked meanwhile, and all links of its [group](crate::LinkGroup) may have to wait for it: `fill` should do no
+    /// The link is locked meanwhile, and all links of its [group](crate::Group) may have to wait for it: `fill` should do no
     /// more than write. It must use no link, and nothing that links belong to, nor drop one, nor wait for a thread that does.
     ///
     /// ```
-    /// # use partywall_link::{LinkClient, LinkConfig, Storage};
-    /// # let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
+    /// # use partywall_link::{Client, Config, Storage};
+    /// # let client = Client::new(Storage::Memory, "alice", Config::default())?;
     /// # let link = client.connect("unix:/nowhere", "bob", "orders")?;
     /// let (price, count) = (4200_u64, 5_u64);
     /// link.send_with(16, |order| {
@@ -145,20 +144,20 @@ impl Link {
     /// If `fill` does, or uses or drops a link. Nothing is sent then; what it wrote may lie where the receiver could read it, until other
     /// messages do. A link that is used while `fill` unwinds may be waited for without end.
     #[inline]
-    pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), LinkSendError> {
+    pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
         self.end().send_with(len, alone(fill), None)
     }
 
     /// As [`send_with`](Self::send_with), if there is room now.
     ///
     /// # Errors
-    /// See [`LinkTrySendError`]; `fill` was then not called.
+    /// See [`TrySendError`]; `fill` was then not called.
     #[inline]
     pub fn try_send_with(
         &self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), LinkTrySendError> {
+    ) -> Result<(), TrySendError> {
         self.end().try_send_with(len, alone(fill))
     }
 
@@ -172,7 +171,7 @@ impl Link {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
         deadline: Instant,
-    ) -> Result<(), LinkSendError> {
+    ) -> Result<(), SendError> {
         self.end().send_with(len, alone(fill), Some(deadline))
     }
 
@@ -180,38 +179,38 @@ impl Link {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), LinkSendError> {
+    pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
         self.end().send(Load::Message(parts), None)
     }
 
     /// Begins a batch: messages that are sent at once.
     ///
     /// ```
-    /// # use partywall_link::{LinkClient, LinkConfig, Storage};
-    /// # let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
+    /// # use partywall_link::{Client, Config, Storage};
+    /// # let client = Client::new(Storage::Memory, "alice", Config::default())?;
     /// # let link = client.connect("unix:/nowhere", "bob", "orders")?;
     /// let mut batch = link.batch();
-    /// batch.push(b"debit 5").push(b"credit 5");
-    /// batch.publish()?;
+    /// batch.send(b"debit 5").send(b"credit 5");
+    /// batch.commit()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn batch(&self) -> LinkBatch<'_> {
-        LinkBatch::new(self.end())
+    pub fn batch(&self) -> Batch<'_> {
+        Batch::new(self.end())
     }
 
     /// The next message; waits for one.
     ///
     /// # Errors
-    /// See [`LinkRecvError`].
-    pub fn recv(&self) -> Result<LinkMessage, LinkRecvError> {
+    /// See [`RecvError`].
+    pub fn recv(&self) -> Result<Message, RecvError> {
         self.handle.recv(None)
     }
 
     /// The next message if there is one now.
     ///
     /// # Errors
-    /// See [`LinkTryRecvError`].
-    pub fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
+    /// See [`TryRecvError`].
+    pub fn try_recv(&self) -> Result<Message, TryRecvError> {
         self.handle.try_recv()
     }
 
@@ -219,7 +218,7 @@ impl Link {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_deadline(&self, deadline: Instant) -> Result<LinkMessage, LinkRecvError> {
+    pub fn recv_deadline(&self, deadline: Instant) -> Result<Message, RecvError> {
         self.handle.recv(Some(deadline))
     }
 
@@ -227,46 +226,43 @@ impl Link {
     /// for one first. The fastest way to receive, for who has nothing to do between reading a message and being done with it.
     ///
     /// What must not be lost with this process is to be done in `read`, once or, if the process dies in it, twice: the next owner receives the message
-    /// again, as one [more](super::LinkMessage::attempt) attempt. What `read` returns is of a message that is consumed already. If that is not enough,
+    /// again, as one [more](super::Message::attempt) attempt. What `read` returns is of a message that is consumed already. If that is not enough,
     /// [`recv`](Self::recv) gives a message that is consumed when you say so.
     ///
     /// If `read` panics, the message was not consumed, and is the next to be received again; as the same attempt, because this process lives. To leave it
     /// behind, receive and commit it.
     ///
-    /// The link is locked meanwhile, and all links of its [group](crate::LinkGroup) may have to wait for it, past deadlines and in calls that do
+    /// The link is locked meanwhile, and all links of its [group](crate::Group) may have to wait for it, past deadlines and in calls that do
     /// not wait otherwise: `read` should do little. It must use no link, and nothing that links belong to, nor drop one, nor wait for a thread that
     /// does. With [`Delivery::AtMostOnce`](super::Delivery) all that is different: the message is consumed before, and `read` gets a copy, with
     /// nothing locked.
     ///
     /// ```
-    /// # use partywall_link::{Link, LinkRecvError};
-    /// # fn sum(link: &Link, mut sum: u64) -> Result<(), LinkRecvError> {
+    /// # use partywall_link::{Link, RecvError};
+    /// # fn sum(link: &Link, mut sum: u64) -> Result<(), RecvError> {
     /// link.recv_with(|message| sum += message.iter().map(|byte| u64::from(*byte)).sum::<u64>())?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// See [`LinkRecvError`]; `read` was then not called.
+    /// See [`RecvError`]; `read` was then not called.
     ///
     /// # Panics
     /// If `read` does, or, but for `AtMostOnce`, uses or drops a link. A link that is used while `read` unwinds may be waited for without end.
     #[inline]
-    pub fn recv_with<R>(
-        &self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
-    ) -> Result<R, LinkRecvError> {
+    pub fn recv_with<R>(&self, read: impl FnOnce(MessageView<'_>) -> R) -> Result<R, RecvError> {
         self.end().recv_with(None, read)
     }
 
     /// As [`recv_with`](Self::recv_with), if there is a message now.
     ///
     /// # Errors
-    /// See [`LinkTryRecvError`]; `read` was then not called.
+    /// See [`TryRecvError`]; `read` was then not called.
     pub fn try_recv_with<R>(
         &self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
-    ) -> Result<R, LinkTryRecvError> {
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<R, TryRecvError> {
         self.end().try_recv_with(read)
     }
 
@@ -276,25 +272,25 @@ impl Link {
     /// As there.
     pub fn recv_with_deadline<R>(
         &self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
+        read: impl FnOnce(MessageView<'_>) -> R,
         deadline: Instant,
-    ) -> Result<R, LinkRecvError> {
+    ) -> Result<R, RecvError> {
         self.end().recv_with(Some(deadline), read)
     }
 
     /// Consumes the message that `token` names and all before it, of those that were received.
     ///
     /// # Errors
-    /// See [`LinkCommitError`].
-    pub fn commit_to(&self, token: LinkToken) -> Result<(), LinkCommitError> {
-        self.end().commit_to(&token.0)
+    /// See [`AckError`].
+    pub fn ack_to(&self, token: Token) -> Result<(), AckError> {
+        self.end().ack_to(&token.0)
     }
 
     /// Has everything that was received and not committed received again.
     ///
     /// # Errors
-    /// See [`LinkStopped`].
-    pub fn rewind(&self) -> Result<(), LinkStopped> {
+    /// See [`Stopped`].
+    pub fn rewind(&self) -> Result<(), Stopped> {
         self.end().rewind()
     }
 
@@ -302,60 +298,60 @@ impl Link {
     /// behind is in the [reports](Self::reports).
     ///
     /// # Errors
-    /// See [`LinkWaitError`].
-    pub fn flush(&self, deadline: Instant) -> Result<(), LinkWaitError> {
+    /// See [`WaitError`].
+    pub fn wait_acked(&self, deadline: Instant) -> Result<(), WaitError> {
         self.end().flush(Some(deadline))
     }
 
     /// Waits until all that was sent before is with the system, or where the peer reads it itself; or an epoch began. For a thread
     /// that goes on to something else and does not come back to any link of the group: what the network does not take at once, because
-    /// the peer is slow or the connection is gone, waits until some thread does. Whether the peer has it is for [`flush`](Self::flush).
+    /// the peer is slow or the connection is gone, waits until some thread does. Whether the peer has it is for [`wait_acked`](Self::wait_acked).
     ///
     /// # Errors
-    /// See [`LinkWaitError`].
-    pub fn wait_sent(&self, deadline: Instant) -> Result<(), LinkWaitError> {
+    /// See [`WaitError`].
+    pub fn wait_sent(&self, deadline: Instant) -> Result<(), WaitError> {
         self.end().wait_sent(Some(deadline))
     }
 
     /// Bytes of the stream that were sent and are not yet known to be consumed: messages, with 16 to 103 bytes for each.
     ///
     /// # Errors
-    /// See [`LinkStopped`].
-    pub fn unconsumed_bytes(&self) -> Result<u64, LinkStopped> {
+    /// See [`Stopped`].
+    pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
         self.end().unconsumed_bytes()
     }
 
     /// Waits until records flow.
     ///
     /// # Errors
-    /// [`LinkWaitError`], which says what came of the last attempt.
-    pub fn wait_attached(&self, deadline: Instant) -> Result<(), LinkWaitError> {
+    /// [`WaitError`], which says what came of the last attempt.
+    pub fn wait_attached(&self, deadline: Instant) -> Result<(), WaitError> {
         self.end().wait_attached(Some(deadline))
     }
 
     /// Begins an epoch: both directions are empty again. What was not consumed is dropped, and reported at both ends.
     ///
     /// # Errors
-    /// [`LinkEpochError`].
-    pub fn begin_epoch(&self, epoch: u64) -> Result<(), LinkEpochError> {
+    /// [`EpochError`].
+    pub fn begin_epoch(&self, epoch: u64) -> Result<(), EpochError> {
         Ok(self.end().begin_epoch(epoch)??)
     }
 
     /// The epoch that this end is in; 0 before any was begun.
     ///
     /// # Errors
-    /// See [`LinkStopped`].
-    pub fn epoch(&self) -> Result<u64, LinkStopped> {
+    /// See [`Stopped`].
+    pub fn epoch(&self) -> Result<u64, Stopped> {
         self.end().with_core(|core| core.epoch())
     }
 
     /// What happened next, if anything did that was not yet told. After a thousand that nobody asked for no more are kept.
-    pub fn try_event(&self) -> Option<LinkEvent> {
+    pub fn try_event(&self) -> Option<Event> {
         self.end().try_event()
     }
 
     /// What happened and was not yet told.
-    pub fn events(&self) -> Vec<LinkEvent> {
+    pub fn events(&self) -> Vec<Event> {
         std::iter::from_fn(|| self.try_event()).collect()
     }
 
@@ -363,19 +359,19 @@ impl Link {
     /// [`acknowledge_reports`](Self::acknowledge_reports).
     ///
     /// # Errors
-    /// See [`LinkStopped`].
-    pub fn reports(&self) -> Result<Vec<LinkReport>, LinkStopped> {
-        self.end().with_core(|core| core.reports().iter().map(LinkReport::from).collect())
+    /// See [`Stopped`].
+    pub fn reports(&self) -> Result<Vec<ReportSnapshot>, Stopped> {
+        self.end().with_core(|core| core.reports().iter().map(ReportSnapshot::from).collect())
     }
 
     /// These were taken notice of, as [`reports`](Self::reports) gave them, and need not be kept. One that has become part of a larger
     /// one meanwhile, because there was no more room, stays with that one.
     ///
     /// # Errors
-    /// See [`LinkStopped`].
-    pub fn acknowledge_reports(&self, reports: &[LinkReport]) -> Result<(), LinkStopped> {
+    /// See [`Stopped`].
+    pub fn acknowledge_reports(&self, reports: &[ReportSnapshot]) -> Result<(), Stopped> {
         let mut seen = reports.to_vec();
-        let mut is_seen = |report: &LinkReport| {
+        let mut is_seen = |report: &ReportSnapshot| {
             let found = seen.iter().position(|seen| seen == report);
             found.map(|index| seen.swap_remove(index)).is_some()
         };
@@ -385,79 +381,79 @@ impl Link {
     /// How many more reports there were, for which there was no room.
     ///
     /// # Errors
-    /// See [`LinkStopped`].
-    pub fn reports_dropped(&self) -> Result<u64, LinkStopped> {
+    /// See [`Stopped`].
+    pub fn reports_dropped(&self) -> Result<u64, Stopped> {
         self.end().with_core(|core| core.reports_dropped())
     }
 
     /// So many of those that found no room were taken notice of.
     ///
     /// # Errors
-    /// See [`LinkStopped`].
-    pub fn acknowledge_dropped_reports(&self, count: u64) -> Result<(), LinkStopped> {
+    /// See [`Stopped`].
+    pub fn acknowledge_dropped_reports(&self, count: u64) -> Result<(), Stopped> {
         self.end().with_core(|core| core.reports_seen(|_| false, count))
     }
 
     /// How many owners this end has had, this one included: always 1 if it is not kept in a file.
     ///
     /// # Errors
-    /// See [`LinkStopped`].
-    pub fn incarnation(&self) -> Result<u64, LinkStopped> {
+    /// See [`Stopped`].
+    pub fn incarnation(&self) -> Result<u64, Stopped> {
         self.end().with_core(|core| core.provenance().incarnation.0)
     }
 
     /// Clients: what the server's application said with the last connection; empty before there was one.
     ///
     /// # Errors
-    /// See [`LinkStopped`].
-    pub fn login_reply(&self) -> Result<Bytes, LinkStopped> {
+    /// See [`Stopped`].
+    pub fn login_reply(&self) -> Result<Bytes, Stopped> {
         self.end().with_core(|core| Bytes::copy_from_slice(core.login()))
     }
 
     /// How it stands at this moment.
     #[must_use]
-    pub fn status(&self) -> LinkStatus {
+    pub fn status(&self) -> Status {
         self.end().status()
     }
 
     /// What was counted.
     #[must_use]
-    pub fn stats(&self) -> LinkStats {
+    pub fn stats(&self) -> Stats {
         self.end().stats()
     }
 
     /// Closes this end in good order: all that was sent goes out, and the peer is told. What it has not consumed stays in a file
-    /// for the next time; without a file it is gone, so [`flush`](Self::flush) first.
+    /// for the next time; without a file it is gone, so [`wait_acked`](Self::wait_acked) first.
     ///
     /// # Errors
-    /// [`LinkWaitError::TimedOut`]: not all went out before `deadline`. The link is closed in any case.
-    pub fn close(self, deadline: Instant) -> Result<(), LinkWaitError> {
+    /// [`WaitError::TimedOut`]: not all went out before `deadline`. The link is closed in any case.
+    pub fn close(self, deadline: Instant) -> Result<(), WaitError> {
         self.end().close(Some(deadline))
     }
 }
 
 impl Handle {
-    pub(super) fn recv(&self, deadline: Option<Instant>) -> Result<LinkMessage, LinkRecvError> {
+    pub(super) fn recv(&self, deadline: Option<Instant>) -> Result<Message, RecvError> {
         let received = self.end.recv(deadline, Keeping)?;
-        Ok(LinkMessage::new(received, Arc::clone(&self.end)))
+        Ok(Message::new(received, Arc::clone(&self.end)))
     }
 
-    pub(super) fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
+    pub(super) fn try_recv(&self) -> Result<Message, TryRecvError> {
         let received = self.end.try_recv(Keeping)?;
-        Ok(LinkMessage::new(received, Arc::clone(&self.end)))
+        Ok(Message::new(received, Arc::clone(&self.end)))
     }
 }
 
 /// Why an epoch was not begun.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkEpochError {
+pub enum EpochError {
     /// Epochs only rise.
     #[error(transparent)]
-    NotHigher(#[from] EpochError),
+    NotHigher(#[from] StaleEpoch),
     /// The link is of no further use here.
     #[error(transparent)]
-    Stopped(#[from] LinkStopped),
+    Stopped(#[from] Stopped),
 }
 
 /// The application's own code, run while the link is locked.

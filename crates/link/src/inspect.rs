@@ -2,8 +2,8 @@
 //! Looking into the files of links without a lock, without writing, and while others work on them.
 //!
 //! ```text
-//!   directory ─▶ each *.link ─▶ pages (read, not mapped) ─▶ LinkFacts
-//!                                       └ damaged ─▶ looked at again, if somebody may just be writing ─▶ LinkError
+//!   directory ─▶ each *.link ─▶ pages (read, not mapped) ─▶ Inspection
+//!                                       └ damaged ─▶ looked at again, if somebody may just be writing ─▶ StorageError
 //! ```
 //!
 //! One damaged file says nothing about the others. What is found is of no single moment if its owner is at work.
@@ -21,11 +21,11 @@ use partywall_layout::link::{
 };
 use partywall_sys::kept_file::Facts;
 
-use super::directory::LinkDirectory;
-use super::error::LinkError;
+use super::directory::Directory;
+use super::error::StorageError;
 use super::file::read_pages;
-use super::key::LinkKey;
-use super::owner::{self, Status};
+use super::key::Key;
+use super::owner::{self, OwnerState};
 
 /// One file that was looked at.
 #[derive(Debug)]
@@ -33,15 +33,15 @@ pub struct Found {
     /// Where it lies.
     pub path: PathBuf,
     /// What is in it, or why it cannot be believed.
-    pub facts: Result<Box<LinkFacts>, LinkError>,
+    pub facts: Result<Box<Inspection>, StorageError>,
 }
 
 /// What is in the file of a link.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct LinkFacts {
+pub struct Inspection {
     /// Whose file it is.
-    pub key: LinkKey,
+    pub key: Key,
     /// A file that was lost and made anew has another.
     pub store_id: [u8; 16],
     /// When it was made.
@@ -65,15 +65,15 @@ pub struct LinkFacts {
     /// Lineage and incarnation of the peer, if it was ever met.
     pub peer: Option<([u8; 16], u64)>,
     /// The last epoch that was left.
-    pub previous: Option<LinkPrevious>,
+    pub previous: Option<PreviousStream>,
     /// Why the link stands until a person decides; `None` if it does not.
-    pub quarantine: Option<LinkQuarantine>,
+    pub quarantine: Option<QuarantineSnapshot>,
     /// What the application has still to be told.
-    pub reports: Vec<LinkReport>,
+    pub reports: Vec<ReportSnapshot>,
     /// How many reports more there were, for which there was no room.
     pub reports_dropped: u64,
     /// In bytes.
-    pub sizes: LinkSizes,
+    pub sizes: MemorySizes,
 }
 
 /// The process that owns a file, or did last.
@@ -107,7 +107,7 @@ pub enum OwnerStatus {
 /// The streams of the epoch before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LinkPrevious {
+pub struct PreviousStream {
     /// Its number.
     pub epoch: u64,
     /// Up to here the peer had consumed, as far as is known.
@@ -123,7 +123,7 @@ pub struct LinkPrevious {
 /// Why a link stands: the memories of its two ends contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LinkQuarantine {
+pub struct QuarantineSnapshot {
     /// `receiver ahead`, `no boundary` or `other record`.
     pub why: &'static str,
     /// Whether it is about what this end receives, not what it sends.
@@ -133,7 +133,7 @@ pub struct LinkQuarantine {
 /// A range that was skipped or dropped, or that quarantine keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LinkReport {
+pub struct ReportSnapshot {
     /// `gap`, `lost`, `undelivered` or `quarantined`.
     pub kind: &'static str,
     /// Whether it concerns what this end receives, not what it sends.
@@ -144,14 +144,14 @@ pub struct LinkReport {
     pub is_open: bool,
     /// In which epoch.
     pub epoch: u64,
-    /// The first position: that of a [message](super::LinkMessage::position), or where one would have been.
+    /// The first position: that of a [message](super::Message::position), or where one would have been.
     pub from: u64,
     /// The position behind the last.
     pub to: u64,
 }
 
 /// In one line: what became of which positions, as far as is known.
-impl fmt::Display for LinkReport {
+impl fmt::Display for ReportSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, epoch, from, to, .. } = self;
         let direction = if self.is_receiving { "received" } else { "sent" };
@@ -167,7 +167,7 @@ impl fmt::Display for LinkReport {
 /// How large a file and its parts are, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LinkSizes {
+pub struct MemorySizes {
     /// The whole file.
     pub file: u64,
     /// The record ring.
@@ -183,8 +183,8 @@ pub struct LinkSizes {
 /// # Errors
 ///
 /// The directory is not one for links, or cannot be read. What is wrong with a file is in its [`Found`].
-pub fn inspect(directory: &Path) -> Result<Vec<Found>, LinkError> {
-    let directory = LinkDirectory::open(directory)?;
+pub fn inspect(directory: &Path) -> Result<Vec<Found>, StorageError> {
+    let directory = Directory::open(directory)?;
     let names = directory.files()?;
     Ok(names.iter().filter_map(|name| look(&directory, name, None)).collect())
 }
@@ -194,12 +194,12 @@ pub fn inspect(directory: &Path) -> Result<Vec<Found>, LinkError> {
 /// # Errors
 ///
 /// As [`inspect`].
-pub fn inspect_link(directory: &Path, key: &LinkKey) -> Result<Option<Found>, LinkError> {
-    let directory = LinkDirectory::open(directory)?;
+pub fn inspect_link(directory: &Path, key: &Key) -> Result<Option<Found>, StorageError> {
+    let directory = Directory::open(directory)?;
     Ok(look(&directory, &key.file_name(), Some(key)))
 }
 
-fn look(directory: &LinkDirectory, name: &str, key: Option<&LinkKey>) -> Option<Found> {
+fn look(directory: &Directory, name: &str, key: Option<&Key>) -> Option<Found> {
     let path = directory.file_path(name);
     let facts = match directory.open_file(name, false) {
         Ok(None) => return None,
@@ -212,15 +212,15 @@ fn look(directory: &LinkDirectory, name: &str, key: Option<&LinkKey>) -> Option<
 fn facts_of(
     file: &std::fs::File,
     facts: Facts,
-    key: Option<&LinkKey>,
+    key: Option<&Key>,
     path: &Path,
-) -> Result<Box<LinkFacts>, LinkError> {
-    let system = |what| move |source| LinkError::System { path: path.to_owned(), what, source };
+) -> Result<Box<Inspection>, StorageError> {
+    let system = |what| move |source| StorageError::System { path: path.to_owned(), what, source };
     let mut fault = FileFault::Foreign;
     let mut seen = Vec::new();
     for _ in 0..LOOKS_MAX {
         let pages = read_pages(file, facts.size).map_err(system("reading"))?;
-        match Image::check(&pages, facts.size, key.map(LinkKey::names)) {
+        match Image::check(&pages, facts.size, key.map(Key::names)) {
             Ok(image) if !is_still(file, &image.consumed).map_err(system("reading"))? => {
                 fault = FileFault::ConsumedDamaged;
             }
@@ -236,7 +236,7 @@ fn facts_of(
             Err(found) => (fault, seen) = (found, pages),
         }
     }
-    Err(LinkError::File { path: path.to_owned(), fault })
+    Err(StorageError::File { path: path.to_owned(), fault })
 }
 
 /// Whether the record that was read is in force, or was just now: its owner may have put others in force meanwhile, and the word that was read
@@ -247,20 +247,20 @@ fn is_still(file: &std::fs::File, found: &Consumed) -> std::io::Result<bool> {
     Ok(u64::from_le_bytes(seal) == found.record.seal.get())
 }
 
-fn told(image: &Image, status: Status, path: &Path) -> Result<LinkFacts, LinkError> {
+fn told(image: &Image, status: OwnerState, path: &Path) -> Result<Inspection, StorageError> {
     let [local, remote, link] = image.header.names();
     let no_name =
-        |_| LinkError::File { path: path.to_owned(), fault: FileFault::Name { which: "local" } };
-    let key = LinkKey::new(local, remote, link).map_err(no_name)?;
+        |_| StorageError::File { path: path.to_owned(), fault: FileFault::Name { which: "local" } };
+    let key = Key::new(local, remote, link).map_err(no_name)?;
     if path.file_name().is_none_or(|name| name != key.file_name().as_str()) {
         // It was renamed: no owner would open it.
-        return Err(LinkError::File { path: path.to_owned(), fault: FileFault::OtherLink });
+        return Err(StorageError::File { path: path.to_owned(), fault: FileFault::OtherLink });
     }
     let (record, state) = (&image.owner, &image.state);
     let old = &state.previous;
     let LinkGeometry { file_bytes, ring, peer_blocks_max, slab_bytes, .. } = image.geometry;
     let peer = state.peer_incarnation.get();
-    Ok(LinkFacts {
+    Ok(Inspection {
         key,
         store_id: image.header.store_id,
         created: owner::moment(image.header.created_ns.get()),
@@ -270,10 +270,10 @@ fn told(image: &Image, status: Status, path: &Path) -> Result<LinkFacts, LinkErr
             since: owner::moment(record.since_ns.get()),
             status: match status {
                 _ if record.incarnation.get() == 0 => OwnerStatus::Never,
-                Status::Left => OwnerStatus::Left,
-                Status::Gone => OwnerStatus::Dead,
-                Status::Alive => OwnerStatus::Alive,
-                Status::Unknown => OwnerStatus::Unknown,
+                OwnerState::Left => OwnerStatus::Left,
+                OwnerState::Gone => OwnerStatus::Dead,
+                OwnerState::Alive => OwnerStatus::Alive,
+                OwnerState::Unknown => OwnerStatus::Unknown,
             },
         },
         epoch: state.epoch.get(),
@@ -283,7 +283,7 @@ fn told(image: &Image, status: Status, path: &Path) -> Result<LinkFacts, LinkErr
         receiving_stream: state.receiving_stream.get(),
         consumed: image.consumed_to().0,
         peer: (peer != 0).then_some((state.peer_store_id, peer)),
-        previous: old.is_there().then(|| LinkPrevious {
+        previous: old.is_there().then(|| PreviousStream {
             epoch: old.epoch.get(),
             acked: old.acked.get(),
             tail: old.tail.get(),
@@ -293,7 +293,7 @@ fn told(image: &Image, status: Status, path: &Path) -> Result<LinkFacts, LinkErr
         quarantine: quarantine(state.quarantine.get()),
         reports: state.reports().iter().map(report).collect(),
         reports_dropped: state.reports_dropped.get(),
-        sizes: LinkSizes {
+        sizes: MemorySizes {
             file: file_bytes,
             ring: ring.bytes(),
             release_ring: peer_blocks_max * 8,
@@ -302,26 +302,26 @@ fn told(image: &Image, status: Status, path: &Path) -> Result<LinkFacts, LinkErr
     })
 }
 
-impl LinkQuarantine {
+impl QuarantineSnapshot {
     /// That of a state.
     pub(super) fn in_force(state: &StateImage) -> Option<Self> {
         quarantine(state.quarantine.get())
     }
 }
 
-fn quarantine(number: u32) -> Option<LinkQuarantine> {
+fn quarantine(number: u32) -> Option<QuarantineSnapshot> {
     let why = match number & !QUARANTINE_RECEIVING {
         0 => return None,
         1 => "receiver ahead",
         2 => "no boundary",
         _ => "other record",
     };
-    Some(LinkQuarantine { why, is_receiving: number & QUARANTINE_RECEIVING != 0 })
+    Some(QuarantineSnapshot { why, is_receiving: number & QUARANTINE_RECEIVING != 0 })
 }
 
-fn report(report: &Report) -> LinkReport {
+fn report(report: &Report) -> ReportSnapshot {
     let flags = report.flags.get();
-    LinkReport {
+    ReportSnapshot {
         kind: match report.kind.get() {
             1 => "gap",
             2 => "lost",
@@ -337,7 +337,7 @@ fn report(report: &Report) -> LinkReport {
     }
 }
 
-impl From<&partywall_reconcile::Report> for LinkReport {
+impl From<&partywall_reconcile::Report> for ReportSnapshot {
     fn from(report: &partywall_reconcile::Report) -> Self {
         use partywall_reconcile::{Cause, Direction};
         let span = &report.span;

@@ -14,19 +14,19 @@ use partywall_layout::link::header::{NAME_BYTES_MAX, NAME_FIELDS};
 /// Which end of which link.
 ///
 /// ```
-/// use partywall_link::LinkKey;
+/// use partywall_link::Key;
 ///
-/// let alice = LinkKey::new("alice", "bob", "orders")?;
-/// let bob = LinkKey::new("bob", "alice", "orders")?;
+/// let alice = Key::new("alice", "bob", "orders")?;
+/// let bob = Key::new("bob", "alice", "orders")?;
 /// assert_eq!(alice.mirrored(), bob);
 /// # Ok::<(), partywall_link::KeyError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LinkKey {
+pub struct Key {
     names: [String; 3],
 }
 
-impl LinkKey {
+impl Key {
     /// The end called `local`, of the link called `link` with the end called `remote`.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl LinkKey {
     }
 }
 
-impl fmt::Display for LinkKey {
+impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "link {:?} of {:?} with {:?}", self.link(), self.local(), self.remote())
     }
@@ -111,17 +111,17 @@ mod tests {
     #[test]
     fn names_are_checked_one_by_one() {
         let long = "x".repeat(256);
-        assert_eq!(LinkKey::new("", "b", "c"), Err(KeyError::Empty { which: "local" }));
-        assert_eq!(LinkKey::new("a", "", "c"), Err(KeyError::Empty { which: "remote" }));
+        assert_eq!(Key::new("", "b", "c"), Err(KeyError::Empty { which: "local" }));
+        assert_eq!(Key::new("a", "", "c"), Err(KeyError::Empty { which: "remote" }));
         let too_long = KeyError::TooLong { which: "link", len: 256 };
-        assert_eq!(LinkKey::new("a", "b", &long), Err(too_long));
-        assert!(LinkKey::new(&long[1..], "b", "é").is_ok());
+        assert_eq!(Key::new("a", "b", &long), Err(too_long));
+        assert!(Key::new(&long[1..], "b", "é").is_ok());
     }
 
     #[test]
     fn names_are_not_joined() {
         let keys = [["a", "bc", "d"], ["ab", "c", "d"], ["a", "b", "cd"], ["bc", "a", "d"]];
-        let names = keys.map(|[a, b, c]| LinkKey::new(a, b, c).unwrap().file_name());
+        let names = keys.map(|[a, b, c]| Key::new(a, b, c).unwrap().file_name());
         for (index, name) in names.iter().enumerate() {
             assert!(!names[..index].contains(name) && name.len() == 21, "{name}");
         }

@@ -2,7 +2,7 @@
 //! A message that is read before the next is received.
 //!
 //! ```text
-//!   recv_ref ─▶ Lent, in the receiver: a short message is copied there, a long one shared ◀── LinkMessageRef
+//!   recv_ref ─▶ Lent, in the receiver: a short message is copied there, a long one shared ◀── MessageRef
 //!   again    ─▶ the borrow is over, and what was lent may go
 //! ```
 //!
@@ -17,15 +17,15 @@ use bytes::Bytes;
 use partywall_reconcile::{Position, StreamId};
 
 use super::end::{Endpoint, Facts, Taker};
-use super::fault::{LinkCommitError, LinkReplyError};
-use super::link_state::{Payload, Token};
-use super::message::LinkToken;
+use super::fault::{AckError, ReplyError};
+use super::link_state::{DeliveryId, Payload};
+use super::message::Token;
 
-/// A message that was received with [`recv_ref`](super::LinkReceiver::recv_ref): it can be read until the next is.
+/// A message that was received with [`recv_ref`](super::Receiver::recv_ref): it can be read until the next is.
 ///
 /// A short one costs neither an allocation nor a count, which makes it the form for who receives many and is done with each before the
-/// next. Everything else is as with a [`LinkMessage`](super::LinkMessage).
-pub struct LinkMessageRef<'a> {
+/// next. Everything else is as with a [`Message`](super::Message).
+pub struct MessageRef<'a> {
     lent: &'a Lent,
     link: &'a Endpoint,
 }
@@ -41,34 +41,34 @@ pub(super) struct Lent {
     facts: Facts,
 }
 
-impl<'a> LinkMessageRef<'a> {
+impl<'a> MessageRef<'a> {
     #[inline]
     pub(super) const fn new(lent: &'a Lent, link: &'a Endpoint) -> Self {
         Self { lent, link }
     }
 
-    /// See [`LinkMessage::position`](super::LinkMessage::position).
+    /// See [`Message::position`](super::Message::position).
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.lent.facts.token.start.0
     }
 
-    /// See [`LinkMessage::attempt`](super::LinkMessage::attempt).
+    /// See [`Message::attempt`](super::Message::attempt).
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.lent.facts.attempt
     }
 
-    /// See [`LinkMessage::is_poison`](super::LinkMessage::is_poison).
+    /// See [`Message::is_poison`](super::Message::is_poison).
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.lent.facts.is_poison(self.link)
     }
 
-    /// See [`LinkMessage::token`](super::LinkMessage::token).
+    /// See [`Message::token`](super::Message::token).
     #[must_use]
-    pub const fn token(&self) -> LinkToken {
-        LinkToken(self.lent.facts.token)
+    pub const fn token(&self) -> Token {
+        Token(self.lent.facts.token)
     }
 
     /// Its bytes, to be kept; a short message is copied.
@@ -78,33 +78,33 @@ impl<'a> LinkMessageRef<'a> {
         self.lent.shared.as_ref().map_or_else(copied, Bytes::clone)
     }
 
-    /// See [`LinkMessage::commit`](super::LinkMessage::commit).
+    /// See [`Message::ack`](super::Message::ack).
     ///
     /// # Errors
     /// As there.
     #[inline]
-    pub fn commit(self) -> Result<(), LinkCommitError> {
+    pub fn ack(self) -> Result<(), AckError> {
         self.lent.facts.commit(self.link)
     }
 
-    /// See [`LinkMessage::reply`](super::LinkMessage::reply).
+    /// See [`Message::reply`](super::Message::reply).
     ///
     /// # Errors
     /// As there.
-    pub fn reply(self, answer: &[u8]) -> Result<(), LinkReplyError> {
+    pub fn reply(self, answer: &[u8]) -> Result<(), ReplyError> {
         self.lent.facts.reply(self.link, answer, None)
     }
 
-    /// See [`LinkMessage::reply_deadline`](super::LinkMessage::reply_deadline).
+    /// See [`Message::reply_deadline`](super::Message::reply_deadline).
     ///
     /// # Errors
     /// As there.
-    pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), LinkReplyError> {
+    pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), ReplyError> {
         self.lent.facts.reply(self.link, answer, Some(deadline))
     }
 }
 
-impl Deref for LinkMessageRef<'_> {
+impl Deref for MessageRef<'_> {
     type Target = [u8];
 
     #[inline]
@@ -113,19 +113,19 @@ impl Deref for LinkMessageRef<'_> {
     }
 }
 
-impl AsRef<[u8]> for LinkMessageRef<'_> {
+impl AsRef<[u8]> for MessageRef<'_> {
     fn as_ref(&self) -> &[u8] {
         self
     }
 }
 
-impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for LinkMessageRef<'_> {
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for MessageRef<'_> {
     fn eq(&self, other: &T) -> bool {
         &self[..] == other.as_ref()
     }
 }
 
-impl fmt::Debug for LinkMessageRef<'_> {
+impl fmt::Debug for MessageRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkMessageRef")
             .field("position", &self.position())
@@ -174,7 +174,7 @@ impl Taker for Lent {
 
 /// Of no message.
 const NOTHING: Facts = Facts {
-    token: Token {
+    token: DeliveryId {
         start: Position::START,
         stream: StreamId(NonZeroU64::MIN),
         end: Position::START,

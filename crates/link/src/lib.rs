@@ -19,11 +19,11 @@
 //! survive that the machine loses power.
 //!
 //! ```text
-//!   LinkServer  LinkClient      server.rs client.rs; greeting.rs login.rs: who may attach; place.rs: files or memory
+//!   Server  Client      server.rs client.rs; greeting.rs login.rs: who may attach; place.rs: files or memory
 //!        │          │
 //!        ▼          ▼
-//!   Link ─ LinkSender, LinkReceiver, LinkMessage, LinkBatch      handle.rs halves.rs message.rs lent.rs view.rs batch.rs
-//!        │                                                 LinkGroup      group.rs: links driven together
+//!   Link ─ Sender, Receiver, Message, Batch      handle.rs halves.rs message.rs lent.rs view.rs batch.rs
+//!        │                                                 Group      group.rs: links driven together
 //!        ▼                                                     │
 //!   end/   one end: its core, connections, waiting threads ◀── drive/   who waits drives: epoll set, timers, one leader
 //!        ▼
@@ -67,6 +67,8 @@ mod lent;
 mod link_state;
 mod login;
 mod message;
+#[cfg(feature = "tokio")]
+mod observer;
 mod owner;
 mod parts;
 mod place;
@@ -84,37 +86,34 @@ mod switch;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod view;
-#[cfg(feature = "tokio")]
-mod watched;
 
-pub use self::link_state::EpochError;
-pub use batch::LinkBatch;
-pub use client::LinkClient;
-pub use config::{Delivery, LinkConfig, Storage};
-pub use directory::LinkDirectory;
-pub use error::LinkError;
-pub use event::LinkEvent;
+pub use self::link_state::StaleEpoch;
+pub use batch::Batch;
+pub use client::Client;
+pub use config::{Config, Delivery, Storage};
+pub use directory::Directory;
+pub use error::StorageError;
+pub use event::Event;
 pub use fault::{
-    LinkAcceptError, LinkBindError, LinkCommitError, LinkConfigError, LinkOpenError, LinkRecvError,
-    LinkReplyError, LinkSendError, LinkStopped, LinkSwitchError, LinkTryRecvError,
-    LinkTrySendError, LinkWaitError,
+    AcceptError, AckError, BindError, ConfigError, OpenError, RecvError, ReplyError, SendError,
+    Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
-pub use group::{LinkGroup, LinkId};
-pub use halves::{LinkReceiver, LinkSender};
-pub use handle::{Link, LinkEpochError};
+pub use group::{Group, LinkId};
+pub use halves::{Receiver, Sender};
+pub use handle::{EpochError, Link};
 pub use inspect::{
-    Found, LinkFacts, LinkPrevious, LinkQuarantine, LinkReport, LinkSizes, Owner, OwnerStatus,
-    inspect, inspect_link,
+    Found, Inspection, MemorySizes, Owner, OwnerStatus, PreviousStream, QuarantineSnapshot,
+    ReportSnapshot, inspect, inspect_link,
 };
-pub use key::{KeyError, LinkKey};
-pub use lent::LinkMessageRef;
+pub use key::{Key, KeyError};
+pub use lent::MessageRef;
 pub use login::{LoginAnswer, LoginRequest};
-pub use message::{LinkMessage, LinkToken};
-pub use partywall_layout::link::FileFault;
-pub use positions::LinkPosition;
-pub use repair::{Adopted, RepairError, Reset, adopt, reset};
-pub use server::LinkServer;
-pub use status::{LinkStats, LinkStatus, LinkTransport};
-pub use view::LinkMessageView;
+pub use message::{Message, Token};
 #[cfg(feature = "tokio")]
-pub(crate) use watched::{Look, Standing, Watched};
+pub(crate) use observer::{LinkSnapshot, Look, Observer};
+pub use partywall_layout::link::FileFault;
+pub use positions::StreamPosition;
+pub use repair::{Adopted, RepairError, Reset, adopt, reset};
+pub use server::Server;
+pub use status::{Stats, Status, Transport};
+pub use view::MessageView;

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::key::LinkKey;
-use super::status::LinkTransport;
+use super::key::Key;
+use super::status::Transport;
 use partywall::Peer;
 
 /// A client that wants to attach. Its names are what it says; `peer` is what the system vouches for.
@@ -13,11 +13,11 @@ use partywall::Peer;
 #[non_exhaustive]
 pub struct LoginRequest {
     /// The server's end of the link: `local` is the server, `remote` the client.
-    pub key: LinkKey,
-    /// What the client's application says: [`LinkConfig::login`](super::LinkConfig::login).
+    pub key: Key,
+    /// What the client's application says: [`Config::login`](super::Config::login).
     pub login: Vec<u8>,
     /// Over what it has come.
-    pub transport: LinkTransport,
+    pub transport: Transport,
     /// Who it is: with credentials on Unix sockets, with the address only over TCP.
     pub peer: Peer,
 }

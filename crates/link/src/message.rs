@@ -2,9 +2,9 @@
 //! A message that was received, and what becomes of it.
 //!
 //! ```text
-//!   recv ─▶ LinkMessage ─┬─ commit ──▶ consumed: it and all before it
+//!   recv ─▶ Message ─┬─ commit ──▶ consumed: it and all before it
 //!                        ├─ reply ───▶ consumed, and another sent: both or none
-//!                        ├─ token ───▶ kept elsewhere, given back to `commit_to`
+//!                        ├─ token ───▶ kept elsewhere, given back to `ack_to`
 //!                        └─ dropped ─▶ not consumed: received again after a restart, or after `rewind`
 //! ```
 
@@ -17,11 +17,11 @@ use bytes::Bytes;
 use partywall_reconcile::{Position, StreamId};
 
 use super::end::{Endpoint, Facts, Taker};
-use super::fault::{LinkCommitError, LinkReplyError};
-use super::link_state::{Payload, Token};
+use super::fault::{AckError, ReplyError};
+use super::link_state::{DeliveryId, Payload};
 
 /// A message of a link. It is the application's own memory, however long it is kept.
-pub struct LinkMessage {
+pub struct Message {
     bytes: Bytes,
     facts: Facts,
     link: Arc<Endpoint>,
@@ -33,11 +33,11 @@ impl Facts {
     }
 
     #[inline]
-    pub(super) fn commit(&self, link: &Endpoint) -> Result<(), LinkCommitError> {
+    pub(super) fn commit(&self, link: &Endpoint) -> Result<(), AckError> {
         if self.is_committed {
             return Ok(());
         }
-        link.commit_to(&self.token)
+        link.ack_to(&self.token)
     }
 
     pub(super) fn reply(
@@ -45,7 +45,7 @@ impl Facts {
         link: &Endpoint,
         answer: &[u8],
         deadline: Option<Instant>,
-    ) -> Result<(), LinkReplyError> {
+    ) -> Result<(), ReplyError> {
         if self.is_committed {
             return Ok(link.send(super::end::Load::Message(&[answer]), deadline)?);
         }
@@ -65,7 +65,7 @@ impl Taker for Keeping {
     }
 }
 
-impl LinkMessage {
+impl Message {
     pub(super) fn new((bytes, facts): (Bytes, Facts), link: Arc<Endpoint>) -> Self {
         Self { bytes, facts, link }
     }
@@ -83,17 +83,17 @@ impl LinkMessage {
         self.facts.attempt
     }
 
-    /// Whether it was handed out more often than [`attempts_max`](super::LinkConfig::attempts_max) allows, and so is likely what its
+    /// Whether it was handed out more often than [`attempts_max`](super::Config::attempts_max) allows, and so is likely what its
     /// receivers died of. It stays what it is: commit it to have it gone, perhaps with a [`reply`](Self::reply) that says so.
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.facts.is_poison(&self.link)
     }
 
-    /// Names the message, and all before it, to [`commit_to`](super::Link::commit_to) or to a restarted process.
+    /// Names the message, and all before it, to [`ack_to`](super::Link::ack_to) or to a restarted process.
     #[must_use]
-    pub const fn token(&self) -> LinkToken {
-        LinkToken(self.facts.token)
+    pub const fn token(&self) -> Token {
+        Token(self.facts.token)
     }
 
     /// Its bytes, without a copy.
@@ -107,9 +107,9 @@ impl LinkMessage {
     /// The sender is told by the next message, or when any thread waits for a link of the group; at once if one does already.
     ///
     /// # Errors
-    /// See [`LinkCommitError`].
+    /// See [`AckError`].
     #[inline]
-    pub fn commit(self) -> Result<(), LinkCommitError> {
+    pub fn ack(self) -> Result<(), AckError> {
         self.facts.commit(&self.link)
     }
 
@@ -117,8 +117,8 @@ impl LinkMessage {
     /// neither. Waits for room first.
     ///
     /// # Errors
-    /// See [`LinkReplyError`]; with any of them nothing was sent, and nothing committed.
-    pub fn reply(self, answer: &[u8]) -> Result<(), LinkReplyError> {
+    /// See [`ReplyError`]; with any of them nothing was sent, and nothing committed.
+    pub fn reply(self, answer: &[u8]) -> Result<(), ReplyError> {
         self.facts.reply(&self.link, answer, None)
     }
 
@@ -126,19 +126,19 @@ impl LinkMessage {
     ///
     /// # Errors
     /// As there.
-    pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), LinkReplyError> {
+    pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), ReplyError> {
         self.facts.reply(&self.link, answer, Some(deadline))
     }
 
-    /// As [`reply`](Self::reply) without waiting: [`LinkSendError::TimedOut`](super::LinkSendError::TimedOut) if there is no room now,
+    /// As [`reply`](Self::reply) without waiting: [`SendError::TimedOut`](super::SendError::TimedOut) if there is no room now,
     /// and the message is still there.
     #[cfg(feature = "tokio")]
-    pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), LinkReplyError> {
+    pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), ReplyError> {
         self.facts.reply(&self.link, answer, Some(Instant::now()))
     }
 }
 
-impl Deref for LinkMessage {
+impl Deref for Message {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -146,19 +146,19 @@ impl Deref for LinkMessage {
     }
 }
 
-impl AsRef<[u8]> for LinkMessage {
+impl AsRef<[u8]> for Message {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for LinkMessage {
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Message {
     fn eq(&self, other: &T) -> bool {
         &self[..] == other.as_ref()
     }
 }
 
-impl fmt::Debug for LinkMessage {
+impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkMessage")
             .field("position", &self.position())
@@ -174,17 +174,17 @@ impl fmt::Debug for LinkMessage {
 /// After a restart it commits, without working on them again, the messages that the stored token [`covers`](Self::covers).
 ///
 /// ```
-/// use partywall_link::LinkToken;
+/// use partywall_link::Token;
 ///
-/// let stored = [7; LinkToken::BYTES];
-/// let token = LinkToken::from_bytes(stored).ok_or("no token")?;
+/// let stored = [7; Token::BYTES];
+/// let token = Token::from_bytes(stored).ok_or("no token")?;
 /// assert!(token.covers(&token) && token.to_bytes() == stored);
 /// # Ok::<(), &str>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkToken(pub(super) Token);
+pub struct Token(pub(super) DeliveryId);
 
-impl LinkToken {
+impl Token {
     /// The length of a stored token.
     pub const BYTES: usize = 24;
 
@@ -209,7 +209,7 @@ impl LinkToken {
             *word = u64::from_le_bytes(array);
         }
         let stream = StreamId::new(words[0])?;
-        Some(Self(Token { stream, start: Position(words[1]), end: Position(words[2]) }))
+        Some(Self(DeliveryId { stream, start: Position(words[1]), end: Position(words[2]) }))
     }
 
     /// Whether the message of `other` is that of this token or one before it, of the same stream.

@@ -21,7 +21,7 @@
 //! n + 1 finds another record in force than it began with. So there is never a second owner.
 //!
 //! What remains: an opener that is killed between lock and record, three system calls, while another thread of it
-//! forked in just that time; its child keeps byte n + 1 without a record. Then [`LinkError::Opening`] lasts until the
+//! forked in just that time; its child keeps byte n + 1 without a record. Then [`StorageError::Opening`] lasts until the
 //! child ends. To skip a locked byte on any guess would be a second owner.
 //!
 //! # Invariants
@@ -45,7 +45,7 @@ use partywall_sys::{ForkGuard, Instance, Liveness, byte_lock};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-use super::error::LinkError;
+use super::error::StorageError;
 
 /// What keeps everybody else from owning the file; dropped, it leaves.
 #[derive(Debug)]
@@ -91,10 +91,14 @@ pub(super) enum Attempt {
 }
 
 /// Says that the owner of this record may be alive; else it is gone for good.
-pub(super) fn ensure_gone(file: &File, record: &OwnerRecord, path: &Path) -> Result<(), LinkError> {
+pub(super) fn ensure_gone(
+    file: &File,
+    record: &OwnerRecord,
+    path: &Path,
+) -> Result<(), StorageError> {
     match status(file, record).map_err(|source| system(path, "a lock", source))? {
-        Status::Left | Status::Gone => Ok(()),
-        Status::Alive | Status::Unknown => Err(LinkError::Busy {
+        OwnerState::Left | OwnerState::Gone => Ok(()),
+        OwnerState::Alive | OwnerState::Unknown => Err(StorageError::Busy {
             path: path.to_owned(),
             pid: record.pid.get(),
             since: moment(record.since_ns.get()),
@@ -104,7 +108,7 @@ pub(super) fn ensure_gone(file: &File, record: &OwnerRecord, path: &Path) -> Res
 
 /// What is known of the owner that a record names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum OwnerState {
     Left,
     Gone,
     Alive,
@@ -112,28 +116,28 @@ pub(super) enum Status {
 }
 
 /// Asks the lock, then the system. Takes nothing.
-pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<Status> {
+pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState> {
     if record.left.get() == 1 {
-        return Ok(Status::Left);
+        return Ok(OwnerState::Left);
     }
     if !byte_lock::is_locked(file, record.incarnation.get())? {
-        return Ok(Status::Gone);
+        return Ok(OwnerState::Gone);
     }
     Ok(match instance(record).liveness() {
-        Liveness::Dead if !seeded_fault("link_lock_is_life") => Status::Gone,
-        Liveness::Alive | Liveness::Dead => Status::Alive,
-        Liveness::Unknown => Status::Unknown,
+        Liveness::Dead if !seeded_fault("link_lock_is_life") => OwnerState::Gone,
+        Liveness::Alive | Liveness::Dead => OwnerState::Alive,
+        Liveness::Unknown => OwnerState::Unknown,
     })
 }
 
 /// Tries to follow the owner of `seen`, which is gone.
-pub(super) fn follow(file: File, seen: &OwnerRecord, path: &Path) -> Result<Attempt, LinkError> {
+pub(super) fn follow(file: File, seen: &OwnerRecord, path: &Path) -> Result<Attempt, StorageError> {
     let lock = |source| system(path, "a lock", source);
     let incarnation = seen.incarnation.get() + 1;
     if incarnation > INCARNATION_MAX {
         let what = "there is no further incarnation";
         let fault = FileFault::Contradiction { what, found: incarnation };
-        return Err(LinkError::File { path: path.to_owned(), fault });
+        return Err(StorageError::File { path: path.to_owned(), fault });
     }
     let own = Instance::of_self().map_err(|source| system(path, "/proc", source))?;
     let record = OwnerRecord {
@@ -166,7 +170,7 @@ pub(super) fn follow(file: File, seen: &OwnerRecord, path: &Path) -> Result<Atte
 }
 
 /// The record in force; `None` if that cannot be told at this moment, because somebody writes, or it is damaged.
-fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, LinkError> {
+fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
     let mut page = [0; OWNER_PAGE_BYTES];
     file.read_exact_at(&mut page, OWNER_OFFSET)
         .map_err(|source| system(path, "reading", source))?;
@@ -195,8 +199,8 @@ fn instance(record: &OwnerRecord) -> Instance {
     }
 }
 
-fn system(path: &Path, what: &'static str, source: io::Error) -> LinkError {
-    LinkError::System { path: PathBuf::from(path), what, source }
+fn system(path: &Path, what: &'static str, source: io::Error) -> StorageError {
+    StorageError::System { path: PathBuf::from(path), what, source }
 }
 
 /// Nanoseconds since 1970, for people.

@@ -2,35 +2,35 @@
 //! Where the memory of links comes from: files in a directory, or this process.
 
 use super::config::Storage;
-use super::directory::LinkDirectory;
-use super::error::LinkError;
-use super::fault::{LinkConfigError, LinkOpenError};
+use super::directory::Directory;
+use super::error::StorageError;
+use super::fault::{ConfigError, OpenError};
 use super::file::{OwnFile, Sizes};
-use super::key::LinkKey;
+use super::key::Key;
 use super::link_state::{LinkState, Parts};
 
 /// A [`Storage`] that was found fit.
 #[derive(Debug)]
 pub(super) enum Place {
     Volatile,
-    Directory(LinkDirectory),
+    Directory(Directory),
 }
 
 impl Place {
-    pub(super) fn open(place: &Storage) -> Result<Self, LinkError> {
+    pub(super) fn open(place: &Storage) -> Result<Self, StorageError> {
         Ok(match place {
             Storage::Memory => Self::Volatile,
-            Storage::Directory(path) => Self::Directory(LinkDirectory::open(path)?),
+            Storage::Directory(path) => Self::Directory(Directory::open(path)?),
         })
     }
 
     /// The core of a link, gone on with if there was one. `shares`: in memory that a neighbour can be shown, if that can be.
     pub(super) fn core(
         &self,
-        key: &LinkKey,
+        key: &Key,
         sizes: Sizes,
         shares: bool,
-    ) -> Result<LinkState, LinkOpenError> {
+    ) -> Result<LinkState, OpenError> {
         let parts = match self {
             Self::Directory(directory) => {
                 Parts::of_file(OwnFile::open(directory, key, sizes)?, INLINE_MAX)
@@ -41,14 +41,14 @@ impl Place {
                 // Without it the link goes over its socket.
                 let parts = shown.and_then(Result::ok);
                 let parts = parts.or_else(|| Parts::volatile(sizes, INLINE_MAX));
-                parts.ok_or(LinkConfigError {
+                parts.ok_or(ConfigError {
                     setting: "slab_bytes",
                     found: sizes.slab,
                     wanted: "as much memory as there is",
                 })?
             }
         };
-        LinkState::open(parts).map_err(|fault| LinkOpenError::Damaged(fault.to_string()))
+        LinkState::open(parts).map_err(|fault| OpenError::Damaged(fault.to_string()))
     }
 }
 

@@ -9,14 +9,14 @@
 //! Whoever writes one of them down before it sends, or before it works on what it received, sees after a restart
 //! whether that came about: the position is the same, or it has risen.
 
-use super::event::LinkEvent;
-use super::fault::LinkStopped;
+use super::event::Event;
+use super::fault::Stopped;
 use super::handle::Link;
 use super::link_state::End;
 
 /// A place in one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LinkPosition {
+pub struct StreamPosition {
     /// Which stream: a number by chance, never 0. Another epoch, or a file made anew, has another.
     pub stream: u64,
     /// How many bytes of it lie before, counted as in a ring. It rises with each message.
@@ -28,26 +28,26 @@ impl Link {
     /// in between.
     ///
     /// # Errors
-    /// See [`LinkStopped`].
-    pub fn sent_position(&self) -> Result<LinkPosition, LinkStopped> {
+    /// See [`Stopped`].
+    pub fn sent_position(&self) -> Result<StreamPosition, Stopped> {
         let (stream, end) = self.end().with_core(|core| core.sent_to())?;
-        Ok(LinkPosition { stream: stream.0.get(), position: end.0 })
+        Ok(StreamPosition { stream: stream.0.get(), position: end.0 })
     }
 
     /// Up to where what is received was committed; `None` before this end has met a stream of this epoch.
     ///
     /// # Errors
-    /// See [`LinkStopped`].
-    pub fn consumed_position(&self) -> Result<Option<LinkPosition>, LinkStopped> {
+    /// See [`Stopped`].
+    pub fn consumed_position(&self) -> Result<Option<StreamPosition>, Stopped> {
         let acked_offset = self.end().with_core(|core| core.acked_offset())?;
-        Ok(acked_offset.map(|acked_offset| LinkPosition {
+        Ok(acked_offset.map(|acked_offset| StreamPosition {
             stream: acked_offset.stream.0.get(),
             position: acked_offset.position.0,
         }))
     }
 }
 
-impl LinkEvent {
+impl Event {
     /// Whether the peer has closed its end in good order: all that it had sent has arrived before.
     #[must_use]
     pub fn is_farewell(&self) -> bool {
@@ -61,9 +61,9 @@ mod tests {
 
     #[test]
     fn only_an_end_in_good_order_is_a_farewell() {
-        let detached = |reason: String| LinkEvent::Detached { reason };
+        let detached = |reason: String| Event::Detached { reason };
         assert!(detached(End::Left.to_string()).is_farewell());
         assert!(!detached(End::Broken("the peer hung up".to_owned()).to_string()).is_farewell());
-        assert!(!LinkEvent::Fenced.is_farewell());
+        assert!(!Event::Fenced.is_farewell());
     }
 }

@@ -43,12 +43,12 @@ use partywall_reconcile::{
     Cause, Direction, Outgoing, Position, RecordDigest, Report, Span, StreamId,
 };
 
-use super::directory::LinkDirectory;
-use super::error::LinkError;
+use super::directory::Directory;
+use super::error::StorageError;
 use super::file::{OwnFile, Sizes};
 use super::image::DurableState;
-use super::inspect::{LinkQuarantine, inspect_link};
-use super::key::LinkKey;
+use super::inspect::{QuarantineSnapshot, inspect_link};
+use super::key::Key;
 use super::retained::Retained;
 use super::state::{ConsumedSlots, StateSlots};
 use partywall_sys::nonce;
@@ -65,7 +65,7 @@ pub struct Reset {
     /// there are none.
     pub undelivered: Option<(u64, u64)>,
     /// Why it stood.
-    pub quarantine: Option<LinkQuarantine>,
+    pub quarantine: Option<QuarantineSnapshot>,
     /// Up to where what is received was consumed, if that is forgotten.
     pub forgotten: Option<u64>,
 }
@@ -77,7 +77,7 @@ pub struct Adopted {
     /// The file.
     pub path: PathBuf,
     /// Why it stood.
-    pub quarantine: LinkQuarantine,
+    pub quarantine: QuarantineSnapshot,
     /// Up to where what is received was consumed, if that is forgotten: what the other end still has of it comes again.
     pub forgotten: Option<u64>,
     /// What was consumed is not forgotten, because a record that this end keeps speaks of it: the other end has to be reset.
@@ -90,7 +90,7 @@ pub struct Adopted {
 pub enum RepairError {
     /// It was not opened: it has a living owner, or is damaged.
     #[error(transparent)]
-    File(#[from] LinkError),
+    File(#[from] StorageError),
     /// No such link has a file there.
     #[error("{} does not exist: look with `partywall link inspect` which links there are", path.display())]
     Missing {
@@ -131,7 +131,7 @@ pub enum RepairError {
 ///
 /// # Errors
 /// See [`RepairError`].
-pub fn reset(directory: &Path, key: &LinkKey, is_real: bool) -> Result<Reset, RepairError> {
+pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, RepairError> {
     let mut taken = Taken::over(directory, key)?;
     let quarantine = taken.quarantine();
     let is_incoming = taken.is_quarantined(Direction::Incoming);
@@ -162,7 +162,7 @@ pub fn reset(directory: &Path, key: &LinkKey, is_real: bool) -> Result<Reset, Re
 ///
 /// # Errors
 /// See [`RepairError`].
-pub fn adopt(directory: &Path, key: &LinkKey, is_real: bool) -> Result<Adopted, RepairError> {
+pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, RepairError> {
     let mut taken = Taken::over(directory, key)?;
     let Some(quarantine) = taken.quarantine() else {
         return Err(RepairError::NotQuarantined { path: taken.path });
@@ -196,14 +196,14 @@ struct Taken {
 }
 
 impl Taken {
-    fn over(directory: &Path, key: &LinkKey) -> Result<Self, RepairError> {
+    fn over(directory: &Path, key: &Key) -> Result<Self, RepairError> {
         let found = inspect_link(directory, key)?;
         let found =
             found.ok_or_else(|| RepairError::Missing { path: directory.join(key.file_name()) })?;
         let path = found.path;
         let of = found.facts?.sizes;
         let sizes = Sizes { ring: of.ring, entries: of.release_ring / 8, slab: of.slab };
-        let file = OwnFile::open(&LinkDirectory::open(directory)?, key, sizes)?;
+        let file = OwnFile::open(&Directory::open(directory)?, key, sizes)?;
         let state = *file.state.state();
         let damaged = |words: String| RepairError::Damaged { path: path.clone(), words };
         let retained = match StreamId::new(state.sending_stream.get()) {
@@ -229,8 +229,8 @@ impl Taken {
         Ok(Self { path, state: file.state, consumed: file.consumed, durable, retained })
     }
 
-    fn quarantine(&self) -> Option<LinkQuarantine> {
-        LinkQuarantine::in_force(self.state.state())
+    fn quarantine(&self) -> Option<QuarantineSnapshot> {
+        QuarantineSnapshot::in_force(self.state.state())
     }
 
     fn is_quarantined(&self, direction: Direction) -> bool {

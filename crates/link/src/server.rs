@@ -25,14 +25,14 @@ use partywall_layout::link::frame::LOGIN_BYTES_MAX;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{ForkGuard, Listener};
 
-use super::config::{LinkConfig, Storage};
+use super::config::{Config, Storage};
 use super::drive::{Before, Monitor};
 use super::end::{Endpoint, Home, admission};
-use super::fault::{LinkAcceptError, LinkBindError, LinkOpenError};
+use super::fault::{AcceptError, BindError, OpenError};
 use super::greeting::{Asked, Greeting};
-use super::group::LinkGroup;
+use super::group::Group;
 use super::handle::Link;
-use super::key::LinkKey;
+use super::key::Key;
 use super::login::{LoginAnswer, LoginRequest};
 use super::place::Place;
 use super::protocol::frame::{Attach, Refusal};
@@ -45,16 +45,16 @@ use partywall::{Address, AddressError};
 ///
 /// Dropping it closes all its links, in the hands of whomever they are, and removes its socket file.
 #[derive(Debug)]
-pub struct LinkServer {
+pub struct Server {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     me: Weak<Shared>,
-    group: LinkGroup,
+    group: Group,
     place: Place,
     name: String,
-    config: LinkConfig,
+    config: Config,
     address: Address,
     guard: ForkGuard,
     /// Of the timers.
@@ -68,7 +68,7 @@ struct State {
     /// By their tokens.
     listeners: BTreeMap<u64, Listening>,
     greetings: BTreeMap<u64, Greeting>,
-    links: HashMap<LinkKey, Arc<Endpoint>>,
+    links: HashMap<Key, Arc<Endpoint>>,
     offered: VecDeque<Arc<Endpoint>>,
     timer: Option<Instant>,
     /// Whether the listeners are left alone; `None`: not all of them alike.
@@ -85,29 +85,29 @@ struct Listening {
     address: Address,
 }
 
-impl LinkServer {
+impl Server {
     /// Serves at `address` links of the end called `name`, which are kept in `place`.
     ///
     /// # Errors
-    /// See [`LinkBindError`].
+    /// See [`BindError`].
     pub fn bind<A>(
         address: A,
         place: Storage,
         name: &str,
-        config: LinkConfig,
-    ) -> Result<Self, LinkBindError>
+        config: Config,
+    ) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
         AddressError: From<A::Error>,
     {
         let address = address.try_into().map_err(AddressError::from)?;
         config.sizes()?;
-        LinkKey::new(name, "client", "link")?;
+        Key::new(name, "client", "link")?;
         let place = Place::open(&place)?;
         let listener = listen(&address, &config)?;
         let group = match &config.group {
             Some(group) => group.clone(),
-            None => LinkGroup::with_wait(config.wait)?,
+            None => Group::with_wait(config.wait)?,
         };
         let bound = listener.local_addr().ok().flatten().map(Address::from);
         let reactor = Arc::clone(&group.inner.reactor);
@@ -132,14 +132,14 @@ impl LinkServer {
     ///
     /// # Errors
     /// As of [`bind`](Self::bind).
-    pub fn listen_also<A>(&self, address: A) -> Result<Address, LinkBindError>
+    pub fn listen_also<A>(&self, address: A) -> Result<Address, BindError>
     where
         A: TryInto<Address>,
         AddressError: From<A::Error>,
     {
         let shared = &self.shared;
         if shared.guard.is_child() {
-            return Err(LinkBindError::Forked);
+            return Err(BindError::Forked);
         }
         let address = address.try_into().map_err(AddressError::from)?;
         let listener = listen(&address, &shared.config)?;
@@ -156,31 +156,31 @@ impl LinkServer {
 
     /// The group that all links of the server are in.
     #[must_use]
-    pub fn group(&self) -> &LinkGroup {
+    pub fn group(&self) -> &Group {
         &self.shared.group
     }
 
     /// The next link that its client has attached and that nobody has; waits for one.
     ///
     /// # Errors
-    /// See [`LinkAcceptError`].
-    pub fn accept(&self) -> Result<Link, LinkAcceptError> {
+    /// See [`AcceptError`].
+    pub fn accept(&self) -> Result<Link, AcceptError> {
         self.shared.accept(None)
     }
 
     /// As [`accept`](Self::accept), but only until `deadline`.
     ///
     /// # Errors
-    /// As there, and [`LinkAcceptError::TimedOut`].
-    pub fn accept_deadline(&self, deadline: Instant) -> Result<Link, LinkAcceptError> {
+    /// As there, and [`AcceptError::TimedOut`].
+    pub fn accept_deadline(&self, deadline: Instant) -> Result<Link, AcceptError> {
         self.shared.accept(Some(deadline))
     }
 
     /// The next such link if there is one now; also answers connections. Never waits.
     ///
     /// # Errors
-    /// As there; [`LinkAcceptError::TimedOut`] if there is none.
-    pub fn try_accept(&self) -> Result<Link, LinkAcceptError> {
+    /// As there; [`AcceptError::TimedOut`] if there is none.
+    pub fn try_accept(&self) -> Result<Link, AcceptError> {
         self.shared.group.inner.reactor.try_turn(Before::Looking)?;
         self.shared.accept(Some(Instant::now()))
     }
@@ -191,11 +191,11 @@ impl LinkServer {
     /// committed.
     ///
     /// # Errors
-    /// [`LinkOpenError::AlreadyOpen`] if there is a handle for it; the others of [`LinkOpenError`].
-    pub fn open(&self, client: &str, link: &str) -> Result<Link, LinkOpenError> {
-        let key = LinkKey::new(&self.shared.name, client, link)?;
+    /// [`OpenError::AlreadyOpen`] if there is a handle for it; the others of [`OpenError`].
+    pub fn open(&self, client: &str, link: &str) -> Result<Link, OpenError> {
+        let key = Key::new(&self.shared.name, client, link)?;
         let end = self.shared.link(key)?;
-        if end.claim() { Ok(Link::new(end, true)) } else { Err(LinkOpenError::AlreadyOpen) }
+        if end.claim() { Ok(Link::new(end, true)) } else { Err(OpenError::AlreadyOpen) }
     }
 
     /// How many connections were refused or given up before they attached.
@@ -211,7 +211,7 @@ impl LinkServer {
     }
 }
 
-impl Drop for LinkServer {
+impl Drop for Server {
     fn drop(&mut self) {
         let shared = &self.shared;
         if shared.guard.is_child() {
@@ -248,7 +248,7 @@ impl Home for Shared {
 }
 
 impl Shared {
-    fn listen(&self, listener: Listener, address: Address) -> Result<(), LinkBindError> {
+    fn listen(&self, listener: Listener, address: Address) -> Result<(), BindError> {
         let reactor = &self.group.inner.reactor;
         let token = reactor.enter(self.me.clone());
         if let Err(error) = reactor.watch(&listener, EventFlags::IN, token) {
@@ -265,15 +265,15 @@ impl Shared {
         Ok(())
     }
 
-    fn accept(&self, deadline: Option<Instant>) -> Result<Link, LinkAcceptError> {
+    fn accept(&self, deadline: Option<Instant>) -> Result<Link, AcceptError> {
         if self.guard.is_child() {
-            return Err(LinkAcceptError::Forked);
+            return Err(AcceptError::Forked);
         }
         let found = self.monitor.wait_for(deadline, |state| {
             // One that was opened meanwhile is not handed out twice.
             std::iter::from_fn(|| state.offered.pop_front()).find(|link| link.claim())
         })?;
-        Ok(Link::new(found.ok_or(LinkAcceptError::TimedOut)?, true))
+        Ok(Link::new(found.ok_or(AcceptError::TimedOut)?, true))
     }
 
     /// Whether a client may attach; then to which link, and what it is told.
@@ -288,7 +288,7 @@ impl Shared {
             return Err(Refusal::Unknown(text));
         }
         self.config.judge_window(attach.window)?;
-        let key = LinkKey::new(&self.name, &names.client, &names.link);
+        let key = Key::new(&self.name, &names.client, &names.link);
         let key = key.map_err(|error| Refusal::Unknown(error.to_string()))?;
         let (peer, transport) = (greeting.peer(), greeting.transport());
         if let Some(rule) = admission(&self.config, greeting.is_abstract) {
@@ -317,9 +317,9 @@ impl Shared {
     }
 
     /// The link of this key, opened if it is not.
-    fn link(&self, key: LinkKey) -> Result<Arc<Endpoint>, LinkOpenError> {
+    fn link(&self, key: Key) -> Result<Arc<Endpoint>, OpenError> {
         if self.guard.is_child() {
-            return Err(LinkOpenError::Forked);
+            return Err(OpenError::Forked);
         }
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         {
@@ -328,7 +328,7 @@ impl Shared {
                 return Ok(Arc::clone(link));
             }
             if state.links.len() >= self.config.links_max {
-                return Err(LinkOpenError::TooMany(state.links.len()));
+                return Err(OpenError::TooMany(state.links.len()));
             }
         }
         let shares = {
@@ -368,7 +368,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-fn listen(address: &Address, config: &LinkConfig) -> Result<Listener, LinkBindError> {
+fn listen(address: &Address, config: &Config) -> Result<Listener, BindError> {
     Ok(match address {
         Address::Path(path) => {
             Listener::listen_unix_path(path, config.socket_mode, config.backlog)?
@@ -376,11 +376,11 @@ fn listen(address: &Address, config: &LinkConfig) -> Result<Listener, LinkBindEr
         Address::Abstract(name) => Listener::listen_unix_abstract(name, config.backlog)?,
         Address::Tcp { .. } => {
             if config.on_login.is_none() && !config.allow_anonymous_tcp {
-                return Err(LinkBindError::Anonymous { address: address.to_string() });
+                return Err(BindError::Anonymous { address: address.to_string() });
             }
             let resolved = address.resolve()?;
             if !resolved.ip().is_loopback() && !config.allow_remote {
-                return Err(LinkBindError::NotLoopback { address: address.to_string() });
+                return Err(BindError::NotLoopback { address: address.to_string() });
             }
             Listener::listen_tcp(resolved, config.backlog)?
         }

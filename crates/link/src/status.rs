@@ -8,7 +8,7 @@ use partywall::Peer;
 /// How a link stands at this moment. What was sent is kept in any of these but `Closed`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum LinkStatus {
+pub enum Status {
     /// There is no connection. A client makes one while somebody waits for the link or its group.
     Detached,
     /// A connection is being made.
@@ -16,7 +16,7 @@ pub enum LinkStatus {
     /// Records flow.
     Attached {
         /// Over what.
-        transport: LinkTransport,
+        transport: Transport,
         /// Who is at the other end.
         peer: Peer,
     },
@@ -31,7 +31,7 @@ pub enum LinkStatus {
 /// Over what records flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum LinkTransport {
+pub enum Transport {
     /// Shared memory: each end reads what the other writes.
     SharedMemory,
     /// A Unix stream socket.
@@ -40,7 +40,7 @@ pub enum LinkTransport {
     Tcp,
 }
 
-impl fmt::Display for LinkTransport {
+impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::SharedMemory => "shared memory",
@@ -50,7 +50,7 @@ impl fmt::Display for LinkTransport {
     }
 }
 
-impl fmt::Display for LinkStatus {
+impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Detached => f.write_str("detached"),
@@ -66,7 +66,7 @@ impl fmt::Display for LinkStatus {
 /// What one end of a link has counted since this process opened it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LinkStats {
+pub struct Stats {
     /// Messages that were taken to be sent.
     pub messages_sent: u64,
     /// Their bytes.

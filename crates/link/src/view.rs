@@ -2,9 +2,9 @@
 //! A message that is read in the link's own memory, where it was checked, and consumed when that is done.
 //!
 //! ```text
-//!   recv_with ─▶ noted as handed out ─▶ LinkMessageView ─▶ the application's code ─ returns ─▶ consumed          all of it within one lock turn
+//!   recv_with ─▶ noted as handed out ─▶ MessageView ─▶ the application's code ─ returns ─▶ consumed          all of it within one lock turn
 //!                                                                               └ panics ─▶ comes next again
-//!   at most once ─▶ consumed, and copied ─▶ the lock is free ─▶ LinkMessageView ─▶ the application's code
+//!   at most once ─▶ consumed, and copied ─▶ the lock is free ─▶ MessageView ─▶ the application's code
 //! ```
 
 use std::fmt;
@@ -14,16 +14,16 @@ use partywall_sys::biased::locking_nothing;
 
 use super::end::{Endpoint, Facts, Taker};
 use super::link_state::Payload;
-use super::message::LinkToken;
+use super::message::Token;
 
 /// A message as [`recv_with`](super::Link::recv_with) lets it be read.
-pub struct LinkMessageView<'a> {
+pub struct MessageView<'a> {
     bytes: &'a [u8],
     facts: &'a Facts,
     link: &'a Endpoint,
 }
 
-impl<'a> LinkMessageView<'a> {
+impl<'a> MessageView<'a> {
     pub(super) const fn new(bytes: &'a [u8], facts: &'a Facts, link: &'a Endpoint) -> Self {
         Self { bytes, facts, link }
     }
@@ -35,32 +35,32 @@ impl<'a> LinkMessageView<'a> {
         self.bytes
     }
 
-    /// See [`LinkMessage::position`](super::LinkMessage::position).
+    /// See [`Message::position`](super::Message::position).
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.facts.token.start.0
     }
 
-    /// See [`LinkMessage::token`](super::LinkMessage::token).
+    /// See [`Message::token`](super::Message::token).
     #[must_use]
-    pub const fn token(&self) -> LinkToken {
-        LinkToken(self.facts.token)
+    pub const fn token(&self) -> Token {
+        Token(self.facts.token)
     }
 
-    /// See [`LinkMessage::attempt`](super::LinkMessage::attempt).
+    /// See [`Message::attempt`](super::Message::attempt).
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.facts.attempt
     }
 
-    /// See [`LinkMessage::is_poison`](super::LinkMessage::is_poison).
+    /// See [`Message::is_poison`](super::Message::is_poison).
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.facts.is_poison(self.link)
     }
 }
 
-impl Deref for LinkMessageView<'_> {
+impl Deref for MessageView<'_> {
     type Target = [u8];
 
     #[inline]
@@ -69,19 +69,19 @@ impl Deref for LinkMessageView<'_> {
     }
 }
 
-impl AsRef<[u8]> for LinkMessageView<'_> {
+impl AsRef<[u8]> for MessageView<'_> {
     fn as_ref(&self) -> &[u8] {
         self.bytes
     }
 }
 
-impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for LinkMessageView<'_> {
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for MessageView<'_> {
     fn eq(&self, other: &T) -> bool {
         self.bytes == other.as_ref()
     }
 }
 
-impl fmt::Debug for LinkMessageView<'_> {
+impl fmt::Debug for MessageView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkMessageView")
             .field("position", &self.position())
@@ -104,7 +104,7 @@ impl<'a, F> Reading<'a, F> {
     }
 }
 
-impl<R, F: FnOnce(LinkMessageView<'_>) -> R> Taker for Reading<'_, F> {
+impl<R, F: FnOnce(MessageView<'_>) -> R> Taker for Reading<'_, F> {
     type Taken = R;
 
     const CONSUMES: bool = true;
@@ -116,7 +116,7 @@ impl<R, F: FnOnce(LinkMessageView<'_>) -> R> Taker for Reading<'_, F> {
             Payload::Own(bytes) => bytes,
         };
         let Some(read) = self.read.take() else { unreachable!("one message is taken") };
-        let view = LinkMessageView::new(bytes, &facts, self.link);
+        let view = MessageView::new(bytes, &facts, self.link);
         // The link is locked.
         locking_nothing(|| read(view))
     }

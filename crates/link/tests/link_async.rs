@@ -6,10 +6,9 @@
 mod support_ends;
 mod support_link_async;
 
-use partywall_link::tokio::{Link, LinkClient, LinkGroup, LinkServer};
+use partywall_link::tokio::{Client, Group, Link, Server};
 use partywall_link::{
-    Delivery, LinkEvent, LinkRecvError, LinkStatus, LinkStopped, LinkTryRecvError,
-    LinkTrySendError, Storage,
+    Delivery, Event, RecvError, Status, Stopped, Storage, TryRecvError, TrySendError,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,19 +30,19 @@ fn messages_go_both_ways_over_each_wire() {
                 for n in 0..500 {
                     served.send(&message(n, 100)).await.unwrap();
                 }
-                served.flush().await.unwrap();
+                served.wait_acked().await.unwrap();
                 drop(server);
             });
             for n in 0..500 {
                 link.send(&message(n, 100)).await.unwrap();
                 let answer = link.recv().await.unwrap();
                 assert_eq!(number(&answer), n);
-                answer.commit().unwrap();
+                answer.ack().unwrap();
             }
             for n in 0..500 {
                 let message = link.recv().await.unwrap();
                 assert_eq!((number(&message), message.attempt()), (n, 1));
-                message.commit().unwrap();
+                message.ack().unwrap();
             }
             task.await.unwrap();
             assert_eq!(link.stats().messages_received, 1000);
@@ -57,11 +56,11 @@ fn a_group_has_many_links_of_clients_and_servers() {
     const LINKS: usize = 60;
     on_runtimes(|| async {
         for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
-            let (ground, group) = (Ground::new(via, false), LinkGroup::new().unwrap());
+            let (ground, group) = (Ground::new(via, false), Group::new().unwrap());
             let server =
-                LinkServer::bind_in(&group, ground.address(), Storage::Memory, "bob", config());
+                Server::bind_in(&group, ground.address(), Storage::Memory, "bob", config());
             let server = server.unwrap();
-            let client = LinkClient::new_in(&group, Storage::Memory, "alice", config());
+            let client = Client::new_in(&group, Storage::Memory, "alice", config());
             let client = client.unwrap();
             drop(group);
             let mut tasks = JoinSet::new();
@@ -72,7 +71,7 @@ fn a_group_has_many_links_of_clients_and_servers() {
                         link.send(&message(n, 8)).await.unwrap();
                         let back = link.recv().await.unwrap();
                         assert_eq!(number(&back), n);
-                        back.commit().unwrap();
+                        back.ack().unwrap();
                     }
                     link.close().await.unwrap();
                 });
@@ -142,32 +141,32 @@ fn a_peer_that_dies_and_comes_back_is_gone_on_with() {
                 for n in 0..2_000 {
                     sending.send(&message(n, 100)).await.unwrap();
                 }
-                flushing.flush().await.unwrap();
+                flushing.wait_acked().await.unwrap();
             });
             let receiving = Arc::clone(&link);
             let receives = tokio::spawn(async move {
                 let back = receiving.recv().await.unwrap();
                 assert_eq!(back, b"over");
-                back.commit().unwrap();
+                back.ack().unwrap();
             });
             let (mut server, mut served) = (Some(first), Some(served));
             for n in 0..2_000 {
                 let end = served.as_ref().unwrap();
                 let message = end.recv().await.unwrap();
                 assert_eq!(number(&message), n);
-                message.commit().unwrap();
+                message.ack().unwrap();
                 if n % 400 == 399 {
                     // Gone, and its handle with it; then made anew on the same files.
                     drop((served.take(), server.take()));
                     let place = ground.place("server");
-                    let next = LinkServer::bind(address.clone(), place, "bob", config()).unwrap();
+                    let next = Server::bind(address.clone(), place, "bob", config()).unwrap();
                     served = Some(next.accept().await.unwrap());
                     server = Some(next);
                 }
             }
             let end = served.unwrap();
             end.send(b"over").await.unwrap();
-            end.flush().await.unwrap();
+            end.wait_acked().await.unwrap();
             sends.await.unwrap();
             receives.await.unwrap();
             assert!(link.stats().connections >= 5);
@@ -188,15 +187,15 @@ fn a_flush_ends_only_when_all_is_consumed() {
             let is_consumed = Arc::new(AtomicBool::new(false));
             let told = Arc::clone(&is_consumed);
             let consumes = tokio::spawn(async move {
-                served.recv().await.unwrap().commit().unwrap();
-                served.recv().await.unwrap().commit().unwrap();
+                served.recv().await.unwrap().ack().unwrap();
+                served.recv().await.unwrap().ack().unwrap();
                 let last = served.recv().await.unwrap();
                 turns(100).await;
                 told.store(true, Ordering::SeqCst);
-                last.commit().unwrap();
+                last.ack().unwrap();
                 served
             });
-            link.flush().await.unwrap();
+            link.wait_acked().await.unwrap();
             assert!(is_consumed.load(Ordering::SeqCst));
             assert_eq!(link.unconsumed_bytes().unwrap(), 0);
             drop(consumes.await.unwrap());
@@ -221,7 +220,7 @@ fn many_tasks_send_and_receive_over_one_link() {
                 for n in 0..300 {
                     sender.send(&message(task * 300 + n, 100)).await.unwrap();
                 }
-                sender.flush().await.unwrap();
+                sender.wait_acked().await.unwrap();
                 HashSet::new()
             });
             let served = Arc::clone(&served);
@@ -248,21 +247,21 @@ fn what_is_not_committed_is_received_again() {
         let config = config().attempts_max(2);
         let Ends { server, client: _client, served, link } = ends(&ground, &config);
         let mut batch = link.batch();
-        batch.push(b"one").push(b"two").push(b"three");
-        batch.publish().await.unwrap();
+        batch.send(b"one").send(b"two").send(b"three");
+        batch.commit().await.unwrap();
         assert_eq!(served.recv().await.unwrap(), b"one");
         served.rewind().unwrap();
         let one = served.recv().await.unwrap();
         let two = served.recv().await.unwrap();
         assert_eq!((&one[..], &two[..]), (&b"one"[..], &b"two"[..]));
         assert!(two.token().covers(&one.token()) && !two.is_poison());
-        served.commit_to(one.token()).unwrap();
-        assert!(one.commit().is_err(), "it is consumed already");
+        served.ack_to(one.token()).unwrap();
+        assert!(one.ack().is_err(), "it is consumed already");
         let address = server.local_address().clone();
         drop((two, served, server));
         for attempt in 2..=3 {
             let place = ground.place("server");
-            let server = LinkServer::bind(address.clone(), place, "bob", config.clone()).unwrap();
+            let server = Server::bind(address.clone(), place, "bob", config.clone()).unwrap();
             let served = server.accept().await.unwrap();
             let two = served.recv().await.unwrap();
             assert_eq!((&two[..], two.attempt()), (&b"two"[..], attempt));
@@ -280,20 +279,20 @@ fn events_tell_of_connections() {
         let link = Arc::new(client.connect(&*address, "bob", "orders").unwrap());
         let waiting = Arc::clone(&link);
         let waits = tokio::spawn(async move { waiting.wait_attached().await });
-        assert!(matches!(link.next_event().await.unwrap(), LinkEvent::Refused { .. }));
+        assert!(matches!(link.next_event().await.unwrap(), Event::Refused { .. }));
         for _ in 0..3 {
             let server = server(&ground, config());
             // Attempts may have failed for another reason before.
-            while !matches!(link.next_event().await.unwrap(), LinkEvent::Attached { .. }) {}
+            while !matches!(link.next_event().await.unwrap(), Event::Attached { .. }) {}
             let served = server.accept().await.unwrap();
             served.wait_attached().await.unwrap();
-            assert!(matches!(served.status(), LinkStatus::Attached { .. }));
+            assert!(matches!(served.status(), Status::Attached { .. }));
             drop(server);
             let stopped = served.recv().await.unwrap_err();
-            assert!(matches!(stopped, LinkRecvError::Stopped(LinkStopped::Closed)), "{stopped}");
-            while !matches!(link.next_event().await.unwrap(), LinkEvent::Detached { .. }) {}
+            assert!(matches!(stopped, RecvError::Stopped(Stopped::Closed)), "{stopped}");
+            while !matches!(link.next_event().await.unwrap(), Event::Detached { .. }) {}
             // Refused, until there is a server again.
-            assert!(matches!(link.next_event().await.unwrap(), LinkEvent::Refused { .. }));
+            assert!(matches!(link.next_event().await.unwrap(), Event::Refused { .. }));
         }
         waits.await.unwrap().unwrap();
     });
@@ -309,9 +308,9 @@ fn a_server_that_goes_wakes_who_waits_for_its_links() {
         let served = Arc::new(served);
         let mut tasks = JoinSet::new();
         let end = Arc::clone(&served);
-        tasks.spawn(async move { matches!(end.recv().await, Err(LinkRecvError::Stopped(_))) });
+        tasks.spawn(async move { matches!(end.recv().await, Err(RecvError::Stopped(_))) });
         let end = Arc::clone(&served);
-        tasks.spawn(async move { end.flush().await.is_err() });
+        tasks.spawn(async move { end.wait_acked().await.is_err() });
         let end = Arc::clone(&served);
         tasks.spawn(async move {
             while end.next_event().await.is_ok() {}
@@ -340,9 +339,9 @@ fn a_link_that_only_a_message_remembers_is_offered_again() {
             kept.push(served.recv().await.unwrap());
         }
         for message in kept.drain(..18) {
-            assert!(message.commit().is_err(), "its epoch is over");
+            assert!(message.ack().is_err(), "its epoch is over");
         }
-        kept.remove(0).commit().unwrap();
+        kept.remove(0).ack().unwrap();
     });
 }
 
@@ -351,7 +350,7 @@ fn the_try_forms_never_wait() {
     on_runtimes(|| async {
         let ground = Ground::new(Via::Tcp, false);
         let Ends { server, client: _client, served, link } = ends(&ground, &config());
-        assert!(matches!(served.try_recv(), Err(LinkTryRecvError::Empty)));
+        assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
         let mut sent = 0;
         let full = loop {
             match link.try_send(&message(sent, 100)) {
@@ -359,16 +358,16 @@ fn the_try_forms_never_wait() {
                 Err(full) => break full,
             }
         };
-        assert!(matches!(full, LinkTrySendError::Full) && sent > 50);
+        assert!(matches!(full, TrySendError::Full) && sent > 50);
         let mut batch = link.batch();
-        batch.push(&[7; 2000]);
-        assert!(matches!(batch.try_publish(), Err(LinkTrySendError::Full)) && batch.len() == 1);
+        batch.send(&[7; 2000]);
+        assert!(matches!(batch.try_publish(), Err(TrySendError::Full)) && batch.len() == 1);
         for n in 0..sent {
             let message = served.recv().await.unwrap();
             assert_eq!(number(&message), n);
-            message.commit().unwrap();
+            message.ack().unwrap();
         }
-        batch.publish().await.unwrap();
+        batch.commit().await.unwrap();
         assert_eq!(served.recv().await.unwrap(), [7; 2000]);
         assert!(server.try_accept().is_err(), "it is in use");
     });
@@ -387,7 +386,7 @@ fn a_runtime_that_ends_tells_who_waits_elsewhere() {
     elsewhere.block_on(async { assert!(for_turns(20, link.recv()).await.is_none()) });
     drop(runtime);
     let fault = elsewhere.block_on(within(waits)).unwrap().unwrap_err();
-    assert!(matches!(fault, LinkRecvError::Stopped(LinkStopped::System(_))), "{fault}");
+    assert!(matches!(fault, RecvError::Stopped(Stopped::System(_))), "{fault}");
 }
 
 #[test]

@@ -6,8 +6,8 @@
 mod support_ends;
 mod support_link_async;
 
-use partywall_link::tokio::{Link, LinkMessage};
-use partywall_link::{LinkConfig, LinkEvent, LinkStatus, LinkTrySendError};
+use partywall_link::tokio::{Link, Message};
+use partywall_link::{Config, Event, Status, TrySendError};
 use std::collections::HashSet;
 use std::sync::mpsc;
 use support_ends::{Ground, Via, message, number};
@@ -23,7 +23,7 @@ fn timeout(round: u64) -> usize {
 }
 
 /// Receives by futures that are dropped over and over.
-async fn recv(link: &Link) -> LinkMessage {
+async fn recv(link: &Link) -> Message {
     let mut round = 0;
     loop {
         round += 1;
@@ -44,12 +44,12 @@ fn a_recv_that_is_dropped_took_nothing() {
                     link.send(&message(n, 100)).await.unwrap();
                     turns(timeout(n)).await;
                 }
-                link.flush().await.unwrap();
+                link.wait_acked().await.unwrap();
             });
             for n in 0..1000 {
                 let message = recv(&served).await;
                 assert_eq!(number(&message), n);
-                message.commit().unwrap();
+                message.ack().unwrap();
             }
             sends.await.unwrap();
         }
@@ -69,8 +69,8 @@ fn a_send_that_is_dropped_sent_nothing() {
                     // One message, or two that appear at once.
                     let sent = if n % 3 == 0 {
                         let mut batch = link.batch();
-                        batch.push(&message(n, 100)).push(&message(n + 1, 100));
-                        let published = for_turns(timeout(dropped), batch.publish()).await;
+                        batch.send(&message(n, 100)).send(&message(n + 1, 100));
+                        let published = for_turns(timeout(dropped), batch.commit()).await;
                         published.map(|published| published.map(|()| 2))
                     } else {
                         let payload = message(n, 100);
@@ -82,7 +82,7 @@ fn a_send_that_is_dropped_sent_nothing() {
                         None => dropped += 1,
                     }
                 }
-                while for_turns(2, link.flush()).await.is_none() {}
+                while for_turns(2, link.wait_acked()).await.is_none() {}
                 assert_eq!(link.unconsumed_bytes().unwrap(), 0);
                 (n, dropped)
             });
@@ -90,12 +90,12 @@ fn a_send_that_is_dropped_sent_nothing() {
             while next < 2000 {
                 let message = served.recv().await.unwrap();
                 assert_eq!(number(&message), next);
-                message.commit().unwrap();
+                message.ack().unwrap();
                 next += 1;
                 turns(timeout(next)).await;
             }
             if let Some(last) = for_turns(50, served.recv()).await {
-                last.unwrap().commit().unwrap();
+                last.unwrap().ack().unwrap();
                 next += 1;
             }
             let (sent, dropped) = sends.await.unwrap();
@@ -132,7 +132,7 @@ fn a_reply_that_is_dropped_neither_sent_nor_committed() {
                     }
                 }
             }
-            served.flush().await.unwrap();
+            served.wait_acked().await.unwrap();
             dropped
         });
         // Nobody takes answers until the ring is full of them.
@@ -140,7 +140,7 @@ fn a_reply_that_is_dropped_neither_sent_nor_committed() {
         for n in 0..500 {
             let answer = receiver.recv().await.unwrap();
             assert_eq!(number(&answer), n);
-            answer.commit().unwrap();
+            answer.ack().unwrap();
             turns(timeout(n)).await;
         }
         asks.await.unwrap();
@@ -180,7 +180,7 @@ fn an_event_that_nobody_waited_for_to_the_end_is_told_the_next() {
                 round += 1;
                 let event = for_turns(timeout(round), served.next_event()).await;
                 match event.transpose().unwrap() {
-                    Some(LinkEvent::Epoch { epoch: told }) if told == epoch => break,
+                    Some(Event::Epoch { epoch: told }) if told == epoch => break,
                     _ => {}
                 }
             }
@@ -204,13 +204,13 @@ fn a_link_that_is_closed_has_sent_everything() {
             for n in 0..100 {
                 let message = served.recv().await.unwrap();
                 assert_eq!(number(&message), n);
-                message.commit().unwrap();
+                message.ack().unwrap();
             }
             while !served.next_event().await.unwrap().is_farewell() {}
             // One of a server is its no more, and can be had again.
             served.close().await.unwrap();
             let again = server.open("alice", "orders").unwrap();
-            assert!(!matches!(again.status(), LinkStatus::Closed));
+            assert!(!matches!(again.status(), Status::Closed));
         }
     });
 }
@@ -240,7 +240,7 @@ fn a_close_that_is_dropped_closes_at_once() {
 
 #[test]
 fn a_close_that_takes_long_holds_up_no_other_link_and_leaves_no_thread() {
-    let ([asleep, awake], large) = (runtimes(), LinkConfig::default());
+    let ([asleep, awake], large) = (runtimes(), Config::default());
     let (ground, elsewhere) =
         (Ground::new(Via::Unix, false), Ground::new(Via::SharedMemory, false));
     let stuck_server = {
@@ -256,7 +256,7 @@ fn a_close_that_takes_long_holds_up_no_other_link_and_leaves_no_thread() {
     let _served = asleep.block_on(within(stuck_server.accept())).unwrap();
     // From here on nobody drives the server: its socket fills.
     awake.block_on(within(async {
-        while !matches!(link.try_send(&[1; 8192]), Err(LinkTrySendError::Full)) {}
+        while !matches!(link.try_send(&[1; 8192]), Err(TrySendError::Full)) {}
         let closes = tokio::spawn(link.close());
         let server = server(&elsewhere, config());
         let mut tasks = JoinSet::new();
@@ -267,7 +267,7 @@ fn a_close_that_takes_long_holds_up_no_other_link_and_leaves_no_thread() {
                     link.send(&message(n, 8)).await.unwrap();
                     let answer = link.recv().await.unwrap();
                     assert_eq!(number(&answer), n);
-                    answer.commit().unwrap();
+                    answer.ack().unwrap();
                 }
             });
             let served = server.accept().await.unwrap();

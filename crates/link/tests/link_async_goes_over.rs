@@ -25,7 +25,7 @@ fn a_link_goes_over_to_another_address_while_messages_flow() {
             link.send(&message(n, 8)).await.unwrap();
             let back = link.recv().await.unwrap();
             assert_eq!(number(&back), n);
-            back.commit().unwrap();
+            back.ack().unwrap();
         }
         served.await.unwrap();
         assert!(link.stats().connections > 1);

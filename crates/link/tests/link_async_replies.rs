@@ -6,7 +6,7 @@
 mod support_ends;
 mod support_link_async;
 
-use partywall_link::{LinkCommitError, LinkReplyError};
+use partywall_link::{AckError, ReplyError};
 use support_ends::{Ground, Via};
 use support_link_async::{Ends, config, ends, on_runtimes, turns, within};
 
@@ -30,16 +30,16 @@ fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
                 turns(50).await;
                 match round {
                     0 => {
-                        second.commit().unwrap();
-                        third.commit().unwrap();
+                        second.ack().unwrap();
+                        third.ack().unwrap();
                     }
-                    1 => served.commit_to(third.token()).unwrap(),
+                    1 => served.ack_to(third.token()).unwrap(),
                     _ => served.rewind().unwrap(),
                 }
                 let ended = within(reply).await.unwrap();
                 let is_told = match &ended {
-                    Err(LinkReplyError::Commit(LinkCommitError::Consumed)) => round < 2,
-                    Err(LinkReplyError::Commit(LinkCommitError::Stale)) => round == 2,
+                    Err(ReplyError::Commit(AckError::Consumed)) => round < 2,
+                    Err(ReplyError::Commit(AckError::Stale)) => round == 2,
                     _ => false,
                 };
                 assert!(is_told, "{via:?}, {round}: {ended:?}");

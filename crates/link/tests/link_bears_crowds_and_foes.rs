@@ -6,7 +6,7 @@ mod support_ends;
 use partywall::Wait;
 use partywall_link::protocol::codec;
 use partywall_link::protocol::frame::{Frame, Refusal};
-use partywall_link::{Link, LinkClient, LinkConfig, LinkGroup, LinkId, LinkServer, Storage};
+use partywall_link::{Client, Config, Group, Link, LinkId, Server, Storage};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -17,18 +17,18 @@ use support_ends::{Ground, Via, message, number, soon};
 
 const LINKS: usize = 100;
 
-fn config() -> LinkConfig {
-    LinkConfig::default().ring_bytes(16 << 10).slab_bytes(0)
+fn config() -> Config {
+    Config::default().ring_bytes(16 << 10).slab_bytes(0)
 }
 
-fn path(server: &LinkServer) -> String {
+fn path(server: &Server) -> String {
     server.local_address().to_string().trim_start_matches("unix:").to_owned()
 }
 
 #[test]
 fn one_thread_polls_a_hundred_links() {
     let ground = Ground::new(Via::SharedMemory, false);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let server = ground.server(config().links_max(LINKS).group(&group));
     let client = ground.client(config());
     let links: Vec<Link> = (0..LINKS)
@@ -41,9 +41,9 @@ fn one_thread_polls_a_hundred_links() {
                     link.send_deadline(&message(n, 8), soon()).unwrap();
                     let back = link.recv_deadline(soon()).unwrap();
                     assert_eq!(number(&back), n);
-                    back.commit().unwrap();
+                    back.ack().unwrap();
                 }
-                link.flush(soon()).unwrap();
+                link.wait_acked(soon()).unwrap();
             });
         }
         let (mut served, mut left) = (HashMap::<LinkId, Link>::new(), LINKS * 20);
@@ -70,7 +70,7 @@ fn one_thread_polls_a_hundred_links() {
         assert_eq!(served.len(), LINKS);
         // One more than there may be.
         let error = server.open("alice", "one more").unwrap_err();
-        assert!(matches!(error, partywall_link::LinkOpenError::TooMany(LINKS)), "{error}");
+        assert!(matches!(error, partywall_link::OpenError::TooMany(LINKS)), "{error}");
     });
 }
 
@@ -78,7 +78,7 @@ fn one_thread_polls_a_hundred_links() {
 fn idle_links_wake_nobody() {
     for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
         let ground = Ground::new(via, false);
-        let group = LinkGroup::with_wait(Wait::Park).unwrap();
+        let group = Group::with_wait(Wait::Park).unwrap();
         let config = config().wait(Wait::Park).group(&group);
         let server = ground.server(config.clone());
         let client = ground.client(config);
@@ -106,14 +106,14 @@ fn idle_links_wake_nobody() {
 fn a_foreign_event_loop_is_told_by_the_descriptor() {
     use partywall_sys::poll::{self, PollFd, PollFlags};
     let ground = Ground::new(Via::SharedMemory, false);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let server = ground.server(config().group(&group));
     let address = server.local_address().clone();
     let client = thread::spawn(move || {
-        let client = LinkClient::new(Storage::Memory, "alice", config()).unwrap();
+        let client = Client::new(Storage::Memory, "alice", config()).unwrap();
         let link = client.connect(&address, "bob", "orders").unwrap();
         link.send(b"hello").unwrap();
-        link.flush(soon()).unwrap();
+        link.wait_acked(soon()).unwrap();
     });
     let (deadline, mut served) = (soon(), None);
     loop {
@@ -124,7 +124,7 @@ fn a_foreign_event_loop_is_told_by_the_descriptor() {
         served = served.or_else(|| server.try_accept().ok());
         if let Some(message) = served.as_ref().and_then(|link| link.try_recv().ok()) {
             assert_eq!(message, b"hello");
-            message.commit().unwrap();
+            message.ack().unwrap();
             // An acknowledgement is owed: the descriptor says so.
             let mut descriptors = [PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)];
             assert_eq!(poll::wait(&mut descriptors, Some(deadline)).unwrap(), 1);
@@ -139,7 +139,7 @@ fn a_foreign_event_loop_is_told_by_the_descriptor() {
 #[test]
 fn strangers_at_the_door_disturb_nobody() {
     let ground = Ground::new(Via::SharedMemory, false);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let few = config().handshakes_max(4).group(&group);
     let server = ground.server(few.clone());
     let link = ground.client(few.clone()).connect(server.local_address(), "bob", "orders").unwrap();
@@ -166,7 +166,7 @@ fn strangers_at_the_door_disturb_nobody() {
         link.send(&message(n, 100)).unwrap();
         let message = served.recv_deadline(soon()).unwrap();
         assert_eq!(number(&message), n);
-        message.commit().unwrap();
+        message.ack().unwrap();
     }
     // A new client gets in, in the place of one that says nothing.
     let other = ground.client(few).connect(server.local_address(), "bob", "other").unwrap();
@@ -190,7 +190,7 @@ fn a_client_of_later_versions_is_told_which_are_spoken() {
     for via in [Via::Unix, Via::Tcp] {
         for name in ["link-frame-attach-newer.bin", "link-frame-attach-newer-short.bin"] {
             let ground = Ground::new(via, false);
-            let group = LinkGroup::new().unwrap();
+            let group = Group::new().unwrap();
             let server = ground.server(config().group(&group));
             let path = format!("{}/../../spec/link-frames/{name}", env!("CARGO_MANIFEST_DIR"));
             let attach = std::fs::read(path).unwrap();
@@ -212,7 +212,7 @@ fn a_client_of_later_versions_is_told_which_are_spoken() {
 }
 
 /// Says so much to a server, and hears all that it answers.
-fn ask(server: &LinkServer, bytes: &[u8]) -> thread::JoinHandle<Vec<u8>> {
+fn ask(server: &Server, bytes: &[u8]) -> thread::JoinHandle<Vec<u8>> {
     trait Stream: Read + Write + Send {}
     impl<T: Read + Write + Send> Stream for T {}
     let address = server.local_address().to_string();

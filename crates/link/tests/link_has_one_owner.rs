@@ -8,7 +8,7 @@ mod support_link;
 #[path = "../../partywall/tests/support_two/mod.rs"]
 mod support_two;
 
-use partywall_link::{LinkError, OwnerStatus};
+use partywall_link::{OwnerStatus, StorageError};
 use partywall_sys::signal::{self, Signal};
 use partywall_sys::{PidFd, byte_lock};
 use std::fs;
@@ -74,7 +74,7 @@ fn race(directory: &Path) {
     while Instant::now() < until {
         let own = match open(directory) {
             Ok(own) => own,
-            Err(LinkError::Busy { .. } | LinkError::Opening { .. }) => continue,
+            Err(StorageError::Busy { .. } | StorageError::Opening { .. }) => continue,
             Err(error) => {
                 fs::write(directory.join("refused"), error.to_string()).unwrap();
                 panic!("{error}");
@@ -123,7 +123,7 @@ fn start(role: &str, directory: &Path) -> Second {
 /// The process and the moment that an open is refused with.
 fn refused(directory: &Path) -> (u32, SystemTime) {
     match open(directory) {
-        Err(LinkError::Busy { pid, since, .. }) => (pid, since),
+        Err(StorageError::Busy { pid, since, .. }) => (pid, since),
         other => panic!("{:?}", other.map(|own| own.incarnation)),
     }
 }
@@ -238,7 +238,7 @@ fn a_lock_without_a_record_is_never_skipped() {
     assert!(byte_lock::try_lock(&opener, 2).unwrap());
     let before = fs::read(&path).unwrap();
     let error = open(directory.path()).unwrap_err();
-    assert!(matches!(error, LinkError::Opening { .. }), "{error}");
+    assert!(matches!(error, StorageError::Opening { .. }), "{error}");
     assert!(fs::read(&path).unwrap() == before);
     // Not closed, as below.
     byte_lock::unlock(&opener, 2).unwrap();

@@ -7,7 +7,7 @@ mod support_ends;
 mod support_link_async;
 
 use partywall::Wait;
-use partywall_link::{LinkGroup, LinkSendError, LinkTryRecvError, LinkTrySendError};
+use partywall_link::{Group, SendError, TryRecvError, TrySendError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,15 +38,15 @@ fn messages_of_every_length_arrive_in_order() {
                     }
                     assert_eq!(fills, 1, "message {number}");
                 }
-                sender.flush(soon()).unwrap();
+                sender.wait_acked(soon()).unwrap();
             });
             for number in 0..count {
                 let received = served.recv_deadline(soon()).unwrap();
                 assert!(received == message(number, LENS[number % LENS.len()]), "{number}");
-                received.commit().unwrap();
+                received.ack().unwrap();
             }
             // Whoever asks for more tells what was consumed.
-            assert!(matches!(served.try_recv(), Err(LinkTryRecvError::Empty)));
+            assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
         });
     }
 }
@@ -64,13 +64,13 @@ fn what_finds_no_room_is_not_written() {
             }
             assert!(sent > 0);
             let refused = link.try_send_with(len, never);
-            assert!(matches!(refused, Err(LinkTrySendError::Full)), "{refused:?}");
+            assert!(matches!(refused, Err(TrySendError::Full)), "{refused:?}");
             let until = Instant::now() + Duration::from_millis(20);
             let sent_late = link.send_with_deadline(len, never, until);
-            assert!(matches!(sent_late, Err(LinkSendError::TimedOut)), "{sent_late:?}");
+            assert!(matches!(sent_late, Err(SendError::TimedOut)), "{sent_late:?}");
             // What was sent is what arrives. Somebody has to come back to the link meanwhile.
             thread::scope(|scope| {
-                scope.spawn(|| link.flush(soon()).unwrap());
+                scope.spawn(|| link.wait_acked(soon()).unwrap());
                 for number in 0..sent {
                     let received = served.recv_deadline(soon()).unwrap();
                     assert_eq!(
@@ -78,14 +78,14 @@ fn what_finds_no_room_is_not_written() {
                         vec![number as u8; len],
                         "message {number} of {len} bytes"
                     );
-                    received.commit().unwrap();
+                    received.ack().unwrap();
                 }
                 // Of each, so that the other end hears of it while it is asked.
                 served.recv_deadline(Instant::now() + Duration::from_millis(20)).unwrap_err();
             });
         }
         let too_large = link.send_with(3 << 20, never);
-        assert!(matches!(too_large, Err(LinkSendError::TooLarge { .. })), "{too_large:?}");
+        assert!(matches!(too_large, Err(SendError::TooLarge { .. })), "{too_large:?}");
     }
 }
 
@@ -112,14 +112,14 @@ fn a_panic_sends_nothing_and_leaves_the_link_as_it_was() {
             if number % 5 == 4 {
                 thread::scope(|scope| {
                     // Somebody has to come back to the link meanwhile.
-                    scope.spawn(|| link.flush(soon()).unwrap());
+                    scope.spawn(|| link.wait_acked(soon()).unwrap());
                     for message in expected.drain(..) {
                         let received = served.recv_deadline(soon()).unwrap();
                         assert_eq!(received, message);
-                        received.commit().unwrap();
+                        received.ack().unwrap();
                     }
                     // Whoever asks for more tells what was consumed.
-                    assert!(matches!(served.try_recv(), Err(LinkTryRecvError::Empty)));
+                    assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
                 });
             }
         }
@@ -131,7 +131,7 @@ fn a_panic_sends_nothing_and_leaves_the_link_as_it_was() {
 fn one_who_uses_a_link_as_it_writes_is_told() {
     for wait in [Wait::Spin, Wait::Park] {
         for ground in Ground::all() {
-            let group = LinkGroup::new().unwrap();
+            let group = Group::new().unwrap();
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
@@ -139,7 +139,7 @@ fn one_who_uses_a_link_as_it_writes_is_told() {
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();
-                    served.recv_deadline(soon()).unwrap().commit().unwrap();
+                    served.recv_deadline(soon()).unwrap().ack().unwrap();
                 }
                 let uses: [&dyn Fn(); 6] = [
                     &|| drop(link.try_send(b"to itself")),
@@ -158,7 +158,7 @@ fn one_who_uses_a_link_as_it_writes_is_told() {
                 link.send(b"as before").unwrap();
                 let received = served.recv_deadline(soon()).unwrap();
                 assert_eq!(received, "as before");
-                received.commit().unwrap();
+                received.ack().unwrap();
             }
             drop(server);
         }
@@ -182,20 +182,20 @@ fn futures_write_once_there_is_room() {
             }
             // One that is dropped while it waits was not written, and is not sent.
             let never = |_: &mut [u8]| panic!("there is no room");
-            assert!(matches!(link.try_send_with(1000, never), Err(LinkTrySendError::Full)));
+            assert!(matches!(link.try_send_with(1000, never), Err(TrySendError::Full)));
             assert!(for_turns(10, link.send_with(1000, never)).await.is_none());
             let task = tokio::spawn(async move {
                 for n in 0..500 {
                     let received = served.recv().await.unwrap();
                     assert_eq!(received, message(n, 1000));
-                    received.commit().unwrap();
+                    received.ack().unwrap();
                 }
                 drop(server);
             });
             for n in sent..500 {
                 link.send_with(1000, fill(n)).await.unwrap();
             }
-            link.flush().await.unwrap();
+            link.wait_acked().await.unwrap();
             task.await.unwrap();
             drop(client);
         }

@@ -4,7 +4,7 @@
 
 mod support_ends;
 
-use partywall_link::{Delivery, LinkCommitError, LinkReceiver, LinkRecvError, LinkTryRecvError};
+use partywall_link::{AckError, Delivery, Receiver, RecvError, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 use support_ends::every_length::{LENS, attach, config, message};
@@ -21,7 +21,7 @@ fn messages_of_every_length_are_lent_in_order() {
                     link.send_deadline(&message(number, LENS[number % LENS.len()]), soon())
                         .unwrap();
                 }
-                link.flush(soon()).unwrap();
+                link.wait_acked(soon()).unwrap();
             });
             let (_sender, mut receiver) = served.split();
             let mut last = None;
@@ -35,10 +35,10 @@ fn messages_of_every_length_are_lent_in_order() {
                 assert_eq!(kept, &lent[..]);
                 // Some are committed with those behind them.
                 if number % 3 != 1 {
-                    lent.commit().unwrap();
+                    lent.ack().unwrap();
                 }
             }
-            assert!(matches!(receiver.try_recv_ref(), Err(LinkTryRecvError::Empty)));
+            assert!(matches!(receiver.try_recv_ref(), Err(TryRecvError::Empty)));
         });
         link.close(soon()).unwrap();
     }
@@ -53,7 +53,7 @@ fn what_was_lent_and_not_committed_is_lent_again() {
             link.send(&message(number, *len)).unwrap();
         }
         // Until all of it is out somebody has to come back to the link, and this thread will not.
-        let sends = thread::spawn(move || link.flush(soon()));
+        let sends = thread::spawn(move || link.wait_acked(soon()));
         // Committed up to here; then up to there.
         for (from, to) in [(0, 3), (3, 9), (9, LENS.len())] {
             let mut tokens = Vec::new();
@@ -62,16 +62,16 @@ fn what_was_lent_and_not_committed_is_lent_again() {
                 assert!(lent == message(number, *len), "message {number}");
                 tokens.push(lent.token());
             }
-            receiver.commit_to(tokens[to - from - 1]).unwrap();
-            let again = receiver.commit_to(tokens[to - from - 1]);
-            assert!(matches!(again, Err(LinkCommitError::Consumed)), "{again:?}");
+            receiver.ack_to(tokens[to - from - 1]).unwrap();
+            let again = receiver.ack_to(tokens[to - from - 1]);
+            assert!(matches!(again, Err(AckError::Consumed)), "{again:?}");
             receiver.rewind().unwrap();
         }
-        assert!(matches!(receiver.try_recv_ref(), Err(LinkTryRecvError::Empty)));
+        assert!(matches!(receiver.try_recv_ref(), Err(TryRecvError::Empty)));
         // What was committed last is told when somebody waits.
         let waited =
             receiver.recv_ref_deadline(Instant::now() + Duration::from_millis(1)).map(drop);
-        assert!(matches!(waited, Err(LinkRecvError::TimedOut)), "{waited:?}");
+        assert!(matches!(waited, Err(RecvError::TimedOut)), "{waited:?}");
         sends.join().unwrap().unwrap();
     }
 }
@@ -89,11 +89,11 @@ fn lent_and_owned_messages_take_turns() {
             if number % 2 == 0 {
                 let owned = receiver.recv_deadline(soon()).unwrap();
                 kept.push((number, len, owned.bytes()));
-                owned.commit().unwrap();
+                owned.ack().unwrap();
             } else {
                 let lent = receiver.recv_ref_deadline(soon()).unwrap();
                 assert!(lent == message(number, len), "message {number}");
-                lent.commit().unwrap();
+                lent.ack().unwrap();
             }
         }
         // What is owned stays what it was, whatever came later.
@@ -107,7 +107,7 @@ fn a_lent_message_is_answered() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut receiver: LinkReceiver = served.split().1;
+                let mut receiver: Receiver = served.split().1;
                 for number in 0..400 {
                     let lent = receiver.recv_ref_deadline(soon()).unwrap();
                     let answer = message(number + 1, lent.len());
@@ -124,7 +124,7 @@ fn a_lent_message_is_answered() {
                 link.send_deadline(&message(number, len), soon()).unwrap();
                 let back = link.recv_deadline(soon()).unwrap();
                 assert!(back == message(number + 1, len), "message {number}");
-                back.commit().unwrap();
+                back.ack().unwrap();
             }
             assert_eq!(link.unconsumed_bytes().unwrap(), 0);
         });
@@ -143,12 +143,12 @@ fn at_most_once_is_consumed_as_it_is_lent() {
             let lent = receiver.recv_ref_deadline(soon()).unwrap();
             assert!(lent == message(number, LENS[number % 9]), "message {number}");
             if number % 2 == 0 {
-                lent.commit().unwrap();
+                lent.ack().unwrap();
             }
         }
         receiver.rewind().unwrap();
-        assert!(matches!(receiver.try_recv_ref(), Err(LinkTryRecvError::Empty)));
-        link.flush(soon()).unwrap();
+        assert!(matches!(receiver.try_recv_ref(), Err(TryRecvError::Empty)));
+        link.wait_acked(soon()).unwrap();
     }
 }
 
@@ -159,7 +159,7 @@ fn waiting_for_one_ends_at_the_deadline() {
         let (_sender, mut receiver) = served.split();
         let until = Instant::now() + Duration::from_millis(20);
         let waited = receiver.recv_ref_deadline(until).map(drop);
-        assert!(matches!(waited, Err(LinkRecvError::TimedOut)), "{waited:?}");
+        assert!(matches!(waited, Err(RecvError::TimedOut)), "{waited:?}");
         assert!(Instant::now() >= until);
     }
 }

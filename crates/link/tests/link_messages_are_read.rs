@@ -8,8 +8,7 @@ mod support_link_async;
 
 use partywall::Wait;
 use partywall_link::{
-    Delivery, Link, LinkCommitError, LinkGroup, LinkMessageView, LinkRecvError, LinkReplyError,
-    LinkTryRecvError,
+    AckError, Delivery, Group, Link, MessageView, RecvError, ReplyError, TryRecvError,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -28,7 +27,7 @@ fn messages_of_every_length_are_read_in_order() {
                     let sent = message(number, LENS[number % LENS.len()]);
                     link.send_deadline(&sent, soon()).unwrap();
                 }
-                link.flush(soon()).unwrap();
+                link.wait_acked(soon()).unwrap();
                 assert_eq!(link.unconsumed_bytes().unwrap(), 0);
             });
             let (sender, mut receiver) = served.split();
@@ -36,7 +35,7 @@ fn messages_of_every_length_are_read_in_order() {
             for number in 0..count {
                 let expected = message(number, LENS[number % LENS.len()]);
                 let mut calls = 0;
-                let mut read = |lies: LinkMessageView<'_>| {
+                let mut read = |lies: MessageView<'_>| {
                     calls += 1;
                     assert!(lies == expected, "message {number}");
                     assert_eq!((lies.attempt(), lies.is_poison()), (1, false));
@@ -48,7 +47,7 @@ fn messages_of_every_length_are_read_in_order() {
                     _ => loop {
                         match receiver.try_recv_with(&mut read) {
                             Ok(read) => break read,
-                            Err(error) => assert!(matches!(error, LinkTryRecvError::Empty)),
+                            Err(error) => assert!(matches!(error, TryRecvError::Empty)),
                         }
                     },
                 };
@@ -61,7 +60,7 @@ fn messages_of_every_length_are_read_in_order() {
                 }
             }
             let empty = receiver.try_recv_with(|_| panic!("there is none"));
-            assert!(matches!(empty, Err(LinkTryRecvError::Empty)), "{empty:?}");
+            assert!(matches!(empty, Err(TryRecvError::Empty)), "{empty:?}");
             assert_eq!(sender.link().stats().messages_received, count as u64);
         });
         link.close(soon()).unwrap();
@@ -80,7 +79,7 @@ fn two_who_spin_pass_messages_on() {
                     let answer = served.recv_with(|lies| message(number + 1, lies.len())).unwrap();
                     served.send(&answer).unwrap();
                 }
-                served.flush(soon()).unwrap();
+                served.wait_acked(soon()).unwrap();
             });
             for number in 0..count {
                 let len = LENS[number % 9];
@@ -101,7 +100,7 @@ fn is_there(served: &Link) -> bool {
 }
 
 /// While it reads.
-fn panics(_: LinkMessageView<'_>) {
+fn panics(_: MessageView<'_>) {
     panic!("while it reads")
 }
 
@@ -130,7 +129,7 @@ fn what_panics_is_not_consumed_and_comes_next_again() {
                 1 => {
                     let owned = served.recv_deadline(soon()).unwrap();
                     assert!(owned == message(number, len), "{len} bytes");
-                    owned.commit().unwrap();
+                    owned.ack().unwrap();
                 }
                 2 => {
                     served.rewind().unwrap();
@@ -147,9 +146,9 @@ fn what_panics_is_not_consumed_and_comes_next_again() {
             expect(number + 1000, 10);
             served.rewind().unwrap();
             let none = served.try_recv_with(panics);
-            assert!(matches!(none, Err(LinkTryRecvError::Empty)), "{none:?}");
+            assert!(matches!(none, Err(TryRecvError::Empty)), "{none:?}");
             thread::scope(|scope| {
-                scope.spawn(|| link.flush(soon()).unwrap());
+                scope.spawn(|| link.wait_acked(soon()).unwrap());
                 let until = Instant::now() + Duration::from_millis(2);
                 served.recv_deadline(until).unwrap_err();
             });
@@ -183,7 +182,7 @@ fn what_panics_is_there_for_another_who_waits() {
                 }
                 assert!(other.join().unwrap() == message(round, 48), "round {round}");
             });
-            assert!(matches!(served.try_recv(), Err(LinkTryRecvError::Empty)));
+            assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
         }
     }
 }
@@ -193,7 +192,7 @@ fn what_its_readers_die_of_says_how_often() {
     for via in [Via::SharedMemory, Via::Unix] {
         for len in [48, 3000, 100_000] {
             let ground = Ground::new(via, true);
-            let group = LinkGroup::new().unwrap();
+            let group = Group::new().unwrap();
             let config = config().attempts_max(2).group(&group);
             let client = ground.client(config.clone());
             for attempt in 1..=4 {
@@ -204,7 +203,7 @@ fn what_its_readers_die_of_says_how_often() {
                     link.send(&message(0, len)).unwrap();
                 }
                 let mut said = None;
-                let dies = |lies: LinkMessageView<'_>| {
+                let dies = |lies: MessageView<'_>| {
                     said = Some((lies.attempt(), lies.is_poison()));
                     panic!("of what it says")
                 };
@@ -233,15 +232,15 @@ fn at_most_once_is_consumed_before_it_is_read() {
                 catch_unwind(fails).unwrap_err();
             } else {
                 // It is the application's own by then, and the link is not locked.
-                let read = |lies: LinkMessageView<'_>| (served.stats().connections, lies.to_vec());
+                let read = |lies: MessageView<'_>| (served.stats().connections, lies.to_vec());
                 let (connections, bytes) = served.recv_with_deadline(read, soon()).unwrap();
                 assert!(connections == 1 && bytes == message(number, len), "message {number}");
             }
             served.rewind().unwrap();
             let none = served.try_recv_with(|_| panic!("it is consumed"));
-            assert!(matches!(none, Err(LinkTryRecvError::Empty)), "{none:?}");
+            assert!(matches!(none, Err(TryRecvError::Empty)), "{none:?}");
         }
-        link.flush(soon()).unwrap();
+        link.wait_acked(soon()).unwrap();
     }
 }
 
@@ -265,10 +264,10 @@ fn who_answers_what_is_consumed_meanwhile_is_told() {
             assert_eq!(two, b"two");
             until("told", || replies.is_finished());
             let replied = replies.join().unwrap();
-            let is_told = matches!(replied, Err(LinkReplyError::Commit(LinkCommitError::Consumed)));
+            let is_told = matches!(replied, Err(ReplyError::Commit(AckError::Consumed)));
             assert!(is_told, "{replied:?}");
-            let again = served.commit_to(token);
-            assert!(matches!(again, Err(LinkCommitError::Consumed)), "{again:?}");
+            let again = served.ack_to(token);
+            assert!(matches!(again, Err(AckError::Consumed)), "{again:?}");
         }
     }
 }
@@ -279,7 +278,7 @@ fn waiting_for_one_ends_at_the_deadline() {
         let Pair { server: _server, served, link: _link } = ground.pair(&config());
         let until = Instant::now() + Duration::from_millis(20);
         let waited = served.recv_with_deadline(|_| panic!("there is none"), until);
-        assert!(matches!(waited, Err(LinkRecvError::TimedOut)), "{waited:?}");
+        assert!(matches!(waited, Err(RecvError::TimedOut)), "{waited:?}");
         assert!(Instant::now() >= until);
     }
 }
@@ -292,13 +291,12 @@ fn what_was_sent_in_batches_is_read_one_by_one() {
     for round in 0..200 {
         let mut batch = link.batch();
         for number in 0..5 {
-            batch.push(&message(round + number, LENS[(round + number) % 9]));
+            batch.send(&message(round + number, LENS[(round + number) % 9]));
         }
-        batch.publish().unwrap();
+        batch.commit().unwrap();
         for number in 0..5 {
-            let is_right = |lies: LinkMessageView<'_>| {
-                lies == message(round + number, LENS[(round + number) % 9])
-            };
+            let is_right =
+                |lies: MessageView<'_>| lies == message(round + number, LENS[(round + number) % 9]);
             assert!(served.recv_with_deadline(is_right, soon()).unwrap(), "{round}, {number}");
         }
     }
@@ -319,8 +317,8 @@ fn futures_read_once_there_is_something() {
             let Ends { server, client, served, link } = ends(&ground, &config());
             link.wait_attached().await.unwrap();
             // One that is dropped while it waits was not called, and took nothing.
-            let never = |_: LinkMessageView<'_>| panic!("there is none");
-            assert!(matches!(served.try_recv_with(never), Err(LinkTryRecvError::Empty)));
+            let never = |_: MessageView<'_>| panic!("there is none");
+            assert!(matches!(served.try_recv_with(never), Err(TryRecvError::Empty)));
             assert!(for_turns(10, served.recv_with(never)).await.is_none());
             let task = tokio::spawn(async move {
                 let (_sender, mut receiver) = served.split();
@@ -330,13 +328,13 @@ fn futures_read_once_there_is_something() {
                     assert!(is_right, "message {n}");
                 }
                 let none = receiver.try_recv_with(|_| panic!("there is none"));
-                assert!(matches!(none, Err(LinkTryRecvError::Empty)), "{none:?}");
+                assert!(matches!(none, Err(TryRecvError::Empty)), "{none:?}");
                 (server, receiver)
             });
             for n in 0..500 {
                 link.send(&message(n, 1000)).await.unwrap();
             }
-            link.flush().await.unwrap();
+            link.wait_acked().await.unwrap();
             let (server, receiver) = task.await.unwrap();
             link.send(b"once more").await.unwrap();
             let link_of = receiver.link();

@@ -5,17 +5,15 @@
 mod support_ends;
 
 use partywall::Wait;
-use partywall_link::{
-    LinkCommitError, LinkConfig, LinkGroup, LinkSendError, LinkTryRecvError, LinkTrySendError,
-};
+use partywall_link::{AckError, Config, Group, SendError, TryRecvError, TrySendError};
 use std::thread;
 use support_ends::{Ground, Pair, Via, echo, message, number, soon, until};
 
 const SLAB: u64 = 1 << 20;
 
-fn config() -> LinkConfig {
+fn config() -> Config {
     // Each holds just what the other may have; a file has a little more of it.
-    LinkConfig::default().ring_bytes(64 << 10).slab_bytes(SLAB).peer_max(64 << 10, SLAB)
+    Config::default().ring_bytes(64 << 10).slab_bytes(SLAB).peer_max(64 << 10, SLAB)
 }
 
 #[test]
@@ -50,14 +48,14 @@ fn messages_of_every_length_come_back() {
                 let back = link.recv_deadline(soon()).unwrap();
                 assert!(back == sent, "{len} bytes, {} back", back.len());
                 assert_eq!(back.attempt(), 1);
-                back.commit().unwrap();
+                back.ack().unwrap();
             }
-            link.flush(soon()).unwrap();
+            link.wait_acked(soon()).unwrap();
         });
         // A file is rounded up to whole pages, all of which are slab.
         let too_long = vec![0; 2 * SLAB as usize];
         let error = link.send(&too_long).unwrap_err();
-        assert!(matches!(error, LinkSendError::TooLarge { max: SLAB.., .. }), "{error}");
+        assert!(matches!(error, SendError::TooLarge { max: SLAB.., .. }), "{error}");
         assert_eq!(link.stats().messages_sent, count as u64);
         assert_eq!(served.stats().messages_received, count as u64);
         link.close(soon()).unwrap();
@@ -74,7 +72,7 @@ fn a_flood_in_one_direction_is_acknowledged_without_traffic_back() {
                 for expected in 0..count {
                     let message = served.recv_deadline(soon()).unwrap();
                     assert_eq!(number(&message), expected);
-                    message.commit().unwrap();
+                    message.ack().unwrap();
                 }
                 // The rest of the acknowledgements goes when somebody waits.
                 assert!(served.recv_deadline(std::time::Instant::now()).is_err());
@@ -82,7 +80,7 @@ fn a_flood_in_one_direction_is_acknowledged_without_traffic_back() {
             for n in 0..count {
                 link.send_deadline(&message(n, 100), soon()).unwrap();
             }
-            link.flush(soon()).unwrap();
+            link.wait_acked(soon()).unwrap();
         });
         assert_eq!(link.unconsumed_bytes().unwrap(), 0);
         assert_eq!(served.stats().messages_sent, 0);
@@ -108,9 +106,9 @@ fn a_spinning_pair_and_a_parking_pair_echo() {
                 link.send_deadline(&message(n, 48), soon()).unwrap();
                 let back = link.recv_deadline(soon()).unwrap();
                 assert_eq!(number(&back), n);
-                back.commit().unwrap();
+                back.ack().unwrap();
             }
-            link.flush(soon()).unwrap();
+            link.wait_acked(soon()).unwrap();
         });
     }
 }
@@ -128,7 +126,7 @@ fn any_thread_may_send_and_each_of_them_keeps_its_order() {
                     for n in 0..each {
                         sender.send_deadline(&message(thread << 32 | n, 60), soon()).unwrap();
                     }
-                    sender.flush(soon()).unwrap();
+                    sender.wait_acked(soon()).unwrap();
                 });
             }
             let mut next = vec![0; threads as usize];
@@ -137,7 +135,7 @@ fn any_thread_may_send_and_each_of_them_keeps_its_order() {
                 let (thread, n) = (number(&message) >> 32, number(&message) & 0xffff_ffff);
                 assert_eq!(n, next[thread as usize], "thread {thread}");
                 next[thread as usize] += 1;
-                message.commit().unwrap();
+                message.ack().unwrap();
             }
             assert!(served.recv_deadline(std::time::Instant::now()).is_err());
         });
@@ -148,27 +146,27 @@ fn any_thread_may_send_and_each_of_them_keeps_its_order() {
 #[test]
 fn a_batch_appears_at_once_or_not_at_all() {
     let ground = Ground::new(Via::SharedMemory, false);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let Pair { server: _server, served, link } = ground.pair(&config().group(&group));
     let mut batch = link.batch();
-    batch.push(b"never").push(b"sent");
+    batch.send(b"never").send(b"sent");
     drop(batch);
     let mut batch = link.batch();
-    batch.push(b"one").push(b"two").push(b"");
+    batch.send(b"one").send(b"two").send(b"");
     assert_eq!(batch.len(), 3);
-    batch.publish().unwrap();
+    batch.commit().unwrap();
     for expected in [&b"one"[..], b"two", b""] {
         let message = served.recv_deadline(soon()).unwrap();
         assert_eq!(message, expected);
-        message.commit().unwrap();
+        message.ack().unwrap();
     }
-    assert!(matches!(served.try_recv(), Err(LinkTryRecvError::Empty)));
+    assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
     let mut batch = link.batch();
     for _ in 0..1000 {
-        batch.push(&[0; 100]);
+        batch.send(&[0; 100]);
     }
-    let error = batch.publish().unwrap_err();
-    assert!(matches!(error, LinkSendError::BatchTooLarge { len: 100_000 }), "{error}");
+    let error = batch.commit().unwrap_err();
+    assert!(matches!(error, SendError::BatchTooLarge { len: 100_000 }), "{error}");
 }
 
 #[test]
@@ -179,19 +177,19 @@ fn a_full_link_says_so_and_has_room_once_the_peer_has_consumed() {
     loop {
         match link.try_send(&message(sent, 1000)) {
             Ok(()) => sent += 1,
-            Err(LinkTrySendError::Full) => break,
+            Err(TrySendError::Full) => break,
             Err(error) => panic!("{error}"),
         }
     }
     assert!(sent > 50, "only {sent}");
     let error = link.send_deadline(&[0; 1000], std::time::Instant::now()).unwrap_err();
-    assert!(matches!(error, LinkSendError::TimedOut), "{error}");
+    assert!(matches!(error, SendError::TimedOut), "{error}");
     thread::scope(|scope| {
         scope.spawn(|| link.send_deadline(&message(sent, 1000), soon()).unwrap());
         for expected in 0..=sent {
             let message = served.recv_deadline(soon()).unwrap();
             assert_eq!(number(&message), expected);
-            message.commit().unwrap();
+            message.ack().unwrap();
         }
         served.try_recv().unwrap_err();
     });
@@ -200,22 +198,22 @@ fn a_full_link_says_so_and_has_room_once_the_peer_has_consumed() {
 #[test]
 fn what_is_not_committed_comes_again_after_a_rewind() {
     let ground = Ground::new(Via::SharedMemory, false);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let Pair { server: _server, served, link } = ground.pair(&config().group(&group));
     for n in 0..3 {
         link.send(&message(n, 8)).unwrap();
     }
     let first = served.recv_deadline(soon()).unwrap();
     let second = served.recv_deadline(soon()).unwrap();
-    first.commit().unwrap();
+    first.ack().unwrap();
     let token = second.token();
     served.rewind().unwrap();
     let again = served.recv_deadline(soon()).unwrap();
     assert_eq!((number(&again), again.token()), (1, token));
     let third = served.recv_deadline(soon()).unwrap();
-    served.commit_to(third.token()).unwrap();
+    served.ack_to(third.token()).unwrap();
     assert!(third.token().covers(&token) && !token.covers(&third.token()));
-    assert!(matches!(again.commit(), Err(LinkCommitError::Consumed)));
+    assert!(matches!(again.ack(), Err(AckError::Consumed)));
     until("all consumed", || {
         assert!(served.try_recv().is_err());
         let _ = link.try_recv();

@@ -3,9 +3,7 @@
 
 mod support_ends;
 
-use partywall_link::{
-    LinkConfig, LinkGroup, LinkRecvError, LinkReplyError, LinkStopped, LinkWaitError,
-};
+use partywall_link::{Config, Group, RecvError, ReplyError, Stopped, WaitError};
 use std::thread;
 use std::time::{Duration, Instant};
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
@@ -15,8 +13,8 @@ const LEN: usize = 1000;
 /// a Unix socket, some MiB of TCP, unless its limits were raised very far.
 const RING: u64 = 64 << 20;
 
-fn config() -> LinkConfig {
-    LinkConfig::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0)
+fn config() -> Config {
+    Config::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0)
 }
 
 #[test]
@@ -45,7 +43,7 @@ fn what_was_waited_for_needs_no_thread_any_more() {
         };
         let is_as_expected = match &sent {
             Ok(()) => ground.via == Via::SharedMemory,
-            Err(LinkWaitError::TimedOut { .. }) => ground.via != Via::SharedMemory,
+            Err(WaitError::TimedOut { .. }) => ground.via != Via::SharedMemory,
             Err(_) => false,
         };
         assert!(is_as_expected, "{name}: {sent:?} of {count}");
@@ -54,7 +52,7 @@ fn what_was_waited_for_needs_no_thread_any_more() {
                 for expected in 0..count {
                     let message = served.recv_deadline(soon()).unwrap();
                     assert_eq!((number(&message), message.len()), (expected, LEN), "{name}");
-                    message.commit().unwrap();
+                    message.ack().unwrap();
                 }
             });
             let waits = scope.spawn(|| link.wait_sent(soon()));
@@ -74,10 +72,10 @@ fn nothing_of_a_closed_link_is_waited_for() {
     let (sender, receiver) = link.split();
     sender.send(b"never").unwrap();
     let late = sender.wait_sent(Instant::now());
-    assert!(matches!(late, Err(LinkWaitError::TimedOut { .. })), "no connection yet: {late:?}");
+    assert!(matches!(late, Err(WaitError::TimedOut { .. })), "no connection yet: {late:?}");
     receiver.link().close(Instant::now()).unwrap_err();
     let closed = sender.wait_sent(soon());
-    assert!(matches!(closed, Err(LinkWaitError::Stopped(LinkStopped::Closed))), "{closed:?}");
+    assert!(matches!(closed, Err(WaitError::Stopped(Stopped::Closed))), "{closed:?}");
     drop(server);
 }
 
@@ -85,7 +83,7 @@ fn nothing_of_a_closed_link_is_waited_for() {
 #[test]
 fn only_what_was_sent_before_is_waited_for() {
     let ground = Ground::new(Via::Unix, false);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let server = ground.server(config());
     let client = ground.client(config().group(&group));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
@@ -113,7 +111,7 @@ fn only_what_was_sent_before_is_waited_for() {
                 received += 1;
                 true
             }
-            Err(LinkRecvError::TimedOut) => false,
+            Err(RecvError::TimedOut) => false,
             Err(fault) => panic!("{fault}"),
         };
         while !waits.is_finished() {
@@ -145,8 +143,8 @@ fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
         let replies = scope.spawn(move || first.reply_deadline(&[8; 500], late));
         // Long enough for it to sleep, most of the time.
         thread::sleep(Duration::from_millis(50));
-        second.commit().unwrap();
+        second.ack().unwrap();
         until("the reply ends", || replies.is_finished());
-        assert!(matches!(replies.join().unwrap(), Err(LinkReplyError::Commit(_))));
+        assert!(matches!(replies.join().unwrap(), Err(ReplyError::Commit(_))));
     });
 }

@@ -4,8 +4,8 @@
 mod support_ends;
 
 use partywall_link::{
-    Link, LinkClient, LinkConfig, LinkError, LinkEvent, LinkGroup, LinkOpenError, LinkSendError,
-    LinkStatus, LinkStopped, Storage,
+    Client, Config, Event, Group, Link, OpenError, SendError, Status, Stopped, Storage,
+    StorageError,
 };
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,8 +19,8 @@ const CUTS: u64 = 200;
 const EACH: u64 = 30;
 const MESSAGES: u64 = CUTS * EACH + 100;
 
-fn config() -> LinkConfig {
-    LinkConfig::default().ring_bytes(64 << 10).slab_bytes(256 << 10)
+fn config() -> Config {
+    Config::default().ring_bytes(64 << 10).slab_bytes(256 << 10)
 }
 
 fn socket_address(address: &partywall::Address) -> SocketAddr {
@@ -51,7 +51,7 @@ fn a_network_that_is_cut_two_hundred_times_loses_and_repeats_nothing() {
                     let copy = request.to_vec();
                     request.reply_deadline(&copy, soon()).unwrap();
                 }
-                served.flush(soon()).unwrap();
+                served.wait_acked(soon()).unwrap();
                 is_flushed.store(true, Ordering::Relaxed);
                 until("the last cut", || {
                     served.try_recv().unwrap_err();
@@ -62,7 +62,7 @@ fn a_network_that_is_cut_two_hundred_times_loses_and_repeats_nothing() {
                 for n in 0..MESSAGES {
                     link.send_deadline(&message(n, len(n)), soon()).unwrap();
                 }
-                link.flush(soon()).unwrap();
+                link.wait_acked(soon()).unwrap();
             });
             scope.spawn(|| {
                 for cut in 0..CUTS {
@@ -76,7 +76,7 @@ fn a_network_that_is_cut_two_hundred_times_loses_and_repeats_nothing() {
             for expected in 0..MESSAGES {
                 let back = link.recv_deadline(soon()).unwrap();
                 assert_eq!((number(&back), back.len()), (expected, len(expected)));
-                back.commit().unwrap();
+                back.ack().unwrap();
                 echoed.fetch_add(1, Ordering::Relaxed);
             }
             // At each end somebody has to drive as long as anybody waits for a connection.
@@ -93,14 +93,14 @@ fn a_network_that_is_cut_two_hundred_times_loses_and_repeats_nothing() {
 fn received(link: &Link, expected: u64, attempt: u32) {
     let message = link.recv_deadline(soon()).unwrap();
     assert_eq!((number(&message), message.attempt()), (expected, attempt));
-    message.commit().unwrap();
+    message.ack().unwrap();
 }
 
 #[test]
 fn both_ends_go_on_after_a_restart_where_they_were() {
     for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
         let ground = Ground::new(via, true);
-        let group = LinkGroup::new().unwrap();
+        let group = Group::new().unwrap();
         let config = config().group(&group);
         let Pair { server, served, link } = ground.pair(&config);
         for n in 0..10 {
@@ -120,7 +120,7 @@ fn both_ends_go_on_after_a_restart_where_they_were() {
         received(&served, 4, 2);
         let message_5 = served.recv_deadline(soon()).unwrap();
         assert_eq!((message_5.attempt(), message_5.position()), (2, position));
-        message_5.commit().unwrap();
+        message_5.ack().unwrap();
         (6..10).for_each(|n| received(&served, n, 1));
         link.send(&message(10, 8)).unwrap();
         received(&served, 10, 1);
@@ -131,7 +131,7 @@ fn both_ends_go_on_after_a_restart_where_they_were() {
 #[test]
 fn a_reply_and_what_it_answers_are_one() {
     let ground = Ground::new(Via::SharedMemory, true);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let config = config().group(&group);
     let Pair { server, served, link } = ground.pair(&config);
     link.send(b"question").unwrap();
@@ -165,9 +165,9 @@ fn an_acknowledgement_does_not_wait_for_a_thread_that_does_not_come_back() {
             link.send_deadline(&message(n, 8), soon()).unwrap();
             let message = until_some(|| served.try_recv().ok());
             assert_eq!(number(&message), n);
-            message.commit().unwrap();
+            message.ack().unwrap();
             // The thread that committed does nothing here until this is so.
-            link.flush(soon()).unwrap();
+            link.wait_acked(soon()).unwrap();
         }
         let other = client.connect(server.local_address(), "bob", "end").unwrap();
         other.wait_attached(soon()).unwrap();
@@ -205,35 +205,31 @@ fn until_some<T>(mut look: impl FnMut() -> Option<T>) -> T {
 #[test]
 fn what_was_sent_while_nobody_was_there_arrives() {
     let ground = Ground::new(Via::SharedMemory, true);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let client = ground.client(config().group(&group));
     let link = client.connect(ground.address().as_str(), "bob", "orders").unwrap();
     (0..20).for_each(|n| link.send(&message(n, 100)).unwrap());
-    assert!(
-        matches!(link.status(), LinkStatus::Detached | LinkStatus::Attaching),
-        "{}",
-        link.status()
-    );
+    assert!(matches!(link.status(), Status::Detached | Status::Attaching), "{}", link.status());
     let error = link.wait_attached(Instant::now()).unwrap_err().to_string();
     assert!(error.contains("does not exist"), "{error}");
     let server = ground.server(config().group(&group));
     let served = server.accept_deadline(soon()).unwrap();
     assert_eq!((served.key().remote(), served.key().link()), ("alice", "orders"));
     (0..20).for_each(|n| received(&served, n, 1));
-    assert!(matches!(link.status(), LinkStatus::Attached { .. }), "{}", link.status());
+    assert!(matches!(link.status(), Status::Attached { .. }), "{}", link.status());
 }
 
 #[test]
 fn a_file_has_one_owner_and_a_link_of_a_server_one_handle() {
     let ground = Ground::new(Via::SharedMemory, true);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let config = config().group(&group);
     let Pair { server, served, link } = ground.pair(&config);
     let again = ground.client(config).connect(server.local_address(), "bob", "orders");
     let error = again.unwrap_err();
-    assert!(matches!(error, LinkOpenError::File(LinkError::Busy { .. })), "{error}");
+    assert!(matches!(error, OpenError::File(StorageError::Busy { .. })), "{error}");
     let error = server.open("alice", "orders").unwrap_err();
-    assert!(matches!(error, LinkOpenError::AlreadyOpen), "{error}");
+    assert!(matches!(error, OpenError::AlreadyOpen), "{error}");
     link.send(b"kept").unwrap();
     link.wait_attached(soon()).unwrap();
     drop(served);
@@ -245,13 +241,13 @@ fn a_file_has_one_owner_and_a_link_of_a_server_one_handle() {
 #[test]
 fn a_newer_owner_of_the_client_takes_the_place_of_the_old_one() {
     let ground = Ground::new(Via::SharedMemory, true);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let config = config().group(&group);
     let Pair { server, served, link } = ground.pair(&config);
     link.send(b"first").unwrap();
     let first = served.recv_deadline(soon()).unwrap();
-    first.commit().unwrap();
-    link.flush(soon()).unwrap();
+    first.ack().unwrap();
+    link.wait_acked(soon()).unwrap();
     let name = link.key().file_name();
     link.close(soon()).unwrap();
     // Its memory is copied to where nobody knows of its owner, and opened at both places.
@@ -263,20 +259,20 @@ fn a_newer_owner_of_the_client_takes_the_place_of_the_old_one() {
     let old = ground.client(config.clone());
     let old = old.connect(server.local_address(), "bob", "orders").unwrap();
     old.wait_attached(soon()).unwrap();
-    let newer = LinkClient::new(Storage::directory(&moved), "alice", config).unwrap();
+    let newer = Client::new(Storage::directory(&moved), "alice", config).unwrap();
     // Opened once more often than the other.
     drop(newer.connect("unix:/nowhere", "bob", "orders").unwrap());
     let newer = newer.connect(server.local_address(), "bob", "orders").unwrap();
     newer.send(b"second").unwrap();
     assert_eq!(served.recv_deadline(soon()).unwrap(), b"second");
     let deadline = soon();
-    while !matches!(old.status(), LinkStatus::Fenced) {
+    while !matches!(old.status(), Status::Fenced) {
         group.poll(Some(Instant::now() + std::time::Duration::from_millis(20))).unwrap();
         assert!(Instant::now() < deadline, "{}", old.status());
     }
-    assert!(matches!(old.send(b"late"), Err(LinkSendError::Stopped(LinkStopped::Fenced))));
-    assert!(old.events().contains(&LinkEvent::Fenced));
-    assert!(matches!(newer.status(), LinkStatus::Attached { .. }), "{}", newer.status());
+    assert!(matches!(old.send(b"late"), Err(SendError::Stopped(Stopped::Fenced))));
+    assert!(old.events().contains(&Event::Fenced));
+    assert!(matches!(newer.status(), Status::Attached { .. }), "{}", newer.status());
 }
 
 #[test]

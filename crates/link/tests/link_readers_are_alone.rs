@@ -5,7 +5,7 @@
 mod support_ends;
 
 use partywall::Wait;
-use partywall_link::{Link, LinkGroup, LinkMessageView, LinkRecvError, LinkTryRecvError};
+use partywall_link::{Group, Link, MessageView, RecvError, TryRecvError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use support_ends::every_length::{attach, config, message};
@@ -17,7 +17,7 @@ fn what_is_not_called_is_dropped_with_nothing_locked() {
     struct Uses<'a>(&'a Link);
     impl Drop for Uses<'_> {
         fn drop(&mut self) {
-            assert!(matches!(self.0.try_recv(), Err(LinkTryRecvError::Empty)));
+            assert!(matches!(self.0.try_recv(), Err(TryRecvError::Empty)));
         }
     }
     for wait in [Wait::Spin, Wait::Park] {
@@ -31,10 +31,10 @@ fn what_is_not_called_is_dropped_with_nothing_locked() {
                 }
                 let uses = Uses(&served);
                 let none = served.try_recv_with(move |_| drop(uses));
-                assert!(matches!(none, Err(LinkTryRecvError::Empty)), "{none:?}");
+                assert!(matches!(none, Err(TryRecvError::Empty)), "{none:?}");
                 let (uses, until) = (Uses(&served), Instant::now() + Duration::from_millis(2));
                 let none = served.recv_with_deadline(move |_| drop(uses), until);
-                assert!(matches!(none, Err(LinkRecvError::TimedOut)), "{none:?}");
+                assert!(matches!(none, Err(RecvError::TimedOut)), "{none:?}");
             }
         }
     }
@@ -45,7 +45,7 @@ fn what_is_not_called_is_dropped_with_nothing_locked() {
 fn one_who_uses_a_link_as_it_reads_is_told() {
     for wait in [Wait::Spin, Wait::Park] {
         for ground in Ground::all() {
-            let group = LinkGroup::new().unwrap();
+            let group = Group::new().unwrap();
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
@@ -88,6 +88,6 @@ fn one_who_uses_a_link_as_it_reads_is_told() {
     }
 }
 
-fn panics(_: LinkMessageView<'_>) {
+fn panics(_: MessageView<'_>) {
     panic!("while it reads")
 }

@@ -7,7 +7,7 @@ mod support_link;
 mod support_two;
 
 use partywall_link::file::{OwnFile, Sizes};
-use partywall_link::{LinkDirectory, LinkError, LinkKey, OwnerStatus, inspect};
+use partywall_link::{Directory, Key, OwnerStatus, StorageError, inspect};
 use proptest::prelude::*;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -66,11 +66,11 @@ fn each_file_of_the_specification_is_opened_or_refused_as_its_row_says() {
         let before = fs::read(&path).unwrap();
         match open(directory.path()) {
             Ok(own) => assert!(is_in_force(&own, &row.expected), "{}", row.name),
-            Err(LinkError::File { fault, .. }) => {
+            Err(StorageError::File { fault, .. }) => {
                 assert_eq!(fault.code().to_string(), row.expected, "{}: {fault}", row.name);
                 assert!(fs::read(&path).unwrap() == before, "{} was changed", row.name);
                 let found = inspect(directory.path()).unwrap();
-                assert!(matches!(&found[0].facts, Err(LinkError::File { .. })), "{}", row.name);
+                assert!(matches!(&found[0].facts, Err(StorageError::File { .. })), "{}", row.name);
                 refused += 1;
             }
             Err(error) => panic!("{}: {error}", row.name),
@@ -86,21 +86,21 @@ fn only_regular_files_of_ours_for_us_alone_are_opened() {
     let target = directory.path().join("target");
     fs::write(&target, "").unwrap();
     symlink(&target, &path).unwrap();
-    assert!(matches!(open(directory.path()), Err(LinkError::NotAFile { .. })));
+    assert!(matches!(open(directory.path()), Err(StorageError::NotAFile { .. })));
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    assert!(matches!(open(directory.path()), Err(LinkError::NotAFile { .. })));
+    assert!(matches!(open(directory.path()), Err(StorageError::NotAFile { .. })));
     fs::remove_dir(&path).unwrap();
     assert!(Command::new("mkfifo").arg("-m600").arg(&path).status().unwrap().success());
-    assert!(matches!(open(directory.path()), Err(LinkError::NotAFile { .. })));
+    assert!(matches!(open(directory.path()), Err(StorageError::NotAFile { .. })));
     fs::remove_file(&path).unwrap();
     drop(open(directory.path()).unwrap());
     let before = fs::read(&path).unwrap();
     for mode in [0o640, 0o602, 0o700, 0o400] {
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         match open(directory.path()) {
-            Err(LinkError::Mode { mode: found, .. }) => assert_eq!(found, mode),
-            Err(LinkError::System { .. }) if mode == 0o400 => {} // not even opened, but by root
+            Err(StorageError::Mode { mode: found, .. }) => assert_eq!(found, mode),
+            Err(StorageError::System { .. }) if mode == 0o400 => {} // not even opened, but by root
             other => panic!("{mode:o}: {:?}", other.map(|own| own.incarnation)),
         }
     }
@@ -114,25 +114,25 @@ fn a_directory_that_others_could_write_is_refused() {
     let directory = directory();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o720)).unwrap();
     let error = open(directory.path()).unwrap_err();
-    assert!(matches!(error, LinkError::DirectoryWritable { mode: 0o720, .. }), "{error}");
+    assert!(matches!(error, StorageError::DirectoryWritable { mode: 0o720, .. }), "{error}");
     let missing = directory.path().join("missing");
-    assert!(matches!(open(&missing), Err(LinkError::NoDirectory { .. })));
+    assert!(matches!(open(&missing), Err(StorageError::NoDirectory { .. })));
     if partywall_sys::peer::own_euid() != 0 {
-        assert!(matches!(open(Path::new("/")), Err(LinkError::DirectoryNotOurs { .. })));
+        assert!(matches!(open(Path::new("/")), Err(StorageError::DirectoryNotOurs { .. })));
     }
 }
 
 #[test]
 fn sizes_that_cannot_be_make_no_file() {
     let directory = directory();
-    let links = LinkDirectory::open(directory.path()).unwrap();
+    let links = Directory::open(directory.path()).unwrap();
     for sizes in [
         Sizes { ring: 5000, ..SIZES },
         Sizes { ring: 1 << 31, ..SIZES },
         Sizes { entries: 9, ..SIZES },
         Sizes { slab: 1 << 41, ..SIZES },
     ] {
-        assert!(matches!(OwnFile::open(&links, &key(), sizes), Err(LinkError::Sizes { .. })));
+        assert!(matches!(OwnFile::open(&links, &key(), sizes), Err(StorageError::Sizes { .. })));
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
@@ -141,9 +141,9 @@ fn sizes_that_cannot_be_make_no_file() {
 #[test]
 fn a_file_for_which_there_is_no_room_is_not_made() {
     let directory = directory();
-    let links = LinkDirectory::open(directory.path()).unwrap();
+    let links = Directory::open(directory.path()).unwrap();
     let error = OwnFile::open(&links, &key(), Sizes { slab: 1 << 40, ..SIZES }).unwrap_err();
-    assert!(matches!(error, LinkError::NoSpace { size, .. } if size > 1 << 40), "{error}");
+    assert!(matches!(error, StorageError::NoSpace { size, .. } if size > 1 << 40), "{error}");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
@@ -152,10 +152,10 @@ fn a_file_for_which_there_is_no_room_is_not_made() {
 fn in_a_small_file_system() {
     let Some(directory) = variable(DIRECTORY) else { return };
     let directory = Path::new(&directory);
-    let links = LinkDirectory::open(directory).unwrap();
+    let links = Directory::open(directory).unwrap();
     let large = Sizes { slab: 2 << 20, ..SIZES };
     let error = OwnFile::open(&links, &key(), large).unwrap_err();
-    assert!(matches!(error, LinkError::NoSpace { available: Some(_), .. }), "{error}");
+    assert!(matches!(error, StorageError::NoSpace { available: Some(_), .. }), "{error}");
     assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
     let mut own = open(directory).unwrap();
     // The rest is filled by others: every page of the file is there nevertheless.
@@ -166,9 +166,9 @@ fn in_a_small_file_system() {
     let len = own.slab.len();
     own.slab.write(0, &vec![7; len]);
     own.consumed.commit(7, 64, 1);
-    let other = LinkKey::new("carol", "bob", "orders").unwrap();
+    let other = Key::new("carol", "bob", "orders").unwrap();
     let error = OwnFile::open(&links, &other, SIZES).unwrap_err();
-    assert!(matches!(error, LinkError::NoSpace { .. }), "{error}");
+    assert!(matches!(error, StorageError::NoSpace { .. }), "{error}");
     assert_eq!(fs::read_dir(directory).unwrap().count(), 2, "alice's file and the filler");
     println!("every page was there");
 }
@@ -225,7 +225,7 @@ proptest! {
                 let after = fs::read(&path).unwrap();
                 prop_assert!(after[..4096] == bytes[..4096] && after[8192..] == bytes[8192..]);
             }
-            Err(LinkError::File { .. }) => prop_assert!(fs::read(&path).unwrap() == bytes),
+            Err(StorageError::File { .. }) => prop_assert!(fs::read(&path).unwrap() == bytes),
             Err(error) => return Err(TestCaseError::fail(error.to_string())),
         }
     }

@@ -6,8 +6,7 @@ mod support_ends;
 
 use partywall::{TransportPolicy, Wait};
 use partywall_link::{
-    Link, LinkConfig, LinkEvent, LinkGroup, LinkServer, LinkStatus, LinkSwitchError, LinkTransport,
-    LinkTrySendError, Storage,
+    Config, Event, Group, Link, Server, Status, Storage, SwitchError, Transport, TrySendError,
 };
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,13 +14,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
-fn config() -> LinkConfig {
-    LinkConfig::default().ring_bytes(16 << 10).slab_bytes(64 << 10)
+fn config() -> Config {
+    Config::default().ring_bytes(16 << 10).slab_bytes(64 << 10)
 }
 
-fn transport(link: &Link) -> Option<LinkTransport> {
+fn transport(link: &Link) -> Option<Transport> {
     match link.status() {
-        LinkStatus::Attached { transport, .. } => Some(transport),
+        Status::Attached { transport, .. } => Some(transport),
         _ => None,
     }
 }
@@ -30,18 +29,18 @@ fn transport(link: &Link) -> Option<LinkTransport> {
 fn take(link: &Link, n: u64) {
     let message = link.recv_deadline(soon()).unwrap();
     assert_eq!(number(&message), n);
-    message.commit().unwrap();
+    message.ack().unwrap();
 }
 
 #[test]
 fn memory_is_shared_where_it_can_be_and_not_where_it_is_unwanted() {
     for is_kept in [false, true] {
         for (via, expected) in [
-            (Via::SharedMemory, LinkTransport::SharedMemory),
-            (Via::Unix, LinkTransport::Unix),
-            (Via::Tcp, LinkTransport::Tcp),
+            (Via::SharedMemory, Transport::SharedMemory),
+            (Via::Unix, Transport::Unix),
+            (Via::Tcp, Transport::Tcp),
         ] {
-            let group = LinkGroup::new().unwrap();
+            let group = Group::new().unwrap();
             let ground = Ground::new(via, is_kept);
             let Pair { server: _server, served, link } = ground.pair(&config().group(&group));
             link.wait_attached(soon()).unwrap();
@@ -56,7 +55,7 @@ fn memory_is_shared_where_it_can_be_and_not_where_it_is_unwanted() {
 fn one_side_that_wants_a_socket_is_enough() {
     for unwilling in 0..2 {
         let ground = Ground::new(Via::SharedMemory, true);
-        let group = LinkGroup::new().unwrap();
+        let group = Group::new().unwrap();
         let config = config().group(&group);
         let policies = [TransportPolicy::Auto, TransportPolicy::Socket];
         let server = ground.server(config.clone().transport(policies[unwilling]));
@@ -65,14 +64,14 @@ fn one_side_that_wants_a_socket_is_enough() {
         let served = server.open("alice", "orders").unwrap();
         link.send(b"all the same").unwrap();
         assert_eq!(served.recv_deadline(soon()).unwrap(), b"all the same");
-        assert_eq!(transport(&link), Some(LinkTransport::Unix));
+        assert_eq!(transport(&link), Some(Transport::Unix));
     }
 }
 
 #[test]
 fn who_insists_on_shared_memory_takes_nothing_else() {
     let ground = Ground::new(Via::Tcp, false);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let config = config().group(&group);
     let server = ground.server(config.clone());
     let client = ground.client(config.transport(TransportPolicy::SharedMemory));
@@ -82,7 +81,7 @@ fn who_insists_on_shared_memory_takes_nothing_else() {
     until("a refusal", || {
         group.poll(Some(Instant::now() + Duration::from_millis(20))).unwrap();
         while let Some(event) = link.try_event() {
-            if let LinkEvent::Detached { reason } | LinkEvent::Refused { reason } = event {
+            if let Event::Detached { reason } | Event::Refused { reason } = event {
                 reasons.push(reason);
             }
         }
@@ -95,7 +94,7 @@ fn who_insists_on_shared_memory_takes_nothing_else() {
 #[test]
 fn a_foreign_event_loop_hears_of_messages_and_of_room() {
     let ground = Ground::new(Via::SharedMemory, true);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let server = ground.server(config().group(&group));
     let client = ground.client(config());
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
@@ -107,13 +106,13 @@ fn a_foreign_event_loop_hears_of_messages_and_of_room() {
             for n in 0..count {
                 link.send_deadline(&message(n, 200), soon()).unwrap();
                 if n % 512 == 0 {
-                    link.flush(soon()).unwrap();
+                    link.wait_acked(soon()).unwrap();
                 }
             }
             for n in 0..count {
                 take(&link, n);
             }
-            link.flush(soon()).unwrap();
+            link.wait_acked(soon()).unwrap();
         });
         let (mut next, mut sent) = (0, 0);
         let deadline = soon();
@@ -122,13 +121,13 @@ fn a_foreign_event_loop_hears_of_messages_and_of_room() {
             let _ = group.ready();
             while let Ok(message) = served.try_recv() {
                 assert_eq!(number(&message), next);
-                message.commit().unwrap();
+                message.ack().unwrap();
                 next += 1;
             }
             while sent < next {
                 match served.try_send(&message(sent, 200)) {
                     Ok(()) => sent += 1,
-                    Err(LinkTrySendError::Full) => break,
+                    Err(TrySendError::Full) => break,
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -145,7 +144,7 @@ fn a_foreign_event_loop_hears_of_messages_and_of_room() {
 #[test]
 fn a_leader_that_sleeps_for_another_link_tells_the_group() {
     let ground = Ground::new(Via::SharedMemory, false);
-    let group = LinkGroup::with_wait(Wait::Park).unwrap();
+    let group = Group::with_wait(Wait::Park).unwrap();
     let near = config().wait(Wait::Park).group(&group);
     let server = ground.server(near.clone());
     let client = ground.client(config().wait(Wait::Park));
@@ -166,7 +165,7 @@ fn a_leader_that_sleeps_for_another_link_tells_the_group() {
                 link.send_deadline(&message(n, 48), soon()).unwrap();
                 take(&link, n);
             }
-            link.flush(soon()).unwrap();
+            link.wait_acked(soon()).unwrap();
         });
         let mut next = 0;
         while next < 3_000 {
@@ -179,7 +178,7 @@ fn a_leader_that_sleeps_for_another_link_tells_the_group() {
                 next += 1;
             }
         }
-        busy.flush(soon()).unwrap();
+        busy.wait_acked(soon()).unwrap();
         is_over.store(true, Ordering::Relaxed);
     });
 }
@@ -196,7 +195,7 @@ fn many_threads_wait_for_one_link_in_every_way() {
                 take(&served, n);
                 served.send_deadline(&message(n, 100), soon()).unwrap();
             }
-            served.flush(soon()).unwrap();
+            served.wait_acked(soon()).unwrap();
         });
         let flushing = sender.clone();
         scope.spawn(move || {
@@ -206,13 +205,13 @@ fn many_threads_wait_for_one_link_in_every_way() {
         });
         scope.spawn(move || {
             for _ in 0..200 {
-                flushing.flush(soon()).unwrap();
+                flushing.wait_acked(soon()).unwrap();
             }
         });
         for n in 0..count {
             let found = receiver.recv_deadline(soon()).unwrap();
             assert_eq!(number(&found), n);
-            found.commit().unwrap();
+            found.ack().unwrap();
         }
         // The peer may be waiting to hear of the last of them.
         receiver.recv_deadline(Instant::now()).unwrap_err();
@@ -236,7 +235,7 @@ fn a_peer_that_goes_away_is_missed_by_who_only_sends() {
     until("the end of the connection", || {
         match link.try_send(&message(sent, 8)) {
             Ok(()) => sent += 1,
-            Err(LinkTrySendError::Full) => {}
+            Err(TrySendError::Full) => {}
             Err(error) => panic!("{error}"),
         }
         transport(&link).is_none()
@@ -276,7 +275,7 @@ fn a_link_goes_over_to_another_transport_while_messages_flow() {
                         break;
                     }
                 }
-                served.flush(soon()).unwrap();
+                served.wait_acked(soon()).unwrap();
             });
             scope.spawn(|| {
                 for n in 0.. {
@@ -292,8 +291,8 @@ fn a_link_goes_over_to_another_transport_while_messages_flow() {
             let switching = scope.spawn(|| {
                 for n in 0..switches {
                     let (address, expected) = match n % 2 {
-                        0 => (&far, LinkTransport::Tcp),
-                        _ => (&near, LinkTransport::SharedMemory),
+                        0 => (&far, Transport::Tcp),
+                        _ => (&near, Transport::SharedMemory),
                     };
                     link.switch_to(address.clone()).unwrap();
                     until("a switch", || transport(&link) == Some(expected));
@@ -303,15 +302,15 @@ fn a_link_goes_over_to_another_transport_while_messages_flow() {
             for n in 0.. {
                 let reply = link.recv_deadline(soon()).unwrap();
                 assert_eq!(number(&reply), n);
-                over[usize::from(transport(&link) == Some(LinkTransport::SharedMemory))] += 1;
+                over[usize::from(transport(&link) == Some(Transport::SharedMemory))] += 1;
                 let len = reply.len();
-                reply.commit().unwrap();
+                reply.ack().unwrap();
                 if len == LAST_BYTES {
                     break;
                 }
             }
             switching.join().unwrap();
-            link.flush(soon()).unwrap();
+            link.wait_acked(soon()).unwrap();
         });
         assert!(link.stats().connections > switches, "{:?}", link.stats());
         assert!(over.iter().all(|count| *count > 0), "{over:?}");
@@ -321,7 +320,7 @@ fn a_link_goes_over_to_another_transport_while_messages_flow() {
 #[test]
 fn an_address_where_nobody_answers_leaves_the_link_where_it_is() {
     let ground = Ground::new(Via::SharedMemory, true);
-    let group = LinkGroup::new().unwrap();
+    let group = Group::new().unwrap();
     let server = ground.server(config().group(&group));
     let client = ground.client(config().group(&group));
     let near = server.local_address().clone();
@@ -333,23 +332,23 @@ fn an_address_where_nobody_answers_leaves_the_link_where_it_is() {
     for n in 0..100 {
         link.send(&message(n, 8)).unwrap();
         take(&served, n);
-        assert_eq!(transport(&link), Some(LinkTransport::SharedMemory));
+        assert_eq!(transport(&link), Some(Transport::SharedMemory));
     }
     until("what came of it", || {
         let _ = link.try_recv();
         group.try_poll().unwrap();
-        matches!(link.try_event(), Some(LinkEvent::Refused { reason }) if reason.contains("nobody"))
+        matches!(link.try_event(), Some(Event::Refused { reason }) if reason.contains("nobody"))
     });
     // Who answers late is found all the same.
-    let late = LinkServer::bind(nobody.as_str(), Storage::Memory, "carol", config());
+    let late = Server::bind(nobody.as_str(), Storage::Memory, "carol", config());
     drop(late.unwrap());
     link.switch_to(near).unwrap();
     until("the way back", || {
         let _ = link.try_recv();
         link.stats().connections >= 2
     });
-    assert!(matches!(served.switch_to("tcp:127.0.0.1:1"), Err(LinkSwitchError::Served)));
-    assert!(matches!(link.switch_to("nowhere"), Err(LinkSwitchError::Address(_))));
+    assert!(matches!(served.switch_to("tcp:127.0.0.1:1"), Err(SwitchError::Served)));
+    assert!(matches!(link.switch_to("nowhere"), Err(SwitchError::Address(_))));
 }
 
 /// The length of the message after which none comes.
@@ -359,7 +358,7 @@ const LAST_BYTES: usize = 777;
 #[test]
 fn a_poller_that_wants_room_hears_of_it_by_a_record() {
     let ground = Ground::new(Via::SharedMemory, true);
-    let group = LinkGroup::with_wait(Wait::Park).unwrap();
+    let group = Group::with_wait(Wait::Park).unwrap();
     let server = ground.server(config().wait(Wait::Park));
     let client = ground.client(config().wait(Wait::Park).group(&group));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
@@ -385,7 +384,7 @@ fn a_poller_that_wants_room_hears_of_it_by_a_record() {
 fn who_insists_on_shared_memory_keeps_it() {
     for insists in 0..2 {
         let ground = Ground::new(Via::SharedMemory, true);
-        let group = LinkGroup::new().unwrap();
+        let group = Group::new().unwrap();
         let config = config().group(&group);
         let policies = [TransportPolicy::SharedMemory, TransportPolicy::Auto];
         let server = ground.server(config.clone().transport(policies[insists]));
@@ -401,8 +400,8 @@ fn who_insists_on_shared_memory_keeps_it() {
             take(&served, n);
             n += 1;
             group.try_poll().unwrap();
-            assert_eq!(transport(&link), Some(LinkTransport::SharedMemory));
-            matches!(link.try_event(), Some(LinkEvent::Refused { reason }) if reason.contains("LinkConfig::transport"))
+            assert_eq!(transport(&link), Some(Transport::SharedMemory));
+            matches!(link.try_event(), Some(Event::Refused { reason }) if reason.contains("LinkConfig::transport"))
         });
         assert_eq!(link.stats().connections, 1);
     }

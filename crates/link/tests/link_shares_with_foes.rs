@@ -8,7 +8,7 @@
 
 mod support_ends;
 
-use partywall_link::{Link, LinkGroup, LinkStatus, LinkTransport};
+use partywall_link::{Group, Link, Status, Transport};
 use partywall_sys::eventfd::blocking_counter;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Listener, Socket, connect_unix_path};
@@ -110,7 +110,7 @@ impl Foe<'_> {
 }
 
 fn is_over_the_socket(link: &Link) -> bool {
-    matches!(link.status(), LinkStatus::Attached { transport: LinkTransport::Unix, .. })
+    matches!(link.status(), Status::Attached { transport: Transport::Unix, .. })
 }
 
 /// How many descriptors this process has.
@@ -132,8 +132,8 @@ fn whatever_comes_for_memory_and_doorbell_messages_flow() {
     for (round, (what, lie)) in LIES[..1].iter().chain(&LIES).enumerate() {
         for (liar, is_kept) in [(0, false), (0, true), (1, false), (1, true)] {
             let ground = Ground::new(Via::SharedMemory, is_kept);
-            let group = LinkGroup::new().unwrap();
-            let config = partywall_link::LinkConfig::default()
+            let group = Group::new().unwrap();
+            let config = partywall_link::Config::default()
                 .ring_bytes(16 << 10)
                 .slab_bytes(0)
                 .peer_max(64 << 10, 64 << 10)
@@ -158,7 +158,7 @@ fn whatever_comes_for_memory_and_doorbell_messages_flow() {
                     request.reply_deadline(&copy, soon()).unwrap();
                     let reply = link.recv_deadline(soon()).unwrap();
                     assert_eq!(number(&reply), n, "{what}");
-                    reply.commit().unwrap();
+                    reply.ack().unwrap();
                 }
                 assert!(is_over_the_socket(&link), "{what}, {liar}: {}", link.status());
                 assert!(is_over_the_socket(&served), "{what}, {liar}: {}", served.status());
@@ -177,8 +177,8 @@ fn whatever_comes_for_memory_and_doorbell_messages_flow() {
 fn a_doorbell_that_is_notified_for_nothing_is_only_a_look() {
     let _alone = alone();
     let ground = Ground::new(Via::SharedMemory, true);
-    let group = LinkGroup::new().unwrap();
-    let config = partywall_link::LinkConfig::default().group(&group);
+    let group = Group::new().unwrap();
+    let config = partywall_link::Config::default().group(&group);
     let server = ground.server(config.clone());
     let partywall::Address::Path(path) = server.local_address() else { panic!("a path") };
     let between = ground.path("between.sock");
@@ -221,10 +221,8 @@ fn a_doorbell_that_is_notified_for_nothing_is_only_a_look() {
         let served = server.open("alice", "orders").unwrap();
         link.wait_attached(soon()).unwrap();
         served.wait_attached(soon()).unwrap();
-        let is_shared = matches!(
-            served.status(),
-            LinkStatus::Attached { transport: LinkTransport::SharedMemory, .. }
-        );
+        let is_shared =
+            matches!(served.status(), Status::Attached { transport: Transport::SharedMemory, .. });
         assert!(is_shared, "{}", served.status());
         let doorbell = stolen.recv().unwrap();
         for n in 0..200 {
@@ -235,7 +233,7 @@ fn a_doorbell_that_is_notified_for_nothing_is_only_a_look() {
             link.send(&message(n, 50)).unwrap();
             let found = served.recv_deadline(soon()).unwrap();
             assert_eq!(number(&found), n);
-            found.commit().unwrap();
+            found.ack().unwrap();
         }
         drop((link, served));
     });

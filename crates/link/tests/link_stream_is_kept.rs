@@ -14,7 +14,9 @@ use partywall_reconcile::watermarks::AckUnfit;
 use partywall_reconcile::{AckedOffset, Position, RecordDigest, StreamId};
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use support_retained::{Image, Memory, Receiver, State, all_messages, message, next_bytes, stream};
+use support_retained::{
+    Image, Memory, RingReader, State, all_messages, message, next_bytes, stream,
+};
 
 /// What somebody may do. A message is appended with a prefix, or `compact`.
 #[derive(Clone, Debug)]
@@ -70,7 +72,7 @@ struct World {
     kept: VecDeque<Sent>,
     batch: Vec<Sent>,
     cursor: Unsent,
-    receiver: Receiver,
+    receiver: RingReader,
     expected: Vec<Vec<u8>>,
     numbers: usize,
     streams: u64,
@@ -84,7 +86,7 @@ impl World {
         let retained = Retained::empty(ring, image.size(), slab, state.stream);
         let retained = retained.with_inline_max(inline_max);
         let cursor = retained.unsent(Position::START).unwrap();
-        let receiver = Receiver::new(state.stream, Position::START, image.size());
+        let receiver = RingReader::new(state.stream, Position::START, image.size());
         let (kept, batch, expected) = Default::default();
         let (numbers, streams) = (0, 77);
         Self {
@@ -207,7 +209,7 @@ impl World {
         self.retained.begin(next.stream);
         self.state = next;
         self.cursor = self.retained.unsent(Position::START).unwrap();
-        self.receiver = Receiver::new(next.stream, Position::START, size);
+        self.receiver = RingReader::new(next.stream, Position::START, size);
         self.kept.clear();
         self.batch.clear();
         self.expected.clear();

@@ -27,6 +27,35 @@ pub struct Imports {
 
 /// Reads the sources of every crate in `crates/` and of xtask.
 pub fn of_all(tree: &Tree) -> Vec<Imports> {
+    Definitions::of_all(tree).iter().map(|definitions| definitions.0.imports()).collect()
+}
+
+/// Where the items of one crate are defined.
+pub struct Definitions(Crate);
+
+impl Definitions {
+    /// Reads the sources of every crate in `crates/` and of xtask.
+    pub fn of_all(tree: &Tree) -> Vec<Self> {
+        roots(tree).iter().map(|root| Self(Crate::read(tree, root))).collect()
+    }
+
+    /// Directory of the crate's sources, as `crates/ring/src/`.
+    pub fn root(&self) -> &str {
+        &self.0.root
+    }
+
+    /// The file that defines the item which `file` names so; none for a file of tests.
+    pub fn home_of(&self, file: &str, name: &str) -> Option<String> {
+        let module = module_of(file);
+        self.0.modules.contains_key(&module).then_some(())?;
+        match self.0.resolve(&module, &[name.to_owned()], DEPTH_MAX) {
+            Some(Target::Item(home)) => Some(home),
+            Some(Target::Module(_)) | None => Some(file.to_owned()),
+        }
+    }
+}
+
+fn roots(tree: &Tree) -> BTreeSet<String> {
     let mut roots = BTreeSet::new();
     for (path, _) in tree.rust() {
         let parts: Vec<&str> = path.split('/').collect();
@@ -36,7 +65,7 @@ pub fn of_all(tree: &Tree) -> Vec<Imports> {
             _ => continue,
         };
     }
-    roots.iter().map(|root| Crate::read(tree, root).imports()).collect()
+    roots
 }
 
 type Path = Vec<String>;

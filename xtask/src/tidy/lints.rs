@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules 11 and 22: where `unsafe` may stand, and that every `allow` gives its reason.
+//! Rules 4, 11 and 22: how long a function may be, where `unsafe` may stand, and that every `allow`
+//! gives its reason.
 
 use super::Finding;
 use super::source::{Source, has_word};
@@ -17,6 +18,21 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
             findings.push(Finding::at(path, 0, "unsafe-root", advice));
         }
         check_allows(path, source, findings);
+        check_length(path, source, findings);
+    }
+}
+
+/// A function is measured from `fn` to its closing brace, because it must fit on a screen.
+fn check_length(path: &str, source: &Source, findings: &mut Vec<Finding>) {
+    for function in source.functions() {
+        let lines = function.last - function.first + 1;
+        if lines > FUNCTION_LINES_MAX {
+            let advice = format!(
+                "`{}` has {lines} lines, at most {FUNCTION_LINES_MAX}: move the computing into leaves",
+                function.name
+            );
+            findings.push(Finding::at(path, function.first, "function-length", advice));
+        }
     }
 }
 
@@ -69,6 +85,8 @@ fn check_allows(path: &str, source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
+const FUNCTION_LINES_MAX: usize = 70;
+
 /// Where unsafe code may stand: the one file of the ring that touches memory, and the system calls.
 const UNSAFE_FILES: [&str; 4] = [
     "crates/ring/src/mem.rs",
@@ -115,5 +133,16 @@ mod tests {
         assert!(findings_of(check, &[("a.rs", good)]).is_empty());
         let findings = findings_of(check, &[("a.rs", "\n#[allow(dead_code)]\nfn f() {}\n")]);
         assert!(findings[0].starts_with("a.rs:2: allow-reason"), "{findings:?}");
+    }
+
+    fn function(lines: usize) -> String {
+        format!("fn long() {{\n{}}}\n", "    a();\n".repeat(lines - 2))
+    }
+
+    #[test]
+    fn function_of_71_lines_is_flagged() {
+        assert!(findings_of(check, &[("a.rs", &function(70))]).is_empty());
+        let findings = findings_of(check, &[("a.rs", &function(71))]);
+        assert!(findings[0].starts_with("a.rs:1: function-length: `long` has 71"), "{findings:?}");
     }
 }

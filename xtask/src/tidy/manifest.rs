@@ -2,12 +2,16 @@
 //! Rule 20: which crate may depend on which, and on what from outside.
 //!
 //! ```text
-//! layout ◀── ring ◀──┐
-//!    ▲        ▲      ├── partywall ◀──┬── cli
-//!    └────────┼──────┤       ▲        │
-//!            sys ◀───┴───────┴─ shmipc ◀┘
-//! reconcile ◀─────── partywall               on its own: what links agree on
-//! extras ──────────▶ partywall               its public API alone
+//! cli ──▶ bench
+//!  │        │
+//!  │        ▼
+//!  ├──▶  link ──▶ reconcile           shmipc    extras
+//!  │        │                           │          │
+//!  └────────┴──▶  partywall  ◀──────────┴──────────┘
+//!                     │
+//!                   wait ──▶ ring ──▶ layout
+//!                     └────▶ sys ──▶ ring
+//! testkit ──▶ any of them, for tests alone
 //! ```
 //! The table below is the decision; a Cargo.toml that goes beyond it is a finding. Widening the table needs
 //! a page in docs/decisions. The reader of Cargo.toml knows sections and keys, which is all it needs.
@@ -245,6 +249,7 @@ const TABLE: &[Row] = &[
             "anyhow",
             "http-body-util",
             "nix",
+            "partywall-testkit",
             "proptest",
             "prost",
             "shuttle",
@@ -253,23 +258,77 @@ const TABLE: &[Row] = &[
             "tonic-prost",
         ],
     },
+    // How a thread waits for memory that another process writes: below channels and links.
+    Row {
+        directory: "crates/wait",
+        normal: &["partywall-ring", "partywall-sys", "thiserror"],
+        loom_only: &[],
+        dev: &["partywall-testkit", "proptest"],
+    },
+    Row {
+        directory: "crates/link",
+        normal: &[
+            "partywall",
+            "partywall-layout",
+            "partywall-reconcile",
+            "partywall-ring",
+            "partywall-sys",
+            "partywall-wait",
+            "bytes",
+            "thiserror",
+            "tokio",
+            "zerocopy",
+        ],
+        loom_only: &[],
+        dev: &["anyhow", "nix", "partywall-testkit", "proptest", "tempfile"],
+    },
+    // Scaffolding of tests: nothing but dev-dependencies may name it.
+    Row {
+        directory: "crates/testkit",
+        normal: &[
+            "partywall",
+            "partywall-layout",
+            "partywall-link",
+            "partywall-ring",
+            "partywall-sys",
+            "partywall-wait",
+            "anyhow",
+            "bytes",
+            "libc",
+            "nix",
+            "rustix",
+            "tempfile",
+            "tokio",
+            "zerocopy",
+        ],
+        loom_only: &[],
+        dev: &["proptest"],
+    },
     // Built on the public API alone (docs/decisions/0023-adapters-and-extras.md).
     Row {
         directory: "crates/extras",
         normal: &["partywall", "bytes", "thiserror", "tokio", "zerocopy"],
         loom_only: &[],
-        dev: &["partywall-layout", "partywall-ring", "partywall-sys", "proptest", "tempfile"],
+        dev: &[
+            "partywall-layout",
+            "partywall-ring",
+            "partywall-sys",
+            "partywall-testkit",
+            "proptest",
+            "tempfile",
+        ],
     },
     Row {
         directory: "crates/shmipc",
         normal: &["partywall", "partywall-sys", "thiserror", "tokio"],
         loom_only: &[],
-        dev: &["proptest", "tempfile"],
+        dev: &["partywall-testkit", "proptest", "tempfile"],
     },
     Row {
         directory: "crates/bench",
         normal: &[
             "partywall",
+            "partywall-link",
             "partywall-link",
             "partywall-ring",
             "partywall-sys",
@@ -306,10 +365,15 @@ const TABLE: &[Row] = &[
             "signal-hook",
         ],
         loom_only: &[],
-        dev: &["assert_cmd", "insta", "tempfile", "proptest"],
+        dev: &["partywall-testkit", "tempfile", "proptest"],
     },
     Row { directory: "xtask", normal: &[], loom_only: &[], dev: &[] },
-    Row { directory: "xtask/probe", normal: &["partywall"], loom_only: &[], dev: &[] },
+    Row {
+        directory: "xtask/probe",
+        normal: &["partywall", "partywall-link"],
+        loom_only: &[],
+        dev: &[],
+    },
     Row {
         directory: "fuzz",
         normal: &[
@@ -318,6 +382,7 @@ const TABLE: &[Row] = &[
             "partywall",
             "partywall-link",
             "partywall-layout",
+            "partywall-link",
             "partywall-ring",
             "partywall-shmipc",
             "partywall-sys",

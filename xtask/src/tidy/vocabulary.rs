@@ -83,8 +83,8 @@ struct Word {
 enum As {
     /// A struct, enum, union, trait or type alias with exactly this name.
     Type,
-    /// A type whose name begins so and goes on.
-    TypePrefix,
+    /// A type whose name begins so and goes on, under these paths.
+    TypePrefix(&'static [&'static str]),
     /// A function, under these paths.
     Function(&'static [&'static str]),
     /// An identifier, wherever it stands in code.
@@ -205,8 +205,8 @@ impl Reader<'_> {
         for name in text.split(|c: char| !is_word(c)).filter(|name| !name.is_empty()) {
             for part in parts(name) {
                 let Some(word) = self.words.get(part.as_str()) else { continue };
-                let under = word.under;
-                if under.is_empty() || under.iter().any(|prefix| self.path.starts_with(prefix)) {
+                let is_split = word.forms[0] == "half" && is_half_of_split(name);
+                if (word.under.is_empty() || self.is_under(word.under)) && !is_split {
                     self.report(line, word.forms[0], name, word.instead);
                 }
             }
@@ -222,6 +222,10 @@ impl Reader<'_> {
         }
     }
 
+    fn is_under(&self, prefixes: &[&str]) -> bool {
+        prefixes.iter().any(|prefix| self.path.starts_with(prefix))
+    }
+
     /// Reports names that are retired as names of something.
     fn definitions(&mut self, line: usize, code: &str) {
         let tokens: Vec<&str> = code.split_whitespace().flat_map(split_marks).collect();
@@ -231,13 +235,14 @@ impl Reader<'_> {
             for row in NAMES {
                 let is_meant = match &row.kind {
                     As::Type => is_type && *token == row.name,
-                    As::TypePrefix => {
+                    As::TypePrefix(under) => {
                         let rest = token.strip_prefix(row.name);
-                        is_type && rest.is_some_and(|rest| rest.starts_with(char::is_uppercase))
+                        let is_prefix =
+                            rest.is_some_and(|rest| rest.starts_with(char::is_uppercase));
+                        is_type && is_prefix && self.is_under(under)
                     }
                     As::Function(under) => {
-                        let is_there = under.iter().any(|prefix| self.path.starts_with(prefix));
-                        before == "fn" && *token == row.name && is_there
+                        before == "fn" && *token == row.name && self.is_under(under)
                     }
                     As::Identifier => *token == row.name,
                     As::Path => row.name.split_once("::").is_some_and(|(first, second)| {
@@ -261,6 +266,12 @@ impl Reader<'_> {
 
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
+}
+
+/// Whether a name with `half` is that of one direction: `ReadHalf`, `half_closed`.
+fn is_half_of_split(name: &str) -> bool {
+    let directions = ["read", "write", "send", "recv", "close", "closed", "open", "split"];
+    parts(name).iter().any(|part| directions.contains(&part.as_str()))
 }
 
 /// Words, `::`, and other marks one by one, of a text without blanks.
@@ -341,18 +352,19 @@ const WORDS: &[Word] = &[
         &["generation", "generations"],
         "`connection_number`",
     ),
+    // As memory: the halves of what `into_split` returns keep their name.
     word_under(
         &[
             "crates/layout/",
-            "crates/partywall/",
-            "crates/link/",
-            "crates/ring/",
             "crates/sys/",
+            "crates/partywall/src/region",
+            "crates/partywall/src/handshake/",
+            "crates/partywall/src/transport/",
             "fuzz/",
             "spec/",
         ],
-        &["half", "halves"],
-        "`region` for memory, `direction`, `SendStream` or `Sender` for what a split gives",
+        &["half"],
+        "`region`",
     ),
     // Internals.
     word(&["door", "doors"], "transport, wait point, accept loop, condvar or listener"),
@@ -404,7 +416,7 @@ const NAMES: &[Name] = &[
     named("Room", As::Type, "`SpaceWaiter`"),
     named("Apart", As::Type, "`CachePadded`"),
     named("Book", As::Type, "`Registry`, `DurableState`"),
-    named("Line", As::TypePrefix, "`Connection…`"),
+    named("Line", As::TypePrefix(&["crates/partywall/", "crates/shmipc/"]), "`Connection…`"),
     named("Lent", As::Type, "`RecvBuffer`"),
     named("Loan", As::Type, "`SendBuffer`"),
     named("Meeting", As::Type, "`Handshake`"),
@@ -415,7 +427,11 @@ const NAMES: &[Name] = &[
     named("LinkPlace", As::Identifier, "`Storage`"),
     named("Proof", As::Type, "`RecordDigest`"),
     named("Mark", As::Type, "`AckedOffset`"),
-    named("Link", As::TypePrefix, "the name without `Link`, inside the crate of links"),
+    named(
+        "Link",
+        As::TypePrefix(&["crates/link/src/"]),
+        "the name without `Link`, inside the crate of links",
+    ),
     named("spins_paid", As::Identifier, "`spin_hits`"),
     named("blocks_out", As::Identifier, "`blocks_in_flight`"),
     named("release_entries", As::Identifier, "`peer_blocks_max`"),

@@ -17,9 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use partywall::TransportPolicy;
-use partywall_link::{
-    Link, LinkClient, LinkConfig, LinkMessageView, LinkReceiver, LinkSender, LinkServer, Storage,
-};
+use partywall_link::{Client, Config, Link, MessageView, Receiver, Sender, Server, Storage};
 
 use super::shm::wait_strategy;
 use super::{Acceptor, ChannelTransport, Endpoint};
@@ -72,15 +70,15 @@ impl Carrier for Tcp {
 
 /// A server of links.
 pub struct LinkAcceptor {
-    server: LinkServer,
+    server: Server,
     address: String,
     directory: Directory,
 }
 
 /// One end of a link.
 pub struct LinkEndpoint {
-    sender: LinkSender,
-    receiver: LinkReceiver,
+    sender: Sender,
+    receiver: Receiver,
     _directory: Directory,
 }
 
@@ -92,7 +90,7 @@ impl<C: Carrier> ChannelTransport for LinkOver<C> {
         let directory = Directory::new(setup)?;
         let storage = Storage::directory(&directory.0.path);
         let config = config(setup).transport(C::POLICY);
-        let server = LinkServer::bind(C::address(setup), storage, "server", config)?;
+        let server = Server::bind(C::address(setup), storage, "server", config)?;
         let address = server.local_address().to_string();
         Ok(LinkAcceptor { server, address, directory })
     }
@@ -100,7 +98,7 @@ impl<C: Carrier> ChannelTransport for LinkOver<C> {
     fn connect(setup: &Setup, address: &str) -> Result<LinkEndpoint> {
         let directory = Directory::new(setup)?;
         let config = config(setup).transport(C::POLICY);
-        let client = LinkClient::new(Storage::directory(&directory.0.path), "client", config)?;
+        let client = Client::new(Storage::directory(&directory.0.path), "client", config)?;
         let link = client.connect(address, "server", "bench")?;
         link.wait_attached(Instant::now() + ACCEPT_TIMEOUT)?;
         Ok(LinkEndpoint::new(link, directory))
@@ -134,7 +132,7 @@ impl Endpoint for LinkEndpoint {
     }
 
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let read = |message: LinkMessageView<'_>| match message.len() {
+        let read = |message: MessageView<'_>| match message.len() {
             len if len == size => Ok(read(&message)),
             len => Err(len),
         };
@@ -149,9 +147,9 @@ impl Endpoint for LinkEndpoint {
     }
 }
 
-fn config(setup: &Setup) -> LinkConfig {
+fn config(setup: &Setup) -> Config {
     let slab = (setup.size as u64 * MESSAGES_IN_FLIGHT).next_multiple_of(SLAB_UNIT).max(SLAB_MIN);
-    LinkConfig::default()
+    Config::default()
         .wait(wait_strategy(setup.wait))
         .ring_bytes(RING)
         .slab_bytes(slab)

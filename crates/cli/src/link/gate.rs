@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Result, ensure};
 use partywall::Address;
-use partywall_link::{LinkConfig, LinkTransport, LoginAnswer, LoginRequest};
+use partywall_link::{Config, LoginAnswer, LoginRequest, Transport};
 
 use super::options::is_same;
 
@@ -54,7 +54,7 @@ impl Gate {
     }
 
     /// Asks it about each connection.
-    pub fn guard(&self, config: LinkConfig) -> LinkConfig {
+    pub fn guard(&self, config: Config) -> Config {
         let gate = self.clone();
         config.on_login(move |request| match gate.objection(request) {
             None => LoginAnswer::Accept(Vec::new()),
@@ -76,7 +76,7 @@ impl Gate {
             Some(_) => Some(
                 "the secret is not that of the receiver: give the same --token-file on both sides",
             ),
-            None if request.transport == LinkTransport::Tcp && !self.allows_anonymous => {
+            None if request.transport == Transport::Tcp && !self.allows_anonymous => {
                 Some("the receiver takes nobody over TCP without a secret")
             }
             None => None,

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, bail};
-use partywall_link::{Found, LinkFacts, OwnerStatus, inspect};
+use partywall_link::{Found, Inspection, OwnerStatus, inspect};
 
 use crate::look::{self, UNSOUND};
 
@@ -62,7 +62,7 @@ impl Arguments {
         self.name.is_some() || self.peer.is_some() || self.link.is_some()
     }
 
-    fn is_meant(&self, facts: &LinkFacts) -> bool {
+    fn is_meant(&self, facts: &Inspection) -> bool {
         let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
         let key = &facts.key;
         is(&self.name, key.local()) && is(&self.peer, key.remote()) && is(&self.link, key.link())
@@ -84,7 +84,7 @@ fn text(found: &[Found]) -> String {
     text
 }
 
-fn link(text: &mut String, found: &Found, facts: &LinkFacts) -> std::fmt::Result {
+fn link(text: &mut String, found: &Found, facts: &Inspection) -> std::fmt::Result {
     let (key, sizes) = (&facts.key, &facts.sizes);
     writeln!(
         text,
@@ -143,7 +143,7 @@ fn link(text: &mut String, found: &Found, facts: &LinkFacts) -> std::fmt::Result
     )
 }
 
-fn owner(facts: &LinkFacts) -> String {
+fn owner(facts: &Inspection) -> String {
     let (pid, since) = (facts.owner.pid, ago(facts.owner.since));
     match status(facts.owner.status) {
         "never" => "never owned".to_owned(),

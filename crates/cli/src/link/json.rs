@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::Result;
 
 use crate::look;
-use partywall_link::{Found, LinkError, LinkFacts};
+use partywall_link::{Found, Inspection, StorageError};
 use serde::Serialize;
 
 use super::inspect::{hex, status};
@@ -118,7 +118,7 @@ struct Sizes {
     slab: u64,
 }
 
-fn link<'a>(found: &Found, facts: &'a LinkFacts) -> Link<'a> {
+fn link<'a>(found: &Found, facts: &'a Inspection) -> Link<'a> {
     let (owner, sizes) = (&facts.owner, &facts.sizes);
     Link {
         file: found.path.display().to_string(),
@@ -157,15 +157,15 @@ fn link<'a>(found: &Found, facts: &'a LinkFacts) -> Link<'a> {
     }
 }
 
-fn report(report: &partywall_link::LinkReport) -> Report {
-    let partywall_link::LinkReport { kind, epoch, from, to, .. } = *report;
+fn report(report: &partywall_link::ReportSnapshot) -> Report {
+    let partywall_link::ReportSnapshot { kind, epoch, from, to, .. } = *report;
     let (exact, open) = (report.is_exact, report.is_open);
     Report { kind, receiving: report.is_receiving, exact, open, epoch, from, to }
 }
 
-fn unusable(found: &Found, error: &LinkError) -> Unusable {
+fn unusable(found: &Found, error: &StorageError) -> Unusable {
     let fault = match error {
-        LinkError::File { fault, .. } => Some(fault.code()),
+        StorageError::File { fault, .. } => Some(fault.code()),
         _ => None,
     };
     Unusable { file: found.path.display().to_string(), fault, why: error.to_string() }

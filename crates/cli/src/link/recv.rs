@@ -19,8 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use partywall::Address;
 use partywall_link::{
-    Link, LinkAcceptError, LinkBindError, LinkCommitError, LinkConfig, LinkGroup, LinkMessage,
-    LinkServer, LinkTryRecvError,
+    AcceptError, AckError, BindError, Config, Group, Link, Message, Server, TryRecvError,
 };
 use partywall_sys::poll;
 
@@ -73,16 +72,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let gate = Gate::new(&arguments.address, link, peer, secret, arguments.allow_anonymous)?;
     let output = Output::open(arguments.output.as_ref())?;
     let caught = Caught::catch().context("signals cannot be caught")?;
-    let group = LinkGroup::new().context("no descriptor is left")?;
-    let config = LinkConfig::default()
+    let group = Group::new().context("no descriptor is left")?;
+    let config = Config::default()
         .ring_bytes(OWN_RING_BYTES)
         .slab_bytes(0)
         .links_max(1)
         .socket_mode(arguments.mode)
         .allow_remote(arguments.allow_remote)
         .group(&group);
-    let bound =
-        LinkServer::bind(&arguments.address, place, &arguments.end.name, gate.guard(config));
+    let bound = Server::bind(&arguments.address, place, &arguments.end.name, gate.guard(config));
     let server = match bound {
         Ok(server) => server,
         Err(error) => return not_bound(error),
@@ -105,7 +103,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn receive(
     arguments: &Arguments,
-    server: &LinkServer,
+    server: &Server,
     gate: &Gate,
     output: Output,
     waiting: &mut Waiting<'_>,
@@ -133,7 +131,7 @@ impl Waiting<'_> {
     fn first(
         &mut self,
         arguments: &Arguments,
-        server: &LinkServer,
+        server: &Server,
         gate: &Gate,
     ) -> Result<Option<Link>, Ended> {
         if let Some(peer) = &arguments.peer {
@@ -146,7 +144,7 @@ impl Waiting<'_> {
                     gate.close_behind(link.key().remote());
                     return Ok(Some(link));
                 }
-                Err(LinkAcceptError::TimedOut) => {}
+                Err(AcceptError::TimedOut) => {}
                 Err(error) => return Err(Ended::failed(error.to_string())),
             }
             self.watch.judge(true)?;
@@ -173,7 +171,7 @@ struct Receiving<'a> {
     output: Output,
     ledger: Option<Ledger>,
     is_once: bool,
-    batch: Vec<LinkMessage>,
+    batch: Vec<Message>,
     bytes: Vec<u8>,
 }
 
@@ -220,8 +218,8 @@ impl<'a> Receiving<'a> {
         while self.batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
             let message = match self.link.try_recv() {
                 Ok(message) => message,
-                Err(LinkTryRecvError::Empty) => return Ok(()),
-                Err(LinkTryRecvError::Stopped(stopped)) => return Err(stopped.into()),
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Stopped(stopped)) => return Err(stopped.into()),
                 Err(error) => return Err(Ended::failed(error.to_string())),
             };
             if self.batch.last().is_some_and(|last| !follows(&message, last)) {
@@ -236,7 +234,7 @@ impl<'a> Receiving<'a> {
 
     /// Writes the batch, then commits it.
     fn deliver(&mut self) -> Result<(), Ended> {
-        let Some(last) = self.batch.last().map(LinkMessage::token) else { return Ok(()) };
+        let Some(last) = self.batch.last().map(Message::token) else { return Ok(()) };
         let before = self.output.len();
         if let Some(ledger) = &mut self.ledger {
             ledger.write(entry_of(self.link, before)?)?;
@@ -246,9 +244,9 @@ impl<'a> Receiving<'a> {
             self.framing.write(message, &mut self.bytes);
         }
         self.output.write(&self.bytes)?;
-        match self.link.commit_to(last) {
+        match self.link.ack_to(last) {
             Ok(()) => Ok(()),
-            Err(LinkCommitError::Stopped(stopped)) => Err(stopped.into()),
+            Err(AckError::Stopped(stopped)) => Err(stopped.into()),
             // It comes again.
             Err(_) if self.ledger.is_some() => Ok(self.output.cut(before)?),
             Err(_) => Ok(()),
@@ -257,7 +255,7 @@ impl<'a> Receiving<'a> {
 }
 
 /// Whether a message is of the same stream as another, and behind it.
-fn follows(message: &LinkMessage, last: &LinkMessage) -> bool {
+fn follows(message: &Message, last: &Message) -> bool {
     message.token().covers(&last.token()) && message.position() > last.position()
 }
 
@@ -299,14 +297,14 @@ fn found_or_begun(path: &Path, link: &Link, output: &mut Output) -> Result<Ledge
     Ok(ledger)
 }
 
-fn not_bound(error: LinkBindError) -> Result<ExitCode> {
+fn not_bound(error: BindError) -> Result<ExitCode> {
     let text = match error {
-        LinkBindError::NotLoopback { address } => format!(
+        BindError::NotLoopback { address } => format!(
             "{address} can be reached from other hosts, and TCP is not encrypted: bind a loopback address, or say \
              --allow-remote"
         ),
-        LinkBindError::System(error) => error.to_string(),
-        LinkBindError::Address(error) => error.to_string(),
+        BindError::System(error) => error.to_string(),
+        BindError::Address(error) => error.to_string(),
         other => return Err(other.into()),
     };
     eprintln!("partywall: {text}");

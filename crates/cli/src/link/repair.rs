@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use partywall_link::{Adopted, LinkKey, LinkQuarantine, Reset, adopt, reset};
+use partywall_link::{Adopted, Key, QuarantineSnapshot, Reset, adopt, reset};
 
 use crate::look::{self, UNSOUND};
 
@@ -70,8 +70,8 @@ pub fn run_reset(arguments: &ResetArguments) -> ExitCode {
 }
 
 impl Which {
-    fn key(&self) -> Result<LinkKey> {
-        Ok(LinkKey::new(&self.name, &self.peer, &self.link)?)
+    fn key(&self) -> Result<Key> {
+        Ok(Key::new(&self.name, &self.peer, &self.link)?)
     }
 
     fn tell(&self, text: &str) -> Result<ExitCode> {
@@ -126,7 +126,7 @@ fn reset_text(done: &Reset, is_done: bool) -> String {
     text
 }
 
-fn why(quarantine: &LinkQuarantine) -> String {
+fn why(quarantine: &QuarantineSnapshot) -> String {
     let direction = if quarantine.is_receiving { "receiving" } else { "sending" };
     format!("{direction}: {}", quarantine.why)
 }

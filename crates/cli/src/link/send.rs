@@ -23,9 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use partywall::Address;
-use partywall_link::{
-    Link, LinkClient, LinkConfig, LinkGroup, LinkOpenError, LinkSendError, LinkTrySendError,
-};
+use partywall_link::{Client, Config, Group, Link, OpenError, SendError, TrySendError};
 use partywall_sys::poll::{PollFd, PollFlags};
 
 use super::framing::Splitter;
@@ -67,13 +65,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let place = arguments.end.place(("--in", arguments.input.is_some()))?;
     let secret = arguments.end.secret()?;
     let input = opened(arguments.input.as_ref())?;
-    let group = LinkGroup::new().context("no descriptor is left")?;
-    let config = LinkConfig::default()
+    let group = Group::new().context("no descriptor is left")?;
+    let config = Config::default()
         .ring_bytes(arguments.ring)
         .slab_bytes(arguments.slab)
         .login(secret.unwrap_or_default())
         .group(&group);
-    let client = LinkClient::new(place, &arguments.end.name, config).map_err(in_flags)?;
+    let client = Client::new(place, &arguments.end.name, config).map_err(in_flags)?;
     let opened = client.connect(&arguments.address, &arguments.peer, &arguments.end.link);
     let link = opened.map_err(in_flags)?;
     let started = Instant::now();
@@ -209,21 +207,19 @@ impl<'a> Sending<'a> {
         }
         let mut batch = self.link.batch();
         for (message, _) in messages {
-            batch.push(self.splitter.bytes(message));
+            batch.send(self.splitter.bytes(message));
         }
         loop {
             match batch.try_publish() {
                 Ok(()) => break,
-                Err(LinkTrySendError::Full) => {
+                Err(TrySendError::Full) => {
                     self.look(true)?;
                     self.watch.wait(&[])?;
                 }
-                Err(LinkTrySendError::Never(LinkSendError::BatchTooLarge { .. }))
-                    if messages.len() > 1 =>
-                {
+                Err(TrySendError::Never(SendError::BatchTooLarge { .. })) if messages.len() > 1 => {
                     return Ok(false);
                 }
-                Err(LinkTrySendError::Never(error)) => return Err(not_sent(error)),
+                Err(TrySendError::Never(error)) => return Err(not_sent(error)),
                 Err(error) => return Err(Ended::failed(error.to_string())),
             }
         }
@@ -336,10 +332,10 @@ fn opened(path: Option<&PathBuf>) -> Result<File> {
     }
 }
 
-fn not_sent(error: LinkSendError) -> Ended {
+fn not_sent(error: SendError) -> Ended {
     match error {
-        LinkSendError::Stopped(stopped) => stopped.into(),
-        LinkSendError::TooLarge { len, max } => Ended::failed(format!(
+        SendError::Stopped(stopped) => stopped.into(),
+        SendError::TooLarge { len, max } => Ended::failed(format!(
             "a message of {len} bytes exceeds the {max} that this link can keep: --slab sets that when the link is new"
         )),
         other => Ended::failed(other.to_string()),
@@ -347,9 +343,9 @@ fn not_sent(error: LinkSendError) -> Ended {
 }
 
 /// An error of opening, with our flags.
-pub fn in_flags(error: LinkOpenError) -> anyhow::Error {
+pub fn in_flags(error: OpenError) -> anyhow::Error {
     match error {
-        LinkOpenError::Config(error) => {
+        OpenError::Config(error) => {
             let flag = if error.setting == "slab_bytes" { "--slab" } else { "--ring" };
             anyhow::anyhow!("{flag} is {}, but must be {}", error.found, error.wanted)
         }

@@ -9,12 +9,12 @@
 
 use std::time::Duration;
 
-use partywall_link::LinkStats;
+use partywall_link::Stats;
 
 use crate::quantity::{bandwidth_name, counted, rate_name, size_name, time_name};
 
 /// The text; `direction`: what this end did.
-pub fn text(direction: &str, stats: &LinkStats, time: Duration) -> String {
+pub fn text(direction: &str, stats: &Stats, time: Duration) -> String {
     let (bytes, messages) = match direction {
         "sent" => (stats.bytes_sent, stats.messages_sent),
         _ => (stats.bytes_received, stats.messages_received),

@@ -13,7 +13,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use partywall_link::{Link, LinkEvent, LinkGroup, LinkStatus, LinkStopped};
+use partywall_link::{Event, Group, Link, Status, Stopped};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
 use crate::exit::Exit;
@@ -29,7 +29,7 @@ pub struct Ended {
 
 /// See the module.
 pub struct Watch {
-    group: LinkGroup,
+    group: Group,
     is_quiet: bool,
     timeout: Option<Duration>,
     /// When something moved last.
@@ -60,14 +60,14 @@ impl From<io::Error> for Ended {
     }
 }
 
-impl From<LinkStopped> for Ended {
-    fn from(stopped: LinkStopped) -> Self {
+impl From<Stopped> for Ended {
+    fn from(stopped: Stopped) -> Self {
         let exit = match stopped {
-            LinkStopped::Fenced | LinkStopped::Quarantined => Exit::Protocol,
+            Stopped::Fenced | Stopped::Quarantined => Exit::Protocol,
             _ => Exit::Failure,
         };
         let advice = match stopped {
-            LinkStopped::Quarantined => "; see `partywall link adopt --help`",
+            Stopped::Quarantined => "; see `partywall link adopt --help`",
             _ => "",
         };
         Self { exit, reason: format!("{stopped}{advice}") }
@@ -75,7 +75,7 @@ impl From<LinkStopped> for Ended {
 }
 
 impl Watch {
-    pub fn new(group: LinkGroup, is_quiet: bool, timeout: Option<Duration>) -> Self {
+    pub fn new(group: Group, is_quiet: bool, timeout: Option<Duration>) -> Self {
         Self {
             group,
             is_quiet,
@@ -129,8 +129,8 @@ impl Watch {
         }
         link.acknowledge_reports(&reports)?;
         match link.status() {
-            LinkStatus::Fenced => return Err(LinkStopped::Fenced.into()),
-            LinkStatus::Quarantined => return Err(LinkStopped::Quarantined.into()),
+            Status::Fenced => return Err(Stopped::Fenced.into()),
+            Status::Quarantined => return Err(Stopped::Quarantined.into()),
             _ => {}
         }
         self.judge(is_silence)
@@ -166,18 +166,18 @@ impl Watch {
         Ended { exit, reason }
     }
 
-    fn hear(&mut self, link: &Link, event: &LinkEvent) {
+    fn hear(&mut self, link: &Link, event: &Event) {
         match event {
-            LinkEvent::Attached { .. } => {
+            Event::Attached { .. } => {
                 (self.refused, self.was_attached, self.has_left) = (None, true, false);
                 self.last_reason.clear();
                 self.say(&link.status().to_string());
             }
-            LinkEvent::Detached { reason } => {
+            Event::Detached { reason } => {
                 self.has_left = event.is_farewell();
                 self.say(&format!("detached: {reason}"));
             }
-            LinkEvent::Refused { reason } => {
+            Event::Refused { reason } => {
                 self.last_reason.clone_from(reason);
                 if reason.starts_with(REFUSED) {
                     let since = self.refused.take().map_or_else(Instant::now, |(since, _)| since);
@@ -187,7 +187,7 @@ impl Watch {
                 }
                 self.say(&format!("not attached: {reason}"));
             }
-            LinkEvent::Epoch { epoch } => self.say(&format!("epoch {epoch} begins")),
+            Event::Epoch { epoch } => self.say(&format!("epoch {epoch} begins")),
             _ => {}
         }
     }

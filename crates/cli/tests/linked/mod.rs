@@ -70,7 +70,7 @@ impl Ground {
     /// The file of one end, or of what lies beside it.
     pub fn beside(&self, local: &str, ending: &str) -> PathBuf {
         let remote = if local == "alice" { "bob" } else { "alice" };
-        let key = partywall_link::LinkKey::new(local, remote, "messages").unwrap();
+        let key = partywall_link::Key::new(local, remote, "messages").unwrap();
         self.links.join(key.file_name()).with_extension(ending)
     }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use partywall_sys::{Begun, begin_tcp, begin_unix_abstract, begin_unix_path};
 
-use crate::config::LinkConfig;
+use crate::config::Config;
 use crate::link_state::End;
 use crate::protocol::frame::{Names, Refusal};
 use partywall::Address;
@@ -102,14 +102,14 @@ impl Dialer {
     }
 
     /// Nobody was reached.
-    pub(super) fn failed(&mut self, config: &LinkConfig, is_pressing: bool) {
+    pub(super) fn failed(&mut self, config: &Config, is_pressing: bool) {
         self.phase = Phase::Waiting(Instant::now() + self.back_off(config, is_pressing));
     }
 
     /// A connection ended, that was attached since then if it ever was.
     pub(super) fn ended(
         &mut self,
-        config: &LinkConfig,
+        config: &Config,
         end: &End,
         active_since: Option<Instant>,
         is_pressing: bool,
@@ -142,7 +142,7 @@ impl Dialer {
     }
 
     /// From half of what has grown to all of it.
-    fn back_off(&mut self, config: &LinkConfig, is_pressing: bool) -> Duration {
+    fn back_off(&mut self, config: &Config, is_pressing: bool) -> Duration {
         let is_recent = self.last_success.is_some_and(|last| last.elapsed() < RECENT);
         let min = config.retry_min.max(RETRY_LEAST);
         let mut max = config.retry_max.max(min);
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn waits_grow_up_to_their_bound_and_stay_short_while_it_presses() {
         let (mut idle, mut pressing) = (dialer(), dialer());
-        let config = LinkConfig::default();
+        let config = Config::default();
         for _ in 0..40 {
             idle.failed(&config, false);
             pressing.failed(&config, true);
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_good_end_is_followed_at_once_three_times_and_a_violation_never() {
-        let (config, now) = (LinkConfig::default(), Instant::now());
+        let (config, now) = (Config::default(), Instant::now());
         let mut good = dialer();
         for _ in 0..AT_ONCE_MAX {
             good.ended(&config, &End::Left, Some(now), false);

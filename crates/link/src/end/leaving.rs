@@ -14,18 +14,18 @@ use partywall_sys::Family;
 use super::dialer::Phase;
 use super::waiting::Waits;
 use super::{Endpoint, Locked, State};
-use crate::fault::{LinkStopped, LinkWaitError};
+use crate::fault::{Stopped, WaitError};
 use crate::link_state::End;
 use partywall_wait::has_passed;
 
 impl Endpoint {
     /// Closes in good order. The error says that not all of it went out; closed it is in any case.
-    pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), LinkWaitError> {
+    pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let gone = self.wait_for(deadline, Waits::ForRoom, |state| {
             self.push(state);
             self.hear(state);
             if state.core.is_none() {
-                return Some(Err(LinkStopped::Closed));
+                return Some(Err(Stopped::Closed));
             }
             // Without a connection there may still come one.
             let is_out = state.active().is_some() && !state.has_outgoing();
@@ -65,7 +65,7 @@ impl Endpoint {
 
     /// Says good-bye, and waits until the system of the other side has it all: whoever closes a TCP socket while more arrives takes
     /// back what is not there yet. Nothing tells when that is, so it is asked at intervals.
-    fn leave_and_wait(&self, deadline: Option<Instant>) -> Result<bool, LinkStopped> {
+    fn leave_and_wait(&self, deadline: Option<Instant>) -> Result<bool, Stopped> {
         let mut state = self.lock()?;
         if state.active().is_none() {
             return Ok(true);

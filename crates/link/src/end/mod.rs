@@ -42,14 +42,14 @@ use partywall_sys::ForkGuard;
 use self::dialer::{Dialer, Phase};
 use self::sharing::Rest;
 use self::wire::Wire;
-use super::config::LinkConfig;
+use super::config::Config;
 use super::drive::{Monitor, MonitorGuard};
-use super::fault::LinkStopped;
+use super::fault::Stopped;
 use super::group::{GroupInner, LinkId};
-use super::key::LinkKey;
+use super::key::Key;
 use super::link_state::LinkState;
 use super::protocol::frame::Names;
-use super::status::{LinkStats, LinkStatus};
+use super::status::{Stats, Status};
 use partywall::Address;
 use partywall_wait::Lag;
 use partywall_wait::Spinner;
@@ -64,9 +64,9 @@ pub(super) use self::wire::read_some;
 pub(super) struct Endpoint {
     me: Weak<Endpoint>,
     id: LinkId,
-    key: LinkKey,
+    key: Key,
     group: Arc<GroupInner>,
-    config: LinkConfig,
+    config: Config,
     guard: ForkGuard,
     /// Of its timers in the hub.
     timer_token: u64,
@@ -89,7 +89,7 @@ pub(super) struct State {
     core: Option<Box<LinkState>>,
     wires: Vec<Wire>,
     dialer: Option<Dialer>,
-    stats: LinkStats,
+    stats: Stats,
     timer: Option<Instant>,
     rest: Rest,
     lag: Lag,
@@ -121,9 +121,9 @@ impl Endpoint {
     /// A server's end.
     pub(super) fn served(
         core: LinkState,
-        key: LinkKey,
+        key: Key,
         group: Arc<GroupInner>,
-        config: LinkConfig,
+        config: Config,
         home: Weak<dyn Home>,
     ) -> Arc<Self> {
         Self::new(core, key, group, config, None, Some(home))
@@ -132,9 +132,9 @@ impl Endpoint {
     /// A client's end, which begins to connect.
     pub(super) fn dialing(
         core: LinkState,
-        key: LinkKey,
+        key: Key,
         group: Arc<GroupInner>,
-        config: LinkConfig,
+        config: Config,
         address: Address,
     ) -> Arc<Self> {
         let names = Names {
@@ -153,9 +153,9 @@ impl Endpoint {
 
     fn new(
         core: LinkState,
-        key: LinkKey,
+        key: Key,
         group: Arc<GroupInner>,
-        config: LinkConfig,
+        config: Config,
         dialer: Option<Dialer>,
         home: Option<Weak<dyn Home>>,
     ) -> Arc<Self> {
@@ -163,7 +163,7 @@ impl Endpoint {
             core: Some(Box::new(core)),
             wires: Vec::new(),
             dialer,
-            stats: LinkStats::default(),
+            stats: Stats::default(),
             timer: None,
             rest: Rest::default(),
             lag: Lag::default(),
@@ -195,28 +195,25 @@ impl Endpoint {
         self.id
     }
 
-    pub(super) const fn key(&self) -> &LinkKey {
+    pub(super) const fn key(&self) -> &Key {
         &self.key
     }
 
-    pub(super) const fn config(&self) -> &LinkConfig {
+    pub(super) const fn config(&self) -> &Config {
         &self.config
     }
 
     /// The state, if this process may touch it.
     #[inline(always)]
-    fn lock(&self) -> Result<Locked<'_>, LinkStopped> {
+    fn lock(&self) -> Result<Locked<'_>, Stopped> {
         if self.guard.is_child() {
-            return Err(LinkStopped::Forked);
+            return Err(Stopped::Forked);
         }
         Ok(self.monitor.lock())
     }
 
     /// Looks at or changes the core; an error if there is none any more.
-    pub(super) fn with_core<R>(
-        &self,
-        act: impl FnOnce(&mut LinkState) -> R,
-    ) -> Result<R, LinkStopped> {
+    pub(super) fn with_core<R>(&self, act: impl FnOnce(&mut LinkState) -> R) -> Result<R, Stopped> {
         let mut state = self.lock()?;
         Ok(act(state.core()?))
     }
@@ -239,29 +236,25 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn status(&self) -> LinkStatus {
-        let Ok(state) = self.lock() else { return LinkStatus::Closed };
-        let Some(core) = &state.core else { return LinkStatus::Closed };
+    pub(super) fn status(&self) -> Status {
+        let Ok(state) = self.lock() else { return Status::Closed };
+        let Some(core) = &state.core else { return Status::Closed };
         if core.is_fenced() {
-            return LinkStatus::Fenced;
+            return Status::Fenced;
         }
         if core.is_quarantined() {
-            return LinkStatus::Quarantined;
+            return Status::Quarantined;
         }
         if let Some(wire) = state.wires.iter().find(|wire| wire.conn.is_active()) {
             let transport = wire.transport();
-            return LinkStatus::Attached { transport, peer: wire.peer.clone() };
+            return Status::Attached { transport, peer: wire.peer.clone() };
         }
         let is_connecting =
             matches!(&state.dialer, Some(Dialer { phase: Phase::Connecting { .. }, .. }));
-        if is_connecting || !state.wires.is_empty() {
-            LinkStatus::Attaching
-        } else {
-            LinkStatus::Detached
-        }
+        if is_connecting || !state.wires.is_empty() { Status::Attaching } else { Status::Detached }
     }
 
-    pub(super) fn stats(&self) -> LinkStats {
+    pub(super) fn stats(&self) -> Stats {
         self.monitor.lock().stats
     }
 
@@ -297,8 +290,8 @@ impl Endpoint {
 
 impl State {
     #[inline]
-    fn core(&mut self) -> Result<&mut LinkState, LinkStopped> {
-        self.core.as_deref_mut().ok_or(LinkStopped::Closed)
+    fn core(&mut self) -> Result<&mut LinkState, Stopped> {
+        self.core.as_deref_mut().ok_or(Stopped::Closed)
     }
 
     #[inline]
@@ -314,12 +307,12 @@ impl State {
 
     /// Why it takes or gives nothing more, if so.
     #[inline]
-    fn stopped(&self) -> Option<LinkStopped> {
-        let Some(core) = &self.core else { return Some(LinkStopped::Closed) };
+    fn stopped(&self) -> Option<Stopped> {
+        let Some(core) = &self.core else { return Some(Stopped::Closed) };
         if core.is_fenced() {
-            return Some(LinkStopped::Fenced);
+            return Some(Stopped::Fenced);
         }
-        core.is_quarantined().then_some(LinkStopped::Quarantined)
+        core.is_quarantined().then_some(Stopped::Quarantined)
     }
 }
 

@@ -17,7 +17,7 @@ use super::dialer::Phase;
 use super::wire::Wire;
 use super::{Endpoint, Locked, State};
 use crate::drive::Source;
-use crate::event::LinkEvent;
+use crate::event::Event;
 use crate::link_state::{Conn, End, LookDue, Received};
 use partywall::Address;
 use partywall::{Peer, Trust};
@@ -376,7 +376,7 @@ impl Endpoint {
             return;
         }
         if let Some(core) = &mut state.core {
-            core.tell(LinkEvent::Refused { reason: reason.clone() });
+            core.tell(Event::Refused { reason: reason.clone() });
         }
         state.last_attempt = reason;
         self.tell(state);
@@ -420,7 +420,7 @@ fn drop_conn(core: &mut crate::link_state::LinkState, mut conn: Conn) {
 
 /// Who may be at the other end.
 pub(crate) fn admission(
-    config: &crate::config::LinkConfig,
+    config: &crate::config::Config,
     is_abstract: bool,
 ) -> Option<partywall::Admission> {
     let own = || is_abstract.then(partywall::Admission::own_user);

@@ -18,19 +18,16 @@ use super::waiting::Waits;
 use super::{Endpoint, Locked};
 use crate::config::Delivery;
 use crate::drive::Before;
-use crate::event::LinkEvent;
-use crate::fault::{
-    LinkCommitError, LinkRecvError, LinkReplyError, LinkSendError, LinkStopped, LinkTryRecvError,
-    Refused,
-};
-use crate::link_state::{Handed, Payload, ReplyFault, Token};
+use crate::event::Event;
+use crate::fault::{AckError, RecvError, Refused, ReplyError, SendError, Stopped, TryRecvError};
+use crate::link_state::{DeliveryId, Handed, Payload, ReplyFault};
 use crate::message::Keeping;
-use crate::view::{LinkMessageView, Reading};
+use crate::view::{MessageView, Reading};
 
 /// What is to be known of a message beside its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
-    pub(crate) token: Token,
+    pub(crate) token: DeliveryId,
     /// 1 the first time.
     pub(crate) attempt: u32,
     /// It is consumed already.
@@ -61,7 +58,7 @@ impl<T: Taker> Taker for &mut T {
 
 impl Endpoint {
     /// The next message if there is one now: what `taker` makes of it.
-    pub(crate) fn try_recv<T: Taker>(&self, mut taker: T) -> Result<T::Taken, LinkTryRecvError> {
+    pub(crate) fn try_recv<T: Taker>(&self, mut taker: T) -> Result<T::Taken, TryRecvError> {
         // What is not called is dropped once nothing is locked.
         if let Some(found) = self.next_now(&mut taker, false)? {
             return Ok(found);
@@ -77,9 +74,9 @@ impl Endpoint {
             return Err(stopped.into());
         }
         if must_turn {
-            self.group.reactor.try_turn(Before::Looking).map_err(LinkStopped::from)?;
+            self.group.reactor.try_turn(Before::Looking).map_err(Stopped::from)?;
         }
-        Err(LinkTryRecvError::Empty)
+        Err(TryRecvError::Empty)
     }
 
     /// The same, and waits for one until `deadline`.
@@ -87,7 +84,7 @@ impl Endpoint {
         &self,
         deadline: Option<Instant>,
         mut taker: T,
-    ) -> Result<T::Taken, LinkRecvError> {
+    ) -> Result<T::Taken, RecvError> {
         match self.next_now(&mut taker, true)? {
             Some(found) => Ok(found),
             None => self.recv_next(deadline, taker),
@@ -99,8 +96,8 @@ impl Endpoint {
     pub(crate) fn recv_with<R>(
         &self,
         deadline: Option<Instant>,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
-    ) -> Result<R, LinkRecvError> {
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<R, RecvError> {
         if self.config.delivery == Delivery::AtMostOnce {
             return Ok(self.read_consumed(self.recv(deadline, Keeping)?, read));
         }
@@ -110,8 +107,8 @@ impl Endpoint {
     /// The same if there is one now.
     pub(crate) fn try_recv_with<R>(
         &self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
-    ) -> Result<R, LinkTryRecvError> {
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<R, TryRecvError> {
         if self.config.delivery == Delivery::AtMostOnce {
             return Ok(self.read_consumed(self.try_recv(Keeping)?, read));
         }
@@ -122,9 +119,9 @@ impl Endpoint {
     fn read_consumed<R>(
         &self,
         (bytes, facts): (Bytes, Facts),
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
+        read: impl FnOnce(MessageView<'_>) -> R,
     ) -> R {
-        read(LinkMessageView::new(&bytes, &facts, self))
+        read(MessageView::new(&bytes, &facts, self))
     }
 
     /// Waits for the next message.
@@ -133,7 +130,7 @@ impl Endpoint {
         &self,
         deadline: Option<Instant>,
         mut taker: T,
-    ) -> Result<T::Taken, LinkRecvError> {
+    ) -> Result<T::Taken, RecvError> {
         let mut is_first = true;
         let found = self.wait_for(deadline, Waits::ForRecords, |state| {
             // The socket was read just now; with what came since, it wakes whoever sleeps.
@@ -148,7 +145,7 @@ impl Endpoint {
                 None => state.stopped().map(Err),
             }
         })?;
-        Ok(found.ok_or(LinkRecvError::TimedOut)??)
+        Ok(found.ok_or(RecvError::TimedOut)??)
     }
 
     /// The next message, if there is one now; or soon, for who would wait for it anyway.
@@ -157,7 +154,7 @@ impl Endpoint {
         &self,
         mut taker: T,
         may_wait: bool,
-    ) -> Result<Option<T::Taken>, LinkStopped> {
+    ) -> Result<Option<T::Taken>, Stopped> {
         let (found, must_turn) = {
             let mut state = self.lock()?;
             let mut may_watch = may_wait;
@@ -258,9 +255,9 @@ impl Endpoint {
     }
 
     #[inline]
-    pub(crate) fn commit_to(&self, token: &Token) -> Result<(), LinkCommitError> {
+    pub(crate) fn ack_to(&self, token: &DeliveryId) -> Result<(), AckError> {
         let mut state = self.lock()?;
-        state.core()?.commit_to(token)?;
+        state.core()?.ack_to(token)?;
         self.consumed(&mut state);
         Ok(())
     }
@@ -275,14 +272,14 @@ impl Endpoint {
     /// Sends, and commits what it answers, both or none; waits for room first.
     pub(crate) fn reply(
         &self,
-        token: Token,
+        token: DeliveryId,
         parts: &[&[u8]],
         deadline: Option<Instant>,
-    ) -> Result<(), LinkReplyError> {
+    ) -> Result<(), ReplyError> {
         let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
         let attempt = |state: &mut Locked<'_>| {
             let Ok(core) = state.core() else {
-                return Some(Err(LinkSendError::from(LinkStopped::Closed).into()));
+                return Some(Err(SendError::from(Stopped::Closed).into()));
             };
             let acked = Some(core.acked());
             let replied = core.reply(token, parts);
@@ -297,10 +294,10 @@ impl Endpoint {
                     Some(Ok(()))
                 }
                 Err(ReplyFault::Commit(error)) => {
-                    Some(Err(LinkReplyError::Commit(LinkCommitError::from(error))))
+                    Some(Err(ReplyError::Commit(AckError::from(error))))
                 }
                 Err(ReplyFault::Send(fault)) => {
-                    let stopped = || state.stopped().unwrap_or(LinkStopped::Closed);
+                    let stopped = || state.stopped().unwrap_or(Stopped::Closed);
                     match Refused::new(fault, len, stopped) {
                         Refused::Full => None,
                         Refused::Never(error) => Some(Err(error.into())),
@@ -308,7 +305,7 @@ impl Endpoint {
                 }
             }
         };
-        let mut state = self.lock().map_err(LinkSendError::from)?;
+        let mut state = self.lock().map_err(SendError::from)?;
         if let Some(done) = attempt(&mut state) {
             return done;
         }
@@ -320,23 +317,23 @@ impl Endpoint {
             attempt(state)
         });
         self.monitor.lock().replying -= 1;
-        waited.map_err(LinkSendError::from)?.unwrap_or(Err(LinkSendError::TimedOut.into()))
+        waited.map_err(SendError::from)?.unwrap_or(Err(SendError::TimedOut.into()))
     }
 
     /// What was received and not committed is received again.
-    pub(crate) fn rewind(&self) -> Result<(), LinkStopped> {
+    pub(crate) fn rewind(&self) -> Result<(), Stopped> {
         let mut state = self.lock()?;
         state.core()?.rewind();
         self.tell(&mut state);
         Ok(())
     }
 
-    pub(crate) fn try_event(&self) -> Option<LinkEvent> {
+    pub(crate) fn try_event(&self) -> Option<Event> {
         self.lock().ok()?.core.as_mut()?.take_event()
     }
 
     /// Bytes of the stream that were sent and are not yet known to be consumed.
-    pub(crate) fn unconsumed_bytes(&self) -> Result<u64, LinkStopped> {
+    pub(crate) fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
         let mut state = self.lock()?;
         if state.is_shared() {
             self.hear(&mut state);

@@ -14,7 +14,7 @@ use partywall_reconcile::Position;
 use super::waiting::Waits;
 use super::{Endpoint, Locked, State};
 use crate::drive::Before;
-use crate::fault::{LinkSendError, LinkStopped, LinkTrySendError, LinkWaitError, Refused};
+use crate::fault::{Refused, SendError, Stopped, TrySendError, WaitError};
 use crate::link_state::{End, LinkState, SendFault};
 use crate::retained::len_of;
 
@@ -85,16 +85,12 @@ impl Amount {
 
 impl Endpoint {
     /// Sends if there is room now.
-    pub(crate) fn try_send(&self, load: Load<'_>) -> Result<(), LinkTrySendError> {
+    pub(crate) fn try_send(&self, load: Load<'_>) -> Result<(), TrySendError> {
         self.try_send_by(load.amount(), &mut { load })
     }
 
     /// Sends, and waits for room until `deadline`.
-    pub(crate) fn send(
-        &self,
-        load: Load<'_>,
-        deadline: Option<Instant>,
-    ) -> Result<(), LinkSendError> {
+    pub(crate) fn send(&self, load: Load<'_>, deadline: Option<Instant>) -> Result<(), SendError> {
         self.send_by(load.amount(), deadline, load)
     }
 
@@ -104,7 +100,7 @@ impl Endpoint {
         &self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), LinkTrySendError> {
+    ) -> Result<(), TrySendError> {
         self.try_send_by(Amount::message(len), &mut Filled { len, fill: Some(fill) })
     }
 
@@ -115,7 +111,7 @@ impl Endpoint {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
         deadline: Option<Instant>,
-    ) -> Result<(), LinkSendError> {
+    ) -> Result<(), SendError> {
         self.send_by(Amount::message(len), deadline, Filled { len, fill: Some(fill) })
     }
 
@@ -125,11 +121,11 @@ impl Endpoint {
         amount: Amount,
         deadline: Option<Instant>,
         mut message: impl Put,
-    ) -> Result<(), LinkSendError> {
+    ) -> Result<(), SendError> {
         match self.try_send_by(amount, &mut message) {
             Ok(()) => Ok(()),
-            Err(LinkTrySendError::Never(error)) => Err(error),
-            Err(LinkTrySendError::Full) => self.wait_and_send(amount, deadline, message),
+            Err(TrySendError::Never(error)) => Err(error),
+            Err(TrySendError::Full) => self.wait_and_send(amount, deadline, message),
         }
     }
 
@@ -139,7 +135,7 @@ impl Endpoint {
         amount: Amount,
         deadline: Option<Instant>,
         mut message: impl Put,
-    ) -> Result<(), LinkSendError> {
+    ) -> Result<(), SendError> {
         self.wait_for(deadline, Waits::ForRoom, |state| {
             match self.send_now(state, amount, &mut message) {
                 Err(Refused::Full) => None,
@@ -147,13 +143,13 @@ impl Endpoint {
                 Err(Refused::Never(error)) => Some(Err(error)),
             }
         })?
-        .unwrap_or(Err(LinkSendError::TimedOut))
+        .unwrap_or(Err(SendError::TimedOut))
     }
 
     #[inline(always)]
-    fn try_send_by(&self, amount: Amount, message: &mut impl Put) -> Result<(), LinkTrySendError> {
+    fn try_send_by(&self, amount: Amount, message: &mut impl Put) -> Result<(), TrySendError> {
         let must_turn = {
-            let mut state = self.lock().map_err(LinkSendError::from)?;
+            let mut state = self.lock().map_err(SendError::from)?;
             match self.send_now(&mut state, amount, message) {
                 // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
                 Ok(()) => state.is_detached() || self.is_time_to_look(&mut state, true),
@@ -168,7 +164,7 @@ impl Endpoint {
     }
 
     #[cold]
-    fn refused(&self, mut state: Locked<'_>, refused: Refused) -> Result<(), LinkTrySendError> {
+    fn refused(&self, mut state: Locked<'_>, refused: Refused) -> Result<(), TrySendError> {
         if matches!(refused, Refused::Full) {
             self.want_room(&mut state);
         }
@@ -176,16 +172,16 @@ impl Endpoint {
         drop(state);
         if must_turn {
             let turned = self.group.reactor.try_turn(Before::Looking);
-            turned.map_err(|e| LinkSendError::from(LinkStopped::from(e)))?;
+            turned.map_err(|e| SendError::from(Stopped::from(e)))?;
         }
         match refused {
-            Refused::Full => Err(LinkTrySendError::Full),
+            Refused::Full => Err(TrySendError::Full),
             Refused::Never(error) => Err(error.into()),
         }
     }
 
     /// Waits until all that was sent before is consumed.
-    pub(crate) fn flush(&self, deadline: Option<Instant>) -> Result<(), LinkWaitError> {
+    pub(crate) fn flush(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let (epoch, tail) = self.with_core(|core| (core.epoch(), core.tail()))?;
         let found = self.wait_for(deadline, Waits::ForRoom, |state| {
             self.hear(state);
@@ -203,7 +199,7 @@ impl Endpoint {
     }
 
     /// Waits until all that was sent before is with the system, or where the peer reads it.
-    pub(crate) fn wait_sent(&self, deadline: Option<Instant>) -> Result<(), LinkWaitError> {
+    pub(crate) fn wait_sent(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let mut state = self.lock()?;
         let core = state.core()?;
         let (epoch, tail) = (core.epoch(), core.tail());
@@ -214,7 +210,7 @@ impl Endpoint {
             self.hear(state);
             let wire = state.active();
             let State { core, wires, .. } = &mut **state;
-            let Some(core) = core else { return Some(Err(LinkStopped::Closed)) };
+            let Some(core) = core else { return Some(Err(Stopped::Closed)) };
             // As for `flush`; without a connection there may still come one.
             let is_out = wire.is_some_and(|index| core.has_sent(&wires[index].conn, tail));
             if is_out || core.acked() >= tail || core.epoch() != epoch {
@@ -227,7 +223,7 @@ impl Endpoint {
     }
 
     /// Waits until records flow.
-    pub(crate) fn wait_attached(&self, deadline: Option<Instant>) -> Result<(), LinkWaitError> {
+    pub(crate) fn wait_attached(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let found = self.wait_for(deadline, Waits::ForRecords, |state| {
             if let Some(stopped) = state.stopped() {
                 return Some(Err(stopped));
@@ -288,10 +284,10 @@ impl Endpoint {
                 Ok(())
             }
             Err(SendFault::Full) if amount.batches > 0 && state.is_empty() => {
-                Err(Refused::Never(LinkSendError::BatchTooLarge { len: amount.bytes }))
+                Err(Refused::Never(SendError::BatchTooLarge { len: amount.bytes }))
             }
             Err(fault) => Err(Refused::new(fault, amount.bytes, || {
-                state.stopped().unwrap_or(LinkStopped::Closed)
+                state.stopped().unwrap_or(Stopped::Closed)
             })),
         }
     }
@@ -308,7 +304,7 @@ impl Endpoint {
     pub(crate) fn begin_epoch(
         &self,
         epoch: u64,
-    ) -> Result<Result<(), crate::link_state::EpochError>, LinkStopped> {
+    ) -> Result<Result<(), crate::link_state::StaleEpoch>, Stopped> {
         let mut state = self.lock()?;
         let begun = state.core()?.begin_epoch(partywall_reconcile::Epoch(epoch));
         if begun.is_ok() {

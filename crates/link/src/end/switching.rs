@@ -10,19 +10,19 @@
 
 use super::dialer::Phase;
 use super::{Endpoint, Locked};
-use crate::fault::{LinkStopped, LinkSwitchError};
+use crate::fault::{Stopped, SwitchError};
 use crate::link_state::End;
 use partywall::Address;
 
 impl Endpoint {
     /// Connects there from now on.
-    pub(crate) fn switch_to(&self, address: Address) -> Result<(), LinkSwitchError> {
+    pub(crate) fn switch_to(&self, address: Address) -> Result<(), SwitchError> {
         let mut state = self.lock()?;
         if let Some(stopped) = state.stopped() {
             return Err(stopped.into());
         }
         if state.dialer.is_none() {
-            return Err(LinkSwitchError::Served);
+            return Err(SwitchError::Served);
         }
         self.give_up_others(&mut state);
         if let Some(dialer) = &mut state.dialer {
@@ -32,7 +32,7 @@ impl Endpoint {
         self.set_timer(&mut state);
         drop(state);
         // Nobody may be waiting, and so nobody connecting.
-        self.group.reactor.try_turn(crate::drive::Before::Looking).map_err(LinkStopped::from)?;
+        self.group.reactor.try_turn(crate::drive::Before::Looking).map_err(Stopped::from)?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{LinkClient, LinkConfig, LinkServer, Storage};
+use crate::{Client, Config, Server, Storage};
 use partywall::{TransportPolicy, Wait};
 
 fn soon() -> Instant {
@@ -26,12 +26,12 @@ fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
     /// Far more than the system takes for a peer that does not read.
     const RING: u64 = 32 << 20;
     let config = || {
-        let config = LinkConfig::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0);
+        let config = Config::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0);
         config.transport(TransportPolicy::Socket)
     };
     let address = format!("unix:@partywall-waits-{}", std::process::id());
-    let server = LinkServer::bind(&*address, Storage::Memory, "bob", config()).unwrap();
-    let client = LinkClient::new(Storage::Memory, "alice", config()).unwrap();
+    let server = Server::bind(&*address, Storage::Memory, "bob", config()).unwrap();
+    let client = Client::new(Storage::Memory, "alice", config()).unwrap();
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
     let served = server.open("alice", "orders").unwrap();
     let (link, waiting) = (&link, || link.shared_end().monitor.lock().awaiting_writes);
@@ -49,7 +49,7 @@ fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
     };
     thread::scope(|scope| {
         // It leads, and nothing comes for it until the end.
-        let leads = scope.spawn(|| link.recv_deadline(soon()).unwrap().commit().unwrap());
+        let leads = scope.spawn(|| link.recv_deadline(soon()).unwrap().ack().unwrap());
         let awaited = fill(RING / 2);
         let waits = scope.spawn(|| link.wait_sent(soon() + Duration::from_secs(60)));
         until("it waits", || waiting() == 1);
@@ -72,12 +72,12 @@ fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
 fn one_who_panics_as_room_comes_leaves_nothing_behind() {
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
         let config = || {
-            let config = LinkConfig::default().ring_bytes(64 << 10).slab_bytes(0);
+            let config = Config::default().ring_bytes(64 << 10).slab_bytes(0);
             config.peer_max(64 << 10, 0).wait(wait)
         };
         let address = format!("unix:@partywall-panics-{}", std::process::id());
-        let server = LinkServer::bind(&*address, Storage::Memory, "bob", config()).unwrap();
-        let client = LinkClient::new(Storage::Memory, "alice", config()).unwrap();
+        let server = Server::bind(&*address, Storage::Memory, "bob", config()).unwrap();
+        let client = Client::new(Storage::Memory, "alice", config()).unwrap();
         let link = client.connect(server.local_address(), "bob", "orders").unwrap();
         let served = server.open("alice", "orders").unwrap();
         thread::scope(|scope| {
@@ -98,12 +98,12 @@ fn one_who_panics_as_room_comes_leaves_nothing_behind() {
                 // Others do so for too short a time to be met.
                 until("it spins", || wait != Wait::Spin || spins());
                 for _ in 0..sent {
-                    served.recv_deadline(soon()).unwrap().commit().unwrap();
+                    served.recv_deadline(soon()).unwrap().ack().unwrap();
                 }
                 until("there is room", || served.try_recv().is_err() && panics.is_finished());
             });
             assert!(link.end().monitor.lock().spinner.is_some(), "{wait:?}, {len} bytes");
-            link.flush(soon()).unwrap();
+            link.wait_acked(soon()).unwrap();
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::{Endpoint, Locked, State};
 use crate::drive::Before;
-use crate::fault::{LinkStopped, LinkWaitError};
+use crate::fault::{Stopped, WaitError};
 use partywall_wait::Pause;
 use partywall_wait::has_passed;
 use partywall_wait::{SPIN_CHECK_EVERY, Spinner, Wait, look_for};
@@ -34,7 +34,7 @@ impl Endpoint {
         deadline: Option<Instant>,
         waits: Waits,
         mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
-    ) -> Result<Option<R>, LinkStopped> {
+    ) -> Result<Option<R>, Stopped> {
         let mut state = self.lock()?;
         self.acknowledge(&mut state, true);
         let is_pulling = waits == Waits::ForRecords && state.is_shared();
@@ -67,7 +67,7 @@ impl Endpoint {
         if !may_watch {
             return false;
         }
-        let (looks, is_there) = watched(state, WATCHED_SOON);
+        let (looks, is_there) = observer(state, WATCHED_SOON);
         if is_there {
             // It was a wait like any, and had no reason to pause.
             let _ = state.lag.before_wait(self.config.wait);
@@ -83,7 +83,7 @@ impl Endpoint {
         waits: Waits,
         mut loan: Loan<'_>,
         mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
-    ) -> Result<Option<R>, LinkStopped> {
+    ) -> Result<Option<R>, Stopped> {
         if self.config.wait == Wait::Spin {
             return self.spin_on(deadline, waits, loan, look);
         }
@@ -106,7 +106,7 @@ impl Endpoint {
         waits: Waits,
         mut loan: Loan<'_>,
         mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
-    ) -> Result<Option<R>, LinkStopped> {
+    ) -> Result<Option<R>, Stopped> {
         let since = (waits == Waits::ForRoom).then(Instant::now);
         let mut found = None;
         let mut look = || {
@@ -158,13 +158,10 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn waited(
-        &self,
-        found: Option<Result<(), LinkStopped>>,
-    ) -> Result<(), LinkWaitError> {
+    pub(super) fn waited(&self, found: Option<Result<(), Stopped>>) -> Result<(), WaitError> {
         match found {
             Some(found) => Ok(found?),
-            None => Err(LinkWaitError::TimedOut { last: self.monitor.lock().last_attempt.clone() }),
+            None => Err(WaitError::TimedOut { last: self.monitor.lock().last_attempt.clone() }),
         }
     }
 }
@@ -176,7 +173,7 @@ fn watch(state: &mut Locked<'_>, waits: Waits, looks_max: u32) -> bool {
     if waits != Waits::ForRecords {
         return false;
     }
-    let (looks, is_there) = watched(state, looks_max);
+    let (looks, is_there) = observer(state, looks_max);
     // What is there is looked for, and counted, by who is told of it.
     state.lag.looked(looks.saturating_sub(u32::from(is_there)));
     is_there
@@ -184,7 +181,7 @@ fn watch(state: &mut Locked<'_>, waits: Waits, looks_max: u32) -> bool {
 
 /// How often was looked, and whether something is there.
 #[inline(always)]
-fn watched(state: &Locked<'_>, looks_max: u32) -> (u32, bool) {
+fn observer(state: &Locked<'_>, looks_max: u32) -> (u32, bool) {
     let mut looks = 0;
     let is_there = state.core.as_ref().is_some_and(|core| {
         core.watch(|| {

@@ -25,7 +25,7 @@ use partywall_sys::{Doorbell, Family, Socket};
 use super::sharing::shown;
 use crate::drive::Reactor;
 use crate::link_state::{Conn, End, LinkState, Received};
-use crate::status::LinkTransport;
+use crate::status::Transport;
 use partywall::Peer;
 
 /// See the module.
@@ -198,11 +198,11 @@ impl Wire {
     }
 
     /// What the application calls it.
-    pub(super) fn transport(&self) -> LinkTransport {
+    pub(super) fn transport(&self) -> Transport {
         match self.socket.family() {
-            _ if self.conn.is_shared() => LinkTransport::SharedMemory,
-            Family::Unix => LinkTransport::Unix,
-            Family::Tcp => LinkTransport::Tcp,
+            _ if self.conn.is_shared() => Transport::SharedMemory,
+            Family::Unix => Transport::Unix,
+            Family::Tcp => Transport::Tcp,
         }
     }
 
@@ -211,8 +211,8 @@ impl Wire {
             return Ok(());
         }
         let interest = if is_blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-        let watched = reactor.rewatch(&self.socket, interest, self.token);
-        watched.map_err(|error| End::Broken(format!("epoll: {error}")))?;
+        let observer = reactor.rewatch(&self.socket, interest, self.token);
+        observer.map_err(|error| End::Broken(format!("epoll: {error}")))?;
         self.is_write_blocked = is_blocked;
         Ok(())
     }

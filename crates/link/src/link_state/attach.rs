@@ -24,7 +24,7 @@ use partywall_reconcile::{
 
 use super::LinkState;
 use super::conn::{Answered, Conn, End, Stage};
-use crate::event::LinkEvent;
+use crate::event::Event;
 use crate::protocol::frame::{Attach, Frame, Names, Refusal, Window};
 use crate::shown::Shown;
 use partywall_sys::nonce;
@@ -274,7 +274,7 @@ impl LinkState {
             }
             Refusal::Fenced(_) => {
                 self.life.is_fenced = true;
-                self.life.tell(LinkEvent::Fenced);
+                self.life.tell(Event::Fenced);
             }
             _ => {}
         }
@@ -381,7 +381,7 @@ impl LinkState {
         self.life.peer = Some(peer);
         self.life.active = Some(conn.id());
         self.shm = None;
-        self.life.tell(LinkEvent::Attached { resumed: !is_new_stream });
+        self.life.tell(Event::Attached { resumed: !is_new_stream });
     }
 
     /// The sender goes on where it decided, unless it has heard more since.

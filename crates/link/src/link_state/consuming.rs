@@ -21,14 +21,14 @@ use crate::retained::{join, len_of};
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     pub(crate) bytes: bytes::Bytes,
-    pub(crate) token: Token,
+    pub(crate) token: DeliveryId,
     /// 1 the first time, one more for each owner before that had it and did not commit.
     pub(crate) attempt: u32,
 }
 
 /// Names the end of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
+pub(crate) struct DeliveryId {
     pub(crate) start: Position,
     pub(crate) stream: StreamId,
     pub(crate) end: Position,
@@ -60,7 +60,7 @@ impl LinkState {
     #[inline(always)]
     pub(crate) fn offer<B>(
         &mut self,
-        take: impl FnOnce(Payload<'_>, Token, u32) -> B,
+        take: impl FnOnce(Payload<'_>, DeliveryId, u32) -> B,
     ) -> Option<B> {
         let stream = self.inbox.stream()?;
         let Next { start, end, payload } = self.inbox.next()?;
@@ -69,7 +69,7 @@ impl LinkState {
         if !is_late {
             self.memory.note_delivered(stream, end);
         }
-        let taken = take(payload, Token { start, stream, end }, attempt(&self.durable, start));
+        let taken = take(payload, DeliveryId { start, stream, end }, attempt(&self.durable, start));
         if is_late {
             self.memory.note_delivered(stream, end);
         }
@@ -88,7 +88,7 @@ impl LinkState {
 
     /// Commits a message and all before it.
     #[inline(always)]
-    pub(crate) fn commit_to(&mut self, token: &Token) -> Result<(), CommitError> {
+    pub(crate) fn ack_to(&mut self, token: &DeliveryId) -> Result<(), CommitError> {
         // Taken apart, and so never put together on the way.
         let Some(digest) = self.inbox.digest_at(token.stream, token.end) else {
             return Err(self.not_committed(token));
@@ -121,7 +121,11 @@ impl LinkState {
     }
 
     /// Sends a reply and commits what it answers, by one store.
-    pub(crate) fn reply(&mut self, token: Token, parts: &[&[u8]]) -> Result<Position, ReplyFault> {
+    pub(crate) fn reply(
+        &mut self,
+        token: DeliveryId,
+        parts: &[&[u8]],
+    ) -> Result<Position, ReplyFault> {
         let Some(digest) = self.inbox.digest_at(token.stream, token.end) else {
             return Err(ReplyFault::Commit(self.not_committed(&token)));
         };
@@ -147,7 +151,7 @@ impl LinkState {
 
     /// Why a message cannot be committed that is not here.
     #[cold]
-    fn not_committed(&self, token: &Token) -> CommitError {
+    fn not_committed(&self, token: &DeliveryId) -> CommitError {
         let is_consumed =
             self.inbox.stream() == Some(token.stream) && token.end <= self.inbox.consumed();
         if is_consumed { CommitError::Consumed } else { CommitError::Stale }

@@ -8,22 +8,22 @@ use partywall_reconcile::{
 };
 
 use super::LinkState;
-use crate::event::LinkEvent;
+use crate::event::Event;
 use crate::image::Quarantine;
 
 /// An epoch does not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the link is in epoch {present}: a new one must be higher")]
-pub struct EpochError {
+pub struct StaleEpoch {
     /// Where it is.
     pub present: u64,
 }
 
 impl LinkState {
     /// The application begins an epoch: empty streams. Every connection is over.
-    pub(crate) fn begin_epoch(&mut self, epoch: Epoch) -> Result<(), EpochError> {
+    pub(crate) fn begin_epoch(&mut self, epoch: Epoch) -> Result<(), StaleEpoch> {
         if epoch <= self.durable.epoch {
-            return Err(EpochError { present: self.durable.epoch.0 });
+            return Err(StaleEpoch { present: self.durable.epoch.0 });
         }
         // Over shared memory nobody tells; it lies there.
         self.hear_consumed();
@@ -61,7 +61,7 @@ impl LinkState {
         self.shm = None;
         self.life.decided = None;
         self.life.acks_from = None;
-        self.life.tell(LinkEvent::Epoch { epoch: epoch.0 });
+        self.life.tell(Event::Epoch { epoch: epoch.0 });
     }
 
     /// Learns of a skip that the neighbour has made of what was sent here; one commit if that is news.
@@ -101,7 +101,7 @@ impl LinkState {
             span,
         });
         self.commit();
-        self.life.tell(LinkEvent::Quarantined);
+        self.life.tell(Event::Quarantined);
     }
 
     /// For the application, in the next commit.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use partywall_reconcile::{ConnectionNumber, Peer, Position, Present, Skip};
 
 use super::conn::{ConnId, End};
-use crate::event::LinkEvent;
+use crate::event::Event;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(super) struct Life {
     /// What the neighbour's application said at login.
     pub(super) login: Vec<u8>,
     /// For the application.
-    pub(super) events: VecDeque<LinkEvent>,
+    pub(super) events: VecDeque<Event>,
     /// Events that found no room.
     pub(super) events_dropped: u64,
 }
@@ -48,7 +48,7 @@ impl Life {
     }
 
     /// Tells the application, unless it takes no notice of a thousand others.
-    pub(super) fn tell(&mut self, event: LinkEvent) {
+    pub(super) fn tell(&mut self, event: Event) {
         if self.events.len() >= EVENTS_MAX {
             self.events_dropped += 1;
             return;
@@ -65,7 +65,7 @@ impl Life {
         self.decided = None;
         self.acks_from = None;
         self.to_be_told = None;
-        self.tell(LinkEvent::Detached { reason: end.to_string() });
+        self.tell(Event::Detached { reason: end.to_string() });
     }
 }
 

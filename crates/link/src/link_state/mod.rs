@@ -41,7 +41,7 @@
 //!   activated, and is_shared():                           else: as ever; what came is closed
 //!     read    next: none? ─▶ pull_present ─ true ─▶ next           one message at a time; each Err goes to over(conn, Err), as it does
 //!             (offer_shortly: both at once)                        by itself in receive
-//!     write   send, publish; commit_to, reply                      nothing to put on the socket; acknowledge does nothing
+//!     write   send, publish; ack_to, reply                      nothing to put on the socket; acknowledge does nothing
 //!             then is_bell_due ─ true ─▶ ring the peer's bell      before this side waits for anything
 //!     full    send looks by itself whether there is room
 //!     flush   hear_consumed, then acked() ≥ tail()
@@ -82,7 +82,7 @@ mod shm;
 mod shortly;
 #[cfg(all(test, not(shuttle)))] // with files
 mod simulation;
-mod standing;
+mod snapshot;
 mod waking;
 #[cfg(all(test, not(shuttle)))] // as above
 mod walled;
@@ -103,8 +103,8 @@ use super::retained::{Boundary, Damage as RingDamage, Retained};
 pub(crate) use self::arriving::{Received, Violation};
 pub(crate) use self::attach::Answer;
 pub(crate) use self::conn::{Conn, End};
-pub(crate) use self::consuming::{CommitError, ReplyFault, Token};
-pub use self::epochs::EpochError;
+pub(crate) use self::consuming::{CommitError, DeliveryId, ReplyFault};
+pub use self::epochs::StaleEpoch;
 pub(crate) use self::inbox::Payload;
 pub(crate) use self::memory::{Parts, Provenance};
 pub(crate) use self::sending::SendFault;

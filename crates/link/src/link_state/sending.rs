@@ -70,7 +70,7 @@ impl LinkState {
         Ok(end)
     }
 
-    /// Takes a message into the open batch, which nobody sees before `publish`.
+    /// Takes a message into the open batch, which nobody sees before `commit`.
     pub(crate) fn append_to_batch(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
         let saying = self.saying();
         self.append(len_of(parts), |room| join(parts, room), saying)

@@ -15,14 +15,14 @@
 //! - It hands out nothing that the long way would not.
 
 use super::LinkState;
-use super::consuming::{Token, attempt};
+use super::consuming::{DeliveryId, attempt};
 use super::copying::ShortCompact;
 use super::pulling::present;
 
 /// A message that was handed out.
 pub(crate) struct Handed<'a> {
     pub(crate) bytes: &'a [u8],
-    pub(crate) token: Token,
+    pub(crate) token: DeliveryId,
     /// As [`offer`](LinkState::offer) says.
     pub(crate) attempt: u32,
 }
@@ -59,6 +59,6 @@ impl LinkState {
         self.memory.note_delivered(stream, end);
         let attempt = attempt(&self.durable, start);
         let bytes = self.inbox.hand_out(start, end, digest, entry);
-        Some(Handed { bytes, token: Token { start, stream, end }, attempt })
+        Some(Handed { bytes, token: DeliveryId { start, stream, end }, attempt })
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!   prepare_sleep ─ true ─▶ wait for the bell and the socket ─▶ rung: drain it, cancel_sleep ─▶ look
 //!                 └ false ─▶ look
-//!   send, publish, commit_to, reply ─▶ is_bell_due ─ true ─▶ ring the neighbour's bell
+//!   send, publish, ack_to, reply ─▶ is_bell_due ─ true ─▶ ring the neighbour's bell
 //! ```
 //!
 //! Bells and sockets are those of whoever drives this.

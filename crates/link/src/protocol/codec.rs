@@ -113,7 +113,7 @@ pub fn decode(header: &[u8; FRAME_HEADER_BYTES], body: &[u8]) -> Result<Frame, F
 ///
 /// # Panics
 ///
-/// If a name is empty or longer than 255 bytes, which no [`LinkKey`](crate::LinkKey) has; if a login is longer than
+/// If a name is empty or longer than 255 bytes, which no [`Key`](crate::Key) has; if a login is longer than
 /// [`LOGIN_BYTES_MAX`]; if the views of a side are not of its epoch.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
     let start = out.len();

@@ -21,7 +21,7 @@ use super::{Listening, Shared, State};
 use crate::drive::{MonitorGuard, Source};
 use crate::greeting::{Greeting, Unfit, refuse};
 use crate::protocol::frame::Refusal;
-use crate::status::LinkTransport;
+use crate::status::Transport;
 use partywall::Address;
 use partywall_wait::deadline_after;
 
@@ -139,7 +139,7 @@ impl Shared {
                 self.monitor.lock().note(refusal.to_string());
                 let refusal = match refusal {
                     // Which file, and whose it is, is nothing for another host.
-                    Refusal::Busy(_) if greeting.transport() == LinkTransport::Tcp => {
+                    Refusal::Busy(_) if greeting.transport() == Transport::Tcp => {
                         Refusal::Busy(BUSY.to_owned())
                     }
                     refusal => refusal,

@@ -4,25 +4,25 @@
 use std::fmt;
 
 use super::news::News;
-use crate::{LinkSendError, LinkTrySendError};
+use crate::{SendError, TrySendError};
 
 /// Messages that are sent together. Dropped, none of them is.
 ///
 /// The peer may receive some of them before others, but a restart of either end finds all or none of them sent.
 #[must_use = "a batch that is dropped is not sent"]
-pub struct LinkBatch<'a> {
-    batch: crate::LinkBatch<'a>,
+pub struct Batch<'a> {
+    batch: crate::Batch<'a>,
     news: &'a News,
 }
 
-impl<'a> LinkBatch<'a> {
-    pub(super) const fn new(batch: crate::LinkBatch<'a>, news: &'a News) -> Self {
+impl<'a> Batch<'a> {
+    pub(super) const fn new(batch: crate::Batch<'a>, news: &'a News) -> Self {
         Self { batch, news }
     }
 
     /// Puts a message behind the others.
-    pub fn push(&mut self, message: &[u8]) -> &mut Self {
-        self.batch.push(message);
+    pub fn send(&mut self, message: &[u8]) -> &mut Self {
+        self.batch.send(message);
         self
     }
 
@@ -43,12 +43,12 @@ impl<'a> LinkBatch<'a> {
     /// Cancel-safe: dropped before it is ready, none of them was sent.
     ///
     /// # Errors
-    /// See [`LinkSendError`]; none of them was sent.
-    pub async fn publish(mut self) -> Result<(), LinkSendError> {
+    /// See [`SendError`]; none of them was sent.
+    pub async fn commit(mut self) -> Result<(), SendError> {
         let publish = || match self.batch.try_publish() {
             Ok(()) => Some(Ok(())),
-            Err(LinkTrySendError::Full) => None,
-            Err(LinkTrySendError::Never(error)) => Some(Err(error)),
+            Err(TrySendError::Full) => None,
+            Err(TrySendError::Never(error)) => Some(Err(error)),
         };
         self.news.until_done(publish).await?
     }
@@ -56,13 +56,13 @@ impl<'a> LinkBatch<'a> {
     /// Sends them if there is room now; else the batch is still there.
     ///
     /// # Errors
-    /// See [`LinkTrySendError`].
-    pub fn try_publish(&mut self) -> Result<(), LinkTrySendError> {
+    /// See [`TrySendError`].
+    pub fn try_publish(&mut self) -> Result<(), TrySendError> {
         self.news.act(|| self.batch.try_publish())
     }
 }
 
-impl fmt::Debug for LinkBatch<'_> {
+impl fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.batch.fmt(f)
     }

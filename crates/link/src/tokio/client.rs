@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The end of links that connects.
 
-use super::group::{Hold, LinkGroup};
+use super::group::{Group, Hold};
 use super::handle::Link;
-use crate::{LinkConfig, LinkOpenError, Storage};
+use crate::{Config, OpenError, Storage};
 use partywall::{Address, AddressError};
 
-/// Opens links to servers. See [`LinkClient`](crate::LinkClient) there, and [the module](super) for an example.
+/// Opens links to servers. See [`Client`](crate::Client) there, and [the module](super) for an example.
 #[derive(Debug)]
-pub struct LinkClient {
-    client: crate::LinkClient,
+pub struct Client {
+    client: crate::Client,
     hold: Hold,
 }
 
-impl LinkClient {
+impl Client {
     /// A client called `name`, whose links are kept in `place`, and are in one group of their own.
     ///
     /// # Errors
-    /// See [`LinkOpenError`]: a setting, the name, or the directory is not possible, or no descriptor is left.
+    /// See [`OpenError`]: a setting, the name, or the directory is not possible, or no descriptor is left.
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O enabled.
-    pub fn new(place: Storage, name: &str, config: LinkConfig) -> Result<Self, LinkOpenError> {
-        Self::new_in(&LinkGroup::new()?, place, name, config)
+    pub fn new(place: Storage, name: &str, config: Config) -> Result<Self, OpenError> {
+        Self::new_in(&Group::new()?, place, name, config)
     }
 
     /// As [`new`](Self::new), with links in this group.
@@ -30,13 +30,13 @@ impl LinkClient {
     /// # Errors
     /// As there.
     pub fn new_in(
-        group: &LinkGroup,
+        group: &Group,
         place: Storage,
         name: &str,
-        config: LinkConfig,
-    ) -> Result<Self, LinkOpenError> {
+        config: Config,
+    ) -> Result<Self, OpenError> {
         let hold = group.hold.clone();
-        let client = crate::LinkClient::new(place, name, hold.shared.adopt(config))?;
+        let client = crate::Client::new(place, name, hold.shared.adopt(config))?;
         Ok(Self { client, hold })
     }
 
@@ -46,8 +46,8 @@ impl LinkClient {
     /// Opening a file, and looking up a host name, take the time they take, in the thread that calls.
     ///
     /// # Errors
-    /// See [`LinkOpenError`].
-    pub fn connect<A>(&self, address: A, server: &str, link: &str) -> Result<Link, LinkOpenError>
+    /// See [`OpenError`].
+    pub fn connect<A>(&self, address: A, server: &str, link: &str) -> Result<Link, OpenError>
     where
         A: TryInto<Address>,
         AddressError: From<A::Error>,

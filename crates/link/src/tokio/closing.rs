@@ -15,25 +15,25 @@ use std::time::Instant;
 
 use super::handle::Handle;
 use super::news::News;
-use crate::{LinkStopped, LinkWaitError, Look};
+use crate::{Look, Stopped, WaitError};
 
-pub(super) async fn close(handle: &Handle) -> Result<(), LinkWaitError> {
+pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
     let mut closing = Closing { news: &handle.news, phase: Phase::Waiting };
     // An error is that of what follows.
     let _ = handle.news.until(can_leave).await;
     closing.phase = Phase::Leaving;
     handle.news.shared.begin_closing();
-    let watched = handle.news.watched.clone();
-    let left = tokio::task::spawn_blocking(move || watched.close(None)).await;
+    let observer = handle.news.observer.clone();
+    let left = tokio::task::spawn_blocking(move || observer.close(None)).await;
     closing.phase = Phase::Left;
     handle.news.shared.end_closing();
     handle.news.acted(None);
-    left.map_err(|error| LinkStopped::System(Arc::new(io::Error::other(error))))?
+    left.map_err(|error| Stopped::System(Arc::new(io::Error::other(error))))?
 }
 
 /// Whether there is nothing to wait for but that bytes go out.
 fn can_leave(look: &Look) -> bool {
-    look.standing.is_attached || look.standing.acked >= look.tail
+    look.snapshot.is_attached || look.snapshot.acked >= look.tail
 }
 
 /// Closes the link at once if nobody waits for it any more.
@@ -54,10 +54,10 @@ impl Drop for Closing<'_> {
         match self.phase {
             Phase::Waiting => {
                 // With a deadline that has passed it waits for nothing; what it says is of no use to anybody.
-                let _ = self.news.watched.close(Some(Instant::now()));
+                let _ = self.news.observer.close(Some(Instant::now()));
             }
             Phase::Leaving => {
-                self.news.watched.abandon();
+                self.news.observer.abandon();
                 self.news.shared.end_closing();
             }
             Phase::Left => return,

@@ -2,7 +2,7 @@
 //! Links that one task drives, and what their futures share with it.
 //!
 //! ```text
-//!   LinkGroup, LinkClient, LinkServer, handles of links ── Hold ──▶ Shared ◀── the task (drive.rs)
+//!   Group, Client, Server, handles of links ── Hold ──▶ Shared ◀── the task (drive.rs)
 //!   messages, links that are looked up ────────────────────────────▶  │  group    of threads, that nobody else has
 //!                                                                      │  links    news of each, while somebody has it
 //!                                                                      └─ nudge    look at everything again
@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use super::drive;
 use super::news::News;
-use crate::{LinkConfig, LinkId, LinkStopped, Watched};
+use crate::{Config, LinkId, Observer, Stopped};
 use partywall_wait::Wait;
 
 /// Links that are driven by one task. Clones are the same group.
@@ -32,12 +32,12 @@ use partywall_wait::Wait;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/links.sock", directory.path().display());
-/// use partywall_link::{LinkConfig, Storage};
-/// use partywall_link::tokio::{LinkClient, LinkGroup, LinkServer};
+/// use partywall_link::{Config, Storage};
+/// use partywall_link::tokio::{Client, Group, Server};
 ///
-/// let (group, config) = (LinkGroup::new()?, LinkConfig::default());
-/// let server = LinkServer::bind_in(&group, &address, Storage::Memory, "bob", config.clone())?;
-/// let client = LinkClient::new_in(&group, Storage::Memory, "alice", config)?;
+/// let (group, config) = (Group::new()?, Config::default());
+/// let server = Server::bind_in(&group, &address, Storage::Memory, "bob", config.clone())?;
+/// let client = Client::new_in(&group, Storage::Memory, "alice", config)?;
 /// let link = client.connect(&address, "bob", "orders")?;
 /// let served = server.accept().await?;
 /// # let _ = (link, served);
@@ -45,7 +45,7 @@ use partywall_wait::Wait;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct LinkGroup {
+pub struct Group {
     pub(super) hold: Hold,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Hold {
 
 /// See the module.
 pub(super) struct Shared {
-    pub(super) group: crate::LinkGroup,
+    pub(super) group: crate::Group,
     /// Somebody did what the descriptor may not tell of.
     pub(super) nudge: Notify,
     /// Servers may have links that nobody has.
@@ -74,7 +74,7 @@ struct Book {
     fault: Option<Arc<io::Error>>,
 }
 
-impl LinkGroup {
+impl Group {
     /// A group without links, and its task.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl LinkGroup {
     /// # Panics
     /// Outside a tokio runtime with I/O enabled.
     pub fn new() -> io::Result<Self> {
-        let group = crate::LinkGroup::with_wait(Wait::Park)?;
+        let group = crate::Group::with_wait(Wait::Park)?;
         let shared = Arc::new(Shared {
             group,
             nudge: Notify::new(),
@@ -124,7 +124,7 @@ impl fmt::Debug for Hold {
 
 impl Shared {
     /// The configuration of a link or server of this group.
-    pub(super) fn adopt(&self, config: LinkConfig) -> LinkConfig {
+    pub(super) fn adopt(&self, config: Config) -> Config {
         // What is asked here with a deadline that has passed would spin first.
         config.wait(Wait::Park).group(&self.group)
     }
@@ -136,12 +136,12 @@ impl Shared {
     }
 
     /// As [`is_driven`](Self::is_driven), for links.
-    pub(super) fn goes_on(&self) -> Result<(), LinkStopped> {
-        self.is_driven().map_err(LinkStopped::System)
+    pub(super) fn goes_on(&self) -> Result<(), Stopped> {
+        self.is_driven().map_err(Stopped::System)
     }
 
     /// What the futures of this link wait for: the same for all its handles.
-    pub(super) fn news_of(self: &Arc<Self>, link: Watched) -> Arc<News> {
+    pub(super) fn news_of(self: &Arc<Self>, link: Observer) -> Arc<News> {
         let mut book = self.book();
         if let Some(news) = book.links.get(&link.id()).and_then(Weak::upgrade) {
             return news;

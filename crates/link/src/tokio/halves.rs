@@ -2,34 +2,34 @@
 //! The two directions of a link.
 //!
 //! ```text
-//!   Link ── split ──▶ LinkSender     any number of clones, any task
-//!                └──▶ LinkReceiver   one
+//!   Link ── split ──▶ Sender     any number of clones, any task
+//!                └──▶ Receiver   one
 //!   all of them dropped: a client's link is closed, a server's stays with the server
 //! ```
 
 use std::sync::Arc;
 
-use super::batch::LinkBatch;
+use super::batch::Batch;
 use super::handle::{Handle, Link};
-use super::message::LinkMessage;
+use super::message::Message;
 use crate::{
-    LinkCommitError, LinkMessageView, LinkRecvError, LinkSendError, LinkStopped, LinkToken,
-    LinkTryRecvError, LinkTrySendError, LinkWaitError,
+    AckError, MessageView, RecvError, SendError, Stopped, Token, TryRecvError, TrySendError,
+    WaitError,
 };
 
 /// The sending direction of a link. Clones send into the same link.
 #[derive(Clone, Debug)]
-pub struct LinkSender {
+pub struct Sender {
     handle: Arc<Handle>,
 }
 
 /// The receiving direction of a link.
 #[derive(Debug)]
-pub struct LinkReceiver {
+pub struct Receiver {
     handle: Arc<Handle>,
 }
 
-impl LinkSender {
+impl Sender {
     pub(super) const fn new(handle: Arc<Handle>) -> Self {
         Self { handle }
     }
@@ -38,7 +38,7 @@ impl LinkSender {
     ///
     /// # Errors
     /// As there.
-    pub async fn send(&self, message: &[u8]) -> Result<(), LinkSendError> {
+    pub async fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.handle.send(message).await
     }
 
@@ -50,7 +50,7 @@ impl LinkSender {
         &self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), LinkSendError> {
+    ) -> Result<(), SendError> {
         self.handle.send_with(len, fill).await
     }
 
@@ -62,7 +62,7 @@ impl LinkSender {
         &self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), LinkTrySendError> {
+    ) -> Result<(), TrySendError> {
         self.handle.try_send_with(len, fill)
     }
 
@@ -70,20 +70,20 @@ impl LinkSender {
     ///
     /// # Errors
     /// As there.
-    pub fn try_send(&self, message: &[u8]) -> Result<(), LinkTrySendError> {
+    pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
         self.handle.try_send(message)
     }
 
     /// See [`Link::batch`].
-    pub fn batch(&self) -> LinkBatch<'_> {
+    pub fn batch(&self) -> Batch<'_> {
         self.handle.batch()
     }
 
-    /// See [`Link::flush`].
+    /// See [`Link::wait_acked`].
     ///
     /// # Errors
     /// As there.
-    pub async fn flush(&self) -> Result<(), LinkWaitError> {
+    pub async fn wait_acked(&self) -> Result<(), WaitError> {
         self.handle.flush().await
     }
 
@@ -91,7 +91,7 @@ impl LinkSender {
     ///
     /// # Errors
     /// As there.
-    pub fn unconsumed_bytes(&self) -> Result<u64, LinkStopped> {
+    pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
         self.handle.link.unconsumed_bytes()
     }
 
@@ -102,7 +102,7 @@ impl LinkSender {
     }
 }
 
-impl LinkReceiver {
+impl Receiver {
     pub(super) const fn new(handle: Arc<Handle>) -> Self {
         Self { handle }
     }
@@ -111,7 +111,7 @@ impl LinkReceiver {
     ///
     /// # Errors
     /// As there.
-    pub async fn recv(&mut self) -> Result<LinkMessage, LinkRecvError> {
+    pub async fn recv(&mut self) -> Result<Message, RecvError> {
         self.handle.recv().await
     }
 
@@ -119,7 +119,7 @@ impl LinkReceiver {
     ///
     /// # Errors
     /// As there.
-    pub fn try_recv(&mut self) -> Result<LinkMessage, LinkTryRecvError> {
+    pub fn try_recv(&mut self) -> Result<Message, TryRecvError> {
         self.handle.try_recv()
     }
 
@@ -129,8 +129,8 @@ impl LinkReceiver {
     /// As there.
     pub async fn recv_with<R>(
         &mut self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
-    ) -> Result<R, LinkRecvError> {
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<R, RecvError> {
         self.handle.recv_with(read).await
     }
 
@@ -140,24 +140,24 @@ impl LinkReceiver {
     /// As there.
     pub fn try_recv_with<R>(
         &mut self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
-    ) -> Result<R, LinkTryRecvError> {
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<R, TryRecvError> {
         self.handle.try_recv_with(read)
     }
 
-    /// See [`Link::commit_to`].
+    /// See [`Link::ack_to`].
     ///
     /// # Errors
     /// As there.
-    pub fn commit_to(&mut self, token: LinkToken) -> Result<(), LinkCommitError> {
-        self.link().commit_to(token)
+    pub fn ack_to(&mut self, token: Token) -> Result<(), AckError> {
+        self.link().ack_to(token)
     }
 
     /// See [`Link::rewind`].
     ///
     /// # Errors
     /// As there.
-    pub fn rewind(&mut self) -> Result<(), LinkStopped> {
+    pub fn rewind(&mut self) -> Result<(), Stopped> {
         self.link().rewind()
     }
 

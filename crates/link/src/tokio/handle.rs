@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use tokio::task::coop::consume_budget;
 
-use super::batch::LinkBatch;
+use super::batch::Batch;
 use super::closing;
 use super::group::{Hold, Shared};
-use super::halves::{LinkReceiver, LinkSender};
-use super::message::LinkMessage;
+use super::halves::{Receiver, Sender};
+use super::message::Message;
 use super::news::News;
 use crate::{
-    LinkEvent, LinkMessageView, LinkRecvError, LinkSendError, LinkStopped, LinkSwitchError,
-    LinkToken, LinkTryRecvError, LinkTrySendError, LinkWaitError, Look, Watched,
+    Event, Look, MessageView, Observer, RecvError, SendError, Stopped, SwitchError, Token,
+    TryRecvError, TrySendError, WaitError,
 };
 use partywall::{Address, AddressError};
 
 /// One end of a pair of streams that outlive connections, and their processes if they are kept in files. It is a
 /// [`Link`](crate::Link) whose operations wait as futures.
 ///
-/// Made by [`LinkClient::connect`](super::LinkClient::connect), [`LinkServer::accept`](super::LinkServer::accept) and
-/// [`LinkServer::open`](super::LinkServer::open). Any number of tasks may use it at the same time; share it by [`Arc`], or
+/// Made by [`Client::connect`](super::Client::connect), [`Server::accept`](super::Server::accept) and
+/// [`Server::open`](super::Server::open). Any number of tasks may use it at the same time; share it by [`Arc`], or
 /// [`split`](Self::split) it.
 ///
 /// Connections come and go without a word; [`status`](Self::status) and [`next_event`](Self::next_event) tell of them.
@@ -42,14 +42,14 @@ pub(super) struct Handle {
 
 impl Link {
     pub(super) fn new(link: crate::Link, hold: Hold) -> Self {
-        let news = hold.shared.news_of(Watched::new(&link));
+        let news = hold.shared.news_of(Observer::new(&link));
         Self { handle: Arc::new(Handle { link, news, _hold: hold }) }
     }
 
     /// The two directions, for tasks that do one of the two.
     #[must_use]
-    pub fn split(self) -> (LinkSender, LinkReceiver) {
-        (LinkSender::new(Arc::clone(&self.handle)), LinkReceiver::new(self.handle))
+    pub fn split(self) -> (Sender, Receiver) {
+        (Sender::new(Arc::clone(&self.handle)), Receiver::new(self.handle))
     }
 
     /// Sends a message: it is in the link's memory when this is ready, and stays there until the peer has consumed it. Waits for
@@ -58,16 +58,16 @@ impl Link {
     /// Cancel-safe: dropped before it is ready, nothing was sent.
     ///
     /// # Errors
-    /// See [`LinkSendError`]. A lost connection is none.
-    pub async fn send(&self, message: &[u8]) -> Result<(), LinkSendError> {
+    /// See [`SendError`]. A lost connection is none.
+    pub async fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.handle.send(message).await
     }
 
     /// Sends a message if there is room now.
     ///
     /// # Errors
-    /// See [`LinkTrySendError`].
-    pub fn try_send(&self, message: &[u8]) -> Result<(), LinkTrySendError> {
+    /// See [`TrySendError`].
+    pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
         self.handle.try_send(message)
     }
 
@@ -83,19 +83,19 @@ impl Link {
         &self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), LinkSendError> {
+    ) -> Result<(), SendError> {
         self.handle.send_with(len, fill).await
     }
 
     /// As [`send_with`](Self::send_with), if there is room now.
     ///
     /// # Errors
-    /// See [`LinkTrySendError`]; `fill` was then not called.
+    /// See [`TrySendError`]; `fill` was then not called.
     pub fn try_send_with(
         &self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), LinkTrySendError> {
+    ) -> Result<(), TrySendError> {
         self.handle.try_send_with(len, fill)
     }
 
@@ -103,17 +103,17 @@ impl Link {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use partywall_link::{LinkConfig, Storage};
-    /// # use partywall_link::tokio::LinkClient;
-    /// # let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
+    /// # use partywall_link::{Config, Storage};
+    /// # use partywall_link::tokio::Client;
+    /// # let client = Client::new(Storage::Memory, "alice", Config::default())?;
     /// # let link = client.connect("unix:/nowhere", "bob", "orders")?;
     /// let mut batch = link.batch();
-    /// batch.push(b"debit 5").push(b"credit 5");
-    /// batch.publish().await?;
+    /// batch.send(b"debit 5").send(b"credit 5");
+    /// batch.commit().await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn batch(&self) -> LinkBatch<'_> {
+    pub fn batch(&self) -> Batch<'_> {
         self.handle.batch()
     }
 
@@ -122,16 +122,16 @@ impl Link {
     /// Cancel-safe: dropped before it is ready, it took nothing.
     ///
     /// # Errors
-    /// See [`LinkRecvError`].
-    pub async fn recv(&self) -> Result<LinkMessage, LinkRecvError> {
+    /// See [`RecvError`].
+    pub async fn recv(&self) -> Result<Message, RecvError> {
         self.handle.recv().await
     }
 
     /// The next message if there is one now.
     ///
     /// # Errors
-    /// See [`LinkTryRecvError`].
-    pub fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
+    /// See [`TryRecvError`].
+    pub fn try_recv(&self) -> Result<Message, TryRecvError> {
         self.handle.try_recv()
     }
 
@@ -141,41 +141,41 @@ impl Link {
     /// Cancel-safe: dropped before it is ready, it took nothing, and `read` was not called.
     ///
     /// # Errors
-    /// See [`LinkRecvError`]; `read` was then not called.
+    /// See [`RecvError`]; `read` was then not called.
     ///
     /// # Panics
     /// If `read` does, or uses or drops a link.
     pub async fn recv_with<R>(
         &self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
-    ) -> Result<R, LinkRecvError> {
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<R, RecvError> {
         self.handle.recv_with(read).await
     }
 
     /// As [`recv_with`](Self::recv_with), if there is a message now.
     ///
     /// # Errors
-    /// See [`LinkTryRecvError`]; `read` was then not called.
+    /// See [`TryRecvError`]; `read` was then not called.
     pub fn try_recv_with<R>(
         &self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
-    ) -> Result<R, LinkTryRecvError> {
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<R, TryRecvError> {
         self.handle.try_recv_with(read)
     }
 
     /// Consumes the message that `token` names and all before it, of those that were received.
     ///
     /// # Errors
-    /// See [`LinkCommitError`](crate::LinkCommitError).
-    pub fn commit_to(&self, token: LinkToken) -> Result<(), crate::LinkCommitError> {
-        self.handle.news.act_on_received(|| self.handle.link.commit_to(token))
+    /// See [`AckError`](crate::AckError).
+    pub fn ack_to(&self, token: Token) -> Result<(), crate::AckError> {
+        self.handle.news.act_on_received(|| self.handle.link.ack_to(token))
     }
 
     /// Has everything that was received and not committed received again.
     ///
     /// # Errors
-    /// See [`LinkStopped`].
-    pub fn rewind(&self) -> Result<(), LinkStopped> {
+    /// See [`Stopped`].
+    pub fn rewind(&self) -> Result<(), Stopped> {
         self.handle.news.act_on_received(|| self.handle.link.rewind())
     }
 
@@ -183,8 +183,8 @@ impl Link {
     /// [`switch_to`](crate::Link::switch_to) there.
     ///
     /// # Errors
-    /// See [`LinkSwitchError`].
-    pub fn switch_to<A>(&self, address: A) -> Result<(), LinkSwitchError>
+    /// See [`SwitchError`].
+    pub fn switch_to<A>(&self, address: A) -> Result<(), SwitchError>
     where
         A: TryInto<Address>,
         AddressError: From<A::Error>,
@@ -198,8 +198,8 @@ impl Link {
     /// Cancel-safe: it changes nothing.
     ///
     /// # Errors
-    /// [`LinkWaitError::Stopped`].
-    pub async fn flush(&self) -> Result<(), LinkWaitError> {
+    /// [`WaitError::Stopped`].
+    pub async fn wait_acked(&self) -> Result<(), WaitError> {
         self.handle.flush().await
     }
 
@@ -208,9 +208,9 @@ impl Link {
     /// Cancel-safe: it changes nothing.
     ///
     /// # Errors
-    /// [`LinkWaitError::Stopped`]. What keeps it from attaching is told by [`next_event`](Self::next_event).
-    pub async fn wait_attached(&self) -> Result<(), LinkWaitError> {
-        let flows = |look: &Look| look.standing.is_attached && look.standing.stopped().is_none();
+    /// [`WaitError::Stopped`]. What keeps it from attaching is told by [`next_event`](Self::next_event).
+    pub async fn wait_attached(&self) -> Result<(), WaitError> {
+        let flows = |look: &Look| look.snapshot.is_attached && look.snapshot.stopped().is_none();
         self.handle.news.until(flows).await
     }
 
@@ -220,14 +220,14 @@ impl Link {
     /// Cancel-safe: dropped before it is ready, it took nothing.
     ///
     /// # Errors
-    /// See [`LinkStopped`]; events that were told before the link stopped come first, unless it was closed.
-    pub async fn next_event(&self) -> Result<LinkEvent, LinkStopped> {
+    /// See [`Stopped`]; events that were told before the link stopped come first, unless it was closed.
+    pub async fn next_event(&self) -> Result<Event, Stopped> {
         let news = &self.handle.news;
         consume_budget().await;
         loop {
             let told = news.events.notified();
             // Before the event is looked for: it is told before the link stops.
-            let stopped = news.watched.look()?.standing.stopped();
+            let stopped = news.observer.look()?.snapshot.stopped();
             if let Some(event) = self.try_event() {
                 return Ok(event);
             }
@@ -238,7 +238,7 @@ impl Link {
     }
 
     /// Closes this end in good order: waits until all that was sent has gone out, and tells the peer. What it has not consumed stays
-    /// in a file for the next time; without a file it is gone, so [`flush`](Self::flush) first. As long as there is no connection, it
+    /// in a file for the next time; without a file it is gone, so [`wait_acked`](Self::wait_acked) first. As long as there is no connection, it
     /// waits for one, unless all that was sent is consumed.
     ///
     /// One of the runtime's blocking threads waits for the last bytes to go out.
@@ -247,21 +247,21 @@ impl Link {
     /// deadline.
     ///
     /// # Errors
-    /// [`LinkWaitError::Stopped`]. The link is closed in any case.
+    /// [`WaitError::Stopped`]. The link is closed in any case.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub async fn close(self) -> Result<(), LinkWaitError> {
+    pub async fn close(self) -> Result<(), WaitError> {
         closing::close(&self.handle).await
     }
 }
 
 impl Handle {
-    pub(super) async fn send(&self, message: &[u8]) -> Result<(), LinkSendError> {
+    pub(super) async fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.send_with(message.len(), |room| room.copy_from_slice(message)).await
     }
 
-    pub(super) fn try_send(&self, message: &[u8]) -> Result<(), LinkTrySendError> {
+    pub(super) fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
         self.news.act(|| self.link.try_send(message))
     }
 
@@ -269,15 +269,15 @@ impl Handle {
         &self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), LinkSendError> {
+    ) -> Result<(), SendError> {
         let mut fill = Some(fill);
         let send = || {
             // It is called where there is room, and so once.
             let fill = |room: &mut [u8]| fill.take().into_iter().for_each(|fill| fill(room));
             match self.link.try_send_with(len, fill) {
                 Ok(()) => Some(Ok(())),
-                Err(LinkTrySendError::Full) => None,
-                Err(LinkTrySendError::Never(error)) => Some(Err(error)),
+                Err(TrySendError::Full) => None,
+                Err(TrySendError::Never(error)) => Some(Err(error)),
             }
         };
         self.news.until_done(send).await?
@@ -287,41 +287,41 @@ impl Handle {
         &self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), LinkTrySendError> {
+    ) -> Result<(), TrySendError> {
         self.news.act(|| self.link.try_send_with(len, fill))
     }
 
-    pub(super) fn batch(&self) -> LinkBatch<'_> {
-        LinkBatch::new(self.link.batch(), &self.news)
+    pub(super) fn batch(&self) -> Batch<'_> {
+        Batch::new(self.link.batch(), &self.news)
     }
 
-    pub(super) async fn recv(&self) -> Result<LinkMessage, LinkRecvError> {
+    pub(super) async fn recv(&self) -> Result<Message, RecvError> {
         self.wait_for(|| self.try_recv()).await
     }
 
-    pub(super) fn try_recv(&self) -> Result<LinkMessage, LinkTryRecvError> {
+    pub(super) fn try_recv(&self) -> Result<Message, TryRecvError> {
         self.look_for_next()?;
         let received = self.news.act(|| self.link.try_recv());
-        Ok(LinkMessage::new(received?, Arc::clone(&self.news)))
+        Ok(Message::new(received?, Arc::clone(&self.news)))
     }
 
     pub(super) async fn recv_with<R>(
         &self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
-    ) -> Result<R, LinkRecvError> {
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<R, RecvError> {
         let mut read = Some(read);
         let read = || {
             // It is called for the message that is there, and so once.
-            let read = |message: LinkMessageView<'_>| read.take().map(|read| read(message));
-            self.try_recv_with(read).and_then(|value| value.ok_or(LinkTryRecvError::Empty))
+            let read = |message: MessageView<'_>| read.take().map(|read| read(message));
+            self.try_recv_with(read).and_then(|value| value.ok_or(TryRecvError::Empty))
         };
         self.wait_for(read).await
     }
 
     pub(super) fn try_recv_with<R>(
         &self,
-        read: impl FnOnce(LinkMessageView<'_>) -> R,
-    ) -> Result<R, LinkTryRecvError> {
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<R, TryRecvError> {
         self.look_for_next()?;
         let value = self.news.act(|| self.link.try_recv_with(read))?;
         self.news.committed();
@@ -331,15 +331,15 @@ impl Handle {
     /// Waits until `receive` finds a message.
     async fn wait_for<R>(
         &self,
-        mut receive: impl FnMut() -> Result<R, LinkTryRecvError>,
-    ) -> Result<R, LinkRecvError> {
+        mut receive: impl FnMut() -> Result<R, TryRecvError>,
+    ) -> Result<R, RecvError> {
         consume_budget().await;
         loop {
             // It is told from here on, before it is looked for.
             let told = self.news.messages.notified();
             match receive() {
-                Err(LinkTryRecvError::Empty) => {}
-                Err(LinkTryRecvError::Stopped(stopped)) => return Err(stopped.into()),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Stopped(stopped)) => return Err(stopped.into()),
                 Ok(received) => return Ok(received),
             }
             self.shared().goes_on()?;
@@ -348,21 +348,21 @@ impl Handle {
     }
 
     /// Whether it is worth to ask the link itself.
-    fn look_for_next(&self) -> Result<(), LinkTryRecvError> {
-        let look = self.news.watched.look()?;
-        let (is_attached, stopped) = (look.standing.is_attached, look.standing.stopped());
+    fn look_for_next(&self) -> Result<(), TryRecvError> {
+        let look = self.news.observer.look()?;
+        let (is_attached, stopped) = (look.snapshot.is_attached, look.snapshot.stopped());
         if !is_attached && !look.has_next && stopped.is_none() {
             // It would make a turn of the whole group, which is the task's to make.
-            return Err(LinkTryRecvError::Empty);
+            return Err(TryRecvError::Empty);
         }
         Ok(())
     }
 
-    pub(super) async fn flush(&self) -> Result<(), LinkWaitError> {
-        let before = self.news.watched.look()?;
-        let (epoch, tail) = (before.standing.epoch, before.tail);
+    pub(super) async fn flush(&self) -> Result<(), WaitError> {
+        let before = self.news.observer.look()?;
+        let (epoch, tail) = (before.snapshot.epoch, before.tail);
         // What was sent in an epoch that is over is consumed, or in the reports.
-        self.news.until(|look| look.standing.acked >= tail || look.standing.epoch != epoch).await
+        self.news.until(|look| look.snapshot.acked >= tail || look.snapshot.epoch != epoch).await
     }
 
     fn shared(&self) -> &Shared {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that was received, and what becomes of it: as [`crate::LinkMessage`], but a reply waits as a future.
+//! A message that was received, and what becomes of it: as [`crate::Message`], but a reply waits as a future.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,18 +8,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::news::News;
-use crate::{LinkCommitError, LinkReplyError, LinkSendError, LinkToken};
+use crate::{AckError, ReplyError, SendError, Token};
 
 /// A message of a link. It is the application's own memory, however long it is kept.
 ///
 /// Dropped, it is not consumed: it is received again after a restart, or after [`rewind`](super::Link::rewind).
-pub struct LinkMessage {
-    message: crate::LinkMessage,
+pub struct Message {
+    message: crate::Message,
     news: Arc<News>,
 }
 
-impl LinkMessage {
-    pub(super) const fn new(message: crate::LinkMessage, news: Arc<News>) -> Self {
+impl Message {
+    pub(super) const fn new(message: crate::Message, news: Arc<News>) -> Self {
         Self { message, news }
     }
 
@@ -35,15 +35,15 @@ impl LinkMessage {
         self.message.attempt()
     }
 
-    /// Whether it is likely what its receivers died of: see [`is_poison`](crate::LinkMessage::is_poison) there.
+    /// Whether it is likely what its receivers died of: see [`is_poison`](crate::Message::is_poison) there.
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.message.is_poison()
     }
 
-    /// Names the message, and all before it, to [`commit_to`](super::Link::commit_to) or to a restarted process.
+    /// Names the message, and all before it, to [`ack_to`](super::Link::ack_to) or to a restarted process.
     #[must_use]
-    pub const fn token(&self) -> LinkToken {
+    pub const fn token(&self) -> Token {
         self.message.token()
     }
 
@@ -58,10 +58,10 @@ impl LinkMessage {
     /// The sender is told by the next message, or by the group's task.
     ///
     /// # Errors
-    /// See [`LinkCommitError`].
-    pub fn commit(self) -> Result<(), LinkCommitError> {
+    /// See [`AckError`].
+    pub fn ack(self) -> Result<(), AckError> {
         let Self { message, news } = self;
-        news.act_on_received(|| message.commit())
+        news.act_on_received(|| message.ack())
     }
 
     /// Sends `answer` over the same link and consumes the message and all before it: after a crash both have happened, or
@@ -70,17 +70,17 @@ impl LinkMessage {
     /// Cancel-safe: dropped before it is ready, nothing was sent and nothing committed.
     ///
     /// # Errors
-    /// See [`LinkReplyError`]; with any of them nothing was sent, and nothing committed.
-    pub async fn reply(self, answer: &[u8]) -> Result<(), LinkReplyError> {
+    /// See [`ReplyError`]; with any of them nothing was sent, and nothing committed.
+    pub async fn reply(self, answer: &[u8]) -> Result<(), ReplyError> {
         let reply = || match self.message.try_reply(answer) {
-            Err(LinkReplyError::Send(LinkSendError::TimedOut)) => None,
+            Err(ReplyError::Send(SendError::TimedOut)) => None,
             done => Some(done),
         };
-        self.news.until_replied(reply).await.map_err(LinkSendError::from)?
+        self.news.until_replied(reply).await.map_err(SendError::from)?
     }
 }
 
-impl Deref for LinkMessage {
+impl Deref for Message {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -88,19 +88,19 @@ impl Deref for LinkMessage {
     }
 }
 
-impl AsRef<[u8]> for LinkMessage {
+impl AsRef<[u8]> for Message {
     fn as_ref(&self) -> &[u8] {
         &self.message
     }
 }
 
-impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for LinkMessage {
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Message {
     fn eq(&self, other: &T) -> bool {
         &self[..] == other.as_ref()
     }
 }
 
-impl fmt::Debug for LinkMessage {
+impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.message.fmt(f)
     }

@@ -5,25 +5,25 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/links.sock", directory.path().display());
-//! use partywall_link::{LinkConfig, Storage};
-//! use partywall_link::tokio::{LinkClient, LinkServer};
+//! use partywall_link::{Config, Storage};
+//! use partywall_link::tokio::{Client, Server};
 //!
-//! let server = LinkServer::bind(&address, Storage::Memory, "bob", LinkConfig::default())?;
+//! let server = Server::bind(&address, Storage::Memory, "bob", Config::default())?;
 //! let served = tokio::spawn(async move {
 //!     let link = server.accept().await?;
 //!     let request = link.recv().await?;
 //!     let answer = [b"hello, ", &request[..]].concat();
 //!     request.reply(&answer).await?;
-//!     link.flush().await?;
+//!     link.wait_acked().await?;
 //!     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
 //! });
 //!
-//! let client = LinkClient::new(Storage::Memory, "alice", LinkConfig::default())?;
+//! let client = Client::new(Storage::Memory, "alice", Config::default())?;
 //! let link = client.connect(&address, "bob", "greetings")?;
 //! link.send(b"alice").await?;
 //! let answer = link.recv().await?;
 //! assert_eq!(answer, b"hello, alice");
-//! answer.commit()?;
+//! answer.ack()?;
 //! link.close().await?;
 //! # served.await?.map_err(|error| error.to_string())?;
 //! # Ok(())
@@ -37,19 +37,19 @@
 //!   an operation of another task ──────────── changed a link ──────────┘
 //! ```
 //!
-//! Each [`LinkGroup`] has one task, which makes connections, takes bytes and sends acknowledgements for all its links, whether a
+//! Each [`Group`] has one task, which makes connections, takes bytes and sends acknowledgements for all its links, whether a
 //! future waits or not. It ends with the last client, server, link and group that belongs to it. A group of links that are
 //! idle does nothing at all. All links of a client, and all of a server, are in one group, unless `new_in` and `bind_in` say which; the
-//! group that a [`LinkConfig`](crate::LinkConfig) names is for threads, and so are its `wait` and `spin_budget`: they
+//! group that a [`Config`](crate::Config) names is for threads, and so are its `wait` and `spin_budget`: they
 //! mean nothing here.
 //!
-//! The task asks [`on_login`](crate::LinkConfig::on_login), opens files and looks up host names where it runs: a callback
+//! The task asks [`on_login`](crate::Config::on_login), opens files and looks up host names where it runs: a callback
 //! that takes long, or a name that does, keeps a thread of the runtime. Write IP addresses.
 //!
 //! # Ending
 //!
 //! Dropping the last handle of a client's link closes it without waiting, as with threads. A runtime that shuts down drops the task:
-//! what waits elsewhere for a link of the group fails with [`LinkStopped::System`](crate::LinkStopped::System). What was sent and
+//! what waits elsewhere for a link of the group fails with [`Stopped::System`](crate::Stopped::System). What was sent and
 //! not consumed is kept or not as [`Storage`](crate::Storage) says.
 //!
 //! # Sharing a thread
@@ -58,7 +58,7 @@
 //!
 //! # Cancelling
 //!
-//! Every future here may be dropped at any time. A `send` or a `publish` that was dropped has sent all of it or nothing; a `recv`, an
+//! Every future here may be dropped at any time. A `send` or a `commit` that was dropped has sent all of it or nothing; a `recv`, an
 //! `accept` or a `next_event` that was dropped took nothing; a `reply` has sent and committed, or neither.
 
 mod batch;
@@ -73,10 +73,10 @@ mod message;
 mod news;
 mod server;
 
-pub use batch::LinkBatch;
-pub use client::LinkClient;
-pub use group::LinkGroup;
-pub use halves::{LinkReceiver, LinkSender};
+pub use batch::Batch;
+pub use client::Client;
+pub use group::Group;
+pub use halves::{Receiver, Sender};
 pub use handle::Link;
-pub use message::LinkMessage;
-pub use server::LinkServer;
+pub use message::Message;
+pub use server::Server;

@@ -21,25 +21,25 @@ use tokio::sync::Notify;
 use tokio::task::coop::consume_budget;
 
 use super::group::Shared;
-use crate::{LinkStopped, LinkWaitError, Look, Standing, Watched};
+use crate::{LinkSnapshot, Look, Observer, Stopped, WaitError};
 
 /// See the module.
 pub(super) struct News {
-    pub(super) watched: Watched,
+    pub(super) observer: Observer,
     pub(super) shared: Arc<Shared>,
     pub(super) messages: Notify,
     pub(super) changes: Notify,
     pub(super) events: Notify,
     commits: Notify,
     /// How it stood when that was last told; `None`: closed.
-    told: Mutex<Option<Standing>>,
+    told: Mutex<Option<LinkSnapshot>>,
 }
 
 impl News {
-    pub(super) fn new(watched: Watched, shared: Arc<Shared>) -> Self {
-        let told = Mutex::new(watched.look().ok().map(|look| look.standing));
+    pub(super) fn new(observer: Observer, shared: Arc<Shared>) -> Self {
+        let told = Mutex::new(observer.look().ok().map(|look| look.snapshot));
         let [messages, changes, events, commits] = [const { Notify::const_new() }; 4];
-        Self { watched, shared, messages, changes, events, commits, told }
+        Self { observer, shared, messages, changes, events, commits, told }
     }
 
     /// The group lists the link. Whether it has another connection.
@@ -61,8 +61,8 @@ impl News {
         } else if after.is_some_and(|after| after.has_next) {
             self.messages.notify_waiters();
         }
-        let was_attached = before.is_none_or(|look| look.standing.is_attached);
-        let is_attached = after.is_none_or(|look| look.standing.is_attached);
+        let was_attached = before.is_none_or(|look| look.snapshot.is_attached);
+        let is_attached = after.is_none_or(|look| look.snapshot.is_attached);
         if !was_attached || !is_attached || change == Change::Connection {
             // It may have made a turn of the whole group; or who offers links would not hear of this one.
             self.shared.nudge.notify_one();
@@ -72,7 +72,7 @@ impl News {
     /// Does something with the link, and tells of it.
     pub(super) fn act<R>(&self, act: impl FnOnce() -> R) -> R {
         // Also if the application's code panics in it.
-        let _acting = Acting { news: self, before: self.watched.look().ok() };
+        let _acting = Acting { news: self, before: self.observer.look().ok() };
         act()
     }
 
@@ -87,7 +87,7 @@ impl News {
     pub(super) async fn until_done<R>(
         &self,
         mut act: impl FnMut() -> Option<R>,
-    ) -> Result<R, LinkStopped> {
+    ) -> Result<R, Stopped> {
         consume_budget().await;
         loop {
             // It is told from here on, before it is looked for.
@@ -116,7 +116,7 @@ impl News {
     pub(super) async fn until_replied<R>(
         &self,
         mut act: impl FnMut() -> Option<R>,
-    ) -> Result<R, LinkStopped> {
+    ) -> Result<R, Stopped> {
         loop {
             let committed = self.commits.notified();
             tokio::select! {
@@ -131,19 +131,19 @@ impl News {
     }
 
     /// Waits until `is_so`, by looking only.
-    pub(super) async fn until(&self, is_so: impl Fn(&Look) -> bool) -> Result<(), LinkWaitError> {
+    pub(super) async fn until(&self, is_so: impl Fn(&Look) -> bool) -> Result<(), WaitError> {
         consume_budget().await;
         loop {
             let changed = self.changes.notified();
-            if is_so(&self.watched.look()?) {
+            if is_so(&self.observer.look()?) {
                 return Ok(());
             }
-            self.watched.await_consumption()?;
-            let look = self.watched.look()?;
+            self.observer.await_consumption()?;
+            let look = self.observer.look()?;
             if is_so(&look) {
                 return Ok(());
             }
-            if let Some(stopped) = look.standing.stopped() {
+            if let Some(stopped) = look.snapshot.stopped() {
                 return Err(stopped.into());
             }
             self.shared.goes_on()?;
@@ -155,10 +155,10 @@ impl News {
     fn take_change(&self) -> (Change, Option<Look>) {
         // Held while it is looked: who comes later does not find what is older.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let look = self.watched.look().ok();
-        let now = look.map(|look| look.standing);
+        let look = self.observer.look().ok();
+        let now = look.map(|look| look.snapshot);
         let before = std::mem::replace(&mut *told, now);
-        let connections = |standing: Option<Standing>| standing.map(|s| s.connections);
+        let connections = |snapshot: Option<LinkSnapshot>| snapshot.map(|s| s.connections);
         let change = if before == now {
             Change::None
         } else if connections(before) == connections(now) {
@@ -181,7 +181,7 @@ enum Change {
 
 impl Drop for News {
     fn drop(&mut self) {
-        self.shared.forget(self.watched.id());
+        self.shared.forget(self.observer.id());
     }
 }
 

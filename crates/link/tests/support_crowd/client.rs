@@ -6,7 +6,7 @@ use super::crowd::{ACTIVE, Ground, Kind, config, idle};
 use super::figures::Idle;
 use crate::support_two::{soon, variable};
 use partywall::Wait;
-use partywall_link::{Link, LinkClient, LinkGroup};
+use partywall_link::{Client, Group, Link};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -26,10 +26,9 @@ pub fn main() {
     let ground = Ground { path: PathBuf::from(path), kind: Kind { is_kept, is_shared } };
     cost::raise_limit();
     let mut control = UnixStream::connect(ground.control()).unwrap();
-    let group = LinkGroup::with_wait(Wait::Park).unwrap();
+    let group = Group::with_wait(Wait::Park).unwrap();
     let before = Holdings::now();
-    let client =
-        LinkClient::new(ground.place("client"), "alice", config(&group, ground.kind)).unwrap();
+    let client = Client::new(ground.place("client"), "alice", config(&group, ground.kind)).unwrap();
     let links: Vec<Link> = (0..count)
         .map(|n| client.connect(ground.address().as_str(), "bob", &n.to_string()).unwrap())
         .collect();
@@ -67,7 +66,7 @@ fn active(links: &[Link]) -> impl Iterator<Item = &Link> {
     links.iter().step_by(links.len().div_ceil(ACTIVE)).take(ACTIVE)
 }
 
-fn attach(group: &LinkGroup, links: &[Link]) {
+fn attach(group: &Group, links: &[Link]) {
     let (mut attached, deadline) = (0, soon());
     while attached < links.len() {
         group.poll(Some(Instant::now() + GLANCE)).unwrap();
@@ -78,7 +77,7 @@ fn attach(group: &LinkGroup, links: &[Link]) {
     }
 }
 
-fn hear(group: &LinkGroup, links: &[Link]) {
+fn hear(group: &Group, links: &[Link]) {
     let deadline = soon();
     while active(links).any(|link| link.unconsumed_bytes().unwrap() > 0) {
         group.poll(Some(Instant::now() + GLANCE)).unwrap();

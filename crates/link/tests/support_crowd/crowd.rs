@@ -6,7 +6,7 @@ use super::cost::{self, Holdings};
 use super::figures::{Active, Figures, Idle};
 use crate::support_two::{Second, soon};
 use partywall::{TransportPolicy, Wait};
-use partywall_link::{Link, LinkConfig, LinkGroup, LinkId, LinkServer, Storage};
+use partywall_link::{Config, Group, Link, LinkId, Server, Storage};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -43,10 +43,10 @@ impl Ground {
 }
 
 /// The smallest there are, in one group.
-pub fn config(group: &LinkGroup, kind: Kind) -> LinkConfig {
+pub fn config(group: &Group, kind: Kind) -> Config {
     let policy =
         if kind.is_shared { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
-    LinkConfig::default()
+    Config::default()
         .transport(policy)
         .ring_bytes(4096)
         .slab_bytes(0)
@@ -60,7 +60,7 @@ pub fn config(group: &LinkGroup, kind: Kind) -> LinkConfig {
 pub const ACTIVE: usize = 10;
 
 /// Polls for so long, and counts what that was.
-pub fn idle(group: &LinkGroup, time: Duration) -> Idle {
+pub fn idle(group: &Group, time: Duration) -> Idle {
     let (turns, sleeps, until) = (group.turns(), cost::sleeps(), Instant::now() + time);
     let mut news = 0;
     loop {
@@ -93,8 +93,8 @@ pub fn run(count: usize, kind: Kind, rest: Duration, rounds: u64) -> Figures {
 }
 
 struct Crowd {
-    group: LinkGroup,
-    _server: LinkServer,
+    group: Group,
+    _server: Server,
     links: HashMap<LinkId, Link>,
     before: Holdings,
     control: BufReader<UnixStream>,
@@ -102,12 +102,12 @@ struct Crowd {
 
 impl Crowd {
     fn gather(ground: &Ground, count: usize, listener: &UnixListener) -> Self {
-        let group = LinkGroup::with_wait(Wait::Park).unwrap();
+        let group = Group::with_wait(Wait::Park).unwrap();
         let control = BufReader::new(listener.accept().unwrap().0);
         let before = Holdings::now();
         let place = ground.place("server");
         let config = config(&group, ground.kind);
-        let server = LinkServer::bind(ground.address().as_str(), place, "bob", config).unwrap();
+        let server = Server::bind(ground.address().as_str(), place, "bob", config).unwrap();
         let mut links = HashMap::new();
         let deadline = soon();
         while links.len() < count {
@@ -155,7 +155,7 @@ impl Crowd {
                     active.told += 1;
                     while let Ok(message) = self.links[&id].try_recv() {
                         assert!(message == round.to_le_bytes());
-                        message.commit().unwrap();
+                        message.ack().unwrap();
                         active.messages += 1;
                         left -= 1;
                     }

@@ -8,7 +8,7 @@ pub mod every_length;
 pub mod forwarder;
 
 use partywall::TransportPolicy;
-use partywall_link::{Link, LinkClient, LinkConfig, LinkServer, Storage};
+use partywall_link::{Client, Config, Link, Server, Storage};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -56,16 +56,16 @@ impl Ground {
         }
     }
 
-    pub fn server(&self, config: LinkConfig) -> LinkServer {
+    pub fn server(&self, config: Config) -> Server {
         let config = self.config(config).allow_anonymous_tcp(true);
-        LinkServer::bind(self.address(), self.place("server"), "bob", config).unwrap()
+        Server::bind(self.address(), self.place("server"), "bob", config).unwrap()
     }
 
-    pub fn client(&self, config: LinkConfig) -> LinkClient {
-        LinkClient::new(self.place("client"), "alice", self.config(config)).unwrap()
+    pub fn client(&self, config: Config) -> Client {
+        Client::new(self.place("client"), "alice", self.config(config)).unwrap()
     }
 
-    pub fn config(&self, config: LinkConfig) -> LinkConfig {
+    pub fn config(&self, config: Config) -> Config {
         match self.via {
             Via::Unix => config.transport(TransportPolicy::Socket),
             Via::SharedMemory | Via::Tcp => config,
@@ -73,7 +73,7 @@ impl Ground {
     }
 
     /// A server, its end of a link, and the client's.
-    pub fn pair(&self, config: &LinkConfig) -> Pair {
+    pub fn pair(&self, config: &Config) -> Pair {
         let server = self.server(config.clone());
         let client = self.client(config.clone());
         let link = client.connect(server.local_address(), "bob", "orders").unwrap();
@@ -83,7 +83,7 @@ impl Ground {
 }
 
 pub struct Pair {
-    pub server: LinkServer,
+    pub server: Server,
     pub served: Link,
     pub link: Link,
 }
@@ -111,7 +111,7 @@ pub fn echo(link: &Link, count: usize) {
         let copy = message.to_vec();
         message.reply_deadline(&copy, soon()).unwrap();
     }
-    link.flush(soon()).unwrap();
+    link.wait_acked(soon()).unwrap();
 }
 
 /// Tries until it is so.

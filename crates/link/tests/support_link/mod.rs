@@ -6,7 +6,7 @@
 mod parent;
 
 use partywall_link::file::{OwnFile, Sizes};
-use partywall_link::{LinkDirectory, LinkError, LinkFacts, LinkKey, inspect_link};
+use partywall_link::{Directory, Inspection, Key, StorageError, inspect_link};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ pub const SIZES: Sizes = Sizes { ring: 4096, entries: 8, slab: 0 };
 /// Where a second process finds its directory.
 pub const DIRECTORY: &str = "PARTYWALL_LINK_DIRECTORY";
 
-pub fn key() -> LinkKey {
-    LinkKey::new("alice", "bob", "orders").unwrap()
+pub fn key() -> Key {
+    Key::new("alice", "bob", "orders").unwrap()
 }
 
 /// A directory for us alone, in memory where there is some.
@@ -31,11 +31,11 @@ pub fn file(directory: &Path) -> PathBuf {
     directory.join(key().file_name())
 }
 
-pub fn open(directory: &Path) -> Result<OwnFile, LinkError> {
-    OwnFile::open(&LinkDirectory::open(directory)?, &key(), SIZES)
+pub fn open(directory: &Path) -> Result<OwnFile, StorageError> {
+    OwnFile::open(&Directory::open(directory)?, &key(), SIZES)
 }
 
-pub fn look(directory: &Path) -> LinkFacts {
+pub fn look(directory: &Path) -> Inspection {
     *inspect_link(directory, &key()).unwrap().expect("there is a file").facts.unwrap()
 }
 

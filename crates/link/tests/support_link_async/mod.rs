@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use crate::support_ends::Ground;
-use partywall_link::LinkConfig;
-use partywall_link::tokio::{Link, LinkClient, LinkServer};
+use partywall_link::Config;
+use partywall_link::tokio::{Client, Link, Server};
 use std::future::Future;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -48,29 +48,28 @@ pub async fn for_turns<T>(count: usize, future: impl Future<Output = T>) -> Opti
     }
 }
 
-pub fn config() -> LinkConfig {
-    LinkConfig::default().ring_bytes(16 << 10).slab_bytes(0).allow_anonymous_tcp(true)
+pub fn config() -> Config {
+    Config::default().ring_bytes(16 << 10).slab_bytes(0).allow_anonymous_tcp(true)
 }
 
 /// As [`support_ends::Pair`](crate::support_ends::Pair).
 pub struct Ends {
-    pub server: LinkServer,
-    pub client: LinkClient,
+    pub server: Server,
+    pub client: Client,
     pub served: Link,
     pub link: Link,
 }
 
-pub fn server(ground: &Ground, config: LinkConfig) -> LinkServer {
-    LinkServer::bind(ground.address(), ground.place("server"), "bob", ground.config(config))
-        .unwrap()
+pub fn server(ground: &Ground, config: Config) -> Server {
+    Server::bind(ground.address(), ground.place("server"), "bob", ground.config(config)).unwrap()
 }
 
-pub fn client(ground: &Ground, config: LinkConfig) -> LinkClient {
-    LinkClient::new(ground.place("client"), "alice", ground.config(config)).unwrap()
+pub fn client(ground: &Ground, config: Config) -> Client {
+    Client::new(ground.place("client"), "alice", ground.config(config)).unwrap()
 }
 
 /// A server, its end of a link, and the client's, in groups of their own.
-pub fn ends(ground: &Ground, config: &LinkConfig) -> Ends {
+pub fn ends(ground: &Ground, config: &Config) -> Ends {
     let (server, client) = (server(ground, config.clone()), client(ground, config.clone()));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
     let served = server.open("alice", "orders").unwrap();
@@ -84,5 +83,5 @@ pub async fn echo(link: &Link, count: usize) {
         let copy = message.to_vec();
         message.reply(&copy).await.unwrap();
     }
-    link.flush().await.unwrap();
+    link.wait_acked().await.unwrap();
 }

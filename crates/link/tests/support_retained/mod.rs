@@ -111,7 +111,7 @@ pub fn all_bytes(retained: &Retained, from: Position) -> Vec<u8> {
 
 /// The messages from `from` on.
 pub fn all_messages(retained: &Retained, from: Position) -> Vec<Vec<u8>> {
-    let mut receiver = Receiver::new(retained.stream(), from, retained.ring_size());
+    let mut receiver = RingReader::new(retained.stream(), from, retained.ring_size());
     receiver.take(&all_bytes(retained, from));
     assert!(receiver.bytes.is_empty(), "the stream ends with a whole record");
     receiver.messages
@@ -119,7 +119,7 @@ pub fn all_messages(retained: &Retained, from: Position) -> Vec<Vec<u8>> {
 
 /// Reads what comes over a socket.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct RingReader {
     tag: u32,
     size: RingSize,
     next: Position,
@@ -129,7 +129,7 @@ pub struct Receiver {
     pub messages: Vec<Vec<u8>>,
 }
 
-impl Receiver {
+impl RingReader {
     pub fn new(stream: StreamId, from: Position, size: RingSize) -> Self {
         let received = Boundary { position: from, ..Boundary::START };
         let tag = record::tag(stream.0.get());

@@ -7,7 +7,7 @@
 
 use super::act::{LAST_OF_PEER, LAST_OF_WORKER, length};
 use crate::support_ends::{message, number};
-use partywall_link::{Link, LinkEvent, LinkReport};
+use partywall_link::{Event, Link, ReportSnapshot};
 
 /// One end.
 pub struct Conversation<'a> {
@@ -36,7 +36,7 @@ impl<'a> Conversation<'a> {
     /// Does what can be done now.
     pub fn turn(&mut self) -> Result<(), String> {
         while let Some(event) = self.link.try_event() {
-            if matches!(event, LinkEvent::Fenced | LinkEvent::Quarantined) {
+            if matches!(event, Event::Fenced | Event::Quarantined) {
                 return Err(format!("{event:?}"));
             }
         }
@@ -50,7 +50,7 @@ impl<'a> Conversation<'a> {
         }
         while let Ok(came) = self.link.try_recv() {
             self.take(&came, came.position(), came.attempt())?;
-            came.commit().map_err(|error| error.to_string())?;
+            came.ack().map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -96,6 +96,6 @@ pub fn is_reported(link: &Link, epoch: u64) -> Result<bool, String> {
             return Err(format!("{report:?}"));
         }
     }
-    let is_own = |report: &LinkReport| !report.is_receiving && report.is_exact;
+    let is_own = |report: &ReportSnapshot| !report.is_receiving && report.is_exact;
     Ok(reports.iter().any(|report| is_own(report) && report.from < report.to))
 }

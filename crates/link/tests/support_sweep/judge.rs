@@ -13,7 +13,7 @@ use super::images::Image;
 use super::stage::{Ground, PEER, WORKER, file, open, place};
 use crate::support_two::TIMEOUT;
 use partywall::Wait;
-use partywall_link::{LinkGroup, inspect};
+use partywall_link::{Group, inspect};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -147,7 +147,7 @@ impl Judge {
 /// Two new owners, who go on with what is there.
 fn settle(ground: &Path, act: Act) -> Result<Findings, String> {
     let text = |error: std::io::Error| error.to_string();
-    let group = LinkGroup::with_wait(Wait::Park).map_err(text)?;
+    let group = Group::with_wait(Wait::Park).map_err(text)?;
     // The server first, so that its client need not try again.
     let order = if act.is_served() { [WORKER, PEER] } else { [PEER, WORKER] };
     let mut ends = order.map(|which| Some(open(ground, act, which, &group)));

@@ -7,7 +7,7 @@ use super::worker;
 use crate::support_ends::message;
 use crate::support_two::{Second, TIMEOUT};
 use partywall::Wait;
-use partywall_link::{Link, LinkClient, LinkConfig, LinkGroup, LinkKey, LinkServer, Storage};
+use partywall_link::{Client, Config, Group, Key, Link, Server, Storage};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,14 +21,14 @@ pub const PEER: usize = 1;
 /// One end, and what it needs to be one.
 pub struct End {
     pub link: Link,
-    _server: Option<LinkServer>,
+    _server: Option<Server>,
 }
 
 /// See the module.
 pub struct Stage {
     pub ground: Ground,
     pub act: Act,
-    pub group: LinkGroup,
+    pub group: Group,
     pub peer: End,
 }
 
@@ -50,13 +50,13 @@ pub fn place(ground: &Path, which: usize) -> PathBuf {
 /// The file of one end.
 pub fn file(ground: &Path, act: Act, which: usize) -> PathBuf {
     let [local, remote] = if is_server(act, which) { ["bob", "alice"] } else { ["alice", "bob"] };
-    let key = LinkKey::new(local, remote, "orders").unwrap();
+    let key = Key::new(local, remote, "orders").unwrap();
     place(ground, which).join(key.file_name())
 }
 
 /// Opens one end of the link of an act.
-pub fn open(ground: &Path, act: Act, which: usize, group: &LinkGroup) -> Result<End, String> {
-    let config = LinkConfig::default()
+pub fn open(ground: &Path, act: Act, which: usize, group: &Group) -> Result<End, String> {
+    let config = Config::default()
         .ring_bytes(4096)
         .slab_bytes(16384)
         .wait(Wait::Park)
@@ -67,12 +67,12 @@ pub fn open(ground: &Path, act: Act, which: usize, group: &LinkGroup) -> Result<
     let place = Storage::directory(place(ground, which));
     let address = format!("unix:{}/links.sock", ground.display());
     if is_server(act, which) {
-        let server = LinkServer::bind(address.as_str(), place, "bob", config);
+        let server = Server::bind(address.as_str(), place, "bob", config);
         let server = server.map_err(|error| format!("bind: {error}"))?;
         let link = server.open("alice", "orders").map_err(|error| format!("open: {error}"))?;
         return Ok(End { link, _server: Some(server) });
     }
-    let client = LinkClient::new(place, "alice", config);
+    let client = Client::new(place, "alice", config);
     let link = client.and_then(|client| client.connect(address.as_str(), "bob", "orders"));
     let link = link.map_err(|error| format!("open: {error}"))?;
     Ok(End { link, _server: None })
@@ -86,7 +86,7 @@ impl Stage {
     /// Both ends, with the script played, and the worker at the beginning of its act.
     pub fn set(act: Act) -> Result<(Self, Stepper), String> {
         let ground = Ground::new();
-        let group = LinkGroup::with_wait(Wait::Park).map_err(|error| error.to_string())?;
+        let group = Group::with_wait(Wait::Park).map_err(|error| error.to_string())?;
         let peer = open(ground.path(), act, PEER, &group)?;
         let stage = Self { ground, act, group, peer };
         if act.has_past() {
@@ -162,7 +162,7 @@ impl Stage {
                     if came != message(number, length(number)) {
                         return Err(format!("{number} did not come first"));
                     }
-                    came.commit().map_err(|error| error.to_string())?;
+                    came.ack().map_err(|error| error.to_string())?;
                     self.drive(GLANCE)?;
                 }
                 Line::Worker(..) => {}

@@ -16,7 +16,7 @@ use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::unistd::gettid;
 use partywall::Wait;
-use partywall_link::{LinkGroup, LinkMessage};
+use partywall_link::{Group, Message};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -72,15 +72,15 @@ fn perform(act: Act, ground: &Path) {
     ptrace::traceme().unwrap();
     raise(Signal::SIGSTOP).unwrap();
     match act {
-        Act::Commit => held.pop().unwrap().commit().unwrap(),
-        Act::Receive => link.recv_deadline(soon()).unwrap().commit().unwrap(),
+        Act::Commit => held.pop().unwrap().ack().unwrap(),
+        Act::Receive => link.recv_deadline(soon()).unwrap().ack().unwrap(),
         Act::Read => link.recv_with_deadline(|message| drop(message.to_vec()), soon()).unwrap(),
         Act::Reply => held.pop().unwrap().reply(&sends[0]).unwrap(),
         Act::Begin => link.begin_epoch(1).unwrap(),
         Act::Batch => {
             let mut batch = link.batch();
             for message in &sends {
-                batch.push(message);
+                batch.send(message);
             }
             batch.try_publish().unwrap();
         }
@@ -139,19 +139,19 @@ pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
 /// One end, and what drives it.
 struct Worker {
     act: Act,
-    group: LinkGroup,
+    group: Group,
     end: End,
 }
 
 impl Worker {
     fn open(act: Act, ground: &Path) -> Self {
-        let group = LinkGroup::with_wait(Wait::Park).unwrap();
+        let group = Group::with_wait(Wait::Park).unwrap();
         let end = open(ground, act, WORKER, &group).unwrap();
         Self { act, group, end }
     }
 
     /// The worker's part of the script; what it was handed and did not commit.
-    fn play(&self) -> Vec<LinkMessage> {
+    fn play(&self) -> Vec<Message> {
         let link = &self.end.link;
         let mut held = Vec::new();
         for line in self.act.script() {
@@ -159,7 +159,7 @@ impl Worker {
                 Line::Worker(number, liveness) => {
                     link.send_deadline(&message(number, length(number)), soon()).unwrap();
                     if liveness == Liveness::Consumed {
-                        link.flush(soon()).unwrap();
+                        link.wait_acked(soon()).unwrap();
                     }
                 }
                 Line::Peer(_, Liveness::Kept) => {}
@@ -169,7 +169,7 @@ impl Worker {
                     if liveness == Liveness::Handed {
                         held.push(came);
                     } else {
-                        came.commit().unwrap();
+                        came.ack().unwrap();
                         // Until somebody waits the peer does not hear of it.
                         self.group.poll(Some(Instant::now() + GLANCE)).unwrap();
                     }

@@ -12,9 +12,8 @@ use super::settings::{Mode, Plan, Via};
 use crate::support_two::{Chance, variable};
 use partywall::{TransportPolicy, Wait};
 use partywall_link::{
-    Link, LinkClient, LinkConfig, LinkEvent, LinkMessage, LinkMessageView, LinkRecvError,
-    LinkReplyError, LinkSendError, LinkServer, LinkStatus, LinkTransport, LinkTrySendError,
-    Storage,
+    Client, Config, Event, Link, Message, MessageView, RecvError, ReplyError, SendError, Server,
+    Status, Storage, Transport, TrySendError,
 };
 use std::fs;
 use std::os::unix::process::parent_id;
@@ -43,7 +42,7 @@ pub fn run(role: &str) {
     let mut chance =
         Chance(plan.seed ^ (owner << 8 | side as u64).wrapping_mul(0x2545_f491_4f6c_dd1d));
     let wait = [Wait::Park, Wait::Adaptive][chance.below(2) as usize];
-    let config = LinkConfig::default()
+    let config = Config::default()
         .ring_bytes(plan.ring_bytes)
         .slab_bytes(plan.slab_bytes)
         .allow_anonymous_tcp(true)
@@ -57,10 +56,10 @@ pub fn run(role: &str) {
     let address = text(ADDRESS);
     let mut server = None;
     let link = if side == CLIENT {
-        let client = LinkClient::new(place, "alice", config);
+        let client = Client::new(place, "alice", config);
         client.and_then(|client| client.connect(address.as_str(), "bob", "orders"))
     } else {
-        match LinkServer::bind(address.as_str(), place, "bob", config) {
+        match Server::bind(address.as_str(), place, "bob", config) {
             Ok(bound) => server.insert(bound).open("alice", "orders"),
             Err(error) => fail(&directory, &mut journal, &format!("bind: {error}")),
         }
@@ -98,7 +97,7 @@ struct End {
     /// The number of the next message.
     next: u64,
     /// Received and not yet committed.
-    held: Vec<(LinkMessage, u64)>,
+    held: Vec<(Message, u64)>,
     /// The epoch in which this owner certainly sent a message that says its number: it tells those that do not, and come
     /// after it, from those of owners before.
     anchor: Option<u64>,
@@ -137,19 +136,19 @@ impl End {
     fn tell(&mut self) {
         while let Some(event) = self.link.try_event() {
             match event {
-                LinkEvent::Attached { resumed } => {
+                Event::Attached { resumed } => {
                     let is_shared = matches!(
                         self.link.status(),
-                        LinkStatus::Attached { transport: LinkTransport::SharedMemory, .. }
+                        Status::Attached { transport: Transport::SharedMemory, .. }
                     );
                     let words = [u64::from(resumed), u64::from(is_shared)];
                     self.journal.note(What::Attached, &words);
                 }
-                LinkEvent::Fenced | LinkEvent::Quarantined => self.fail(&format!("{event:?}")),
-                LinkEvent::Refused { reason } if reason.contains("broke the rules") => {
+                Event::Fenced | Event::Quarantined => self.fail(&format!("{event:?}")),
+                Event::Refused { reason } if reason.contains("broke the rules") => {
                     self.fail(&reason)
                 }
-                LinkEvent::Detached { reason } if reason.contains("broke the rules") => {
+                Event::Detached { reason } if reason.contains("broke the rules") => {
                     self.fail(&reason)
                 }
                 _ => {}
@@ -181,12 +180,12 @@ impl End {
         let sent = match self.chance.below(8) {
             0 => match self.link.send_deadline(&bytes, moment) {
                 Ok(()) => true,
-                Err(LinkSendError::TimedOut) => false,
+                Err(SendError::TimedOut) => false,
                 Err(error) => self.fail(&format!("send: {error}")),
             },
             _ => match self.link.try_send(&bytes) {
                 Ok(()) => true,
-                Err(LinkTrySendError::Full) => false,
+                Err(TrySendError::Full) => false,
                 Err(error) => self.fail(&format!("send: {error}")),
             },
         };
@@ -213,16 +212,15 @@ impl End {
         }
         let mut batch = self.link.batch();
         for message in &messages {
-            batch.push(message);
+            batch.send(message);
         }
         let published = batch.try_publish();
         drop(batch);
         let what = match published {
             Ok(()) => What::Sent,
-            Err(
-                LinkTrySendError::Full
-                | LinkTrySendError::Never(LinkSendError::BatchTooLarge { .. }),
-            ) => What::NotSent,
+            Err(TrySendError::Full | TrySendError::Never(SendError::BatchTooLarge { .. })) => {
+                What::NotSent
+            }
             Err(error) => self.fail(&format!("batch: {error}")),
         };
         let epoch = self.epoch();
@@ -243,7 +241,7 @@ impl End {
         let moment = self.moment();
         let message = match self.link.recv_deadline(moment) {
             Ok(message) => message,
-            Err(LinkRecvError::TimedOut) => return self.commit(),
+            Err(RecvError::TimedOut) => return self.commit(),
             Err(error) => self.fail(&format!("recv: {error}")),
         };
         let epoch = self.epoch();
@@ -277,7 +275,7 @@ impl End {
     fn read(&mut self) {
         let (moment, epoch) = (self.moment(), self.epoch());
         let journal = &mut self.journal;
-        let read = |message: LinkMessageView<'_>| {
+        let read = |message: MessageView<'_>| {
             let ((number, _), position) = (name(&message), message.position());
             let (len, attempt) = (message.len() as u64, u64::from(message.attempt()));
             journal.note(What::Got, &[position, epoch, number, len, digest(&message), attempt]);
@@ -289,7 +287,7 @@ impl End {
                 self.journal.note(What::Committed, &[position, epoch]);
                 self.held.clear();
             }
-            Err(LinkRecvError::TimedOut) => self.commit(),
+            Err(RecvError::TimedOut) => self.commit(),
             Err(error) => self.fail(&format!("recv: {error}")),
         }
     }
@@ -299,7 +297,7 @@ impl End {
         let Some((last, epoch)) = self.held.pop() else { return };
         let words = [last.position(), epoch];
         self.journal.note(What::AboutToCommit, &words);
-        let committed = last.commit();
+        let committed = last.ack();
         let what = if committed.is_ok() { What::Committed } else { What::NotCommitted };
         self.journal.note(what, &words);
         self.held.clear();
@@ -317,11 +315,11 @@ impl End {
         self.journal.note(what, &[position, epoch, number]);
         match replied {
             Ok(()) => self.held.clear(),
-            Err(LinkReplyError::Send(LinkSendError::TimedOut)) => {
+            Err(ReplyError::Send(SendError::TimedOut)) => {
                 self.is_tired = true;
                 self.rewind();
             }
-            Err(LinkReplyError::Commit(_)) => self.rewind(),
+            Err(ReplyError::Commit(_)) => self.rewind(),
             Err(error) => self.fail(&format!("reply: {error}")),
         }
     }
@@ -347,12 +345,12 @@ impl End {
             self.commit();
         }
         let unconsumed = self.link.unconsumed_bytes().unwrap_or(u64::MAX);
-        if unconsumed == 0 && matches!(self.link.status(), LinkStatus::Attached { .. }) {
+        if unconsumed == 0 && matches!(self.link.status(), Status::Attached { .. }) {
             let epoch = self.epoch();
             let until = Instant::now() + Duration::from_millis(10);
             match self.link.recv_deadline(until) {
                 Ok(_) => self.rewind(),
-                Err(LinkRecvError::TimedOut) => {
+                Err(RecvError::TimedOut) => {
                     let words = [epoch, self.link.unconsumed_bytes().unwrap_or(u64::MAX)];
                     self.journal.note(What::Idle, &words);
                 }

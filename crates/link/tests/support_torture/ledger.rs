@@ -36,7 +36,7 @@ pub struct Ledger {
 #[derive(Debug)]
 pub struct Message {
     len: u64,
-    pub standing: Standing,
+    pub snapshot: LinkSnapshot,
     /// It was sent in one of these.
     pub epochs: (u64, u64),
     batch: (usize, usize),
@@ -53,7 +53,7 @@ pub struct Message {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LinkSnapshot {
     Doubtful,
     Sent,
     Absent,
@@ -115,7 +115,7 @@ impl Ledger {
         assert_eq!(number, self.next(), "an end counts its messages");
         self.messages.push(Message {
             len,
-            standing: Standing::Doubtful,
+            snapshot: LinkSnapshot::Doubtful,
             epochs: (epoch, u64::MAX),
             batch: (index(batch.0), index(batch.1)),
             answers,
@@ -133,31 +133,33 @@ impl Ledger {
         let message = &mut self.messages[number];
         message.epochs.1 = message.epochs.1.min(epoch);
         message.was_confirmed = true;
-        match message.standing {
+        match message.snapshot {
             // It may have come, or been passed by those of the next epoch, before its sender said so.
-            Standing::Sent | Standing::Dropped => Ok(()),
-            Standing::Doubtful => {
-                message.standing = Standing::Sent;
+            LinkSnapshot::Sent | LinkSnapshot::Dropped => Ok(()),
+            LinkSnapshot::Doubtful => {
+                message.snapshot = LinkSnapshot::Sent;
                 Ok(())
             }
-            Standing::Absent => Err(format!("{number} was sent, and a later one came before it")),
+            LinkSnapshot::Absent => {
+                Err(format!("{number} was sent, and a later one came before it"))
+            }
         }
     }
 
     /// It was not sent, whoever found that out.
     pub fn absent(&mut self, number: usize) -> Judged<()> {
-        match self.messages[number].standing {
-            Standing::Sent => Err(format!("{number} was not sent, and yet it is there")),
-            Standing::Doubtful => {
-                self.messages[number].standing = Standing::Absent;
-                self.rest_of_batch(number, Standing::Absent)
+        match self.messages[number].snapshot {
+            LinkSnapshot::Sent => Err(format!("{number} was not sent, and yet it is there")),
+            LinkSnapshot::Doubtful => {
+                self.messages[number].snapshot = LinkSnapshot::Absent;
+                self.rest_of_batch(number, LinkSnapshot::Absent)
             }
             _ => Ok(()),
         }
     }
 
     /// A batch is there whole, or not at all.
-    fn rest_of_batch(&mut self, number: usize, standing: Standing) -> Judged<()> {
+    fn rest_of_batch(&mut self, number: usize, snapshot: LinkSnapshot) -> Judged<()> {
         let batch = self.messages[number].batch;
         let end = (batch.0 + batch.1).min(self.messages.len());
         for other in batch.0..end {
@@ -165,12 +167,12 @@ impl Ledger {
                 // Its sender was killed before it had announced all of it.
                 break;
             }
-            match self.messages[other].standing {
-                Standing::Doubtful => self.messages[other].standing = standing,
-                found if found == standing || found == Standing::Dropped => {}
+            match self.messages[other].snapshot {
+                LinkSnapshot::Doubtful => self.messages[other].snapshot = snapshot,
+                found if found == snapshot || found == LinkSnapshot::Dropped => {}
                 found => {
                     return Err(format!(
-                        "half a batch: {number} is {standing:?}, {other} of the same is {found:?}"
+                        "half a batch: {number} is {snapshot:?}, {other} of the same is {found:?}"
                     ));
                 }
             }
@@ -200,11 +202,11 @@ impl Ledger {
         }
         let message = &mut self.messages[number];
         message.epochs = (got.epoch, got.epoch);
-        message.standing = Standing::Sent;
+        message.snapshot = LinkSnapshot::Sent;
         message.place = Some((got.epoch, got.position));
         self.places.insert((got.epoch, got.position), number);
         self.count_attempt(number, got)?;
-        self.rest_of_batch(number, Standing::Sent)?;
+        self.rest_of_batch(number, LinkSnapshot::Sent)?;
         self.last = Some((got.owner, number));
         self.got += 1;
         self.epoch = got.epoch;
@@ -232,8 +234,8 @@ impl Ledger {
         if number < self.committed {
             return Err(format!("{number} comes again, and is consumed up to {}", self.committed));
         }
-        if matches!(message.standing, Standing::Absent | Standing::Dropped) {
-            return Err(format!("{number} comes, and is {:?}", message.standing));
+        if matches!(message.snapshot, LinkSnapshot::Absent | LinkSnapshot::Dropped) {
+            return Err(format!("{number} comes, and is {:?}", message.snapshot));
         }
         if got.epoch < message.epochs.0 || got.epoch > message.epochs.1 {
             return Err(format!("{number} comes in epoch {}: {message:?}", got.epoch));
@@ -255,7 +257,7 @@ impl Ledger {
         let start = of_before.map_or(start, |last| start + last + 1);
         for number in start..self.messages.len() {
             let message = &self.messages[number];
-            let may_come = matches!(message.standing, Standing::Doubtful | Standing::Sent)
+            let may_come = matches!(message.snapshot, LinkSnapshot::Doubtful | LinkSnapshot::Sent)
                 && message.epochs.0 <= got.epoch
                 && got.epoch <= message.epochs.1
                 && message.place.is_none();
@@ -276,14 +278,14 @@ impl Ledger {
     fn pass(&mut self, number: usize, epoch: u64) -> Judged<()> {
         let message = &mut self.messages[number];
         let may_be_of_before = message.epochs.0 < epoch;
-        match message.standing {
-            Standing::Absent | Standing::Dropped => Ok(()),
-            Standing::Doubtful | Standing::Sent if may_be_of_before => {
-                message.standing = Standing::Dropped;
+        match message.snapshot {
+            LinkSnapshot::Absent | LinkSnapshot::Dropped => Ok(()),
+            LinkSnapshot::Doubtful | LinkSnapshot::Sent if may_be_of_before => {
+                message.snapshot = LinkSnapshot::Dropped;
                 Ok(())
             }
-            Standing::Doubtful => self.absent(number),
-            Standing::Sent => Err(format!("{number} was sent and is passed over: {message:?}")),
+            LinkSnapshot::Doubtful => self.absent(number),
+            LinkSnapshot::Sent => Err(format!("{number} was sent and is passed over: {message:?}")),
         }
     }
 
@@ -328,7 +330,7 @@ impl Ledger {
         for message in &mut self.messages[first.min(number + 1)..=number] {
             // What was handed out in an epoch that is over, and not committed, is not.
             let is_of_it = message.place.map(|(epoch, _)| epoch) == epoch;
-            if message.standing == Standing::Sent && is_of_it {
+            if message.snapshot == LinkSnapshot::Sent && is_of_it {
                 message.is_consumed = true;
                 self.consumed += 1;
             }
@@ -362,7 +364,7 @@ impl Ledger {
     /// All that was certainly sent in the last epoch is consumed.
     pub fn check_all(&self, epoch: u64) -> Judged<()> {
         let lost = self.messages.iter().position(|message| {
-            message.standing == Standing::Sent
+            message.snapshot == LinkSnapshot::Sent
                 && message.epochs.0 == epoch
                 && !message.is_consumed
                 && !message.is_lost_sight_of

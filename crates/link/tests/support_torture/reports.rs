@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What epochs left behind must be in the reports of its sender, and nothing that was consumed may be.
 
-use super::ledger::{Ledger, Standing};
+use super::ledger::{Ledger, LinkSnapshot};
 use std::collections::HashSet;
 
 /// The reports of both sides, each once however often it was told.
@@ -55,8 +55,8 @@ impl Told {
             let is_left = |number: &usize| {
                 let message = &ledger.messages[*number];
                 let is_of_it = message.epochs == (epoch, epoch);
-                let was_sent =
-                    message.standing == Standing::Sent || message.standing == Standing::Dropped;
+                let was_sent = message.snapshot == LinkSnapshot::Sent
+                    || message.snapshot == LinkSnapshot::Dropped;
                 is_of_it && was_sent && !message.is_consumed && !message.is_lost_sight_of
             };
             let left: Vec<usize> = (0..ledger.messages.len()).filter(is_left).collect();

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use partywall::TransportPolicy;
-use partywall_link::{Link, LinkClient, LinkConfig, LinkReceiver, LinkSender, LinkServer, Storage};
+use partywall_link::{Client, Config, Link, Receiver, Sender, Server, Storage};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = std::env::temp_dir().join(format!("partywall-probe-{}", std::process::id()));
@@ -24,14 +24,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn exchange(directory: &Path) -> Result<(), Box<dyn Error>> {
-    let config = || LinkConfig::default().transport(TransportPolicy::SharedMemory);
+    let config = || Config::default().transport(TransportPolicy::SharedMemory);
     let storage = |name: &str| {
         let path = directory.join(name);
         std::fs::create_dir(&path).map(|()| Storage::directory(path))
     };
     let address = format!("unix:{}/probe.sock", directory.display());
-    let server = LinkServer::bind(&address, storage("server")?, "server", config())?;
-    let client = LinkClient::new(storage("client")?, "client", config())?;
+    let server = Server::bind(&address, storage("server")?, "server", config())?;
+    let client = Client::new(storage("client")?, "client", config())?;
     let near: Link = client.connect(&address, "server", "probe")?;
     let deadline = Instant::now() + CONNECT_TIMEOUT;
     let far = thread::scope(|scope| {
@@ -55,14 +55,14 @@ fn exchange(directory: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 #[inline(never)]
-fn measured_send(sender: &mut LinkSender) -> Result<(), Box<dyn Error>> {
+fn measured_send(sender: &mut Sender) -> Result<(), Box<dyn Error>> {
     sender.send(black_box(&PAYLOAD))?;
     Ok(())
 }
 
 /// Receives a message and acknowledges it after the closure has read it.
 #[inline(never)]
-fn measured_receive(receiver: &mut LinkReceiver) -> Result<(), Box<dyn Error>> {
+fn measured_receive(receiver: &mut Receiver) -> Result<(), Box<dyn Error>> {
     receiver.recv_with(|message| black_box(message.len()))?;
     Ok(())
 }

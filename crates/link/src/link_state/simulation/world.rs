@@ -206,8 +206,8 @@ impl World {
         }
         if let Some(second) = second {
             // One after the other, or both at once.
-            let first = if how == 2 { core.commit_to(&delivery.token) } else { Ok(()) };
-            let committed = first.and(core.commit_to(&second.token));
+            let first = if how == 2 { core.ack_to(&delivery.token) } else { Ok(()) };
+            let committed = first.and(core.ack_to(&second.token));
             // Looking for the second, the connection may have ended, and the epoch with it.
             if committed.is_ok() {
                 self.ledgers[1 - side].consumed(epoch, number);
@@ -227,7 +227,7 @@ impl World {
             }
             return true;
         }
-        core.commit_to(&delivery.token).unwrap();
+        core.ack_to(&delivery.token).unwrap();
         self.ledgers[1 - side].consumed(epoch, number);
         true
     }

@@ -2,7 +2,7 @@
 //! Messages arrive through the memory, and nothing of them goes over the socket.
 
 use super::{CLIENT, INLINE_MAX, Pair, SERVER, SLAB, message};
-use crate::event::LinkEvent;
+use crate::event::Event;
 use crate::link_state::{End, SendFault};
 
 #[test]
@@ -100,11 +100,11 @@ fn what_a_killed_peer_wrote_comes_before_the_end() {
     for message in &sent {
         let delivery = server.core.next().unwrap();
         assert_eq!(delivery.bytes, *message);
-        server.core.commit_to(&delivery.token).unwrap();
+        server.core.ack_to(&delivery.token).unwrap();
     }
     assert!(server.core.next().is_none());
     let last = server.core.life.events.back();
-    assert!(matches!(last, Some(LinkEvent::Detached { .. })), "{last:?}");
+    assert!(matches!(last, Some(Event::Detached { .. })), "{last:?}");
 }
 
 #[test]

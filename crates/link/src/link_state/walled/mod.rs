@@ -22,9 +22,9 @@ use bytes::{Bytes, BytesMut};
 
 use super::simulation::memory::{INLINE_MAX, Kept, RING, SLAB};
 use super::{Answer, Conn, End, LinkState, Parts};
-use crate::directory::LinkDirectory;
+use crate::directory::Directory;
 use crate::file::{OwnFile, Sizes};
-use crate::key::LinkKey;
+use crate::key::Key;
 use crate::protocol::codec;
 use crate::protocol::frame::{Frame, Names};
 use crate::shown::Shown;
@@ -63,9 +63,9 @@ impl Pair {
 
     /// With the files of a link in a directory.
     fn of_link(directory: &Path) -> Self {
-        let directory = LinkDirectory::open(directory).unwrap();
+        let directory = Directory::open(directory).unwrap();
         let parts = [("a", "b"), ("b", "a")].map(|(local, remote)| {
-            let key = LinkKey::new(local, remote, "l").unwrap();
+            let key = Key::new(local, remote, "l").unwrap();
             Parts::of_file(OwnFile::open(&directory, &key, SIZES).unwrap(), INLINE_MAX)
         });
         Self::of(parts)
@@ -176,7 +176,7 @@ impl Pair {
                 side.core.next()?
             }
         };
-        side.core.commit_to(&delivery.token).unwrap();
+        side.core.ack_to(&delivery.token).unwrap();
         Some(delivery.bytes)
     }
 }

@@ -94,7 +94,7 @@ fn two_threads_pass_messages_at_full_speed() {
                 }
                 let delivery = server.core.next().unwrap();
                 assert_eq!(delivery.bytes, message(number, len(number)), "message {number}");
-                server.core.commit_to(&delivery.token).unwrap();
+                server.core.ack_to(&delivery.token).unwrap();
             }
         });
     });

@@ -14,19 +14,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::end::Endpoint;
-use super::fault::{LinkStopped, LinkWaitError};
+use super::fault::{Stopped, WaitError};
 use super::group::LinkId;
 use super::handle::Link;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct Watched {
+pub(crate) struct Observer {
     end: Arc<Endpoint>,
 }
 
 /// What changes for those who wait for room, for consumption, or for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct LinkSnapshot {
     pub(crate) epoch: u64,
     /// How far the neighbour has consumed what is sent.
     pub(crate) acked: u64,
@@ -40,14 +40,14 @@ pub(crate) struct Standing {
 /// How a link stands, and what else is asked with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    pub(crate) standing: Standing,
+    pub(crate) snapshot: LinkSnapshot,
     /// The end of what was sent.
     pub(crate) tail: u64,
     /// There is a message that was not handed out.
     pub(crate) has_next: bool,
 }
 
-impl Watched {
+impl Observer {
     pub(crate) fn new(link: &Link) -> Self {
         Self { end: link.shared_end() }
     }
@@ -58,11 +58,11 @@ impl Watched {
 
     /// # Errors
     /// It is closed.
-    pub(crate) fn look(&self) -> Result<Look, LinkStopped> {
+    pub(crate) fn look(&self) -> Result<Look, Stopped> {
         // Before the rest: what a change is told after is seen by whoever looks after it was told.
         let connections = self.end.stats().connections;
         self.end.with_core(|core| Look {
-            standing: Standing {
+            snapshot: LinkSnapshot {
                 epoch: core.epoch(),
                 acked: core.acked().0,
                 is_attached: core.is_active(),
@@ -79,12 +79,12 @@ impl Watched {
     ///
     /// # Errors
     /// It is closed.
-    pub(crate) fn await_consumption(&self) -> Result<(), LinkStopped> {
+    pub(crate) fn await_consumption(&self) -> Result<(), Stopped> {
         self.end.unconsumed_bytes().map(drop)
     }
 
     /// Closes it as [`Link::close`] does.
-    pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), LinkWaitError> {
+    pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.end.close(deadline)
     }
 
@@ -94,12 +94,12 @@ impl Watched {
     }
 }
 
-impl Standing {
+impl LinkSnapshot {
     /// Why the link takes or gives nothing more, if so.
-    pub(crate) fn stopped(&self) -> Option<LinkStopped> {
+    pub(crate) fn stopped(&self) -> Option<Stopped> {
         if self.is_fenced {
-            return Some(LinkStopped::Fenced);
+            return Some(Stopped::Fenced);
         }
-        self.is_quarantined.then_some(LinkStopped::Quarantined)
+        self.is_quarantined.then_some(Stopped::Quarantined)
     }
 }

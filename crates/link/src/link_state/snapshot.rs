@@ -2,7 +2,7 @@
 //! How a link stands, for whoever drives it.
 
 use super::LinkState;
-use crate::event::LinkEvent;
+use crate::event::Event;
 
 impl LinkState {
     /// Whether a later owner has taken the place of this one.
@@ -27,12 +27,12 @@ impl LinkState {
     }
 
     /// What the application has not been told.
-    pub(crate) fn take_event(&mut self) -> Option<LinkEvent> {
+    pub(crate) fn take_event(&mut self) -> Option<Event> {
         self.life.events.pop_front()
     }
 
     /// For the application.
-    pub(crate) fn tell(&mut self, event: LinkEvent) {
+    pub(crate) fn tell(&mut self, event: Event) {
         self.life.tell(event);
     }
 }
