@@ -310,7 +310,9 @@ fn sides() -> Vec<Image> {
         bad("consumed-beyond", "consumed what was not received", |s| s.consumed = 256.into()),
         bad("received-nothing", "received of no stream", |s| s.receiving_stream = 0.into()),
         bad("received-unaligned", "received up to within a slot", |s| s.received = 200.into()),
-        bad("digest-at-start", "a record digest where nothing was consumed", |s| s.consumed = 0.into()),
+        bad("digest-at-start", "a record digest where nothing was consumed", |s| {
+            s.consumed = 0.into()
+        }),
         bad("side-flags", "a flag that is none", |s| s.flags = 2.into()),
         bad("past-kind", "a past of no kind", |s| s.past.flags = 5.into()),
         bad("past-rest", "no past, but its end", |s| s.past.flags = 0.into()),
@@ -404,9 +406,17 @@ fn decisions() -> Vec<Image> {
         bad("gap-backwards", "a gap that ends first", decision(DECISION_GAP, 5, 0, 128, 64, 0)),
         bad("gap-unaligned", "to within a slot", decision(DECISION_GAP, 5, 0, 64, 129, 0)),
         bad("gap-at", "that goes on elsewhere", decision(DECISION_GAP, 5, 0, 64, 128, 192)),
-        bad("gap-digest", "of nothing, with a record digest", decision(DECISION_GAP, 5, 0, 0, 0, 0)),
+        bad(
+            "gap-digest",
+            "of nothing, with a record digest",
+            decision(DECISION_GAP, 5, 0, 0, 0, 0),
+        ),
         bad("lost-nothing", "of no stream", decision(DECISION_LOST, 5, 0, 0, 64, 64)),
-        bad("lost-digest", "a record digest at the start", decision(DECISION_LOST, 5, 76, 0, 64, 0)),
+        bad(
+            "lost-digest",
+            "a record digest at the start",
+            decision(DECISION_LOST, 5, 76, 0, 64, 0),
+        ),
         bad("lost-unaligned", "within a slot", decision(DECISION_LOST, 5, 76, 0, 64, 65)),
         bad("impossible-0", "for no reason", decision(DECISION_IMPOSSIBLE, 0, 0, 0, 0, 0)),
         bad("impossible-4", "for reason 4", decision(DECISION_IMPOSSIBLE, 0, 0, 0, 0, 4)),

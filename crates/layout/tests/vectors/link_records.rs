@@ -210,7 +210,12 @@ fn compact() -> Vec<Image> {
         image("compact-less", 192, "a compact record, a byte less than fits a slot", &pattern(47)),
         image("compact-more", 320, "a compact record, a byte more than fits a slot", &pattern(49)),
         image("compact-end", 8128, "a compact record, in the last slot of the ring", &pattern(48)),
-        image("compact-long", 3072, "a compact record, a quarter of the ring and its end", &pattern(1008)),
+        image(
+            "compact-long",
+            3072,
+            "a compact record, a quarter of the ring and its end",
+            &pattern(1008),
+        ),
     ]
 }
 
@@ -235,8 +240,20 @@ fn bad_compact() -> Vec<Image> {
             "a compact record longer than a quarter of the ring",
             own(64, &[0; 1009]),
         ),
-        bad("compact-first", 2, 0, "a compact record where the stream begins", own(0, &pattern(48))),
-        bad("compact-ring", 2, 4096, "a compact record where the ring begins", own(4096, &pattern(48))),
+        bad(
+            "compact-first",
+            2,
+            0,
+            "a compact record where the stream begins",
+            own(0, &pattern(48)),
+        ),
+        bad(
+            "compact-ring",
+            2,
+            4096,
+            "a compact record where the ring begins",
+            own(4096, &pattern(48)),
+        ),
         bad("compact-cut", 5, 64, "a compact record whose last byte is missing", cut),
         bad(
             "compact-tag",

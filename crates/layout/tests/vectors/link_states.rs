@@ -85,7 +85,9 @@ fn of_streams() -> Vec<Image> {
         contradiction("receiving-nothing", "consumed without a stream", |s| {
             s.receiving_stream = 0.into();
         }),
-        contradiction("peer-incomplete", "a peer without a store id", |s| s.peer_store_id = [0; 16]),
+        contradiction("peer-incomplete", "a peer without a store id", |s| {
+            s.peer_store_id = [0; 16]
+        }),
         contradiction("previous-kind", "a settled previous epoch that is not there", |s| {
             s.previous.flags = 2.into()
         }),
