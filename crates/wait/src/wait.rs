@@ -96,7 +96,7 @@ impl Spinner {
     }
 
     fn spin_adaptively(&mut self, ready: impl FnMut() -> bool) -> Spun {
-        let Some(time) = self.budget.next() else { return Spun::Exhausted };
+        let Some(time) = self.budget.spin_time() else { return Spun::Exhausted };
         if look_for(time, ready) {
             self.budget.paid();
             return Spun::Ready;
@@ -117,7 +117,7 @@ impl Budget {
 
     /// How long to look this time, if at all.
     #[inline]
-    pub fn next(&mut self) -> Option<Duration> {
+    pub fn spin_time(&mut self) -> Option<Duration> {
         if self.skip > 0 {
             self.skip -= 1;
             return None;

@@ -53,7 +53,7 @@ impl Patience {
                         self.until = None;
                     }
                     None => {
-                        if let Some(time) = self.budget.next() {
+                        if let Some(time) = self.budget.spin_time() {
                             self.until = Some(after(time));
                             return Next::Look;
                         }
