@@ -321,7 +321,7 @@ impl ShmReceiver {
             return;
         }
         self.sleeper.leave();
-        if matches!(self.shm.room_waker.look_insistently(), Wake::Notify) {
+        if matches!(self.shm.room_waker.check_before_wait(), Wake::Notify) {
             self.shm.notify(Sleeping::ForRoom);
         }
         self.shm.depart();
