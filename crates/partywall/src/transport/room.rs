@@ -5,7 +5,7 @@
 //!   glance ─▶ attempt: Full ─▶ spin until the glance differs ─▶ declare ─▶ glance again ─▶ sleep
 //! ```
 
-use super::dialect::DialectRoom;
+use super::protocol::ProtocolRoom;
 use super::shm::SharedMemory;
 use super::socket::Line;
 use super::{ProgressSnapshot, SendWire};
@@ -21,7 +21,7 @@ use std::time::Instant;
 pub(crate) enum SpaceWaiter {
     SharedMemory(Arc<SharedMemory>),
     Socket(Arc<Line>),
-    Dialect(Arc<DialectRoom>),
+    Protocol(Arc<ProtocolRoom>),
     #[cfg(shuttle)]
     Twin(Arc<super::twin::Lane>),
 }
@@ -33,7 +33,7 @@ impl SpaceWaiter {
         match self {
             Self::SharedMemory(shm) => shm.is_inherited(),
             Self::Socket(line) => line.is_inherited(),
-            Self::Dialect(room) => room.is_inherited(),
+            Self::Protocol(room) => room.is_inherited(),
             #[cfg(shuttle)]
             Self::Twin(_) => false,
         }
@@ -44,7 +44,7 @@ impl SpaceWaiter {
         match self {
             Self::SharedMemory(shm) => shm.snapshot(),
             Self::Socket(_) => ProgressSnapshot([0; 3]),
-            Self::Dialect(room) => room.snapshot(),
+            Self::Protocol(room) => room.snapshot(),
             #[cfg(shuttle)]
             Self::Twin(lane) => lane.snapshot(),
         }
@@ -54,7 +54,7 @@ impl SpaceWaiter {
     pub(crate) fn is_writable(&self) -> bool {
         match self {
             Self::Socket(line) => line.is_writable(),
-            Self::Dialect(room) => room.is_writable(),
+            Self::Protocol(room) => room.is_writable(),
             _ => false,
         }
     }
@@ -65,8 +65,8 @@ impl SpaceWaiter {
             Self::SharedMemory(shm) => spinner.spin(wait, || shm.snapshot() != seen),
             // Only a system call can tell whether a socket has room: then it may as well wait.
             Self::Socket(_) => Spun::Exhausted,
-            // Channels, which wait here, do not speak dialects.
-            Self::Dialect(_) => Spun::Exhausted,
+            // Channels, which wait here, do not speak protocols.
+            Self::Protocol(_) => Spun::Exhausted,
             #[cfg(shuttle)]
             Self::Twin(_) => Spun::Exhausted,
         }
@@ -77,7 +77,7 @@ impl SpaceWaiter {
         match self {
             Self::SharedMemory(shm) => shm.sleep_for_room(deadline),
             Self::Socket(line) => line.sleep_for_room(deadline),
-            Self::Dialect(room) => room.sleep(deadline),
+            Self::Protocol(room) => room.sleep(deadline),
             #[cfg(shuttle)]
             Self::Twin(_) => unreachable!("a twin is waited for at its door"),
         }
@@ -96,7 +96,7 @@ impl SpaceWaiter {
         match self {
             Self::SharedMemory(shm) => shm.room_descriptor(),
             Self::Socket(line) => line.room_descriptor(),
-            Self::Dialect(room) => room.descriptor(),
+            Self::Protocol(room) => room.descriptor(),
             #[cfg(shuttle)]
             Self::Twin(_) => unreachable!("a twin is waited for at its door"),
         }

@@ -271,7 +271,7 @@ impl ShmSender {
                 }
                 sent
             }
-            Some(Memory::Loan(_)) => unreachable!("a wall lends blocks"),
+            Some(Memory::SendBuffer(_)) => unreachable!("a wall lends blocks"),
             #[cfg(shuttle)]
             Some(Memory::Twin(_)) => unreachable!("a wall lends blocks"),
         }
@@ -283,7 +283,7 @@ impl ShmSender {
         match memory {
             Memory::Slab(block) => self.slab.free(block),
             Memory::Private(bytes) => self.keep_spare(bytes),
-            Memory::Loan(_) => unreachable!("a wall lends blocks"),
+            Memory::SendBuffer(_) => unreachable!("a wall lends blocks"),
             #[cfg(shuttle)]
             Memory::Twin(_) => unreachable!("a wall lends blocks"),
         }
