@@ -25,7 +25,7 @@ use super::arriving::as_usize;
 use super::conn::{ConnId, End};
 use crate::protocol::frame::Window;
 use crate::shown::PeerMemory;
-use crate::state::consumed_of;
+use crate::store::slots::consumed_of;
 
 /// See the module.
 #[derive(Debug)]
