@@ -120,7 +120,8 @@ impl Drive {
         if sleeping == Sleep::No {
             return Ok(());
         }
-        let deadline = [period.map(deadline_after), self.driver.leaves_by()].into_iter().flatten().min();
+        let deadline =
+            [period.map(deadline_after), self.driver.leaves_by()].into_iter().flatten().min();
         let readable = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
         let mut descriptors = [
             readable(self.call.doorbell.as_fd()),
