@@ -114,7 +114,7 @@ pub const REGISTRY: &[Fault] = &[
     // A record without a prefix lies where the ring begins: the neighbour refuses it, and so does the next owner.
     fault("link_compact_first", &[CaughtBy::File("link_compact_records"), SIMULATION]),
     // A reply's record has no prefix, and so commits nothing: an owner that is killed behind it answers twice.
-    fault("link_compact_of_reply", &[CaughtBy::Unit("link_state::walled::compact"), SWEEP]),
+    fault("link_compact_of_reply", &[CaughtBy::Unit("link_state::shm::compact"), SWEEP]),
     // An answer that was for another connection is taken: late bytes decide how a stream goes on.
     fault("link_echo_unchecked", &[SIMULATION]),
     // A commit is not stored: the next owner is handed what was consumed.
@@ -140,7 +140,7 @@ pub const REGISTRY: &[Fault] = &[
     // What was received before another owner decided anew stays, and comes twice.
     fault("link_inbox_outlives_jump", &[CaughtBy::Torture]),
     // Each connection claims the number of the one before: the server takes none of them for newer.
-    fault("link_generation_kept", &[CaughtBy::Torture]),
+    fault("link_connection_number_kept", &[CaughtBy::Torture]),
     // An epoch drops what is left, and says nothing.
     fault("link_epoch_unreported", &[SIMULATION, CaughtBy::Torture]),
     // Messages that are handed out again make those behind them seem never attempted.

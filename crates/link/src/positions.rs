@@ -9,10 +9,10 @@
 //! Whoever writes one of them down before it sends, or before it works on what it received, sees after a restart
 //! whether that came about: the position is the same, or it has risen.
 
-use super::event::Event;
 use super::fault::Stopped;
 use super::handle::Link;
 use super::link_state::End;
+use super::link_state::Event;
 
 /// A place in one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
