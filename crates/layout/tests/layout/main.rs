@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Layout against golden vectors, hostile images and arbitrary bytes.
+
+#[path = "../vectors/mod.rs"]
+mod vectors;
+
+mod arbitrary_bytes;
+mod golden_vectors;
+mod hostile_images;
+mod link_files;
+mod link_frames;
+mod link_records;
