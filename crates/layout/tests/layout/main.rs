@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Layout against golden vectors, hostile images and arbitrary bytes.
 
+#[allow(dead_code, reason = "the example that makes the vectors uses the rest")]
 #[path = "../vectors/mod.rs"]
 mod vectors;
 
