@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 use clap::builder::{EnumValueParser, TypedValueParser};
 
+use crate::figure::quantity::{self, exact_size_name};
 use crate::former_names::FormerNames;
 use crate::harness::cell::{TransportName, WaitName};
 use crate::harness::pattern::{HEAD_SIZE, Touch};
 use crate::machine::{Pin, parse_pin};
-use crate::quantity::{self, exact_size_name};
 use crate::table::TRANSPORTS;
 
 /// The flags of `partywall bench`.

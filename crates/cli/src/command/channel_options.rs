@@ -7,8 +7,8 @@ use clap::builder::{EnumValueParser, TypedValueParser};
 use partywall::{Config, TransportPolicy, Wait};
 use partywall_bench::former_names::FormerNames;
 
-use crate::advice::InFlags;
-use crate::quantity::{parse_size, parse_time};
+use crate::command::advice::InFlags;
+use partywall_bench::figure::quantity::{parse_size, parse_time};
 
 /// The flags that configure a channel.
 #[derive(Clone, Debug, clap::Args)]
