@@ -5,7 +5,7 @@
 use crate::support_link;
 use crate::support_two;
 
-use partywall_link::file::{OwnFile, Sizes};
+use partywall_link::store::{OwnFile, Sizes};
 use partywall_link::{Directory, Key, OwnerStatus, StorageError, inspect};
 use proptest::prelude::*;
 use std::fs::{self, Permissions};

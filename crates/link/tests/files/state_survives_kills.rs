@@ -6,7 +6,7 @@ use crate::support_link;
 use crate::support_two;
 
 use partywall_layout::link::{Report, StateImage};
-use partywall_link::file::OwnFile;
+use partywall_link::store::OwnFile;
 use partywall_sys::signal::{self, Signal};
 use std::fs;
 use std::os::unix::fs::FileExt;

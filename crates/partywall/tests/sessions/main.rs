@@ -7,8 +7,8 @@ mod foe;
 #[path = "../support/mod.rs"]
 mod support;
 #[cfg(feature = "tokio")]
-#[path = "../support_dialect/mod.rs"]
-mod support_dialect;
+#[path = "../support_protocol/mod.rs"]
+mod support_protocol;
 #[cfg(feature = "tokio")]
 #[path = "../support_session/mod.rs"]
 mod support_session;
@@ -18,7 +18,6 @@ mod support_two;
 mod blocking;
 mod corners;
 mod credit;
-mod dialects;
 mod fronts_alike;
 mod half_dead;
 mod halves_race;
@@ -26,6 +25,7 @@ mod leaving;
 mod lets_others_run;
 mod model;
 mod overflow_storm;
+mod protocols;
 mod smoke;
 mod too_large;
 mod unread;
