@@ -115,7 +115,7 @@ mod tests {
                 HandshakeError::NotPartywall {
                     peer: peer(),
                     found: String::new(),
-                    advice: "Config::dialect",
+                    advice: "Config::protocol",
                 }
                 .in_flags(),
                 "the right address",

@@ -10,28 +10,28 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Calls a session's driver from any thread: there may be something to receive, or something was given back for
-/// which the dialect waits.
+/// Wakes a session's driver from any thread: there may be something to receive, or something was given back for
+/// which the protocol waits.
 #[derive(Clone, Debug)]
-pub struct Caller {
-    inner: Arc<Called>,
+pub struct DriverWaker {
+    inner: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Called {
+struct Shared {
     doorbell: Doorbell,
     /// The driver sleeps, or is about to.
     is_asleep: AtomicBool,
 }
 
-impl Caller {
+impl DriverWaker {
     pub(crate) fn new() -> io::Result<Self> {
         let doorbell = Doorbell::new()?;
-        Ok(Self { inner: Arc::new(Called { doorbell, is_asleep: AtomicBool::new(false) }) })
+        Ok(Self { inner: Arc::new(Shared { doorbell, is_asleep: AtomicBool::new(false) }) })
     }
 
     /// Wakes the driver if it sleeps. What it is to find must be written before.
-    pub fn call(&self) {
+    pub fn wake(&self) {
         // ORDER: SeqCst, on both sides: either we see that it sleeps, or it sees, looking after it said so, what
         // was written before the call.
         if self.inner.is_asleep.swap(false, Ordering::SeqCst) {

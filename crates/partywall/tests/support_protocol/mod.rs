@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The smallest dialect that there can be: `#wire1\n` once from whoever connects, then frames on the socket.
+//! The smallest protocol that there can be: `#wire1\n` once from whoever connects, then frames on the socket.
 //!
 //! ```text
 //!   name u32 | kind u32: 0 opens, 1 brings `len` bytes, 2 closes | len u32 | bytes        big-endian
 //! ```
 
-use partywall::dialect::{
-    Caller, Dialect, DialectError, Event, Lent, Line, LineReceiver, LineRoom, LineSender, Loan,
-    Meeting, Negotiation, Recognition, Unsent,
+use partywall::protocol::{
+    Connection, ConnectionEvent, ConnectionReceiver, ConnectionSender, ConnectionSpace,
+    DriverWaker, Handshake, Negotiation, Protocol, ProtocolError, Recognition, RecvBuffer,
+    SendBuffer, TrySendError,
 };
 use partywall::{Closed, Message, ReceiverStats, SenderStats};
 use partywall_sys::epoll::EventFlags;
@@ -28,7 +29,7 @@ pub struct Plain {
     pub is_behind: Arc<AtomicBool>,
 }
 
-impl Dialect for Plain {
+impl Protocol for Plain {
     fn name(&self) -> &'static str {
         "plain"
     }
@@ -37,20 +38,20 @@ impl Dialect for Plain {
         let known = first.len().min(GREETING.len());
         match first[..known] == GREETING[..known] {
             false => Recognition::No,
-            true if known < GREETING.len() => Recognition::Perhaps,
+            true if known < GREETING.len() => Recognition::Incomplete,
             true => Recognition::Yes,
         }
     }
 
-    fn accept(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
-        let read = meeting.first[GREETING.len()..].to_vec();
-        Ok(self.ready(meeting.socket, read, meeting.caller, false))
+    fn accept(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError> {
+        let read = handshake.first[GREETING.len()..].to_vec();
+        Ok(self.ready(handshake.socket, read, handshake.driver_waker, false))
     }
 
-    fn connect(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
-        let written = meeting.socket.write(&[IoSlice::new(GREETING)], true);
-        written.map_err(|source| DialectError::System { what: "greeting", source })?;
-        Ok(self.ready(meeting.socket, Vec::new(), meeting.caller, true))
+    fn connect(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError> {
+        let written = handshake.socket.write(&[IoSlice::new(GREETING)], true);
+        written.map_err(|source| ProtocolError::System { what: "greeting", source })?;
+        Ok(self.ready(handshake.socket, Vec::new(), handshake.driver_waker, true))
     }
 }
 
@@ -59,11 +60,11 @@ impl Plain {
         &self,
         socket: Socket,
         read: Vec<u8>,
-        caller: Caller,
+        driver_waker: DriverWaker,
         opens_odd: bool,
     ) -> Box<dyn Negotiation> {
         let is_behind = Arc::clone(&self.is_behind);
-        Box::new(Ready(Some(Agreed { socket, read, caller, opens_odd, is_behind })))
+        Box::new(Ready(Some(Agreed { socket, read, driver_waker, opens_odd, is_behind })))
     }
 }
 
@@ -74,15 +75,15 @@ struct Ready(Option<Agreed>);
 struct Agreed {
     socket: Socket,
     read: Vec<u8>,
-    caller: Caller,
+    driver_waker: DriverWaker,
     opens_odd: bool,
     is_behind: Arc<AtomicBool>,
 }
 
 impl Negotiation for Ready {
-    fn progress(&mut self) -> Result<Option<Line>, DialectError> {
+    fn progress(&mut self) -> Result<Option<Connection>, ProtocolError> {
         let Some(agreed) = self.0.take() else { return Ok(None) };
-        let Agreed { socket, read, caller, opens_odd, is_behind } = agreed;
+        let Agreed { socket, read, driver_waker, opens_odd, is_behind } = agreed;
         let socket = Arc::new(socket);
         let set = EpollSet::new().unwrap();
         set.add(socket.as_fd(), EventFlags::OUT, 0).unwrap();
@@ -95,8 +96,9 @@ impl Negotiation for Ready {
             room: Arc::new(Room(set)),
             is_behind,
         };
-        let receiver = Receiver { socket, read, caller, closed, queue: VecDeque::new(), end: None };
-        Ok(Some(Line {
+        let receiver =
+            Receiver { socket, read, driver_waker, closed, queue: VecDeque::new(), end: None };
+        Ok(Some(Connection {
             sender: Box::new(sender),
             receiver: Box::new(receiver),
             streams_max: u32::MAX,
@@ -117,56 +119,62 @@ struct Sender {
 }
 
 impl Sender {
-    fn frame(&mut self, name: u32, kind: u32, bytes: &[u8]) -> Result<(), Unsent> {
+    fn frame(&mut self, name: u32, kind: u32, bytes: &[u8]) -> Result<(), TrySendError> {
         self.flush()?;
         for word in [name, kind, bytes.len() as u32] {
             self.rest.extend(word.to_be_bytes());
         }
         self.rest.extend(bytes);
         match self.flush() {
-            Err(Unsent::Full) => Ok(()),
+            Err(TrySendError::Full) => Ok(()),
             other => other,
         }
     }
 }
 
-impl LineSender for Sender {
-    fn open(&mut self) -> Result<u32, Unsent> {
+impl ConnectionSender for Sender {
+    fn open(&mut self) -> Result<u32, TrySendError> {
         let name = self.next;
         self.frame(name, 0, &[])?;
         self.next += 2;
         Ok(name)
     }
 
-    fn send(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent> {
+    fn send(&mut self, stream: u32, payload: &[u8]) -> Result<(), TrySendError> {
         self.frame(stream, 1, payload)
     }
 
-    fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn Loan>>, Unsent> {
-        // Every other length is lent, so that both ways are walked.
-        Ok((len % 2 == 0).then(|| Box::new(Lending(vec![0; len])) as Box<dyn Loan>))
+    fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn SendBuffer>>, TrySendError> {
+        // Every other length is buffer, so that both ways are walked.
+        Ok((len % 2 == 0).then(|| Box::new(Lending(vec![0; len])) as Box<dyn SendBuffer>))
     }
 
-    fn commit(&mut self, stream: u32, loan: &mut Option<Box<dyn Loan>>) -> Result<(), Unsent> {
-        let bytes = loan.as_ref().map(|loan| loan.as_slice().to_vec()).unwrap();
+    fn commit(
+        &mut self,
+        stream: u32,
+        buffer: &mut Option<Box<dyn SendBuffer>>,
+    ) -> Result<(), TrySendError> {
+        let bytes = buffer.as_ref().map(|buffer| buffer.as_slice().to_vec()).unwrap();
         self.frame(stream, 1, &bytes)?;
-        let own = loan.take().unwrap().into_any().downcast::<Lending>();
+        let own = buffer.take().unwrap().into_any().downcast::<Lending>();
         assert_eq!(own.unwrap().0, bytes);
         Ok(())
     }
 
-    fn close(&mut self, stream: u32) -> Result<(), Unsent> {
+    fn close(&mut self, stream: u32) -> Result<(), TrySendError> {
         self.frame(stream, 2, &[])?;
         self.closed.lock().unwrap().insert(stream);
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Unsent> {
+    fn flush(&mut self) -> Result<(), TrySendError> {
         while !self.rest.is_empty() {
             match self.socket.write(&[IoSlice::new(&self.rest)], true) {
                 Ok(written) => drop(self.rest.drain(..written)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(Unsent::Full),
-                Err(_) => return Err(Unsent::Closed(Closed::Disconnected)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Err(TrySendError::Full);
+                }
+                Err(_) => return Err(TrySendError::Closed(Closed::Disconnected)),
             }
         }
         Ok(())
@@ -186,8 +194,8 @@ impl LineSender for Sender {
 
     fn disarm(&mut self) {}
 
-    fn room(&self) -> Arc<dyn LineRoom> {
-        Arc::clone(&self.room) as Arc<dyn LineRoom>
+    fn room(&self) -> Arc<dyn ConnectionSpace> {
+        Arc::clone(&self.room) as Arc<dyn ConnectionSpace>
     }
 
     fn hang_up(&mut self) {
@@ -202,7 +210,7 @@ impl LineSender for Sender {
 #[derive(Debug)]
 struct Room(EpollSet);
 
-impl LineRoom for Room {
+impl ConnectionSpace for Room {
     fn snapshot(&self) -> [u64; 3] {
         [0; 3]
     }
@@ -220,7 +228,7 @@ impl LineRoom for Room {
 #[derive(Debug)]
 struct Lending(Vec<u8>);
 
-impl Loan for Lending {
+impl SendBuffer for Lending {
     fn as_slice(&self) -> &[u8] {
         &self.0
     }
@@ -242,10 +250,10 @@ impl Loan for Lending {
 struct Halves {
     whole: Vec<u8>,
     first: usize,
-    caller: Caller,
+    driver_waker: DriverWaker,
 }
 
-impl Lent for Halves {
+impl RecvBuffer for Halves {
     fn len(&self) -> usize {
         self.whole.len()
     }
@@ -266,7 +274,7 @@ impl Lent for Halves {
 
 impl Drop for Halves {
     fn drop(&mut self) {
-        self.caller.call();
+        self.driver_waker.wake();
     }
 }
 
@@ -274,9 +282,9 @@ impl Drop for Halves {
 struct Receiver {
     socket: Arc<Socket>,
     read: Vec<u8>,
-    caller: Caller,
+    driver_waker: DriverWaker,
     closed: Arc<Mutex<HashSet<u32>>>,
-    queue: VecDeque<Event>,
+    queue: VecDeque<ConnectionEvent>,
     end: Option<Closed>,
 }
 
@@ -291,12 +299,13 @@ impl Receiver {
         let whole = self.read[HEAD..HEAD + len].to_vec();
         self.read.drain(..HEAD + len);
         let event = match kind {
-            0 => Event::Opened(name),
+            0 => ConnectionEvent::Opened(name),
             1 => {
-                let halves = Halves { first: len / 2, whole, caller: self.caller.clone() };
-                Event::Message(name, Message::from_dialect_lent(Box::new(halves)))
+                let halves =
+                    Halves { first: len / 2, whole, driver_waker: self.driver_waker.clone() };
+                ConnectionEvent::Message(name, Message::from_recv_buffer(Box::new(halves)))
             }
-            _ => Event::Closed(name),
+            _ => ConnectionEvent::Closed(name),
         };
         if !self.closed.lock().unwrap().contains(&name) {
             self.queue.push_back(event);
@@ -305,27 +314,29 @@ impl Receiver {
     }
 }
 
-impl LineReceiver for Receiver {
-    fn find(&mut self) -> Result<Event, DialectError> {
+impl ConnectionReceiver for Receiver {
+    fn find(&mut self) -> Result<ConnectionEvent, ProtocolError> {
         loop {
             while self.parse() {}
             if let Some(event) = self.queue.pop_front() {
                 return Ok(event);
             }
             if let Some(end) = self.end {
-                return Ok(Event::End(end));
+                return Ok(ConnectionEvent::End(end));
             }
             let mut buffer = [0; 4096];
             match self.socket.read(&mut buffer, true) {
                 Ok(0) => self.end = Some(Closed::Finished),
                 Ok(count) => self.read.extend(&buffer[..count]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Event::Nothing),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(ConnectionEvent::Nothing);
+                }
                 Err(_) => self.end = Some(Closed::Disconnected),
             }
         }
     }
 
-    fn arm(&mut self, _quiet: bool) -> Result<bool, DialectError> {
+    fn arm(&mut self, _quiet: bool) -> Result<bool, ProtocolError> {
         Ok(false)
     }
 
@@ -333,7 +344,7 @@ impl LineReceiver for Receiver {
         self.socket.as_fd()
     }
 
-    fn notice_end(&mut self) -> Result<bool, DialectError> {
+    fn notice_end(&mut self) -> Result<bool, ProtocolError> {
         Ok(false)
     }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lines of other protocols as a session sees them: the records of streams are made of what a dialect tells, and
+//! Lines of other protocols as a session sees them: the records of streams are made of what a protocol tells, and
 //! the other way round.
 //!
 //! ```text
-//!   session                     here                                dialect
+//!   session                     here                                protocol
 //!   OPEN, message             ▶ number ─▶ name                    ▶ open, send
 //!   CLOSE_WRITE and RESET {r} ▶ both directions over              ▶ close
 //!   END of a stream of ours   ◀ at once
@@ -12,23 +12,23 @@
 //!   CREDIT, GO_AWAY           ▶ nothing
 //! ```
 //!
-//! A session's numbers are small and used again; a dialect's names are its own business. `streams.rs` keeps both.
+//! A session's numbers are small and used again; a protocol's names are its own business. `streams.rs` keeps both.
 //!
-//! Nothing here waits, and nothing is known of any dialect.
+//! Nothing here waits, and nothing is known of any protocol.
 
-mod caller;
+mod driver_waker;
 mod names;
 mod receiver;
 mod sender;
 mod streams;
 
-pub use caller::Caller;
+pub use driver_waker::DriverWaker;
 pub use names::{NameHasher, NameMap, NameSecrets};
-pub(crate) use receiver::DialectReceiver;
-pub(crate) use sender::DialectSender;
+pub(crate) use receiver::ProtocolReceiver;
+pub(crate) use sender::ProtocolSender;
 
-use crate::dialect::{DialectError, Line, LineRoom, Unsent as LineUnsent};
 use crate::error::{Fault, Limit, TooLarge};
+use crate::protocol::{Connection, ConnectionSpace, ProtocolError, TrySendError};
 use crate::transport::{ProgressSnapshot, Unsent};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{EpollSet, ForkGuard, epoll::EventFlags};
@@ -43,31 +43,31 @@ pub(crate) const WINDOW: u64 = 1 << 62;
 
 /// What both ends are made of.
 pub(crate) struct Parts {
-    pub line: Line,
-    pub caller: Caller,
-    pub dialect: &'static str,
+    pub connection: Connection,
+    pub driver_waker: DriverWaker,
+    pub protocol: &'static str,
     pub peer: String,
     pub guard: ForkGuard,
     pub is_acceptor: bool,
 }
 
-/// Both ends of a line.
-pub(crate) fn assemble(parts: Parts) -> io::Result<(DialectSender, DialectReceiver)> {
-    let Parts { line, caller, dialect, peer, guard, is_acceptor } = parts;
+/// Both ends of a connection.
+pub(crate) fn assemble(parts: Parts) -> io::Result<(ProtocolSender, ProtocolReceiver)> {
+    let Parts { connection, driver_waker, protocol, peer, guard, is_acceptor } = parts;
     let set = EpollSet::new()?;
-    set.add(caller.doorbell(), EventFlags::IN | EventFlags::ET, CALLED)?;
-    set.add(line.receiver.descriptor(), INTEREST, HEARD)?;
+    set.add(driver_waker.doorbell(), EventFlags::IN | EventFlags::ET, CALLED)?;
+    set.add(connection.receiver.descriptor(), INTEREST, HEARD)?;
     let streams = Arc::new(Streams::new(is_acceptor));
-    let other = Arc::new(Other { dialect, peer });
-    let room = Arc::new(DialectRoom { guard, room: line.sender.room() });
-    let sender = DialectSender::new(
-        line.sender,
+    let other = Arc::new(Other { protocol, peer });
+    let room = Arc::new(ProtocolRoom { guard, room: connection.sender.room() });
+    let sender = ProtocolSender::new(
+        connection.sender,
         Arc::clone(&streams),
-        caller.clone(),
+        driver_waker.clone(),
         room,
         Arc::clone(&other),
     );
-    Ok((sender, DialectReceiver::new(line.receiver, streams, caller, set, other)))
+    Ok((sender, ProtocolReceiver::new(connection.receiver, streams, driver_waker, set, other)))
 }
 
 const CALLED: u64 = 0;
@@ -78,37 +78,37 @@ const INTEREST: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
 /// Who is at the other end, for errors.
 #[derive(Debug)]
 struct Other {
-    dialect: &'static str,
+    protocol: &'static str,
     peer: String,
 }
 
 impl Other {
     #[cold]
-    fn fault(&self, reason: DialectError) -> Fault {
-        Fault::Dialect { peer: self.peer.clone(), dialect: self.dialect, reason }
+    fn fault(&self, reason: ProtocolError) -> Fault {
+        Fault::Protocol { peer: self.peer.clone(), protocol: self.protocol, reason }
     }
 
     #[cold]
-    fn unsent(&self, unsent: LineUnsent, len: usize) -> Unsent {
+    fn unsent(&self, unsent: TrySendError, len: usize) -> Unsent {
         match unsent {
-            LineUnsent::Full => Unsent::Full,
-            LineUnsent::Closed(closed) => Unsent::Closed(closed),
-            LineUnsent::TooLarge(max) => {
-                Unsent::TooLarge(TooLarge { len: len as u64, max, limit: Limit::Dialect })
+            TrySendError::Full => Unsent::Full,
+            TrySendError::Closed(closed) => Unsent::Closed(closed),
+            TrySendError::TooLarge(max) => {
+                Unsent::TooLarge(TooLarge { len: len as u64, max, limit: Limit::Protocol })
             }
-            LineUnsent::Broken(source) => Unsent::Fault(self.fault(source)),
+            TrySendError::Broken(source) => Unsent::Fault(self.fault(source)),
         }
     }
 }
 
-/// Where one waits for room on a line.
+/// Where one waits for room on a connection.
 #[derive(Debug)]
-pub(crate) struct DialectRoom {
+pub(crate) struct ProtocolRoom {
     guard: ForkGuard,
-    room: Arc<dyn LineRoom>,
+    room: Arc<dyn ConnectionSpace>,
 }
 
-impl DialectRoom {
+impl ProtocolRoom {
     /// Whether this is a forked child.
     pub(crate) fn is_inherited(&self) -> bool {
         self.guard.is_child()

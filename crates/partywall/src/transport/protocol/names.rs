@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables by a dialect's names for streams. The other side chooses the names, so they are mixed with a secret; and they
+//! Tables by a protocol's names for streams. The other side chooses the names, so they are mixed with a secret; and they
 //! are looked up with every message, so that must not take long.
 //!
 //! ```text

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a line: what a dialect tells, as records of streams.
+//! The receiving end of a connection: what a protocol tells, as records of streams.
 
 use super::streams::{Made, Streams};
 use super::{HEARD, INTEREST, Other};
-use crate::dialect::{Caller, DialectError, Event, LineReceiver};
 use crate::error::Fault;
 use crate::message::Message;
+use crate::protocol::{ConnectionEvent, ConnectionReceiver, DriverWaker, ProtocolError};
 use crate::stats::ReceiverStats;
 use crate::transport::{Found, Waited};
 use partywall_layout::stream::ResetBody;
@@ -20,10 +20,10 @@ use zerocopy::little_endian::U32;
 
 /// The receiving end.
 #[derive(Debug)]
-pub(crate) struct DialectReceiver {
-    line: Box<dyn LineReceiver>,
+pub(crate) struct ProtocolReceiver {
+    connection: Box<dyn ConnectionReceiver>,
     streams: Arc<Streams>,
-    caller: Caller,
+    driver_waker: DriverWaker,
     /// The line's descriptor and the caller's bell.
     set: EpollSet,
     /// The line's descriptor is being watched.
@@ -38,18 +38,29 @@ pub(crate) struct DialectReceiver {
     body: ResetBody,
 }
 
-impl DialectReceiver {
+impl ProtocolReceiver {
     pub(super) const fn new(
-        line: Box<dyn LineReceiver>,
+        connection: Box<dyn ConnectionReceiver>,
         streams: Arc<Streams>,
-        caller: Caller,
+        driver_waker: DriverWaker,
         set: EpollSet,
         other: Arc<Other>,
     ) -> Self {
         let body = ResetBody { code: U32::new(0), directions: U32::new(0) };
         let is_listening = true;
         let (has_more, message, number) = (false, None, 0);
-        Self { line, streams, caller, set, is_listening, other, has_more, message, number, body }
+        Self {
+            connection,
+            streams,
+            driver_waker,
+            set,
+            is_listening,
+            other,
+            has_more,
+            message,
+            number,
+            body,
+        }
     }
 
     pub(crate) fn find(&mut self) -> Result<Found, Fault> {
@@ -58,12 +69,12 @@ impl DialectReceiver {
             if let Some(made) = self.streams.take_made() {
                 return Ok(self.record(made));
             }
-            match self.line.find().map_err(|error| self.other.fault(error))? {
-                Event::Opened(name) => {
+            match self.connection.find().map_err(|error| self.other.fault(error))? {
+                ConnectionEvent::Opened(name) => {
                     let number = self.streams.lock().meet(name);
                     return Ok(self.record(Made { kind: Kind::Open, number, directions: 0 }));
                 }
-                Event::Message(name, message) => {
+                ConnectionEvent::Message(name, message) => {
                     let number = self.streams.lock().number(name);
                     // Else it was under way when we closed the stream.
                     if let Some(number) = number {
@@ -71,13 +82,13 @@ impl DialectReceiver {
                         return Ok(Found::Message);
                     }
                 }
-                Event::Closed(name) => {
+                ConnectionEvent::Closed(name) => {
                     self.streams.lock().closed_there(name);
                     self.streams.note_made();
                 }
-                Event::Heard => {}
-                Event::Nothing => return Ok(Found::Nothing),
-                Event::End(closed) => return Ok(Found::End(closed)),
+                ConnectionEvent::Internal => {}
+                ConnectionEvent::Nothing => return Ok(Found::Nothing),
+                ConnectionEvent::End(closed) => return Ok(Found::End(closed)),
             }
         }
         self.has_more = true;
@@ -107,10 +118,10 @@ impl DialectReceiver {
     #[expect(clippy::unused_self, reason = "as the other transports have it")]
     pub(crate) const fn pass(&self, _: &RecordHeader) {}
 
-    /// A rule that only a session knows was broken: by a dialect, because it is what made the records.
+    /// A rule that only a session knows was broken: by a protocol, because it is what made the records.
     #[cold]
     pub(crate) fn violated(&self, violation: Violation) -> Fault {
-        self.other.fault(DialectError::Violation { what: violation.to_string() })
+        self.other.fault(ProtocolError::Violation { what: violation.to_string() })
     }
 
     #[expect(clippy::unused_self, reason = "as the other transports have it")]
@@ -130,7 +141,7 @@ impl DialectReceiver {
         self.message = None;
     }
 
-    /// For channels, which speak no dialects.
+    /// For channels, which speak no protocols.
     #[expect(clippy::unused_self, reason = "as the other transports have it")]
     pub(crate) const fn wait(
         &self,
@@ -145,7 +156,7 @@ impl DialectReceiver {
         // Calls that nobody waited for would wake a sleeper that polls the set from outside, again and again.
         let now = Some(Instant::now());
         self.set.wait_tokens(now).map_err(|source| Fault::system("waiting", source))?;
-        self.caller.arm();
+        self.driver_waker.arm();
         let has_made = !self.streams.lock().made.is_empty();
         if has_made {
             self.streams.note_made();
@@ -153,13 +164,13 @@ impl DialectReceiver {
         if self.has_more || has_made {
             return Ok(true);
         }
-        if self.line.arm(quiet).map_err(|error| self.other.fault(error))? {
+        if self.connection.arm(quiet).map_err(|error| self.other.fault(error))? {
             return Ok(true);
         }
-        if self.line.listens() != self.is_listening {
+        if self.connection.listens() != self.is_listening {
             self.is_listening = !self.is_listening;
             // Watched for nothing, it would still tell of a hang-up, without end.
-            let (set, descriptor) = (&self.set, self.line.descriptor());
+            let (set, descriptor) = (&self.set, self.connection.descriptor());
             let changed = match self.is_listening {
                 true => set.add(descriptor, INTEREST, HEARD),
                 false => set.remove(descriptor),
@@ -174,16 +185,16 @@ impl DialectReceiver {
     }
 
     pub(crate) fn close(&mut self) {
-        self.line.close();
+        self.connection.close();
     }
 
     pub(crate) fn notice_end(&mut self) -> Result<bool, Fault> {
-        let has_more = self.line.notice_end().map_err(|error| self.other.fault(error))?;
+        let has_more = self.connection.notice_end().map_err(|error| self.other.fault(error))?;
         Ok(has_more || self.has_more)
     }
 
     pub(crate) fn stats(&self) -> ReceiverStats {
-        self.line.stats()
+        self.connection.stats()
     }
 }
 

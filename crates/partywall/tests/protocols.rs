@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions over a dialect: the same streams, for listeners that speak two protocols at one address, and what a
-//! dialect has no words for.
+//! Sessions over a protocol: the same streams, for listeners that speak two protocols at one address, and what a
+//! protocol has no words for.
 #![cfg(feature = "tokio")]
 
-mod support_dialect;
+mod support_protocol;
 
 use partywall::blocking::Listener;
-use partywall::dialect::Dialect;
+use partywall::protocol::Protocol;
 use partywall::{
     Closed, Config, HandshakeError, OpenError, SessionError, StreamRecvError, StreamSendError,
     Transport,
@@ -16,18 +16,18 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support_dialect::Plain;
+use support_protocol::Plain;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-fn plain() -> Arc<dyn Dialect> {
+fn plain() -> Arc<dyn Protocol> {
     Arc::new(Plain::default())
 }
 
 /// What serves both protocols, what speaks ours, and what speaks the other.
 fn configs() -> (Config, Config, Config) {
     let config = Config::default().streams_max(64);
-    (config.clone().dialect(plain()), config.clone(), config.speak(plain()))
+    (config.clone().protocol(plain()), config.clone(), config.speak(plain()))
 }
 
 /// An address, in a directory that lasts as long as the first value.
@@ -101,7 +101,7 @@ async fn one_address_serves_both_protocols() {
         session.close();
         session.finished().await;
     }
-    assert_eq!(serving.await.unwrap(), [Transport::Dialect("plain"), Transport::SharedMemory]);
+    assert_eq!(serving.await.unwrap(), [Transport::Protocol("plain"), Transport::SharedMemory]);
 }
 
 #[test]
@@ -187,10 +187,10 @@ async fn bytes_flow_through_the_adapters() {
 fn a_session_that_ends_waits_until_what_it_sent_was_taken_but_not_for_ever() {
     let (_directory, address) = address();
     for is_taken_in_time in [true, false] {
-        let dialect = Plain::default();
-        let is_behind = Arc::clone(&dialect.is_behind);
+        let protocol = Plain::default();
+        let is_behind = Arc::clone(&protocol.is_behind);
         let linger = Duration::from_millis(if is_taken_in_time { 60_000 } else { 50 });
-        let theirs = Config::default().linger(linger).speak(Arc::new(dialect));
+        let theirs = Config::default().linger(linger).speak(Arc::new(protocol));
         let (both, _, _) = configs();
         let mut listener = Listener::bind_with(&*address, &both).unwrap();
         std::thread::scope(|scope| {
@@ -232,7 +232,7 @@ fn streams_beyond_the_limit_are_refused() {
 }
 
 #[test]
-fn what_a_dialect_has_no_words_for_is_an_error() {
+fn operation_without_protocol_equivalent_is_unsupported() {
     let (_directory, address, mut listener, theirs) = home(|both| both);
     std::thread::scope(|scope| {
         let client = scope.spawn(|| partywall::blocking::connect_with(&*address, &theirs).unwrap());
@@ -249,7 +249,7 @@ fn what_a_dialect_has_no_words_for_is_an_error() {
 }
 
 #[test]
-fn channels_speak_no_dialects() {
+fn channels_speak_no_protocols() {
     let (directory, address) = address();
     let (both, _, theirs) = configs();
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -286,7 +286,7 @@ fn first_words_may_come_byte_by_byte_and_strangers_are_refused() {
         }
     }
     let session = listener.accept_deadline(soon()).unwrap();
-    assert_eq!(session.transport(), Transport::Dialect("plain"));
+    assert_eq!(session.transport(), Transport::Protocol("plain"));
     for (count, stranger) in [&b"#wire2\n"[..], b"GET / HTTP/1.1\r\n\r\n"].iter().enumerate() {
         let mut client = UnixStream::connect(directory.path().join("s.sock")).unwrap();
         client.write_all(stranger).unwrap();

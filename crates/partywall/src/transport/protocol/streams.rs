@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers of a session's streams, a dialect's names for them, and how far each has ended.
+//! Numbers of a session's streams, a protocol's names for them, and how far each has ended.
 //!
 //! ```text
 //!   ours     begin ─▶ both directions over here ─▶ close, END to the session ─▶ forgotten
@@ -7,7 +7,7 @@
 //!   theirs   meet: OPEN ─▶ … ─▶ both directions over, or closed there ─▶ END of the session ─▶ forgotten
 //! ```
 //!
-//! Both ends of the line share it; its lock is held for moments, and never while the dialect is called.
+//! Both ends of the line share it; its lock is held for moments, and never while the protocol is called.
 
 use super::names::NameMap;
 use partywall_layout::Kind;
@@ -24,7 +24,7 @@ pub(super) struct Streams {
     has_made: AtomicBool,
 }
 
-/// A record for the session that no dialect sent as such.
+/// A record for the session that no protocol sent as such.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Made {
     pub kind: Kind,
@@ -52,7 +52,7 @@ struct Entry {
     name: u32,
     is_sending_over: bool,
     is_receiving_over: bool,
-    /// The dialect was told that we close it.
+    /// The protocol was told that we close it.
     is_closed_here: bool,
     is_closed_there: bool,
 }
@@ -116,7 +116,7 @@ impl Table {
         self.theirs[at] = Some(Entry::new(name));
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "as many as the dialect has names at most"
+            reason = "as many as the protocol has names at most"
         )]
         let number = number(at as u32, !self.is_acceptor);
         self.numbers.insert(name, number);
@@ -134,7 +134,7 @@ impl Table {
         Some(entry.name)
     }
 
-    /// Directions that are over here. The name to close if both now are, and the dialect was not told.
+    /// Directions that are over here. The name to close if both now are, and the protocol was not told.
     pub(super) fn note_over(&mut self, number: u32, sending: bool, receiving: bool) -> Option<u32> {
         let entry = self.entry(number)?;
         entry.is_sending_over |= sending;
@@ -143,7 +143,7 @@ impl Table {
         (is_over && !entry.is_closed_here && !entry.is_closed_there).then_some(entry.name)
     }
 
-    /// The dialect was told that we close it.
+    /// The protocol was told that we close it.
     pub(super) fn closed_here(&mut self, number: u32) {
         let Some(entry) = self.entry(number) else { return };
         entry.is_closed_here = true;

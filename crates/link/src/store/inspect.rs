@@ -144,7 +144,7 @@ pub struct ReportSnapshot {
     pub is_open: bool,
     /// In which epoch.
     pub epoch: u64,
-    /// The first position: that of a [message](super::Message::position), or where one would have been.
+    /// The first position: that of a [message](crate::Message::position), or where one would have been.
     pub from: u64,
     /// The position behind the last.
     pub to: u64,
@@ -304,7 +304,7 @@ fn told(image: &Image, status: OwnerState, path: &Path) -> Result<Inspection, St
 
 impl QuarantineSnapshot {
     /// That of a state.
-    pub(super) fn in_force(state: &StateImage) -> Option<Self> {
+    pub(crate) fn in_force(state: &StateImage) -> Option<Self> {
         quarantine(state.quarantine.get())
     }
 }

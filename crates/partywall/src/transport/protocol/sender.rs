@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end of a line: messages under the dialect's names, and what ends a stream there.
+//! The sending end of a connection: messages under the protocol's names, and what ends a stream there.
 
 use super::streams::Streams;
-use super::{DialectRoom, Other};
-use crate::dialect::{Caller, LineSender};
+use super::{Other, ProtocolRoom};
 use crate::error::{Closed, Fault, SendError};
+use crate::protocol::{ConnectionSender, DriverWaker};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, Progress, Unsent};
 use partywall_layout::Kind;
@@ -14,13 +14,13 @@ use zerocopy::FromBytes;
 
 /// The sending end.
 #[derive(Debug)]
-pub(crate) struct DialectSender {
-    line: Box<dyn LineSender>,
+pub(crate) struct ProtocolSender {
+    connection: Box<dyn ConnectionSender>,
     streams: Arc<Streams>,
-    caller: Caller,
-    room: Arc<DialectRoom>,
+    driver_waker: DriverWaker,
+    room: Arc<ProtocolRoom>,
     other: Arc<Other>,
-    /// The stream of the message that follows, under the dialect's name. `None`: nobody will receive it.
+    /// The stream of the message that follows, under the protocol's name. `None`: nobody will receive it.
     name: Option<u32>,
     /// The session has ended here: only what was sent has to be taken.
     is_leaving: bool,
@@ -28,18 +28,18 @@ pub(crate) struct DialectSender {
     is_given_up: bool,
 }
 
-impl DialectSender {
+impl ProtocolSender {
     pub(super) fn new(
-        line: Box<dyn LineSender>,
+        connection: Box<dyn ConnectionSender>,
         streams: Arc<Streams>,
-        caller: Caller,
-        room: Arc<DialectRoom>,
+        driver_waker: DriverWaker,
+        room: Arc<ProtocolRoom>,
         other: Arc<Other>,
     ) -> Self {
         Self {
-            line,
+            connection,
             streams,
-            caller,
+            driver_waker,
             room,
             other,
             name: None,
@@ -48,7 +48,7 @@ impl DialectSender {
         }
     }
 
-    pub(crate) const fn room(&self) -> &Arc<DialectRoom> {
+    pub(crate) const fn room(&self) -> &Arc<ProtocolRoom> {
         &self.room
     }
 
@@ -60,7 +60,7 @@ impl DialectSender {
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         self.check()?;
         let Some(name) = self.name.filter(|_| !payload.is_empty()) else { return Ok(()) };
-        let sent = self.line.send(name, payload);
+        let sent = self.connection.send(name, payload);
         sent.map_err(|unsent| self.other.unsent(unsent, payload.len()))
     }
 
@@ -72,12 +72,12 @@ impl DialectSender {
         Err(SendError::TimedOut)
     }
 
-    /// A record of a stream, or of the session: most of them say what a dialect has no words for.
+    /// A record of a stream, or of the session: most of them say what a protocol has no words for.
     pub(crate) fn control(&mut self, kind: Kind, number: u32, body: &[u8]) -> Result<(), Unsent> {
         self.check()?;
         match kind {
             Kind::Open => {
-                let opened = self.line.open();
+                let opened = self.connection.open();
                 let name = opened.map_err(|unsent| self.other.unsent(unsent, 0))?;
                 self.streams.lock().begin(number, name);
                 Ok(())
@@ -102,9 +102,9 @@ impl DialectSender {
 
     pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
         self.check()?;
-        let lent = if len == 0 { Ok(None) } else { self.line.reserve(len) };
-        match lent {
-            Ok(Some(loan)) => Ok(Memory::Loan(loan)),
+        let buffer = if len == 0 { Ok(None) } else { self.connection.reserve(len) };
+        match buffer {
+            Ok(Some(buffer)) => Ok(Memory::SendBuffer(buffer)),
             Ok(None) => Ok(Memory::Private(vec![0; len])),
             Err(unsent) => Err(self.other.unsent(unsent, len)),
         }
@@ -117,12 +117,12 @@ impl DialectSender {
     ) -> Result<(), Unsent> {
         match memory.take() {
             None => Ok(()),
-            Some(Memory::Loan(loan)) if !loan.as_slice().is_empty() => {
+            Some(Memory::SendBuffer(buffer)) if !buffer.as_slice().is_empty() => {
                 self.check()?;
                 let Some(name) = self.name else { return Ok(()) };
-                let (len, mut lent) = (loan.as_slice().len(), Some(loan));
-                let sent = self.line.commit(name, &mut lent);
-                *memory = lent.map(Memory::Loan);
+                let (len, mut buffer) = (buffer.as_slice().len(), Some(buffer));
+                let sent = self.connection.commit(name, &mut buffer);
+                *memory = buffer.map(Memory::SendBuffer);
                 sent.map_err(|unsent| self.other.unsent(unsent, len))
             }
             Some(taken) => {
@@ -140,7 +140,7 @@ impl DialectSender {
         drop(memory);
     }
 
-    // Batches are of channels, and dialects have none: the next three are not reached.
+    // Batches are of channels, and protocols have none: the next three are not reached.
 
     pub(crate) const fn add_to_batch(&self, _: &[u8]) -> Result<(), Unsent> {
         Err(Unsent::Full)
@@ -158,11 +158,11 @@ impl DialectSender {
 
     pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
         self.check()?;
-        self.line.flush().map_err(|unsent| self.other.unsent(unsent, 0))?;
+        self.connection.flush().map_err(|unsent| self.other.unsent(unsent, 0))?;
         if self.is_leaving {
             // Here only: what is owed to streams went before.
-            self.line.finish();
-            if !self.line.is_taken() {
+            self.connection.finish();
+            if !self.connection.is_taken() {
                 return Err(Unsent::Full);
             }
         }
@@ -170,7 +170,7 @@ impl DialectSender {
     }
 
     pub(crate) fn keeps(&self) -> bool {
-        self.line.keeps() || self.is_leaving && !self.line.is_taken()
+        self.connection.keeps() || self.is_leaving && !self.connection.is_taken()
     }
 
     /// The session ends: hanging up at once would take along what the other side has not taken yet.
@@ -179,11 +179,11 @@ impl DialectSender {
     }
 
     pub(crate) fn arm(&mut self, _quiet: bool) -> Result<(), Fault> {
-        self.line.arm().map_err(|source| Fault::system("waiting for room", source))
+        self.connection.arm().map_err(|source| Fault::system("waiting for room", source))
     }
 
     pub(crate) fn disarm(&mut self) {
-        self.line.disarm();
+        self.connection.disarm();
     }
 
     pub(crate) const fn note_hang_up(&mut self) {
@@ -191,11 +191,11 @@ impl DialectSender {
     }
 
     pub(crate) fn close(&mut self) {
-        self.line.hang_up();
+        self.connection.hang_up();
     }
 
     pub(crate) fn stats(&self) -> SenderStats {
-        self.line.stats()
+        self.connection.stats()
     }
 
     const fn check(&self) -> Result<(), Unsent> {
@@ -209,11 +209,11 @@ impl DialectSender {
     fn over(&mut self, number: u32, sending: bool, receiving: bool) -> Result<(), Unsent> {
         let closing = self.streams.lock().note_over(number, sending, receiving);
         let Some(name) = closing else { return Ok(()) };
-        self.line.close(name).map_err(|unsent| self.other.unsent(unsent, 0))?;
+        self.connection.close(name).map_err(|unsent| self.other.unsent(unsent, 0))?;
         self.streams.lock().closed_here(number);
         self.streams.note_made();
         // The session is told that a stream of ours has ended by its own driver.
-        self.caller.call();
+        self.driver_waker.wake();
         Ok(())
     }
 }

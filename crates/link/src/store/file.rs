@@ -37,7 +37,7 @@ use super::directory::Directory;
 use super::error::StorageError;
 use super::key::Key;
 use super::owner::{self, Attempt, Ownership};
-use super::state::{ConsumedSlots, StateSlots};
+use super::slots::{ConsumedSlots, StateSlots};
 use partywall_sys::nonce;
 
 /// How large the parts of a new file are; of one that exists they stay as they are.
@@ -76,20 +76,20 @@ pub struct OwnFile {
 
 /// The memory of a link, cut where its geometry says.
 #[derive(Debug)]
-pub(super) struct Cut {
-    pub(super) state_page: OwnMem,
+pub(crate) struct Cut {
+    pub(crate) state_page: OwnMem,
     /// The line of `consumed`.
-    pub(super) line: OwnMem,
+    pub(crate) line: OwnMem,
     /// The rest of the control page.
-    pub(super) control: OwnMem,
-    pub(super) ring: OwnMem,
-    pub(super) release_ring: OwnMem,
-    pub(super) slab: OwnMem,
+    pub(crate) control: OwnMem,
+    pub(crate) ring: OwnMem,
+    pub(crate) release_ring: OwnMem,
+    pub(crate) slab: OwnMem,
 }
 
 impl Cut {
     /// `memory` is all of it, and the geometry was checked.
-    pub(super) fn new(memory: OwnMem, geometry: &LinkGeometry) -> Self {
+    pub(crate) fn new(memory: OwnMem, geometry: &LinkGeometry) -> Self {
         let (_header_and_owner, rest) = memory.split_at(size(STATE_OFFSET));
         let (state_page, rest) = rest.split_at(size(PAGE_BYTES));
         let (control_page, rest) = rest.split_at(size(PAGE_BYTES));
@@ -285,7 +285,7 @@ fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, 
 }
 
 /// The pages before the parts, as far as they are there.
-pub(super) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
     let mut pages = vec![0; size(file_bytes.min(PARTS_OFFSET))];
     let mut done = 0;
     while done < pages.len() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The dialect itself: what a listener is given, or a connecting side speaks.
+//! The protocol itself: what a listener is given, or a connecting side speaks.
 //!
 //! ```text
 //!   Shmipc ── connect ─▶ regions made, machine begun ─┐
-//!          ── accept ──▶ machine begun ───────────────┴─▶ Negotiation ── bytes, descriptors ─▶ Line
+//!          ── accept ──▶ machine begun ───────────────┴─▶ Negotiation ── bytes, descriptors ─▶ Connection
 //! ```
 
 use crate::backing::{Backing, create_buffer, sweep};
@@ -15,13 +15,13 @@ use crate::negotiation::{Accepting, Connecting, Ends, no_region};
 use crate::queue::{Queue, QueueLayout};
 use crate::region::{Class, Region};
 use crate::transport::Observer;
-use partywall::dialect::{Dialect, DialectError, Meeting, Negotiation, Recognition};
+use partywall::protocol::{Handshake, Negotiation, Protocol, ProtocolError, Recognition};
 use partywall_sys::socket::Family;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// shmipc, versions 2 and 3: for [`partywall::Config::dialect`] and [`partywall::Config::speak`].
+/// shmipc, versions 2 and 3: for [`partywall::Config::protocol`] and [`partywall::Config::speak`].
 ///
 /// All sessions that one value connects share one region of buffers, as those of a peer's session manager do; a
 /// second value has one of its own. Clones are the same value. A region of which a peer took something to its grave is
@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/app.sock", directory.path().display());
 /// // A listener that serves clients of shmipc, and of Partywall, at one address:
-/// let config = partywall::Config::default().dialect(Arc::new(Shmipc::default()));
+/// let config = partywall::Config::default().protocol(Arc::new(Shmipc::default()));
 /// let mut listener = partywall::blocking::Listener::bind_with(&*address, &config)?;
 /// # let server = std::thread::spawn(move || {
 /// let session = listener.accept()?;
@@ -115,25 +115,25 @@ impl Shmipc {
         &self.inner.lines
     }
 
-    /// As [`Dialect::connect`], with a line that somebody else looks after.
+    /// As [`Protocol::connect`], with a line that somebody else looks after.
     pub(crate) fn connect_for(
         &self,
-        meeting: Meeting,
+        handshake: Handshake,
         observer: Arc<dyn Observer>,
-    ) -> Result<Box<dyn Negotiation>, DialectError> {
+    ) -> Result<Box<dyn Negotiation>, ProtocolError> {
         let inner = &*self.inner;
         let mapping = match inner.config.mem_map_type {
             MemMapType::DevShmFile => Mapping::File,
-            MemMapType::MemFd if meeting.socket.family() == Family::Unix => Mapping::Memfd,
+            MemMapType::MemFd if handshake.socket.family() == Family::Unix => Mapping::Memfd,
             MemMapType::MemFd => {
                 let what = "descriptors cannot be sent over TCP: choose \
                             mem_map_type(MemMapType::DevShmFile), or a Unix socket";
-                return Err(DialectError::Refused { what: what.to_owned() });
+                return Err(ProtocolError::Refused { what: what.to_owned() });
             }
         };
         let (buffer, names) = inner.buffer()?;
         let (backing, queue) = inner.make_queue(&names)?;
-        let ends = Ends::new(meeting, &inner.config, observer);
+        let ends = Ends::new(handshake, &inner.config, observer);
         let machine = Client::new(mapping, &names);
         Ok(Box::new(Connecting::new(machine, (buffer, backing, queue), ends)))
     }
@@ -141,7 +141,7 @@ impl Shmipc {
 
 impl Inner {
     /// The region of this value's sessions, made with the first of them, and what the next session calls its own.
-    fn buffer(&self) -> Result<(Buffer, Names), DialectError> {
+    fn buffer(&self) -> Result<(Buffer, Names), ProtocolError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let session = kept.sessions;
         kept.sessions += 1;
@@ -153,7 +153,7 @@ impl Inner {
             Some(_) => {
                 let naming = Naming::unique(&self.config.share_memory_path_prefix);
                 kept.naming =
-                    naming.map_err(|error| DialectError::Refused { what: error.to_string() })?;
+                    naming.map_err(|error| ProtocolError::Refused { what: error.to_string() })?;
                 kept.buffer = None;
             }
         }
@@ -166,7 +166,7 @@ impl Inner {
         Ok((buffer, names))
     }
 
-    fn make_buffer(&self, names: &Names) -> Result<Buffer, DialectError> {
+    fn make_buffer(&self, names: &Names) -> Result<Buffer, ProtocolError> {
         let size = self.config.share_memory_buffer_cap as usize;
         let (backing, map) = self.make(&names.buffer, size)?;
         let classes: Vec<Class> = self
@@ -183,21 +183,21 @@ impl Inner {
         &self,
         name: &str,
         size: usize,
-    ) -> Result<(Backing, partywall_sys::SharedMap), DialectError> {
+    ) -> Result<(Backing, partywall_sys::SharedMap), ProtocolError> {
         let made = match self.config.mem_map_type {
             MemMapType::MemFd => Backing::create_memfd(name, size),
             MemMapType::DevShmFile => Backing::create_file(Path::new(name), size),
         };
-        made.map_err(|error| DialectError::Refused { what: error.to_string() })
+        made.map_err(|error| ProtocolError::Refused { what: error.to_string() })
     }
 
-    fn make_queue(&self, names: &Names) -> Result<(Backing, Queue), DialectError> {
+    fn make_queue(&self, names: &Names) -> Result<(Backing, Queue), ProtocolError> {
         let capacity = self.config.queue_cap;
         let size = Queue::size_bytes(capacity).unwrap_or(usize::MAX);
         let (backing, map) = self.make(&names.queue, size)?;
         let queue = Queue::create(map, capacity, QueueLayout::NATIVE)
-            .map_err(|damage| DialectError::Refused { what: damage.to_string() })?;
-        backing.seal().map_err(|error| DialectError::Refused { what: error.to_string() })?;
+            .map_err(|damage| ProtocolError::Refused { what: damage.to_string() })?;
+        backing.seal().map_err(|error| ProtocolError::Refused { what: error.to_string() })?;
         Ok((backing, queue))
     }
 }
@@ -216,7 +216,7 @@ impl fmt::Debug for Shmipc {
     }
 }
 
-impl Dialect for Shmipc {
+impl Protocol for Shmipc {
     fn name(&self) -> &'static str {
         "shmipc"
     }
@@ -225,12 +225,12 @@ impl Dialect for Shmipc {
         handshake::recognises(first)
     }
 
-    fn accept(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
+    fn accept(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError> {
         let observer = Arc::clone(&self.inner.lines) as Arc<dyn Observer>;
-        Ok(Box::new(Accepting::new(&self.inner.config, meeting, observer)))
+        Ok(Box::new(Accepting::new(&self.inner.config, handshake, observer)))
     }
 
-    fn connect(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
-        self.connect_for(meeting, Arc::clone(&self.inner.lines) as Arc<dyn Observer>)
+    fn connect(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError> {
+        self.connect_for(handshake, Arc::clone(&self.inner.lines) as Arc<dyn Observer>)
     }
 }

@@ -49,8 +49,8 @@ impl Transport for Ours {
     type Server = ShmServer;
 
     async fn bind(setup: &Setup, shape: Shape) -> Result<ShmServer> {
-        let address = format!("unix:{}", setup.path("dialect").display());
-        let config = Config::default().streams_max(STREAMS_MAX).dialect(dialect(setup, shape)?);
+        let address = format!("unix:{}", setup.path("protocol").display());
+        let config = Config::default().streams_max(STREAMS_MAX).protocol(protocol(setup, shape)?);
         ShmServer::bind(address, &config)
     }
 
@@ -75,7 +75,7 @@ impl Transport for OursTheirs {
 }
 
 async fn connect(setup: &Setup, shape: Shape, address: &str) -> Result<ShmClient> {
-    let config = Config::default().streams_max(STREAMS_MAX).speak(dialect(setup, shape)?);
+    let config = Config::default().streams_max(STREAMS_MAX).speak(protocol(setup, shape)?);
     ShmClient::connect(address, &config).await
 }
 
@@ -134,7 +134,7 @@ impl Lane for MixedLane {
     }
 }
 
-fn dialect(setup: &Setup, shape: Shape) -> Result<Arc<Shmipc>> {
+fn protocol(setup: &Setup, shape: Shape) -> Result<Arc<Shmipc>> {
     let size = u32::try_from(shape.size).context("messages of 4 GiB are too large")?;
     let mut classes: Vec<SizePercentPair> = Vec::new();
     for (size, percent) in [(size, 70), (16 << 10, 20), (64 << 10, 10)] {
