@@ -35,7 +35,8 @@ use partywall_sys::shared_file::{
     AdoptedFile, create_memfd, open_beneath, remove_abandoned, seal_size,
 };
 use partywall_sys::{
-    CreatedFile, SharedFileStat, FileIdentity, MemfdError, SharedFileError, SharedMap, sigbus::TableFull,
+    CreatedFile, FileIdentity, MemfdError, SharedFileError, SharedFileStat, SharedMap,
+    sigbus::TableFull,
 };
 use std::ffi::OsStr;
 use std::io;

@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn a_line_of_maps_is_read() {
-        let line = "7f0000000000-7f0000010000 r--s 00000000 00:01 1030      /memfd:region (deleted)";
+        let line =
+            "7f0000000000-7f0000010000 r--s 00000000 00:01 1030      /memfd:region (deleted)";
         let range = parse_mapping(line).unwrap();
         assert_eq!((range.start, range.len), (0x7f00_0000_0000, 0x10000));
         assert_eq!(range.permissions, "r--s");

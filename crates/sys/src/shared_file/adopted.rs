@@ -18,7 +18,9 @@
 //! - While the value lives, the file's identity cannot become another file's.
 //! - A forked child removes nothing.
 
-use super::{DIRECTORY, SharedFileStat, FileIdentity, identity, names_beneath, open_beneath, resolve};
+use super::{
+    DIRECTORY, FileIdentity, SharedFileStat, identity, names_beneath, open_beneath, resolve,
+};
 use crate::fork::ForkGuard;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, open, statat, unlinkat};
 use std::collections::VecDeque;
