@@ -27,7 +27,7 @@ use std::time::Instant;
 /// ```no_run
 /// let mut channel = partywall::connect("unix:/run/app.sock")?;
 /// channel.send(b"hello")?;
-/// println!("{} bytes came back over the {}", channel.recv()?.len(), channel.transport());
+/// println!("{} bytes came back over the {}", channel.recv()?.unwrap().len(), channel.transport());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn connect<A>(address: A) -> Result<Channel, ConnectError>

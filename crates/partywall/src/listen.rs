@@ -48,10 +48,10 @@ const ADMITTED_MAX: usize = 64;
 /// let client = std::thread::spawn(move || {
 ///     let mut channel = partywall::connect(&address).unwrap();
 ///     channel.send(b"hello").unwrap();
-///     channel.recv().unwrap().to_vec()
+///     channel.recv().unwrap().unwrap().to_vec()
 /// });
 /// let mut channel = listener.accept()?;
-/// let message = channel.recv()?;
+/// let message = channel.recv()?.unwrap();
 /// channel.send(&message)?;
 /// assert_eq!(client.join().unwrap(), b"hello");
 /// # Ok::<(), Box<dyn std::error::Error>>(())

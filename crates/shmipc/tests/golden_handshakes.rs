@@ -72,7 +72,7 @@ impl Ends {
 }
 
 fn map(fd: BorrowedFd<'_>) -> SharedMap {
-    let size = partywall_sys::FileFacts::of(fd).unwrap().size;
+    let size = partywall_sys::SharedFileStat::of(fd).unwrap().size;
     SharedMap::map(fd, usize::try_from(size).unwrap()).unwrap()
 }
 

@@ -11,7 +11,7 @@ use super::socket::Line;
 use super::{ProgressSnapshot, SendWire};
 use crate::error::Fault;
 use partywall_wait::has_passed;
-use partywall_wait::{Spinner, Spun, Wait};
+use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -60,15 +60,15 @@ impl SpaceWaiter {
     }
 
     /// Spins until the glance differs from `seen`; `Pause` also where spinning makes no sense.
-    fn spin(&self, spinner: &mut Spinner, wait: Wait, seen: ProgressSnapshot) -> Spun {
+    fn spin(&self, spinner: &mut Spinner, wait: Wait, seen: ProgressSnapshot) -> SpinOutcome {
         match self {
             Self::SharedMemory(shm) => spinner.spin(wait, || shm.snapshot() != seen),
             // Only a system call can tell whether a socket has room: then it may as well wait.
-            Self::Socket(_) => Spun::Exhausted,
+            Self::Socket(_) => SpinOutcome::Exhausted,
             // Channels, which wait here, do not speak protocols.
-            Self::Protocol(_) => Spun::Exhausted,
+            Self::Protocol(_) => SpinOutcome::Exhausted,
             #[cfg(shuttle)]
-            Self::Twin(_) => Spun::Exhausted,
+            Self::Twin(_) => SpinOutcome::Exhausted,
         }
     }
 
@@ -127,9 +127,9 @@ pub(crate) fn wait_for_room(
         return Ok(Waited::TimedOut);
     }
     match room.spin(spinner, wait, seen) {
-        Spun::Ready => return Ok(Waited::Again),
-        Spun::Exhausted => {}
-        Spun::Pause => {
+        SpinOutcome::Ready => return Ok(Waited::Again),
+        SpinOutcome::Exhausted => {}
+        SpinOutcome::CheckDue => {
             if room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
                 with(&mut |wire| {
                     wire.note_hang_up();

@@ -29,7 +29,7 @@ use partywall_layout::link::{
 };
 use partywall_layout::segment::{ASLEEP_RECORDS, LINE_BYTES, PAGE_BYTES};
 use partywall_ring::{OwnMem, Writable};
-use partywall_sys::kept_file::{Facts, reopen_read_only};
+use partywall_sys::kept_file::{FileStat, reopen_read_only};
 use partywall_sys::{FileMap, UnnamedFile};
 use zerocopy::IntoBytes;
 
@@ -37,7 +37,7 @@ use super::directory::Directory;
 use super::error::StorageError;
 use super::key::Key;
 use super::owner::{self, Attempt, Ownership};
-use super::state::{ConsumedSlots, StateSlots};
+use super::slots::{ConsumedSlots, StateSlots};
 use partywall_sys::nonce;
 
 /// How large the parts of a new file are; of one that exists they stay as they are.
@@ -76,20 +76,20 @@ pub struct OwnFile {
 
 /// The memory of a link, cut where its geometry says.
 #[derive(Debug)]
-pub(super) struct Cut {
-    pub(super) state_page: OwnMem,
+pub(crate) struct Cut {
+    pub(crate) state_page: OwnMem,
     /// The line of `consumed`.
-    pub(super) line: OwnMem,
+    pub(crate) line: OwnMem,
     /// The rest of the control page.
-    pub(super) control: OwnMem,
-    pub(super) ring: OwnMem,
-    pub(super) release_ring: OwnMem,
-    pub(super) slab: OwnMem,
+    pub(crate) control: OwnMem,
+    pub(crate) ring: OwnMem,
+    pub(crate) release_ring: OwnMem,
+    pub(crate) slab: OwnMem,
 }
 
 impl Cut {
     /// `memory` is all of it, and the geometry was checked.
-    pub(super) fn new(memory: OwnMem, geometry: &LinkGeometry) -> Self {
+    pub(crate) fn new(memory: OwnMem, geometry: &LinkGeometry) -> Self {
         let (_header_and_owner, rest) = memory.split_at(size(STATE_OFFSET));
         let (state_page, rest) = rest.split_at(size(PAGE_BYTES));
         let (control_page, rest) = rest.split_at(size(PAGE_BYTES));
@@ -182,7 +182,7 @@ fn found_or_made(
     directory: &Directory,
     key: &Key,
     sizes: Sizes,
-) -> Result<(File, Facts), StorageError> {
+) -> Result<(File, FileStat), StorageError> {
     let name = key.file_name();
     for _ in 0..ATTEMPTS_MAX {
         if let Some(found) = directory.open_file(&name, true)? {
@@ -220,7 +220,7 @@ fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, S
 /// Judges the file and becomes its owner.
 fn own(
     mut file: File,
-    facts: Facts,
+    facts: FileStat,
     key: &Key,
     path: &Path,
 ) -> Result<(Ownership, Image), StorageError> {
@@ -242,7 +242,7 @@ fn own(
 }
 
 /// What an owner that is gone left behind, all of it checked.
-fn last_image(file: &File, facts: Facts, key: &Key, path: &Path) -> Result<Image, StorageError> {
+fn last_image(file: &File, facts: FileStat, key: &Key, path: &Path) -> Result<Image, StorageError> {
     let read = || read_pages(file, facts.size).map_err(|e| system(path, "reading", e));
     let mut pages = read()?;
     for _ in 0..ATTEMPTS_MAX {
@@ -285,7 +285,7 @@ fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, 
 }
 
 /// The pages before the parts, as far as they are there.
-pub(super) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
     let mut pages = vec![0; size(file_bytes.min(PARTS_OFFSET))];
     let mut done = 0;
     while done < pages.len() {

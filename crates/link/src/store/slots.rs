@@ -33,7 +33,7 @@ pub struct StateSlots {
 }
 
 impl StateSlots {
-    pub(super) fn new(page: OwnMem, in_force: StateImage) -> Self {
+    pub(crate) fn new(page: OwnMem, in_force: StateImage) -> Self {
         Self { page, in_force: Box::new(in_force) }
     }
 
@@ -82,7 +82,7 @@ pub struct ConsumedSlots<W = OwnMem> {
 }
 
 impl<W: Words> ConsumedSlots<W> {
-    pub(super) fn new(line: W, found: Consumed) -> Self {
+    pub(crate) fn new(line: W, found: Consumed) -> Self {
         let record = &found.record;
         let (sequence, stream) = (record.sequence.get(), record.stream.get());
         let (start, since) = (record.consumed.get(), since_index(sequence));

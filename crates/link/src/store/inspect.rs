@@ -19,7 +19,7 @@ use partywall_layout::link::state::{
 use partywall_layout::link::{
     Consumed, FileFault, Image, LINK_CONTROL_OFFSET, LinkGeometry, Report, StateImage,
 };
-use partywall_sys::kept_file::Facts;
+use partywall_sys::kept_file::FileStat;
 
 use super::directory::Directory;
 use super::error::StorageError;
@@ -144,7 +144,7 @@ pub struct ReportSnapshot {
     pub is_open: bool,
     /// In which epoch.
     pub epoch: u64,
-    /// The first position: that of a [message](super::Message::position), or where one would have been.
+    /// The first position: that of a [message](crate::Message::position), or where one would have been.
     pub from: u64,
     /// The position behind the last.
     pub to: u64,
@@ -211,7 +211,7 @@ fn look(directory: &Directory, name: &str, key: Option<&Key>) -> Option<Found> {
 
 fn facts_of(
     file: &std::fs::File,
-    facts: Facts,
+    facts: FileStat,
     key: Option<&Key>,
     path: &Path,
 ) -> Result<Box<Inspection>, StorageError> {
@@ -304,7 +304,7 @@ fn told(image: &Image, status: OwnerState, path: &Path) -> Result<Inspection, St
 
 impl QuarantineSnapshot {
     /// That of a state.
-    pub(super) fn in_force(state: &StateImage) -> Option<Self> {
+    pub(crate) fn in_force(state: &StateImage) -> Option<Self> {
         quarantine(state.quarantine.get())
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! It makes only what can be: wrong ones are made from these, or are files of the specification.
 
-use super::protocol::frame::{Attach, Window};
+use super::frame::{Attach, Window};
 use partywall_reconcile::attach::Nonce;
 use partywall_reconcile::{
     AckedOffset, ConnectionNumber, Epoch, Identity, Impossible, Incarnation, Past, Peer, Position,
@@ -13,33 +13,33 @@ use proptest::option;
 use proptest::prelude::*;
 
 /// Small ones, so that they meet, and the largest there are.
-pub(super) fn position() -> impl Strategy<Value = Position> {
+pub(crate) fn position() -> impl Strategy<Value = Position> {
     let slot = prop_oneof![0_u64..6, (u64::MAX / 64 - 2)..=u64::MAX / 64, 0..=u64::MAX / 64];
     slot.prop_map(|slot| Position(slot * 64))
 }
 
 /// In their order.
-pub(super) fn positions<const N: usize>() -> impl Strategy<Value = [Position; N]> {
+pub(crate) fn positions<const N: usize>() -> impl Strategy<Value = [Position; N]> {
     proptest::collection::vec(position(), N).prop_map(|mut positions| {
         positions.sort();
         std::array::from_fn(|index| positions[index])
     })
 }
 
-pub(super) fn stream() -> impl Strategy<Value = StreamId> {
+pub(crate) fn stream() -> impl Strategy<Value = StreamId> {
     prop_oneof![1_u64..4, 1..=u64::MAX].prop_map(|number| StreamId::new(number).unwrap())
 }
 
-pub(super) fn range() -> impl Strategy<Value = Range> {
+pub(crate) fn range() -> impl Strategy<Value = Range> {
     positions().prop_map(|[from, to]| Range::new(from, to).unwrap())
 }
 
-pub(super) fn impossible() -> impl Strategy<Value = Impossible> {
+pub(crate) fn impossible() -> impl Strategy<Value = Impossible> {
     use Impossible::{NoBoundary, OtherRecord, ReceiverAhead};
     prop::sample::select(vec![ReceiverAhead, NoBoundary, OtherRecord])
 }
 
-pub(super) fn peer() -> impl Strategy<Value = Peer> {
+pub(crate) fn peer() -> impl Strategy<Value = Peer> {
     (1..=u128::MAX, 1_u64..=1 << 62).prop_map(|(store_id, incarnation)| Peer {
         store_id: StoreId(store_id),
         incarnation: Incarnation(incarnation),
@@ -47,7 +47,7 @@ pub(super) fn peer() -> impl Strategy<Value = Peer> {
 }
 
 /// One of the same stream, or into another, of an epoch up to `last`.
-pub(super) fn skip(last: u64) -> impl Strategy<Value = Skip> {
+pub(crate) fn skip(last: u64) -> impl Strategy<Value = Skip> {
     (0..=last, stream(), option::of(stream()), range(), position()).prop_map(
         |(epoch, of, into, range, resume)| {
             let into = into.unwrap_or(of);
@@ -58,7 +58,7 @@ pub(super) fn skip(last: u64) -> impl Strategy<Value = Skip> {
 }
 
 /// One of an epoch before `epoch`, if there is such.
-pub(super) fn past(epoch: u64) -> impl Strategy<Value = Option<Past>> {
+pub(crate) fn past(epoch: u64) -> impl Strategy<Value = Option<Past>> {
     let sent = (stream(), positions()).prop_map(|(stream, [acked, tail])| SentPast {
         stream,
         acked,
@@ -76,7 +76,7 @@ pub(super) fn past(epoch: u64) -> impl Strategy<Value = Option<Past>> {
 }
 
 /// What a side may say of itself.
-pub(super) fn sides() -> impl Strategy<Value = Attach> {
+pub(crate) fn sides() -> impl Strategy<Value = Attach> {
     prop_oneof![0_u64..4, any::<u64>()].prop_flat_map(|epoch| {
         let epoch = Epoch(epoch);
         let sending = (stream(), positions()).prop_map(move |(stream, [base, tail])| {

@@ -44,13 +44,13 @@ use partywall_reconcile::{
 };
 
 use super::directory::Directory;
+use super::durable::DurableState;
 use super::error::StorageError;
 use super::file::{OwnFile, Sizes};
-use super::image::DurableState;
 use super::inspect::{QuarantineSnapshot, inspect_link};
 use super::key::Key;
-use super::retained::Retained;
-use super::state::{ConsumedSlots, StateSlots};
+use super::slots::{ConsumedSlots, StateSlots};
+use crate::retained::Retained;
 use partywall_sys::nonce;
 
 /// What [`reset`] did, or would do.

@@ -204,7 +204,7 @@ fn system(path: &Path, what: &'static str, source: io::Error) -> StorageError {
 }
 
 /// Nanoseconds since 1970, for people.
-pub(super) fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use partywall_sys::kept_file::Facts;
+use partywall_sys::kept_file::FileStat;
 use partywall_sys::peer::own_euid;
 use partywall_sys::{KeptDirectory, MakeError, UnnamedFile};
 
@@ -29,7 +29,7 @@ impl Directory {
         let path = path.as_ref();
         let missing = |source| StorageError::NoDirectory { path: path.to_owned(), source };
         let kept = KeptDirectory::open(path).map_err(missing)?;
-        let facts = kept.facts().map_err(missing)?;
+        let facts = kept.stat().map_err(missing)?;
         let (owner, user, mode) = (facts.owner, own_euid(), facts.mode);
         if owner != user {
             return Err(StorageError::DirectoryNotOurs { path: path.to_owned(), owner, user });
@@ -46,7 +46,7 @@ impl Directory {
     }
 
     /// The files in it that are called like those of links, by name.
-    pub(super) fn files(&self) -> Result<Vec<String>, StorageError> {
+    pub(crate) fn files(&self) -> Result<Vec<String>, StorageError> {
         let failed =
             |source| StorageError::System { path: self.path().to_owned(), what: "reading", source };
         let mut names = Vec::new();
@@ -58,16 +58,16 @@ impl Directory {
         Ok(names)
     }
 
-    pub(super) fn file_path(&self, name: &str) -> PathBuf {
+    pub(crate) fn file_path(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
     /// Opens a file of a link, and judges what it is; `None` if there is none.
-    pub(super) fn open_file(
+    pub(crate) fn open_file(
         &self,
         name: &str,
         is_written: bool,
-    ) -> Result<Option<(File, Facts)>, StorageError> {
+    ) -> Result<Option<(File, FileStat)>, StorageError> {
         let path = || self.file_path(name);
         let (file, facts) = match self.kept.open_file(name, is_written) {
             Ok(opened) => opened,
@@ -96,7 +96,7 @@ impl Directory {
     }
 
     /// A file of `size` zeros without a name.
-    pub(super) fn make(&self, size: u64) -> Result<UnnamedFile, StorageError> {
+    pub(crate) fn make(&self, size: u64) -> Result<UnnamedFile, StorageError> {
         let path = || self.path().to_owned();
         self.kept.make(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|error| match error {
             MakeError::NoSpace { available, source } => {
@@ -112,7 +112,7 @@ impl Directory {
     }
 
     /// Gives the file its name; `false` if something has it already.
-    pub(super) fn name(&self, file: &UnnamedFile, name: &str) -> Result<bool, StorageError> {
+    pub(crate) fn name(&self, file: &UnnamedFile, name: &str) -> Result<bool, StorageError> {
         match self.kept.name(file, name) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),

@@ -18,11 +18,11 @@ use zerocopy::FromZeros;
 use zerocopy::little_endian::U64;
 
 /// 0 stands for none.
-pub(super) fn stream_number(stream: Option<StreamId>) -> u64 {
+pub(crate) fn stream_number(stream: Option<StreamId>) -> u64 {
     stream.map_or(0, |stream| stream.0.get())
 }
 
-pub(super) fn past(fields: &Previous) -> Option<Past> {
+pub(crate) fn past(fields: &Previous) -> Option<Past> {
     if !fields.is_there() {
         return None;
     }
@@ -37,7 +37,7 @@ pub(super) fn past(fields: &Previous) -> Option<Past> {
     Some(Past { epoch, sending, receiving, settled: fields.is_settled() })
 }
 
-pub(super) fn past_fields(past: Option<&Past>) -> Previous {
+pub(crate) fn past_fields(past: Option<&Past>) -> Previous {
     let mut fields = Previous::new_zeroed();
     let Some(past) = past else { return fields };
     fields.flags = U64::new(PREVIOUS_THERE | if past.settled { PREVIOUS_SETTLED } else { 0 });
@@ -55,7 +55,7 @@ pub(super) fn past_fields(past: Option<&Past>) -> Previous {
     fields
 }
 
-pub(super) fn skip(fields: &SkipFields) -> Option<Skip> {
+pub(crate) fn skip(fields: &SkipFields) -> Option<Skip> {
     Some(Skip {
         epoch: Epoch(fields.epoch.get()),
         of: StreamId::new(fields.of.get())?,
@@ -65,7 +65,7 @@ pub(super) fn skip(fields: &SkipFields) -> Option<Skip> {
     })
 }
 
-pub(super) fn skip_fields(skip: Option<&Skip>) -> SkipFields {
+pub(crate) fn skip_fields(skip: Option<&Skip>) -> SkipFields {
     let Some(skip) = skip else { return SkipFields::new_zeroed() };
     SkipFields {
         epoch: U64::new(skip.epoch.0),
@@ -78,7 +78,7 @@ pub(super) fn skip_fields(skip: Option<&Skip>) -> SkipFields {
 }
 
 /// As SPEC 13.4 and 15.3 number them.
-pub(super) fn impossible(number: u64) -> Option<Impossible> {
+pub(crate) fn impossible(number: u64) -> Option<Impossible> {
     match number {
         1 => Some(Impossible::ReceiverAhead),
         2 => Some(Impossible::NoBoundary),
@@ -87,7 +87,7 @@ pub(super) fn impossible(number: u64) -> Option<Impossible> {
     }
 }
 
-pub(super) const fn impossible_number(why: Impossible) -> u32 {
+pub(crate) const fn impossible_number(why: Impossible) -> u32 {
     match why {
         Impossible::ReceiverAhead => 1,
         Impossible::NoBoundary => 2,

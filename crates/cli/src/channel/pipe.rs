@@ -26,12 +26,12 @@ use anyhow::{Context, Result, ensure};
 use partywall::{Channel, Receiver, ReceiverStats, SendError, Sender, SenderStats};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
-use crate::advice::InFlags;
-use crate::channel_options::ChannelOptions;
-use crate::exit::Exit;
-use crate::pipe_input::{Input, Next};
-use crate::pipe_summary::Summary;
-use crate::quantity::parse_size;
+use super::input::{Input, Next};
+use super::summary::Summary;
+use crate::command::advice::InFlags;
+use crate::command::channel_options::ChannelOptions;
+use crate::command::exit::Exit;
+use partywall_bench::figure::quantity::parse_size;
 
 /// How bytes become messages, and what is said about it.
 #[derive(Clone, Debug, clap::Args)]
@@ -220,14 +220,12 @@ fn receive_all(
 /// Writes one message to `output`; whether there may be more.
 fn receive_one(receiver: &mut Receiver, output: &mut File) -> Result<bool, Broken> {
     match receiver.recv_ref() {
-        Ok(message) => write_all(output, &message).map(|()| true).map_err(|error| Broken {
+        Ok(Some(message)) => write_all(output, &message).map(|()| true).map_err(|error| Broken {
             exit: Exit::OutputClosed,
             reason: format!("writing to stdout failed: {error}"),
         }),
-        Err(error) => match Exit::from(&error) {
-            Exit::Done => Ok(false),
-            exit => Err(Broken { exit, reason: error.to_string() }),
-        },
+        Ok(None) => Ok(false),
+        Err(error) => Err(Broken { exit: Exit::from(&error), reason: error.to_string() }),
     }
 }
 

@@ -4,7 +4,7 @@
 use super::*;
 use crate::protocol::codec::{decode, encode};
 use crate::protocol::frame::Frame;
-use crate::samples;
+use crate::protocol::samples;
 use partywall_layout::link::{ConsumedRecord, Slot};
 use partywall_reconcile::attach::Nonce;
 use partywall_reconcile::{
