@@ -16,19 +16,19 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use partywall::{Channel, Closed, RecvError, SendError};
+use partywall::{Channel, Closed, SendError};
 use partywall_sys::Doorbell;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
-use super::door::{Client, Door};
 use super::endpoint::Endpoint;
-use crate::advice::InFlags;
-use crate::channel_options::{ChannelOptions, ListenOptions};
-use crate::exit::{EXIT_CODES, Exit};
-use crate::quantity::{
+use super::listener::{Client, Door};
+use crate::command::advice::InFlags;
+use crate::command::channel_options::{ChannelOptions, ListenOptions};
+use crate::command::exit::{EXIT_CODES, Exit};
+use crate::command::signals::Caught;
+use partywall_bench::figure::quantity::{
     bandwidth_name, counted, parse_count, parse_time, per_second, rate_name, time_name,
 };
-use crate::signals::Caught;
 
 /// Send back whatever comes, at several addresses
 #[derive(Clone, Debug, clap::Args)]
@@ -181,8 +181,8 @@ fn serve_channel(channel: Channel, desk: &Desk) -> Result<(), String> {
     let (mut sender, mut receiver) = channel.split();
     loop {
         let message = match receiver.recv_ref() {
-            Ok(message) => message,
-            Err(RecvError::Closed(Closed::Finished)) => return Ok(()),
+            Ok(Some(message)) => message,
+            Ok(None) => return Ok(()),
             Err(error) => return Err(format!("{peer}: {error}")),
         };
         match sender.send(&message) {

@@ -44,7 +44,7 @@ use partywall_layout::record_ring::{self, Kind, RingSize, SLOT_BYTES};
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, PAGE_BYTES};
 use partywall_reconcile::{Position, RecordDigest, StreamId};
 use partywall_ring::{PeerMem, Readable, Wake, Waker};
-use partywall_sys::kept_file::Facts;
+use partywall_sys::kept_file::FileStat;
 use partywall_sys::memory::map_memory;
 use partywall_sys::peer::own_euid;
 use partywall_sys::sigbus::TableFull;
@@ -97,7 +97,7 @@ pub(crate) enum PeerMappingError {
 impl PeerMapping {
     /// Maps the memory behind a peer's descriptor, up to `limit` bytes. The descriptor may be closed afterwards.
     pub(crate) fn map(descriptor: BorrowedFd<'_>, limit: u64) -> Result<Self, PeerMappingError> {
-        let Facts { owner, is_regular, size, .. } = Facts::of(descriptor)?;
+        let FileStat { owner, is_regular, size, .. } = FileStat::of(descriptor)?;
         if owner != own_euid() {
             return Err(PeerMappingError::NotOurs { owner, user: own_euid() });
         }
