@@ -98,7 +98,7 @@ impl World {
     fn reclaim(&mut self) -> bool {
         // Never more than are out, or the count was a violation.
         for _ in 0..=ENTRIES {
-            let before = self.slab.out();
+            let before = self.slab.in_flight();
             match self.reclaimer.next(before) {
                 Ok(None) => return true,
                 Ok(Some(id)) => {
@@ -107,7 +107,7 @@ impl World {
                     assert_eq!(taken.is_ok(), known.is_some(), "{id:#x} of {:?}", self.out);
                     let Some(known) = known else { return false };
                     self.out.swap_remove(known);
-                    assert_eq!(self.slab.out(), before - 1);
+                    assert_eq!(self.slab.in_flight(), before - 1);
                 }
                 Err(violation) => {
                     assert_eq!(violation.code(), 9);
@@ -119,8 +119,8 @@ impl World {
     }
 
     fn check(&self) {
-        assert_eq!(self.slab.out(), self.out.len() as u64);
-        assert!(self.slab.out() + self.reserved.len() as u64 <= ENTRIES);
+        assert_eq!(self.slab.in_flight(), self.out.len() as u64);
+        assert!(self.slab.in_flight() + self.reserved.len() as u64 <= ENTRIES);
         assert!(self.slab.used() <= self.slab.bytes());
         if self.out.is_empty() && self.reserved.is_empty() {
             assert_eq!(self.slab.used(), 0);

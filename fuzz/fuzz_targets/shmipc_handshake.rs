@@ -8,7 +8,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use partywall::dialect::Recognition;
+use partywall::protocol::Recognition;
 use partywall_shmipc::wire::{
     Client, HandshakeError, Limits, Mapping, Names, PATH_BYTES_MAX, Server, Step, encode,
     recognises,
@@ -44,11 +44,11 @@ fn stream(choice: u8, mut rest: &[u8]) -> Vec<u8> {
 
 /// What was said of few bytes is not taken back with more, and eight decide.
 fn recognise(stream: &[u8]) {
-    let mut before = Recognition::Perhaps;
+    let mut before = Recognition::Incomplete;
     for count in 0..=stream.len().min(12) {
         let now = recognises(&stream[..count]);
-        assert!(before == Recognition::Perhaps || now == before);
-        assert!(count < 8 || now != Recognition::Perhaps);
+        assert!(before == Recognition::Incomplete || now == before);
+        assert!(count < 8 || now != Recognition::Incomplete);
         before = now;
     }
 }

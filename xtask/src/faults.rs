@@ -98,11 +98,11 @@ pub const REGISTRY: &[Fault] = &[
     // The seal of an image is stored before its body: who is killed between them leaves neither image.
     fault("link_seal_first", &[CaughtBy::File("link_state_survives_kills"), SWEEP]),
     // What was consumed since another record is still beside the new one when that is put in force.
-    fault("link_since_later", &[CaughtBy::Unit("state::tests")]),
+    fault("link_since_later", &[CaughtBy::Unit("store::slots::tests")]),
     // A word is read with the records, and may be of the one that was in the slot before.
-    fault("link_since_early", &[CaughtBy::Unit("state::tests")]),
+    fault("link_since_early", &[CaughtBy::Unit("store::slots::tests")]),
     // Nobody looks whether a word is of the record that was read: it may be of the one that followed in its slot.
-    fault("link_seal_once", &[CaughtBy::Unit("state::tests")]),
+    fault("link_seal_once", &[CaughtBy::Unit("store::slots::tests")]),
     // A newest image that rotted is taken for one that was not finished: an older one comes back.
     fault("link_rot_is_unfinished", &[CaughtBy::File("link_files")]),
     // A half-written record stays where the next stream begins: nobody can tell it from a damaged one.

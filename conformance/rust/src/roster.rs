@@ -20,7 +20,7 @@ pub enum Peer {
     Go,
     /// The published crate `shmipc` 0.2.1.
     Rust,
-    /// Our implementation of the dialect.
+    /// Our implementation of the protocol.
     Ours,
 }
 

@@ -56,7 +56,7 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
 #[test]
 fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
     each(|exchange, plan, policy| {
-        let config = partywall::Config::default().back_pressure(policy).dialect(ours(exchange)?);
+        let config = partywall::Config::default().back_pressure(policy).protocol(ours(exchange)?);
         let address = match exchange.transport {
             Transport::TcpFile => "tcp:127.0.0.1:0".to_owned(),
             _ => format!("unix:{}", exchange.socket().display()),

@@ -4,7 +4,7 @@
 
 mod program;
 
-use partywall_link::file::{OwnFile, Sizes};
+use partywall_link::store::{OwnFile, Sizes};
 use partywall_link::{Directory, Key};
 use program::{run, text};
 use std::fs::{self, Permissions};

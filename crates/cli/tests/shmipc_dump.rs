@@ -42,12 +42,12 @@ impl Held {
         let prefix = directory.path().join("regions").display().to_string();
         let config = Config::default().mem_map_type(mapping).share_memory_path_prefix(prefix);
         let config = config.share_memory_buffer_cap(2 << 20).queue_cap(64);
-        let dialect = Arc::new(Shmipc::new(config.directory(directory.path())).unwrap());
+        let protocol = Arc::new(Shmipc::new(config.directory(directory.path())).unwrap());
         let address = format!("unix:{}/s.sock", directory.path().display());
-        let accepts = partywall::Config::default().dialect(dialect.clone());
+        let accepts = partywall::Config::default().protocol(protocol.clone());
         let mut listener = Listener::bind_with(&*address, &accepts).unwrap();
         let accepting = std::thread::spawn(move || listener.accept().unwrap());
-        let speaks = partywall::Config::default().speak(dialect);
+        let speaks = partywall::Config::default().speak(protocol);
         let client = connect_with(&*address, &speaks).unwrap();
         let mut stream = client.open(&[]).unwrap();
         stream.send(b"nobody reads this").unwrap();
@@ -129,8 +129,8 @@ fn memfds_are_found_by_the_process_that_has_them() {
 fn serves_where_a_test_asks_for_it() {
     let Ok(directory) = std::env::var(SERVES_IN) else { return };
     let config = Config::default().directory(&directory);
-    let dialect = Arc::new(Shmipc::new(config).unwrap());
-    let accepts = partywall::Config::default().dialect(dialect);
+    let protocol = Arc::new(Shmipc::new(config).unwrap());
+    let accepts = partywall::Config::default().protocol(protocol);
     let mut listener = Listener::bind_with(&*format!("unix:{directory}/s.sock"), &accepts).unwrap();
     let session = listener.accept().unwrap();
     let mut stream = session.accept().unwrap();

@@ -10,8 +10,8 @@ use super::end::Endpoint;
 use super::fault::OpenError;
 use super::group::Group;
 use super::handle::Link;
-use super::key::Key;
 use super::place::Place;
+use super::store::Key;
 use partywall::{Address, AddressError};
 
 /// Opens links to servers.

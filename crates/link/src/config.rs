@@ -10,10 +10,10 @@ use partywall_layout::link::frame::LOGIN_BYTES_MAX;
 use partywall_layout::link::{LinkGeometry, PARTS_OFFSET};
 
 use super::fault::ConfigError;
-use super::file::Sizes;
 use super::group::Group;
 use super::login::{LoginAnswer, LoginRequest, OnLogin};
 use super::protocol::frame::{Refusal, Window};
+use super::store::Sizes;
 use partywall::Address;
 use partywall::Admission;
 use partywall::TransportPolicy;

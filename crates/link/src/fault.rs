@@ -7,9 +7,9 @@
 use std::io;
 use std::sync::Arc;
 
-use super::error::StorageError;
-use super::key::KeyError;
 use super::link_state::{CommitError, SendFault};
+use super::store::KeyError;
+use super::store::StorageError;
 use partywall::AddressError;
 
 /// The link does nothing more in this process.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use super::drive::{Before, Monitor, MonitorGuard, Reactor};
 use super::end::Endpoint;
 use partywall_wait::has_passed;
-use partywall_wait::{Spinner, Spun, Wait};
+use partywall_wait::{SpinOutcome, Spinner, Wait};
 
 /// Which link of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -101,7 +101,7 @@ impl Group {
             if count > 0 || has_passed(deadline) {
                 return Ok(count);
             }
-            is_spinning = is_spinning && inner.spin()? != Spun::Exhausted;
+            is_spinning = is_spinning && inner.spin()? != SpinOutcome::Exhausted;
             if !is_spinning {
                 inner.news.wait_for(deadline, |news| (!news.links.is_empty()).then_some(()))?;
             }
@@ -199,8 +199,8 @@ impl GroupInner {
         links
     }
 
-    fn spin(&self) -> io::Result<Spun> {
-        let Ok(mut spinner) = self.spinner.try_lock() else { return Ok(Spun::Exhausted) };
+    fn spin(&self) -> io::Result<SpinOutcome> {
+        let Ok(mut spinner) = self.spinner.try_lock() else { return Ok(SpinOutcome::Exhausted) };
         let mut failed = Ok(());
         let spun = spinner.spin(self.wait, || {
             failed = self.reactor.try_turn(Before::Sleeping);

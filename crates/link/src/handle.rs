@@ -21,11 +21,11 @@ use super::fault::{
 };
 use super::group::LinkId;
 use super::halves::{Receiver, Sender};
-use super::inspect::ReportSnapshot;
-use super::key::Key;
 use super::link_state::StaleEpoch;
 use super::message::{Keeping, Message, Token};
 use super::status::{Stats, Status};
+use super::store::Key;
+use super::store::ReportSnapshot;
 use super::view::MessageView;
 
 /// One end of a pair of streams that outlive connections, and their processes if they are kept in files.

@@ -3,17 +3,14 @@
 //!
 //! ```text
 //!  directory (ours, for us alone)
-//!   ├─ 3f2a…c1.link    alice ▶ bob, orders     ◀── alice's process writes it, alone      key.rs       three names
-//!   └─ 90be…07.link    bob ▶ alice, orders     ◀── bob's                                 directory.rs where
-//!                                                                                        file.rs      made whole, opened, cut into parts
-//!        header │ owner │ state │ control │ ring │ release ring │ slab    (SPEC 13)      owner.rs     one at a time
-//!                                                                                        state.rs     images that replace each other whole
-//!                                                                                        inspect.rs   to look without touching
-//!        image.rs   the state, in the terms of what is agreed      protocol/   what two ends say to each other
-//!        parts.rs   what state and frames have in common            shown.rs   the neighbour's memory, mapped
-//! ```
+//!   ├─ 3f2a…c1.link    alice ▶ bob, orders     ◀── alice's process alone writes it
+//!   └─ 90be…07.link    bob ▶ alice, orders     ◀── bob's
 //!
-//! In ring and slab lies what one side sends, until the other has consumed it: `retained/` (SPEC 14).
+//!        header │ owner │ state │ control │ ring │ release ring │ slab    (SPEC 13)
+//!
+//!   store/      the file or memory of one end      retained/   the messages in its ring and slab
+//!   protocol/   the frames of two ends             shown.rs    the peer's memory, mapped
+//! ```
 //!
 //! Each end of a link owns one file. It survives that either process, or both, are killed at any instant; it does not
 //! survive that the machine loses power.
@@ -47,41 +44,30 @@
 mod batch;
 mod client;
 mod config;
-mod directory;
 mod drive;
 mod end;
-mod error;
 mod event;
 mod fault;
-pub mod file;
 mod greeting;
 mod group;
 #[cfg(doctest)]
 mod guide;
 mod halves;
 mod handle;
-pub mod image;
-mod inspect;
-mod key;
 mod lent;
 mod link_state;
 mod login;
 mod message;
 #[cfg(feature = "tokio")]
 mod observer;
-mod owner;
-mod parts;
 mod place;
 mod positions;
 pub mod protocol;
-mod repair;
 pub mod retained;
-#[cfg(test)]
-mod samples;
 mod server;
 mod shown;
-pub mod state;
 mod status;
+pub mod store;
 mod switch;
 #[cfg(feature = "tokio")]
 pub mod tokio;
@@ -91,8 +77,6 @@ pub use self::link_state::StaleEpoch;
 pub use batch::Batch;
 pub use client::Client;
 pub use config::{Config, Delivery, Storage};
-pub use directory::Directory;
-pub use error::StorageError;
 pub use event::Event;
 pub use fault::{
     AcceptError, AckError, BindError, ConfigError, OpenError, RecvError, ReplyError, SendError,
@@ -101,11 +85,6 @@ pub use fault::{
 pub use group::{Group, LinkId};
 pub use halves::{Receiver, Sender};
 pub use handle::{EpochError, Link};
-pub use inspect::{
-    Found, Inspection, MemorySizes, Owner, OwnerStatus, PreviousStream, QuarantineSnapshot,
-    ReportSnapshot, inspect, inspect_link,
-};
-pub use key::{Key, KeyError};
 pub use lent::MessageRef;
 pub use login::{LoginAnswer, LoginRequest};
 pub use message::{Message, Token};
@@ -113,7 +92,11 @@ pub use message::{Message, Token};
 pub(crate) use observer::{LinkSnapshot, Look, Observer};
 pub use partywall_layout::link::FileFault;
 pub use positions::StreamPosition;
-pub use repair::{Adopted, RepairError, Reset, adopt, reset};
 pub use server::Server;
 pub use status::{Stats, Status, Transport};
+pub use store::{
+    Adopted, Directory, Found, Inspection, Key, KeyError, MemorySizes, Owner, OwnerStatus,
+    PreviousStream, QuarantineSnapshot, RepairError, ReportSnapshot, Reset, StorageError, adopt,
+    inspect, inspect_link, reset,
+};
 pub use view::MessageView;

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::key::Key;
 use super::status::Transport;
+use super::store::Key;
 use partywall::Peer;
 
 /// A client that wants to attach. Its names are what it says; `peer` is what the system vouches for.

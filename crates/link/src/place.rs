@@ -2,12 +2,12 @@
 //! Where the memory of links comes from: files in a directory, or this process.
 
 use super::config::Storage;
-use super::directory::Directory;
-use super::error::StorageError;
 use super::fault::{ConfigError, OpenError};
-use super::file::{OwnFile, Sizes};
-use super::key::Key;
 use super::link_state::{LinkState, Parts};
+use super::store::Directory;
+use super::store::Key;
+use super::store::StorageError;
+use super::store::{OwnFile, Sizes};
 
 /// A [`Storage`] that was found fit.
 #[derive(Debug)]

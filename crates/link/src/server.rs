@@ -32,10 +32,10 @@ use super::fault::{AcceptError, BindError, OpenError};
 use super::greeting::{Asked, Greeting};
 use super::group::Group;
 use super::handle::Link;
-use super::key::Key;
 use super::login::{LoginAnswer, LoginRequest};
 use super::place::Place;
 use super::protocol::frame::{Attach, Refusal};
+use super::store::Key;
 use partywall::{Address, AddressError};
 
 /// Serves links at an address.

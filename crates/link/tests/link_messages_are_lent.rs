@@ -69,8 +69,7 @@ fn what_was_lent_and_not_committed_is_lent_again() {
         }
         assert!(matches!(receiver.try_recv_ref(), Err(TryRecvError::Empty)));
         // What was committed last is told when somebody waits.
-        let waited =
-            receiver.recv_ref_deadline(Instant::now() + Duration::from_millis(1));
+        let waited = receiver.recv_ref_deadline(Instant::now() + Duration::from_millis(1));
         // Then it closes its end.
         assert!(matches!(waited, Err(RecvError::TimedOut) | Ok(None)), "{waited:?}");
         sends.join().unwrap().unwrap();

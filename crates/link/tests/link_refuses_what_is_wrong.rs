@@ -6,7 +6,7 @@ mod support_link;
 #[path = "../../partywall/tests/support_two/mod.rs"]
 mod support_two;
 
-use partywall_link::file::{OwnFile, Sizes};
+use partywall_link::store::{OwnFile, Sizes};
 use partywall_link::{Directory, Key, OwnerStatus, StorageError, inspect};
 use proptest::prelude::*;
 use std::fs::{self, Permissions};

@@ -7,7 +7,7 @@ mod support_link;
 mod support_two;
 
 use partywall_layout::link::{Report, StateImage};
-use partywall_link::file::OwnFile;
+use partywall_link::store::OwnFile;
 use partywall_sys::signal::{self, Signal};
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -4,9 +4,9 @@
 //! The defaults need no sizing: a channel begins with 192 KiB and takes more, up to
 //! [`memory_max`](Config::memory_max), as messages ask for it.
 
-use crate::dialect::Dialect;
 use crate::error::ConfigError;
 use crate::peer::Admission;
+use crate::protocol::Protocol;
 use partywall_layout::Geometry;
 use partywall_wait::Wait;
 use std::fmt;
@@ -92,8 +92,8 @@ pub struct Config {
     pub(crate) socket_mode: u32,
     pub(crate) allow_remote: bool,
     pub(crate) on_refused: Option<OnRefused>,
-    pub(crate) dialects: Vec<Arc<dyn Dialect>>,
-    pub(crate) speaks: Option<Arc<dyn Dialect>>,
+    pub(crate) protocols: Vec<Arc<dyn Protocol>>,
+    pub(crate) speaks: Option<Arc<dyn Protocol>>,
 }
 
 impl Default for Config {
@@ -122,7 +122,7 @@ impl Default for Config {
             socket_mode: 0o600,
             allow_remote: false,
             on_refused: None,
-            dialects: Vec::new(),
+            protocols: Vec::new(),
             speaks: None,
         }
     }
@@ -296,7 +296,7 @@ impl Config {
     ///
     /// Over shared memory no message waits, only ends of streams do. On a socket it is also what the
     /// kernel did not take yet of messages that were sent; there, closing may take up to 2 s more. Over a
-    /// dialect it is also what the other side has not taken from the ring yet, and, over TCP, that it
+    /// protocol it is also what the other side has not taken from the ring yet, and, over TCP, that it
     /// hangs up.
     #[must_use]
     pub const fn linger(mut self, time: Duration) -> Self {
@@ -319,18 +319,18 @@ impl Config {
         self
     }
 
-    /// Listeners of sessions: also serves those who speak this dialect, on the same address. They are told apart
+    /// Listeners of sessions: also serves those who speak this protocol, on the same address. They are told apart
     /// by their first bytes. May be called for several.
     #[must_use]
-    pub fn dialect(mut self, dialect: Arc<dyn Dialect>) -> Self {
-        self.dialects.push(dialect);
+    pub fn protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
+        self.protocols.push(protocol);
         self
     }
 
-    /// Connecting sides of sessions: speaks this dialect instead of our own protocol.
+    /// Connecting sides of sessions: speaks this protocol instead of our own protocol.
     #[must_use]
-    pub fn speak(mut self, dialect: Arc<dyn Dialect>) -> Self {
-        self.speaks = Some(dialect);
+    pub fn speak(mut self, protocol: Arc<dyn Protocol>) -> Self {
+        self.speaks = Some(protocol);
         self
     }
 
@@ -344,7 +344,7 @@ impl Config {
         self
     }
 
-    /// For dialects: what happens to a message for which there is no room.
+    /// For protocols: what happens to a message for which there is no room.
     #[must_use]
     pub const fn back_pressure_policy(&self) -> BackPressure {
         self.back_pressure

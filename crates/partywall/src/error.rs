@@ -37,15 +37,15 @@ pub enum Fault {
         /// Which rule, and how.
         violation: Violation,
     },
-    /// The other side broke a rule of the dialect that it speaks, or the dialect failed.
-    #[error("{dialect} session with {peer}: {reason}")]
-    Dialect {
+    /// The other side broke a rule of the protocol that it speaks, or the protocol failed.
+    #[error("{protocol} session with {peer}: {reason}")]
+    Protocol {
         /// Who.
         peer: String,
         /// Which protocol.
-        dialect: &'static str,
+        protocol: &'static str,
         /// What went wrong. No source of this error: its words are in these already.
-        reason: crate::dialect::DialectError,
+        reason: crate::protocol::ProtocolError,
     },
     /// This is a forked child, and the channel belongs to its parent.
     #[error("this channel belongs to the parent process: connect anew after fork()")]
@@ -68,7 +68,7 @@ impl Fault {
             Self::Violation { violation, .. } => 100 + violation.code(),
             Self::Forked => 1,
             Self::System { .. } => 2,
-            Self::Dialect { .. } => 3,
+            Self::Protocol { .. } => 3,
         }
     }
 
@@ -155,12 +155,12 @@ pub enum Limit {
     /// A batch takes at most half the ring.
     #[error("commit the batch and begin another, or raise Config::ring_bytes")]
     Batch,
-    /// The dialect that is spoken takes no more at once.
+    /// The protocol that is spoken takes no more at once.
     #[error(
-        "send it in parts, or let the dialect have more memory (of shmipc: share_memory_buffer_cap of the \
+        "send it in parts, or let the protocol have more memory (of shmipc: share_memory_buffer_cap of the \
          connecting side)"
     )]
-    Dialect,
+    Protocol,
 }
 
 /// Why no message was received.
@@ -375,15 +375,15 @@ pub enum HandshakeError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The handshake of a dialect came to nothing.
-    #[error("{dialect} handshake with {peer}: {reason}")]
-    Dialect {
+    /// The handshake of a protocol came to nothing.
+    #[error("{protocol} handshake with {peer}: {reason}")]
+    Protocol {
         /// Who.
         peer: String,
         /// Which protocol.
-        dialect: &'static str,
+        protocol: &'static str,
         /// Why. No source of this error: its words are in these already.
-        reason: crate::dialect::DialectError,
+        reason: crate::protocol::ProtocolError,
     },
     /// A system call failed.
     #[error("{what} failed during the handshake with {peer}: {source}")]
@@ -413,7 +413,7 @@ impl HandshakeError {
             Self::Violation { .. } => 209,
             Self::Descriptor { .. } => 210,
             Self::System { .. } => 211,
-            Self::Dialect { .. } => 212,
+            Self::Protocol { .. } => 212,
         }
     }
 }

@@ -33,11 +33,11 @@
 //!  receiver.rs message.rs    receiving                  half.rs    our memory, and the neighbour's
 //!  transport/shm/           shared memory              transport/socket/  the same records on a socket
 //!  typed/                    values as messages         session/ tokio/ blocking/  many streams
-//!  dialect.rs                other protocols            transport/dialect/ lines of them, as records
+//!  protocol.rs                other protocols            transport/protocol/ lines of them, as records
 //! ```
 //!
 //! The crate starts no thread but one for each session of `blocking`, installs no signal handler, and contains no
-//! `unsafe`. (Whoever hands it a dialect should read what that does: `partywall-shmipc` has `partywall-sys` install a
+//! `unsafe`. (Whoever hands it a protocol should read what that does: `partywall-shmipc` has `partywall-sys` install a
 //! handler of SIGBUS when it first maps memory that its peer could truncate.)
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
@@ -54,7 +54,6 @@ mod channel;
 mod code;
 mod config;
 mod connect;
-pub mod dialect;
 mod error;
 #[cfg(doctest)]
 mod guide;
@@ -64,6 +63,7 @@ pub mod hyper;
 mod listen;
 mod message;
 mod peer;
+pub mod protocol;
 mod receiver;
 mod region;
 mod sender;

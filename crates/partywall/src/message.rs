@@ -5,13 +5,13 @@
 //!   Short   up to 104 bytes, within the value itself      ┐ private memory
 //!   Long    on the heap                                   ┘
 //!   View    in the neighbour's memory; dropping it gives the block back
-//!   Lent    what a dialect received, in one piece or several; dropping it gives it back
+//!   RecvBuffer    what a protocol received, in one piece or several; dropping it gives it back
 //! ```
 //!
 //! It derefs to `[u8]`, is a [`bytes::Buf`] and becomes [`Bytes`] without a copy. Where the bytes lie
 //! is nobody's business but [`is_zero_copy`](Message::is_zero_copy)'s.
 
-use crate::dialect::Lent;
+use crate::protocol::RecvBuffer;
 use crate::transport::shm::View;
 use bytes::{Buf, Bytes};
 use std::fmt;
@@ -37,7 +37,7 @@ enum Kept {
     },
     Long(Vec<u8>),
     View(View),
-    Lent(Box<dyn Lent>),
+    RecvBuffer(Box<dyn RecvBuffer>),
     #[cfg(shuttle)]
     Twin(crate::transport::twin::View),
 }
@@ -66,8 +66,8 @@ impl Message {
         Self { kept: Kept::View(view), passed: 0 }
     }
 
-    pub(crate) fn from_lent(lent: Box<dyn Lent>) -> Self {
-        Self { kept: Kept::Lent(lent), passed: 0 }
+    pub(crate) fn from_buffer(buffer: Box<dyn RecvBuffer>) -> Self {
+        Self { kept: Kept::RecvBuffer(buffer), passed: 0 }
     }
 
     #[cfg(shuttle)]
@@ -83,7 +83,7 @@ impl Message {
             Kept::Short { len, bytes } => &bytes[..usize::from(*len)],
             Kept::Long(bytes) => bytes,
             Kept::View(view) => view.as_slice(),
-            Kept::Lent(lent) => lent.as_slice(),
+            Kept::RecvBuffer(buffer) => buffer.as_slice(),
             #[cfg(shuttle)]
             Kept::Twin(view) => view.as_slice(),
         };
@@ -95,7 +95,7 @@ impl Message {
     pub fn is_zero_copy(&self) -> bool {
         match &self.kept {
             Kept::View(_) => true,
-            Kept::Lent(lent) => lent.is_zero_copy(),
+            Kept::RecvBuffer(buffer) => buffer.is_zero_copy(),
             _ => false,
         }
     }
@@ -135,14 +135,14 @@ impl Buf for Message {
     fn remaining(&self) -> usize {
         match &self.kept {
             // Not put together for this.
-            Kept::Lent(lent) => lent.len() - self.passed,
+            Kept::RecvBuffer(buffer) => buffer.len() - self.passed,
             _ => self.as_slice().len(),
         }
     }
 
     fn chunk(&self) -> &[u8] {
         match &self.kept {
-            Kept::Lent(lent) => lent.chunk(self.passed),
+            Kept::RecvBuffer(buffer) => buffer.chunk(self.passed),
             _ => self.as_slice(),
         }
     }

@@ -50,7 +50,7 @@ impl Sleeper {
         self.epoch = if self.epoch == EPOCH_MAX { 1 } else { self.epoch + 1 };
         let flag = if quiet { QUIET } else { 0 };
         self.word.store(0, self.epoch | flag);
-        // ORDER: A2. Pairs with the fence in `Waker::look`: either it sees the word above, or our
+        // ORDER: A2. Pairs with the fence in `Waker::check`: either it sees the word above, or our
         // caller's next look sees what was published.
         if !seeded_fault("no_sleeper_fence") {
             fence(Ordering::SeqCst);
@@ -112,7 +112,7 @@ impl Waker {
     /// was held up in here for a whole epoch can cause one ring too many, never one too few.
     #[inline]
     #[must_use]
-    pub fn look(&self) -> Wake {
+    pub fn check(&self) -> Wake {
         // ORDER: B2. Pairs with the fence in `Sleeper::arm`: either the word below tells of the
         // sleeper, or the sleeper's look after its fence sees what our caller published.
         if !seeded_fault("no_waker_fence") {
@@ -123,19 +123,19 @@ impl Waker {
     }
 
     /// Before publishing, or even writing: whether the neighbour sleeps and can be rung at once, so
-    /// that it wakes up while we still write. [`look`](Self::look) must follow the publishing all the
+    /// that it wakes up while we still write. [`check`](Self::check) must follow the publishing all the
     /// same: only that proves that no wake-up is lost.
     #[inline]
     #[must_use]
-    pub fn look_early(&self) -> Wake {
+    pub fn check_early(&self) -> Wake {
         let word = self.peer.peek(self.offset);
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
-    /// As [`look`](Self::look), but rings quiet sleepers too: for one who is about to wait for them.
+    /// As [`check`](Self::check), but rings quiet sleepers too: for one who is about to wait for them.
     #[must_use]
-    pub fn look_insistently(&self) -> Wake {
-        match self.look() {
+    pub fn check_before_wait(&self) -> Wake {
+        match self.check() {
             Wake::Quiet => self.claim(self.peer.peek(self.offset)),
             other => other,
         }

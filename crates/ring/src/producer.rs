@@ -134,11 +134,11 @@ impl Producer {
         self.first_word = 0;
         self.fetched = Position(0);
         self.clean = Position(0);
-        self.clear_first();
+        self.clear_first_slot();
     }
 
     /// Makes nothing lie where the stream begins.
-    pub fn clear_first(&mut self) {
+    pub fn clear_first_slot(&mut self) {
         self.ring.store(0, 0);
     }
 
@@ -272,7 +272,7 @@ impl Producer {
         let needed = self.needed(len as u64);
         let begin = self.tail.plus(needed - footprint(len as u64) - SLOT_BYTES);
         let room = needed + SLOT_BYTES;
-        Ok((begin, self.fits(room) || self.look(room)?))
+        Ok((begin, self.fits(room) || self.read_consumed(room)?))
     }
 
     /// Where the payload of the next record will lie if it has `len` bytes, to be written before the record is appended
@@ -301,7 +301,7 @@ impl Producer {
     /// and payload. `None` if there is none. Only links keep records.
     #[cfg(not(loom))]
     #[must_use]
-    pub fn kept(&self, at: Position) -> Option<(RecordHeader, &[u8])> {
+    pub fn retained(&self, at: Position) -> Option<(RecordHeader, &[u8])> {
         if at < self.consumed || at >= self.published || at.0 % SLOT_BYTES != 0 {
             return None;
         }
@@ -321,7 +321,7 @@ impl Producer {
     #[inline]
     pub fn has_room(&mut self, len: usize) -> Result<bool, Violation> {
         let needed = self.needed(len as u64) + SLOT_BYTES;
-        Ok(self.fits(needed) || self.look(needed)?)
+        Ok(self.fits(needed) || self.read_consumed(needed)?)
     }
 
     /// Makes the open batch exist for the consumer, all at once. Without records, does nothing.
@@ -409,7 +409,7 @@ impl Producer {
         assert!(self.open_bytes() + taken <= self.size.batch_max(), "a batch is half the ring");
         let needed = self.needed(len as u64);
         let room = needed + SLOT_BYTES;
-        if !self.fits(room) && !self.look(room)? {
+        if !self.fits(room) && !self.read_consumed(room)? {
             return Err(AppendError::Full);
         }
         Ok(self.put_behind(needed - taken - SLOT_BYTES, kind, stream, len))
@@ -449,7 +449,7 @@ impl Producer {
 
     /// Reads how far the neighbour has come; whether `room` bytes are free now.
     #[cold]
-    fn look(&mut self, room: u64) -> Result<bool, Violation> {
+    fn read_consumed(&mut self, room: u64) -> Result<bool, Violation> {
         let Some(peer) = &self.peer else { return Ok(false) };
         #[expect(clippy::cast_possible_truncation, reason = "0")]
         let found = peer.load(segment::CONSUMED as usize);

@@ -289,7 +289,7 @@ impl Slab {
 
     /// How many blocks the neighbour holds.
     #[must_use]
-    pub fn out(&self) -> u64 {
+    pub fn in_flight(&self) -> u64 {
         (self.tickets.len() - self.idle.len()) as u64
     }
 

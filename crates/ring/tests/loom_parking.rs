@@ -95,13 +95,13 @@ impl Waiting {
 
 impl Waking {
     fn wake(&self) {
-        if self.waker.look() == Wake::Notify {
+        if self.waker.check() == Wake::Notify {
             self.doorbell.notify();
         }
     }
 
     fn wake_insistently(&self) {
-        if self.waker.look_insistently() == Wake::Notify {
+        if self.waker.check_before_wait() == Wake::Notify {
             self.doorbell.notify();
         }
     }
@@ -144,7 +144,7 @@ impl Writer {
                 Err(AppendError::Violation(violation)) => panic!("{violation}"),
             }
         }
-        if self.notifies_early && self.records.waker.look_early() == Wake::Notify {
+        if self.notifies_early && self.records.waker.check_early() == Wake::Notify {
             self.records.doorbell.notify();
         }
         self.producer.publish();
@@ -314,7 +314,7 @@ fn two_threads_share_a_waker() {
         while block.is_none() || !writer.producer.has_room(0).unwrap() {
             let (producer, had_block) = (&mut writer.producer, block.is_some());
             writer.room.sleep(false, || {
-                while let Some(id) = reclaimer.next(slab.out()).unwrap() {
+                while let Some(id) = reclaimer.next(slab.in_flight()).unwrap() {
                     slab.reclaim(id).unwrap();
                 }
                 block = block.take().or_else(|| slab.allocate(1));

@@ -36,7 +36,7 @@ impl Owner {
     /// Writes message `number` to slab memory, waiting until there is some, and tells where it is.
     fn send(&mut self, number: u32) {
         let mut block = loop {
-            while let Some(id) = self.reclaimer.next(self.slab.out()).unwrap() {
+            while let Some(id) = self.reclaimer.next(self.slab.in_flight()).unwrap() {
                 self.slab.reclaim(id).expect("an id that is out");
             }
             match self.slab.allocate(BLOCK_WORDS * 8) {

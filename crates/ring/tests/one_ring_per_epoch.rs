@@ -13,11 +13,11 @@ fn sides() -> (Sleeper, Waker) {
 #[test]
 fn an_awake_peer_is_not_notified() {
     let (mut sleeper, waker) = sides();
-    assert_eq!(waker.look(), Wake::No);
-    assert_eq!(waker.look_insistently(), Wake::No);
+    assert_eq!(waker.check(), Wake::No);
+    assert_eq!(waker.check_before_wait(), Wake::No);
     sleeper.arm(false);
     sleeper.disarm();
-    assert_eq!(waker.look(), Wake::No);
+    assert_eq!(waker.check(), Wake::No);
 }
 
 #[test]
@@ -25,12 +25,12 @@ fn each_sleep_is_notified_once() {
     let (mut sleeper, waker) = sides();
     for _ in 0..100 {
         sleeper.arm(false);
-        assert_eq!(waker.look(), Wake::Notify);
-        assert_eq!(waker.look(), Wake::Notified);
-        assert_eq!(waker.look_insistently(), Wake::Notified);
-        assert_ne!(waker.look_early(), Wake::Notify);
+        assert_eq!(waker.check(), Wake::Notify);
+        assert_eq!(waker.check(), Wake::Notified);
+        assert_eq!(waker.check_before_wait(), Wake::Notified);
+        assert_ne!(waker.check_early(), Wake::Notify);
         sleeper.disarm();
-        assert_eq!(waker.look(), Wake::No);
+        assert_eq!(waker.check(), Wake::No);
     }
 }
 
@@ -39,14 +39,14 @@ fn each_sleep_is_notified_once() {
 #[test]
 fn an_early_ring_is_the_ring_of_its_epoch() {
     let (mut sleeper, waker) = sides();
-    assert_ne!(waker.look_early(), Wake::Notify);
+    assert_ne!(waker.check_early(), Wake::Notify);
     sleeper.arm(false);
-    assert_eq!(waker.look_early(), Wake::Notify);
-    assert_eq!(waker.look(), Wake::Notified);
+    assert_eq!(waker.check_early(), Wake::Notify);
+    assert_eq!(waker.check(), Wake::Notified);
     sleeper.arm(false);
-    assert_eq!(waker.look(), Wake::Notify);
+    assert_eq!(waker.check(), Wake::Notify);
     sleeper.leave();
-    assert_ne!(waker.look_early(), Wake::Notify);
+    assert_ne!(waker.check_early(), Wake::Notify);
 }
 
 /// Two sleeps with no look in between are two sleeps, even without waking up.
@@ -54,9 +54,9 @@ fn an_early_ring_is_the_ring_of_its_epoch() {
 fn arming_again_is_another_sleep() {
     let (mut sleeper, waker) = sides();
     sleeper.arm(false);
-    assert_eq!(waker.look(), Wake::Notify);
+    assert_eq!(waker.check(), Wake::Notify);
     sleeper.arm(false);
-    assert_eq!(waker.look(), Wake::Notify);
+    assert_eq!(waker.check(), Wake::Notify);
 }
 
 #[test]
@@ -64,15 +64,15 @@ fn a_quiet_sleeper_is_notified_by_who_insists() {
     let (mut sleeper, waker) = sides();
     for _ in 0..3 {
         sleeper.arm(true);
-        assert_eq!(waker.look(), Wake::Quiet);
-        assert_eq!(waker.look(), Wake::Quiet);
-        assert_ne!(waker.look_early(), Wake::Notify);
-        assert_eq!(waker.look_insistently(), Wake::Notify);
-        assert_eq!(waker.look_insistently(), Wake::Notified);
-        assert_eq!(waker.look(), Wake::Quiet);
+        assert_eq!(waker.check(), Wake::Quiet);
+        assert_eq!(waker.check(), Wake::Quiet);
+        assert_ne!(waker.check_early(), Wake::Notify);
+        assert_eq!(waker.check_before_wait(), Wake::Notify);
+        assert_eq!(waker.check_before_wait(), Wake::Notified);
+        assert_eq!(waker.check(), Wake::Quiet);
         // What it would be told if it now slept in earnest.
         sleeper.arm(false);
-        assert_eq!(waker.look(), Wake::Notify);
+        assert_eq!(waker.check(), Wake::Notify);
         sleeper.disarm();
     }
 }
@@ -85,8 +85,8 @@ fn one_that_left_is_gone_for_good() {
     sleeper.leave();
     assert!(waker.is_gone());
     for _ in 0..2 {
-        assert_eq!(waker.look(), Wake::Gone);
-        assert_eq!(waker.look_insistently(), Wake::Gone);
+        assert_eq!(waker.check(), Wake::Gone);
+        assert_eq!(waker.check_before_wait(), Wake::Gone);
     }
 }
 
@@ -97,11 +97,11 @@ fn any_word_can_be_looked_at() {
     let waker = Waker::new(seen, 0);
     for value in [1, u64::MAX - 1, segment::QUIET, segment::QUIET - 1, segment::GONE, 0] {
         word.store(0, value);
-        let first = waker.look();
+        let first = waker.check();
         let is_gone = value == segment::GONE;
         assert_eq!(first == Wake::Gone, is_gone);
         assert_eq!(waker.is_gone(), is_gone);
-        let again = waker.look_insistently();
+        let again = waker.check_before_wait();
         assert!(matches!(again, Wake::No | Wake::Notified | Wake::Gone) || first == Wake::Quiet);
     }
 }

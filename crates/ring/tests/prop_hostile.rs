@@ -181,7 +181,7 @@ proptest! {
             released.publish(0, claim);
             // Bounded by the number of blocks out: a count beyond that is refused.
             for _ in 0..=BLOCKS {
-                match reclaimer.next(slab.out()) {
+                match reclaimer.next(slab.in_flight()) {
                     Ok(None) => break,
                     Ok(Some(id)) => {
                         count += 1;
@@ -189,12 +189,12 @@ proptest! {
                     }
                     Err(violation) => {
                         prop_assert_eq!(violation.code(), 9);
-                        prop_assert!(claim < count || claim - count > slab.out());
+                        prop_assert!(claim < count || claim - count > slab.in_flight());
                         break;
                     }
                 }
             }
-            prop_assert_eq!(slab.out(), out.len() as u64);
+            prop_assert_eq!(slab.in_flight(), out.len() as u64);
         }
     }
 }

@@ -186,7 +186,7 @@ impl Run {
         let bytes = self.segments.values().map(|segment| segment.len() as u64).sum();
         assert_eq!(self.slab.used(), units * 64);
         assert_eq!(self.slab.bytes(), bytes);
-        assert_eq!(self.slab.out(), self.out.len() as u64);
+        assert_eq!(self.slab.in_flight(), self.out.len() as u64);
         assert_eq!(self.slab.segments(), self.segments.len());
     }
 

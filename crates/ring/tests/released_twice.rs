@@ -27,6 +27,6 @@ fn after_its_place_was_given_out_again() {
     let second = slab.commit(block);
     assert_eq!(second.offset, first.offset);
     assert_eq!(slab.reclaim(first.id), Err(Violation::Block { id: first.id }));
-    assert_eq!(slab.out(), 1, "the second is still out");
+    assert_eq!(slab.in_flight(), 1, "the second is still out");
     assert_eq!(slab.reclaim(second.id), Ok(()));
 }

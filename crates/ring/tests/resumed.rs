@@ -26,19 +26,19 @@ fn what_lies_behind_the_tail_is_not_read() {
     let mut consumer = Consumer::at(seen, size, word, base);
     assert_eq!(told.load(0), base.0, "the neighbour is told where reading goes on");
     for position in [1024, 1088, 1152] {
-        assert_eq!(producer.kept(Position(position)).unwrap().0.position, Position(position));
+        assert_eq!(producer.retained(Position(position)).unwrap().0.position, Position(position));
         let header = consumer.peek().unwrap().unwrap();
         assert_eq!(header.position, Position(position));
         consumer.advance(&header);
     }
     assert_eq!(consumer.peek(), Ok(None));
-    assert!(producer.kept(tail).is_none() && producer.kept(Position(960)).is_none());
+    assert!(producer.retained(tail).is_none() && producer.retained(Position(960)).is_none());
     producer.append(Kind::Data, 7, b"next").unwrap();
     assert_eq!(consumer.peek(), Ok(None), "not published");
     producer.publish();
     let header = consumer.peek().unwrap().unwrap();
     assert_eq!((header.position, consumer.payload(&header)), (tail, &b"next"[..]));
-    let (kept, bytes) = producer.kept(tail).unwrap();
+    let (kept, bytes) = producer.retained(tail).unwrap();
     assert_eq!((kept, &bytes[16..]), (header, &b"next"[..]));
     consumer.advance(&header);
     assert_eq!(consumer.peek(), Ok(None), "the old word behind it was zeroed");

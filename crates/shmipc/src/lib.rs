@@ -2,7 +2,7 @@
 //! The shmipc protocol, versions 2 and 3, spoken behind Partywall's sessions: one side can be migrated at a time.
 //!
 //! ```text
-//!   dialect.rs    what a listener is given, or a connecting side speaks       pool/       a session manager
+//!   protocol.rs    what a listener is given, or a connecting side speaks       pool/       a session manager
 //!   upkeep.rs     hot restart and figures, over all lines (lines.rs)          hot_restart.rs   its rules
 //!   transport/    a line for partywall's door: streams, fallback, wake-ups
 //!   negotiation.rs over handshake/   client and server                        frame/      messages on the socket
@@ -18,7 +18,6 @@
 
 mod backing;
 mod config;
-mod dialect;
 mod dump;
 mod frame;
 mod handshake;
@@ -30,6 +29,7 @@ mod negotiation;
 mod pool;
 mod queue;
 mod region;
+mod shmipc;
 mod stats;
 mod transport;
 mod upkeep;
@@ -44,13 +44,13 @@ pub mod inside {
 }
 
 pub use config::{Config, ConfigError, MemMapType, SizePercentPair};
-pub use dialect::Shmipc;
 pub use hot_restart::{HandoverError, HandoverState};
 pub use names::NameError;
 #[cfg(feature = "tokio")]
 pub use pool::{
     GetStreamError, ManagerMetrics, PooledIo, PooledStream, SessionManager, SessionManagerError,
 };
+pub use shmipc::Shmipc;
 pub use stats::{
     Monitor, PerformanceMetrics, SessionMetrics, ShareMemoryMetrics, StabilityMetrics,
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The lines of one value of the dialect, and how those that it accepted are handed over to a new process.
+//! The lines of one value of the protocol, and how those that it accepted are handed over to a new process.
 //!
 //! ```text
 //!   begin ──▶ each accepted line: settled? ── yes ─▶ HotRestart
@@ -223,7 +223,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let address = format!("unix:{}/s.sock", directory.path().display());
         let (client, server) = (Shmipc::default(), Shmipc::default());
-        let accepts = partywall::Config::default().dialect(Arc::new(server.clone()));
+        let accepts = partywall::Config::default().protocol(Arc::new(server.clone()));
         let speaks = partywall::Config::default().speak(Arc::new(client.clone()));
         let mut listener = Listener::bind_with(&*address, &accepts).unwrap();
         let (session, accepted) = tokio::join!(connect_with(&*address, &speaks), listener.accept());

@@ -2,7 +2,7 @@
 //! Handshakes over a connection: what the machines of `handshake/` want done, and the line that it comes to.
 //!
 //! ```text
-//!   Client ─ steps ─▶ Connecting ─┐  bytes, descriptors      ┌─▶ Line
+//!   Client ─ steps ─▶ Connecting ─┐  bytes, descriptors      ┌─▶ Connection
 //!   Server ─ steps ─▶ Accepting ──┴──────── Ends ────────────┘
 //! ```
 //!
@@ -14,12 +14,12 @@
 
 use crate::backing::{Allowed, Backing, Given, RegionError, keep, open_buffer};
 use crate::config::Config;
-use crate::dialect::Buffer;
 use crate::handshake::{Client, Limits, Server, Step};
 use crate::queue::{Consumer, Producer, Queue, QueueLayout, Side};
 use crate::region::Region;
+use crate::shmipc::Buffer;
 use crate::transport::{self, Observer, Parts};
-use partywall::dialect::{DialectError, Line, Meeting, Negotiation};
+use partywall::protocol::{Connection, Handshake, Negotiation, ProtocolError};
 use std::fmt;
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Ends {
     /// `None` once the line has it.
-    meeting: Option<Meeting>,
+    handshake: Option<Handshake>,
     /// How much of what was read before was used.
     used: usize,
     limits: transport::Limits,
@@ -49,34 +49,34 @@ impl fmt::Debug for Monitoring {
 }
 
 impl Ends {
-    pub(crate) fn new(meeting: Meeting, config: &Config, observer: Arc<dyn Observer>) -> Self {
+    pub(crate) fn new(handshake: Handshake, config: &Config, observer: Arc<dyn Observer>) -> Self {
         let Config { fallback_unread_max, fallback_message_max, .. } = *config;
         let limits = transport::Limits { fallback_unread_max, fallback_message_max };
         let monitor = config.monitor.clone().map(Monitoring);
         let monitor = monitor.map(|monitor| (monitor, config.monitor_interval));
-        Self { meeting: Some(meeting), used: 0, limits, observer, monitor }
+        Self { handshake: Some(handshake), used: 0, limits, observer, monitor }
     }
 
     /// Exactly the next `count` bytes at most, and descriptors beside them; `None` if nothing is there.
-    fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>, DialectError> {
-        let Some(meeting) = &self.meeting else { return Ok(None) };
-        let before = &meeting.first[self.used..];
+    fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>, ProtocolError> {
+        let Some(handshake) = &self.handshake else { return Ok(None) };
+        let before = &handshake.first[self.used..];
         if !before.is_empty() {
             let count = before.len().min(buffer.len());
             buffer[..count].copy_from_slice(&before[..count]);
             self.used += count;
             return Ok(Some((count, Vec::new())));
         }
-        match meeting.socket.receive(buffer, true) {
+        match handshake.socket.receive(buffer, true) {
             Ok(received) if received.truncated => {
                 let what = "descriptors were lost on the way: raise our limit of open descriptors";
-                Err(DialectError::Refused { what: what.to_owned() })
+                Err(ProtocolError::Refused { what: what.to_owned() })
             }
-            Ok(received) if received.bytes == 0 => Err(DialectError::HungUp),
+            Ok(received) if received.bytes == 0 => Err(ProtocolError::HungUp),
             Ok(received) => Ok(Some((received.bytes, received.fds))),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => Err(DialectError::HungUp),
-            Err(source) => Err(DialectError::System { what: "receiving", source }),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Err(ProtocolError::HungUp),
+            Err(source) => Err(ProtocolError::System { what: "receiving", source }),
         }
     }
 
@@ -84,41 +84,41 @@ impl Ends {
         &self,
         bytes: &[u8],
         descriptors: &[std::os::fd::BorrowedFd<'_>],
-    ) -> Result<(), DialectError> {
-        let Some(meeting) = &self.meeting else { return Ok(()) };
+    ) -> Result<(), ProtocolError> {
+        let Some(handshake) = &self.handshake else { return Ok(()) };
         // All of a handshake is smaller than any socket buffer.
-        match meeting.socket.send(&[IoSlice::new(bytes)], descriptors, false, true) {
+        match handshake.socket.send(&[IoSlice::new(bytes)], descriptors, false, true) {
             Ok(count) if count == bytes.len() => Ok(()),
             Ok(_) => {
                 let source = ErrorKind::WriteZero.into();
-                Err(DialectError::System { what: "sending", source })
+                Err(ProtocolError::System { what: "sending", source })
             }
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(DialectError::HungUp),
-            Err(source) => Err(DialectError::System { what: "sending", source }),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(ProtocolError::HungUp),
+            Err(source) => Err(ProtocolError::System { what: "sending", source }),
         }
     }
 
     /// Both sides are ready.
-    fn line(&mut self, version: u8, made: Made) -> Result<Option<Line>, DialectError> {
-        let Some(meeting) = self.meeting.take() else { return Ok(None) };
+    fn line(&mut self, version: u8, made: Made) -> Result<Option<Connection>, ProtocolError> {
+        let Some(handshake) = self.handshake.take() else { return Ok(None) };
         let Made { region, queue, backing, is_client, is_memfd } = made;
         let description = match (version, is_memfd) {
             (2, _) => "shmipc v2, files",
             (_, true) => "shmipc v3, memfd",
             (_, false) => "shmipc v3, files",
         };
-        let read = meeting.first[self.used..].to_vec();
+        let read = handshake.first[self.used..].to_vec();
         let monitor = self.monitor.take().map(|(monitor, interval)| (monitor.0, interval));
         let parts = Parts {
-            socket: meeting.socket,
+            socket: handshake.socket,
             read,
             version,
             region,
             queue,
             is_client,
-            trust: meeting.trust,
-            caller: meeting.caller,
-            policy: meeting.config.back_pressure_policy(),
+            trust: handshake.trust,
+            driver_waker: handshake.driver_waker,
+            policy: handshake.config.back_pressure_policy(),
             limits: self.limits,
             monitor,
             observer: Arc::clone(&self.observer),
@@ -128,7 +128,7 @@ impl Ends {
             backing,
         };
         let line = transport::line(parts);
-        line.map(Some).map_err(|source| DialectError::System { what: "setting up", source })
+        line.map(Some).map_err(|source| ProtocolError::System { what: "setting up", source })
     }
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct Connecting {
 }
 
 impl Negotiation for Connecting {
-    fn progress(&mut self) -> Result<Option<Line>, DialectError> {
+    fn progress(&mut self) -> Result<Option<Connection>, ProtocolError> {
         loop {
             while let Some(step) = self.machine.next() {
                 match step {
@@ -172,7 +172,7 @@ impl Negotiation for Connecting {
             };
             if !descriptors.is_empty() {
                 let what = "a server sends no descriptors".to_owned();
-                return Err(DialectError::Violation { what });
+                return Err(ProtocolError::Violation { what });
             }
             self.machine.feed(&buffer[..count])?;
         }
@@ -185,11 +185,11 @@ impl Connecting {
         Self { machine, made: Some(made), ends }
     }
 
-    fn done(&mut self, version: u8) -> Result<Option<Line>, DialectError> {
+    fn done(&mut self, version: u8) -> Result<Option<Connection>, ProtocolError> {
         let Some((buffer, backing, queue)) = self.made.take() else { return Ok(None) };
         let queue = queue
             .split(Side::Client)
-            .map_err(|damage| DialectError::Violation { what: damage.to_string() })?;
+            .map_err(|damage| ProtocolError::Violation { what: damage.to_string() })?;
         let made = Made {
             region: buffer.region,
             queue,
@@ -226,7 +226,7 @@ pub(crate) struct Accepting {
 }
 
 impl Negotiation for Accepting {
-    fn progress(&mut self) -> Result<Option<Line>, DialectError> {
+    fn progress(&mut self) -> Result<Option<Connection>, ProtocolError> {
         loop {
             while let Some(step) = self.machine.next() {
                 match step {
@@ -236,7 +236,7 @@ impl Negotiation for Accepting {
                         let (Some(buffer), Some(queue)) = (descriptors.next(), descriptors.next())
                         else {
                             let what = "two descriptors were to come".to_owned();
-                            return Err(DialectError::Violation { what });
+                            return Err(ProtocolError::Violation { what });
                         };
                         let buffer = Given::descriptor(buffer, &self.allowed).map_err(refused)?;
                         let queue = Given::descriptor(queue, &self.allowed).map_err(refused)?;
@@ -245,7 +245,7 @@ impl Negotiation for Accepting {
                     Step::MapPaths { .. } if !self.may_open_files => {
                         let what = "nobody says who this client is, so the files that it names are not \
                                     opened: use a Unix socket, or Config::files_of_strangers(true)";
-                        return Err(DialectError::Refused { what: what.to_owned() });
+                        return Err(ProtocolError::Refused { what: what.to_owned() });
                     }
                     Step::MapPaths { queue, buffer } => {
                         let queue = Given::path(Path::new(&queue), &self.allowed);
@@ -276,8 +276,8 @@ impl Negotiation for Accepting {
 
 impl Accepting {
     /// Begins, by reading.
-    pub(crate) fn new(config: &Config, meeting: Meeting, observer: Arc<dyn Observer>) -> Self {
-        let owner = meeting.credentials.map(|who| who.uid);
+    pub(crate) fn new(config: &Config, handshake: Handshake, observer: Arc<dyn Observer>) -> Self {
+        let owner = handshake.credentials.map(|who| who.uid);
         let mut allowed = Allowed::new(config.region_bytes_max.into(), owner);
         allowed.directory.clone_from(&config.directory);
         allowed.is_guarded = config.guards_truncation;
@@ -285,10 +285,10 @@ impl Accepting {
             machine: Server::new(Limits::default()),
             allowed,
             queue_entries_max: config.queue_entries_max,
-            may_open_files: meeting.credentials.is_some() || config.files_of_strangers,
+            may_open_files: handshake.credentials.is_some() || config.files_of_strangers,
             descriptors: Vec::new(),
             mapped: None,
-            ends: Ends::new(meeting, config, observer),
+            ends: Ends::new(handshake, config, observer),
         }
     }
 
@@ -297,7 +297,7 @@ impl Accepting {
         buffer: Given,
         given_queue: Given,
         is_memfd: bool,
-    ) -> Result<(), DialectError> {
+    ) -> Result<(), ProtocolError> {
         let region = open_buffer(&buffer).map_err(no_region)?;
         let queue = Queue::map(given_queue.map().map_err(refused)?, QueueLayout::NATIVE)
             .map_err(violated)?;
@@ -307,7 +307,7 @@ impl Accepting {
                 queue.capacity(),
                 self.queue_entries_max
             );
-            return Err(DialectError::Refused { what });
+            return Err(ProtocolError::Refused { what });
         }
         let kept = [buffer, given_queue].into_iter().filter_map(keep).collect();
         self.mapped = Some(Mapped { region, queue, is_memfd, kept });
@@ -316,14 +316,14 @@ impl Accepting {
     }
 }
 
-pub(crate) fn no_region(error: RegionError) -> DialectError {
-    DialectError::Refused { what: error.to_string() }
+pub(crate) fn no_region(error: RegionError) -> ProtocolError {
+    ProtocolError::Refused { what: error.to_string() }
 }
 
-fn refused(error: crate::backing::BackingError) -> DialectError {
-    DialectError::Refused { what: error.to_string() }
+fn refused(error: crate::backing::BackingError) -> ProtocolError {
+    ProtocolError::Refused { what: error.to_string() }
 }
 
-fn violated(damage: crate::region::Damage) -> DialectError {
-    DialectError::Violation { what: damage.to_string() }
+fn violated(damage: crate::region::Damage) -> ProtocolError {
+    ProtocolError::Violation { what: damage.to_string() }
 }

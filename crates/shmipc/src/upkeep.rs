@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an application asks of all sessions of one value of the dialect: to be handed over, and their figures.
+//! What an application asks of all sessions of one value of the protocol: to be handed over, and their figures.
 //!
 //! ```text
 //!   old process                       new process

@@ -39,9 +39,9 @@ fn pair_with(transport: Transport, linger: Duration) -> (Session, Session) {
         .share_memory_path_prefix(directory.path().join("shm").to_str().unwrap())
         .directory(directory.path())
         .files_of_strangers(matches!(transport, Transport::TcpFile));
-    let dialect = Arc::new(Shmipc::new(settings).unwrap());
+    let protocol = Arc::new(Shmipc::new(settings).unwrap());
     let config = Config::default().linger(linger);
-    let accepts = config.clone().dialect(Arc::clone(&dialect) as _);
+    let accepts = config.clone().protocol(Arc::clone(&protocol) as _);
     let place = match transport {
         Transport::TcpFile => "tcp:127.0.0.1:0".to_owned(),
         Transport::UnixMemfd | Transport::UnixFile => address(&directory.path().join("s.sock")),
@@ -49,7 +49,7 @@ fn pair_with(transport: Transport, linger: Duration) -> (Session, Session) {
     let mut listener = Listener::bind_with(&*place, &accepts).unwrap();
     let place = listener.local_address().to_string();
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(|| connect_with(&*place, &config.speak(dialect)).unwrap());
+        let connecting = scope.spawn(|| connect_with(&*place, &config.speak(protocol)).unwrap());
         let server = listener.accept_deadline(soon()).unwrap();
         (connecting.join().unwrap(), server)
     })

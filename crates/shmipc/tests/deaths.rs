@@ -30,7 +30,7 @@ const FILES: &str = "PARTYWALL_SHMIPC_DEATH_FILES";
 const SOCKET: &str = "PARTYWALL_SHMIPC_DEATH_SOCKET";
 const STREAMS: u64 = 4;
 
-fn dialect(directory: &Path, files: bool) -> Arc<Shmipc> {
+fn protocol(directory: &Path, files: bool) -> Arc<Shmipc> {
     let mem_map_type = if files { MemMapType::DevShmFile } else { MemMapType::MemFd };
     let prefix = directory.join("shm").to_str().unwrap().to_owned();
     let config = small()
@@ -51,10 +51,10 @@ fn victim() {
     let Some(role) = variable(ROLE) else { return };
     let directory = variable(DIRECTORY).unwrap();
     let directory = Path::new(&directory);
-    let speaks = dialect(directory, variable(FILES).unwrap() == "true");
+    let speaks = protocol(directory, variable(FILES).unwrap() == "true");
     let path = directory.join(variable(SOCKET).unwrap());
     if role != "client" {
-        let config = Config::default().dialect(speaks);
+        let config = Config::default().protocol(speaks);
         let mut listener = Listener::bind_with(&*address(&path), &config).unwrap();
         std::thread::scope(|scope| {
             while let Ok(session) = listener.accept_deadline(soon()) {
@@ -221,8 +221,8 @@ fn deaths(role: &str, files: bool) {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     File::create(directory.join("log")).unwrap();
-    let speaks = dialect(directory, files);
-    let accepts = Config::default().dialect(Arc::clone(&speaks) as _);
+    let speaks = protocol(directory, files);
+    let accepts = Config::default().protocol(Arc::clone(&speaks) as _);
     let mut listener = (role == "client")
         .then(|| Listener::bind_with(&*address(&directory.join("s.sock")), &accepts).unwrap());
     let mut one = |seed| match &mut listener {
@@ -250,7 +250,7 @@ fn deaths(role: &str, files: bool) {
         names.filter(|name| name.to_str().unwrap().starts_with("wall_")).count()
     };
     if role == "server" {
-        // Whoever makes files removes them, whoever else dies; the last are removed with the dialect.
+        // Whoever makes files removes them, whoever else dies; the last are removed with the protocol.
         assert!(left() <= 2, "{} files stay behind", left());
     } else if files {
         // The server removes what killed clients left, or the next sweeps it; the last one may have been seen too early.
@@ -299,7 +299,7 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
     let directory = directory.path();
     let log = directory.join("log");
     let log = File::options().read(true).write(true).create_new(true).open(log).unwrap();
-    let speaks = dialect(directory, true);
+    let speaks = protocol(directory, true);
     let server = start("everybody", directory, true);
     let session = connected(&directory.join("s.sock"), &speaks);
     let region = own_region(directory);
@@ -349,7 +349,7 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
     for seed in 0..5 {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
-        let speaks = dialect(directory, true);
+        let speaks = protocol(directory, true);
         let _steady = start_at("steady.sock", "server", directory, true);
         let victim = start("server", directory, true);
         let session = connected(&directory.join("steady.sock"), &speaks);

@@ -146,9 +146,9 @@ fn a_buffer_stays_until_the_second_of_two_sessions_ends() {
 #[test]
 fn files_of_strangers_are_left_to_them() {
     let directory = tempfile::tempdir().unwrap();
-    let dialect =
+    let protocol =
         partywall_shmipc::Config::default().directory(directory.path()).files_of_strangers(true);
-    let config = Config::default().dialect(Arc::new(Shmipc::new(dialect).unwrap()));
+    let config = Config::default().protocol(Arc::new(Shmipc::new(protocol).unwrap()));
     let mut listener =
         partywall::blocking::Listener::bind_with("tcp:127.0.0.1:0", &config).unwrap();
     let (queue, buffer) = (directory.path().join("q"), directory.path().join("b"));

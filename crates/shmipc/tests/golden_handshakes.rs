@@ -72,7 +72,7 @@ impl Ends {
 }
 
 fn map(fd: BorrowedFd<'_>) -> SharedMap {
-    let size = partywall_sys::FileFacts::of(fd).unwrap().size;
+    let size = partywall_sys::SharedFileStat::of(fd).unwrap().size;
     SharedMap::map(fd, usize::try_from(size).unwrap()).unwrap()
 }
 
@@ -87,8 +87,8 @@ fn replay_to_our_client(recording: &Recording) -> Result<String, String> {
         false => (directory.path().join("shm").to_str().unwrap().into(), MemMapType::DevShmFile),
     };
     let config = partywall_shmipc::Config::default().mem_map_type(mapping);
-    let dialect = Shmipc::new(config.share_memory_path_prefix(prefix.as_str())).unwrap();
-    let config = Config::default().speak(Arc::new(dialect));
+    let protocol = Shmipc::new(config.share_memory_path_prefix(prefix.as_str())).unwrap();
+    let config = Config::default().speak(Arc::new(protocol));
     let mask = Mask { prefix, start: recording.start.clone() };
     std::thread::scope(|scope| {
         let talking = scope.spawn(move || -> Result<Session, String> {

@@ -44,8 +44,8 @@ fn over_tcp(linger: Duration, directory: &tempfile::TempDir) -> (Session, Wire) 
     let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
     let prefix = directory.path().join("shm").to_str().unwrap().to_owned();
-    let dialect = small().mem_map_type(MemMapType::DevShmFile).share_memory_path_prefix(prefix);
-    let config = Config::default().linger(linger).speak(Arc::new(Shmipc::new(dialect).unwrap()));
+    let protocol = small().mem_map_type(MemMapType::DevShmFile).share_memory_path_prefix(prefix);
+    let config = Config::default().linger(linger).speak(Arc::new(Shmipc::new(protocol).unwrap()));
     let session = connect_with(&*address, &config).unwrap();
     let wire = Wire { socket: accepted(&listener) };
     let (header, _) = wire.receive(8).unwrap();
@@ -58,8 +58,8 @@ fn over_tcp(linger: Duration, directory: &tempfile::TempDir) -> (Session, Wire) 
 fn over_unix(linger: Duration, directory: &tempfile::TempDir) -> (Session, Foe) {
     let path = directory.path().join("s.sock");
     let listener = Listener::listen_unix_path(&path, 0o600, 16).unwrap();
-    let dialect = Arc::new(Shmipc::new(small()).unwrap());
-    let config = Config::default().linger(linger).speak(dialect);
+    let protocol = Arc::new(Shmipc::new(small()).unwrap());
+    let config = Config::default().linger(linger).speak(protocol);
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| connect_with(&*support_foe::address(&path), &config));
         let foe = Foe::server(accepted(&listener));
@@ -189,12 +189,12 @@ fn silent(path: &Path) -> (Foe, Vec<Slice>) {
 fn one_who_only_stops_writing_is_waited_for_by_no_sender_and_by_no_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
-    let dialect = partywall_shmipc::Config::default()
+    let protocol = partywall_shmipc::Config::default()
         .fallback_message_max(1 << 20)
         .fallback_unread_max(UNREAD_BYTES);
     let config = Config::default()
         .linger(Duration::from_secs(3600))
-        .dialect(Arc::new(Shmipc::new(dialect).unwrap()));
+        .protocol(Arc::new(Shmipc::new(protocol).unwrap()));
     let mut listener = BlockingListener::bind_with(&*support_foe::address(&path), &config).unwrap();
     let (session, (foe, taken)) = std::thread::scope(|scope| {
         let connecting = scope.spawn(|| silent(&path));

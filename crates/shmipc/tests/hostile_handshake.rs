@@ -269,9 +269,10 @@ fn a_client_gives_up_a_server_that_breaks_the_rules() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let dialect = std::sync::Arc::new(partywall_shmipc::Shmipc::new(support_foe::small()).unwrap());
+    let protocol =
+        std::sync::Arc::new(partywall_shmipc::Shmipc::new(support_foe::small()).unwrap());
     let config = partywall::Config::default()
-        .speak(dialect)
+        .speak(protocol)
         .handshake_timeout(std::time::Duration::from_millis(300));
     let replies: [&[u8]; 9] = [
         b"",

@@ -29,8 +29,8 @@ impl Den {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s.sock");
         let listener = Listener::listen_unix_path(&path, 0o600, 16).unwrap();
-        let dialect = Shmipc::new(small().queue_cap(64)).unwrap();
-        let config = adapt(Config::default()).speak(Arc::new(dialect));
+        let protocol = Shmipc::new(small().queue_cap(64)).unwrap();
+        let config = adapt(Config::default()).speak(Arc::new(protocol));
         Self { _directory: directory, path, listener, config }
     }
 

@@ -29,7 +29,7 @@ impl Server {
     fn bind(address: &str) -> Result<(Shmipc, Listener), partywall::BindError> {
         let config = Config::default().files_of_strangers(address.starts_with("tcp:"));
         let shmipc = Shmipc::new(config).unwrap();
-        let accepts = partywall::Config::default().dialect(Arc::new(shmipc.clone()));
+        let accepts = partywall::Config::default().protocol(Arc::new(shmipc.clone()));
         Ok((shmipc, Listener::bind_with(address, &accepts)?))
     }
 

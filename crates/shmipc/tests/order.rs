@@ -18,7 +18,7 @@ use support_foe::{Foe, Memory, Wire, soon, until};
 fn pair() -> (Foe, Session) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
-    let config = partywall::Config::default().dialect(Arc::new(Shmipc::default()));
+    let config = partywall::Config::default().protocol(Arc::new(Shmipc::default()));
     let mut listener = Listener::bind_with(&*support_foe::address(&path), &config).unwrap();
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| Foe::client(&path));
@@ -194,7 +194,7 @@ fn one_who_waits_to_send_learns_of_the_end_while_nothing_is_read() {
         .fallback_unread_max(1 << 20);
     let config = partywall::Config::default()
         .trust(partywall::TrustPolicy::Untrusted)
-        .dialect(Arc::new(Shmipc::new(little).unwrap()));
+        .protocol(Arc::new(Shmipc::new(little).unwrap()));
     let mut listener = Listener::bind_with(&*support_foe::address(&path), &config).unwrap();
     let (foe, session) = std::thread::scope(|scope| {
         let connecting = scope.spawn(|| Foe::client(&path));
@@ -225,9 +225,9 @@ fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
     let listener = partywall_sys::Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
     let prefix = directory.join("shm").to_str().unwrap().to_owned();
-    let dialect =
+    let protocol =
         support_foe::small().mem_map_type(MemMapType::DevShmFile).share_memory_path_prefix(prefix);
-    let config = partywall::Config::default().speak(Arc::new(Shmipc::new(dialect).unwrap()));
+    let config = partywall::Config::default().speak(Arc::new(Shmipc::new(protocol).unwrap()));
     let session = partywall::blocking::connect_with(&*address, &config).unwrap();
     let mut accepted = None;
     until("we connect", || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes wrong at first: one side speaks the dialect and the other does not, a message is too long, a stream is
+//! What goes wrong at first: one side speaks the protocol and the other does not, a message is too long, a stream is
 //! opened from the wrong side. Each error names the setting, or the side, that mends it, and says so once.
 
 use partywall::blocking::{Listener, Session, connect_with};
@@ -21,7 +21,7 @@ fn speaks() -> Config {
 
 fn pair(directory: &tempfile::TempDir, speaks: &Config) -> (Session, Session) {
     let address = format!("unix:{}/s.sock", directory.path().display());
-    let accepts = Config::default().dialect(Arc::new(Shmipc::default()));
+    let accepts = Config::default().protocol(Arc::new(Shmipc::default()));
     let mut listener = Listener::bind_with(&*address, &accepts).unwrap();
     std::thread::scope(|scope| {
         let accepting = scope.spawn(|| listener.accept_deadline(soon()).unwrap());
@@ -40,7 +40,7 @@ fn says_once(error: &dyn Error) {
 }
 
 #[test]
-fn a_listener_without_the_dialect_is_told_to_have_it() {
+fn listener_without_protocol_names_what_to_configure() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let address = format!("unix:{}", path.display());
@@ -59,18 +59,18 @@ fn a_listener_without_the_dialect_is_told_to_have_it() {
         }
         let refused = refused.unwrap();
         assert!(
-            refused.contains("it speaks shmipc: give the listener Config::dialect"),
+            refused.contains("it speaks shmipc: give the listener Config::protocol"),
             "{refused}"
         );
         assert!(refused.starts_with(&format!("client of {address} ")), "{refused}");
         let error = connecting.join().unwrap();
-        assert!(error.to_string().contains("give it Config::dialect"), "{error}");
+        assert!(error.to_string().contains("give it Config::protocol"), "{error}");
         says_once(&error);
     });
 }
 
 #[test]
-fn a_client_without_the_dialect_is_told_to_speak_it() {
+fn client_without_protocol_names_what_to_configure() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let listener = UnixListener::bind(&path).unwrap();

@@ -64,7 +64,7 @@ fn accept(
     sessions: Arc<Mutex<Vec<Session>>>,
     streams: Arc<AtomicUsize>,
 ) -> tokio::task::JoinHandle<()> {
-    let accepts = partywall::Config::default().dialect(Arc::new(Shmipc::default()));
+    let accepts = partywall::Config::default().protocol(Arc::new(Shmipc::default()));
     let mut listener = Listener::bind_with(address, &accepts).unwrap();
     tokio::spawn(async move {
         loop {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions of ours with ourselves in this dialect: every size, every line, both fronts, and memory that runs out.
+//! Sessions of ours with ourselves in this protocol: every size, every line, both fronts, and memory that runs out.
 
 use partywall::tokio::{Listener, Session, connect_with};
 use partywall::{BackPressure, Config, StreamRecvError, Trust, TrustPolicy};
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 struct Kind {
     name: &'static str,
     address: String,
-    dialect: partywall_shmipc::Config,
+    protocol: partywall_shmipc::Config,
     config: Config,
 }
 
@@ -21,10 +21,10 @@ fn kinds(directory: &tempfile::TempDir) -> Vec<Kind> {
     let files = memfd.clone().mem_map_type(MemMapType::DevShmFile).files_of_strangers(true);
     let config = Config::default();
     let untrusted = config.clone().trust(TrustPolicy::Untrusted);
-    let kind = |name, address: &str, dialect: &partywall_shmipc::Config, config: &Config| Kind {
+    let kind = |name, address: &str, protocol: &partywall_shmipc::Config, config: &Config| Kind {
         name,
         address: address.to_owned(),
-        dialect: dialect.clone(),
+        protocol: protocol.clone(),
         config: config.clone(),
     };
     vec![
@@ -36,11 +36,11 @@ fn kinds(directory: &tempfile::TempDir) -> Vec<Kind> {
 }
 
 async fn pair(kind: &Kind) -> (Session, Session) {
-    let dialect = Arc::new(Shmipc::new(kind.dialect.clone()).unwrap());
-    let accepts = kind.config.clone().dialect(dialect.clone());
+    let protocol = Arc::new(Shmipc::new(kind.protocol.clone()).unwrap());
+    let accepts = kind.config.clone().protocol(protocol.clone());
     let mut listener = Listener::bind_with(&*kind.address, &accepts).unwrap();
     let address = listener.local_address().to_string();
-    let speaks = kind.config.clone().speak(dialect);
+    let speaks = kind.config.clone().speak(protocol);
     let (client, server) = tokio::join!(connect_with(address, &speaks), listener.accept());
     let (client, server) = (client.unwrap(), server.unwrap());
     assert_eq!(client.transport().to_string(), kind.name);
@@ -141,7 +141,7 @@ fn small() -> partywall_shmipc::Config {
 async fn what_finds_no_memory_goes_by_the_socket_in_order_and_before_the_end() {
     let directory = tempfile::tempdir().unwrap();
     for mut kind in kinds(&directory) {
-        kind.dialect =
+        kind.protocol =
             small().files_of_strangers(true).mem_map_type(if kind.name.contains("memfd") {
                 MemMapType::MemFd
             } else {
@@ -182,7 +182,7 @@ async fn what_finds_no_memory_goes_by_the_socket_in_order_and_before_the_end() {
 async fn without_overflow_memory_that_ran_out_is_an_error_and_nothing_is_lost() {
     let directory = tempfile::tempdir().unwrap();
     let mut kind = kinds(&directory).remove(0);
-    kind.dialect = small();
+    kind.protocol = small();
     kind.config = kind.config.back_pressure(BackPressure::Error);
     let (client, server) = pair(&kind).await;
     let mut stream = client.open(&[]).await.unwrap();
@@ -204,7 +204,7 @@ async fn without_overflow_memory_that_ran_out_is_an_error_and_nothing_is_lost() 
 async fn a_full_queue_makes_senders_wait_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let mut kind = kinds(&directory).remove(0);
-    kind.dialect = kind.dialect.queue_cap(16);
+    kind.protocol = kind.protocol.queue_cap(16);
     let (client, server) = pair(&kind).await;
     let sending = tokio::spawn(async move {
         let mut tasks = Vec::new();
@@ -265,7 +265,7 @@ async fn files_of_clients_that_nobody_vouches_for_are_not_opened() {
     let files = partywall_shmipc::Config::default().mem_map_type(MemMapType::DevShmFile);
     let (sender, mut refused) = tokio::sync::mpsc::unbounded_channel();
     let accepts = Config::default()
-        .dialect(Arc::new(Shmipc::new(files.clone()).unwrap()))
+        .protocol(Arc::new(Shmipc::new(files.clone()).unwrap()))
         .on_refused(move |error| drop(sender.send(error.to_string())));
     let mut listener = Listener::bind_with("tcp:127.0.0.1:0", &accepts).unwrap();
     let address = listener.local_address().to_string();

@@ -2,30 +2,30 @@
 //! How a thread waits: wait strategies, spinning, deadlines, and the pacing of a fast receiver.
 //!
 //! ```text
-//!   wait.rs   Wait (what the user chooses) · Spinner (spins, and learns whether it pays)
-//!   lag.rs    Lag: a receiver that is faster than its sender pauses before it polls
-//!   here      deadlines: deadline_after, has_passed
+//!   wait.rs    Wait (what the user chooses) · Spinner and its SpinBudget (grows on hits)
+//!   pacer.rs   Pacer: a receiver that is faster than its sender pauses before it polls
+//!   here       deadlines: deadline_after, has_passed
 //! ```
 //!
-//! `partywall` and `partywall-link` both stand on it. It asks the system for the number of CPUs once,
-//! starts no thread and
-//! knows no transport: declaring oneself asleep and sleeping belong to the caller.
+//! `partywall` and `partywall-link` both build on this crate. It reads the number of CPUs and the
+//! CPU quota once, starts no thread and knows no transport. Arming a sleeper and blocking belong to
+//! the caller.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
-mod lag;
+mod pacer;
 mod wait;
 
-pub use lag::{Lag, Pause};
-pub use wait::{Budget, SPIN_CHECK_EVERY, Spinner, Spun, Wait, after, look_for};
+pub use pacer::{Pacer, Pause};
+pub use wait::{SPIN_CHECK_EVERY, SpinBudget, SpinOutcome, Spinner, Wait, poll_for};
 
 use std::time::{Duration, Instant};
 
-/// The deadline `timeout` from now. Time-outs above a year count as a year, so that the result
+/// The deadline `timeout` from now. A timeout above a year counts as a year, so that the result
 /// fits any arithmetic.
 #[must_use]
 pub fn deadline_after(timeout: Duration) -> Instant {
-    after(timeout)
+    Instant::now() + timeout.min(TIMEOUT_MAX)
 }
 
 /// Whether `deadline` has passed. `None` never passes.
@@ -33,6 +33,9 @@ pub fn deadline_after(timeout: Duration) -> Instant {
 pub fn has_passed(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
+
+/// The longest timeout. `Instant` cannot represent every later instant.
+const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[cfg(test)]
 mod tests {
@@ -43,5 +46,11 @@ mod tests {
         let in_a_century = Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600);
         assert!(deadline_after(Duration::MAX) < in_a_century);
         assert!(deadline_after(Duration::ZERO) <= Instant::now());
+    }
+
+    #[test]
+    fn deadline_after_timeout_beyond_a_year_is_in_a_year() {
+        let year = deadline_after(TIMEOUT_MAX);
+        assert!(deadline_after(Duration::MAX) >= year && deadline_after(Duration::ZERO) < year);
     }
 }

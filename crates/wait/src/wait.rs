@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a thread waits: spin, spin a little and then sleep, sleep, or look at intervals.
+//! Wait strategies: spin; spin for a budget and then block; block; or poll at intervals.
 //!
 //! ```text
-//!   Spin      look ── look ── look ── look ── ...                       a core, the least latency
-//!   Adaptive  look for a budget ── declare ── look once more ── sleep   the budget follows success
-//!   Park      declare ── look once more ── sleep                        no CPU while nothing comes
-//!   Timed     declare (quietly) ── look ── sleep for the period         the sender never rings
+//!   Spin      poll ── poll ── poll ── poll ── ...           occupies a core, the least latency
+//!   Adaptive  poll for a budget ── arm ── poll ── block     the budget grows on hits
+//!   Park      arm ── poll ── block                          no CPU time while nothing comes
+//!   Poll      arm (quietly) ── poll ── block for a period   the sender never notifies
 //! ```
 //!
-//! Each side of a channel chooses for itself, for records and for room apart, at any time. This file
-//! has the strategies and the spinning; declaring and sleeping belong to the transports.
+//! Each side of a channel chooses its strategy, for records and for room separately, at any time.
+//! This file holds the strategies and the spinning. Arming and blocking belong to the transports.
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -19,103 +19,109 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Look without pause. The least latency, for the price of a core.
+    /// Poll without pause. This has the least latency and occupies a core.
     Spin,
-    /// Look for a while, then sleep. The while grows as long as it pays and shrinks to nothing when it
-    /// does not; it is nothing on a single CPU or under a CPU quota.
+    /// Poll for at most the spin budget, then block. The budget grows while polling succeeds and
+    /// shrinks to zero while it fails. It is zero on a single CPU or under a CPU quota.
     #[default]
     Adaptive,
-    /// Sleep at once.
+    /// Block at once.
     Park,
-    /// Look once per period; the other side is spared from waking this one. For those to whom a late
-    /// message is as good as an early one, such as a log agent.
+    /// Poll once per period; the peer does not notify this side. It suits receivers for which
+    /// latency does not matter, such as a log agent.
     Poll(Duration),
 }
 
-/// What became of spinning.
+/// How [`Spinner::spin`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spun {
-    /// What was waited for is there.
+pub enum SpinOutcome {
+    /// A poll found what the thread waits for.
     Ready,
-    /// The budget is used up: sleep.
+    /// The spin budget is used up: block.
     Exhausted,
-    /// Time to check deadline and neighbour, then spin on.
-    Pause,
+    /// The caller checks its deadline and the peer's liveness, then spins again.
+    CheckDue,
 }
 
-/// Spins, and remembers whether it paid.
+/// Polls as a [`Wait`] says, and adapts its spin budget to the result.
 #[derive(Debug)]
 pub struct Spinner {
-    budget: Budget,
+    budget: SpinBudget,
 }
 
-/// How long to look before sleeping: more as long as it pays, less and then nothing when it does not.
+/// How long a waiter polls before it blocks: longer after hits, shorter and then not at all after
+/// misses.
 #[derive(Debug)]
-pub struct Budget {
+pub struct SpinBudget {
     time: Duration,
     time_max: Duration,
-    /// How many more waits go without looking before it is tried again.
+    /// Waits left that block without polling.
     skip: u32,
-    /// How many waits were skipped the last time; doubles with each failure.
+    /// Value that `skip` started from the last time; doubles with each failure.
     skipped: u32,
 }
 
-/// Looks between two questions for the time, while spinning.
-const LOOKS_PER_CLOCK: u32 = 32;
-/// A spinning thread checks its deadline and whether the neighbour lives this often.
+/// Interval at which a spinning thread checks its deadline and whether its peer lives.
 pub const SPIN_CHECK_EVERY: Duration = Duration::from_millis(2);
-/// A budget below this is none.
+/// A shorter budget counts as none.
 const BUDGET_MIN: Duration = Duration::from_micros(1);
-/// After this many waits at the most, spinning is tried again.
+/// Upper bound of the waits that block without polling before polling is tried again.
 const SKIP_MAX: u32 = 256;
+/// Upper bound of the polls between two reads of the clock.
+const POLLS_PER_CLOCK_READ_MAX: u32 = 32;
+/// Polls between two reads of the clock, per microsecond of the budget.
+///
+/// A poll of shared memory takes about 60 ns and one of a socket about 500 ns, so the polls between
+/// two reads take an eighth of the budget, or at most all of it.
+const POLLS_PER_BUDGET_US: u32 = 2;
 
 impl Spinner {
-    /// A spinner that spins at most `budget_max` under [`Wait::Adaptive`].
+    /// A spinner that polls for at most `budget_max` under [`Wait::Adaptive`].
     #[must_use]
     pub fn new(budget_max: Duration) -> Self {
-        Self { budget: Budget::new(budget_max) }
+        Self { budget: SpinBudget::new(budget_max) }
     }
 
-    /// Spins as the strategy says; `ready` is the look.
+    /// Calls `poll` repeatedly, as `wait` says.
     ///
-    /// `Spun::Pause` asks to be called again after the caller has checked what must be checked now
-    /// and then; only `Wait::Spin` gives it.
+    /// [`SpinOutcome::CheckDue`] asks the caller to make its periodic checks and to call again. Only
+    /// [`Wait::Spin`] returns it.
     #[inline]
-    pub fn spin(&mut self, wait: Wait, ready: impl FnMut() -> bool) -> Spun {
+    pub fn spin(&mut self, wait: Wait, poll: impl FnMut() -> bool) -> SpinOutcome {
         match wait {
             Wait::Spin => {
-                if look_for(SPIN_CHECK_EVERY, ready) {
-                    Spun::Ready
+                if poll_for(SPIN_CHECK_EVERY, poll) {
+                    SpinOutcome::Ready
                 } else {
-                    Spun::Pause
+                    SpinOutcome::CheckDue
                 }
             }
-            Wait::Adaptive => self.spin_adaptively(ready),
-            Wait::Park | Wait::Poll(_) => Spun::Exhausted,
+            Wait::Adaptive => self.spin_adaptively(poll),
+            Wait::Park | Wait::Poll(_) => SpinOutcome::Exhausted,
         }
     }
 
-    fn spin_adaptively(&mut self, ready: impl FnMut() -> bool) -> Spun {
-        let Some(time) = self.budget.spin_time() else { return Spun::Exhausted };
-        if look_for(time, ready) {
-            self.budget.paid();
-            return Spun::Ready;
+    fn spin_adaptively(&mut self, poll: impl FnMut() -> bool) -> SpinOutcome {
+        let Some(time) = self.budget.spin_time() else { return SpinOutcome::Exhausted };
+        if poll_for(time, poll) {
+            self.budget.hit();
+            return SpinOutcome::Ready;
         }
-        self.budget.failed();
-        Spun::Exhausted
+        self.budget.miss();
+        SpinOutcome::Exhausted
     }
 }
 
-impl Budget {
-    /// A budget that starts at `time_max` and never exceeds it; 0 where spinning is futile: on one
-    /// CPU, or under a CPU quota.
+impl SpinBudget {
+    /// A budget that starts at `time_max` and never exceeds it. It is zero where spinning is
+    /// futile: on one CPU, or under a CPU quota.
     #[must_use]
     pub fn new(time_max: Duration) -> Self {
         let time_max = if spinning_is_futile() { Duration::ZERO } else { time_max };
         Self { time: time_max, time_max, skip: 0, skipped: 0 }
     }
 
-    /// How long to look this time, if at all.
+    /// How long this wait polls before it blocks, or `None` if it blocks at once.
     #[inline]
     pub fn spin_time(&mut self) -> Option<Duration> {
         if self.skip > 0 {
@@ -128,18 +134,18 @@ impl Budget {
         (self.time >= BUDGET_MIN).then_some(self.time)
     }
 
-    /// What was waited for came in time.
+    /// Records that polling succeeded within the budget.
     #[inline]
-    pub fn paid(&mut self) {
+    pub fn hit(&mut self) {
         self.skipped = 0;
         self.time = self.time_max.min(self.time.saturating_mul(2));
     }
 
-    /// It did not.
-    pub fn failed(&mut self) {
+    /// Records that the budget was used up.
+    pub fn miss(&mut self) {
         self.time /= 2;
-        if self.time < self.time_max / 4 {
-            // Three in a row did not pay: leave it for a while, longer each time.
+        if self.time < (self.time_max / 4).max(BUDGET_MIN) {
+            // Three misses in a row: block at once for some waits, more of them each time.
             self.time = Duration::ZERO;
             self.skipped = (self.skipped * 2).clamp(4, SKIP_MAX);
             self.skip = self.skipped;
@@ -147,102 +153,174 @@ impl Budget {
     }
 }
 
-/// Looks until `ready` or until `budget` is over.
+/// Calls `poll` until it returns `true` or `budget` is used up; returns whether it did.
+///
+/// The overrun is at most the polls between two reads of the clock, of which there are 2 per
+/// microsecond of the budget, at least 1 and at most 32.
 #[inline]
-pub fn look_for(budget: Duration, mut ready: impl FnMut() -> bool) -> bool {
-    // The first looks go without asking for the time: what comes at once costs no more than that.
-    for _ in 0..LOOKS_PER_CLOCK {
-        if ready() {
+pub fn poll_for(budget: Duration, poll: impl FnMut() -> bool) -> bool {
+    poll_by_clock(budget, poll, Instant::now)
+}
+
+#[inline]
+fn poll_by_clock(
+    budget: Duration,
+    mut poll: impl FnMut() -> bool,
+    mut now: impl FnMut() -> Instant,
+) -> bool {
+    let polls = polls_per_clock_read(budget);
+    // The first polls do without the clock: reading it costs a tenth of a short message.
+    if poll_times(polls, &mut poll) {
+        return true;
+    }
+    let started = now();
+    // The first polls count as much as the second.
+    let mut first_polls = None;
+    loop {
+        if poll_times(polls, &mut poll) {
             return true;
         }
-        spin_loop();
-    }
-    let started = Instant::now();
-    loop {
-        for _ in 0..LOOKS_PER_CLOCK {
-            if ready() {
-                return true;
-            }
-            spin_loop();
-        }
-        if started.elapsed() >= budget {
+        let elapsed = now().saturating_duration_since(started);
+        if elapsed.saturating_add(*first_polls.get_or_insert(elapsed)) >= budget {
             return false;
         }
     }
 }
 
-/// Waits that users ask for are no longer than this: later instants may not exist.
-const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// The instant after such a wait from now, or after a year.
-pub fn after(wait: Duration) -> Instant {
-    Instant::now() + wait.min(WAIT_MAX)
+#[inline]
+fn poll_times(polls: u32, poll: &mut impl FnMut() -> bool) -> bool {
+    for _ in 0..polls {
+        if poll() {
+            return true;
+        }
+        spin_loop();
+    }
+    false
 }
 
-/// Whether whoever spins keeps the other from running: one CPU, or a quota that spinning eats.
-pub fn spinning_is_futile() -> bool {
+#[inline]
+fn polls_per_clock_read(budget: Duration) -> u32 {
+    const BUDGET_OF_MAX: Duration =
+        Duration::from_micros((POLLS_PER_CLOCK_READ_MAX / POLLS_PER_BUDGET_US) as u64);
+    if budget >= BUDGET_OF_MAX {
+        return POLLS_PER_CLOCK_READ_MAX;
+    }
+    (budget.subsec_micros() * POLLS_PER_BUDGET_US).max(1)
+}
+
+/// Whether a spinning thread keeps its peer from running: on one CPU, or under a CPU quota that
+/// spinning uses up.
+fn spinning_is_futile() -> bool {
     static FUTILE: OnceLock<bool> = OnceLock::new();
     *FUTILE.get_or_init(|| {
-        let alone = partywall_sys::cpu::online_cpus().is_ok_and(|cpus| cpus.len() < 2);
-        alone || partywall_sys::cpu::cpu_quota().is_some()
+        let has_one_cpu = partywall_sys::cpu::online_cpus().is_ok_and(|cpus| cpus.len() < 2);
+        has_one_cpu || partywall_sys::cpu::cpu_quota().is_some()
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     fn spinner() -> Spinner {
-        let max = Duration::from_micros(20);
-        Spinner { budget: Budget { time: max, time_max: max, skip: 0, skipped: 0 } }
+        spinner_of(Duration::from_micros(20))
+    }
+
+    fn spinner_of(max: Duration) -> Spinner {
+        Spinner { budget: SpinBudget { time: max, time_max: max, skip: 0, skipped: 0 } }
+    }
+
+    /// Polls that never succeed until `budget` is used up, by a clock that each poll advances by
+    /// `poll_time`. Returns the time on that clock, and how often it was read.
+    fn polled(budget: Duration, poll_time: Duration) -> (Duration, u32) {
+        let (start, polled, reads) = (Instant::now(), Cell::new(Duration::ZERO), Cell::new(0));
+        let poll = || {
+            polled.set(polled.get() + poll_time);
+            false
+        };
+        let now = || {
+            reads.set(reads.get() + 1);
+            start + polled.get()
+        };
+        assert!(!poll_by_clock(budget, poll, now));
+        (polled.get(), reads.get())
     }
 
     #[test]
-    fn a_wait_may_be_of_any_length() {
-        let year = after(WAIT_MAX);
-        assert!(after(Duration::MAX) >= year && after(Duration::ZERO) < year);
-    }
-
-    #[test]
-    fn spinning_that_never_pays_becomes_rare() {
-        let mut spinner = spinner();
-        let mut spun = 0;
-        for _ in 0..10_000 {
-            let mut looked = false;
-            let never = || {
-                looked = true;
-                false
-            };
-            assert_eq!(spinner.spin(Wait::Adaptive, never), Spun::Exhausted);
-            spun += u32::from(looked);
+    fn budget_is_overrun_by_an_eighth_or_by_two_polls() {
+        let poll_time = Duration::from_nanos(60);
+        for budget_ns in (0..200_000).step_by(50).chain([2_000_000]) {
+            let budget = Duration::from_nanos(budget_ns);
+            let (time, _) = polled(budget, poll_time);
+            let overrun_max = (budget / 8).max(2 * poll_time);
+            assert!(time >= budget && time <= budget + overrun_max, "{budget:?}: {time:?}");
         }
-        assert!(spun < 200, "spun {spun} times in vain");
     }
 
     #[test]
-    fn spinning_that_pays_again_is_taken_up_again() {
+    fn budget_of_slow_polls_is_overrun_by_at_most_itself() {
+        let poll_time = Duration::from_nanos(500);
+        for budget_ns in (1_000..200_000).step_by(50) {
+            let budget = Duration::from_nanos(budget_ns);
+            let (time, _) = polled(budget, poll_time);
+            assert!(time >= budget && time <= 2 * budget, "{budget:?}: {time:?}");
+        }
+    }
+
+    #[test]
+    fn clock_is_read_once_in_32_polls_of_the_default_budget() {
+        let (time, reads) = polled(Duration::from_micros(50), Duration::from_nanos(50));
+        let polls = u32::try_from(time.as_nanos() / 50).unwrap();
+        assert_eq!(reads, polls / POLLS_PER_CLOCK_READ_MAX);
+        let never_read = || -> Instant { panic!("the clock was read") };
+        assert!(poll_by_clock(Duration::from_micros(50), || true, never_read));
+    }
+
+    #[test]
+    fn misses_make_spinning_rare() {
+        for budget_max_ns in [1_000, 1_500, 3_000, 20_000] {
+            let mut spinner = spinner_of(Duration::from_nanos(budget_max_ns));
+            let mut spun = 0;
+            for _ in 0..10_000 {
+                let mut polled = false;
+                let never = || {
+                    polled = true;
+                    false
+                };
+                assert_eq!(spinner.spin(Wait::Adaptive, never), SpinOutcome::Exhausted);
+                spun += u32::from(polled);
+            }
+            assert!(spun < 200, "{spun} of 10,000 waits spun");
+        }
+    }
+
+    #[test]
+    fn hits_after_misses_resume_spinning() {
         let mut spinner = spinner();
         for _ in 0..1000 {
             let _ = spinner.spin(Wait::Adaptive, || false);
         }
-        let paid =
-            (0..1000).filter(|_| spinner.spin(Wait::Adaptive, || true) == Spun::Ready).count();
-        assert!(paid >= 1000 - SKIP_MAX as usize, "only {paid} of 1000");
+        let hits = (0..1000)
+            .filter(|_| spinner.spin(Wait::Adaptive, || true) == SpinOutcome::Ready)
+            .count();
+        assert!(hits >= 1000 - SKIP_MAX as usize, "only {hits} of 1000");
     }
 
     #[test]
-    fn parking_never_spins() {
+    fn park_and_poll_never_spin() {
         let mut spinner = spinner();
-        let none = || -> bool { panic!("looked") };
-        assert_eq!(spinner.spin(Wait::Park, none), Spun::Exhausted);
-        assert_eq!(spinner.spin(Wait::Poll(Duration::from_millis(1)), none), Spun::Exhausted);
+        let none = || -> bool { panic!("polled") };
+        assert_eq!(spinner.spin(Wait::Park, none), SpinOutcome::Exhausted);
+        assert_eq!(
+            spinner.spin(Wait::Poll(Duration::from_millis(1)), none),
+            SpinOutcome::Exhausted
+        );
     }
 
     #[test]
-    fn without_a_budget_adaptive_parks() {
-        let none = Duration::ZERO;
-        let budget = Budget { time: none, time_max: none, skip: 0, skipped: 0 };
-        let mut spinner = Spinner { budget };
-        assert_eq!(spinner.spin(Wait::Adaptive, || panic!("looked")), Spun::Exhausted);
+    fn adaptive_without_budget_never_spins() {
+        let mut spinner = spinner_of(Duration::ZERO);
+        assert_eq!(spinner.spin(Wait::Adaptive, || panic!("polled")), SpinOutcome::Exhausted);
     }
 }

@@ -15,7 +15,7 @@ use std::future::Future;
 
 use anyhow::{Result, bail};
 
-use super::{dialect, shmipc, tcp, uds, shm};
+use super::{protocol, shmipc, tcp, uds, shm};
 use crate::cell::{Cell, TransportName};
 use crate::pattern::{Inspection, Pattern, Touch};
 use crate::setup::Setup;
@@ -151,8 +151,8 @@ pub fn dispatch<W: Work>(name: TransportName, work: W) -> Result<W::Output> {
     match name {
         TransportName::ShmipcV3 => work.on::<shmipc::ShmipcV3>(),
         TransportName::ShmipcV4Eventfd => work.on::<shmipc::ShmipcV4Eventfd>(),
-        TransportName::ShmipcOurs => work.on::<dialect::Ours>(),
-        TransportName::ShmipcOursTheirs => work.on::<dialect::OursTheirs>(),
+        TransportName::ShmipcOurs => work.on::<protocol::Ours>(),
+        TransportName::ShmipcOursTheirs => work.on::<protocol::OursTheirs>(),
         TransportName::Uds => work.on::<uds::Uds>(),
         TransportName::Tcp => work.on::<tcp::Tcp>(),
         TransportName::SharedMemory => work.on::<shm::SharedMemory>(),

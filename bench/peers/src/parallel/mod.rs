@@ -12,7 +12,7 @@
 //! of what is measured) and closing stay outside; there they are inside, but criterion fits a line through measurements of many lengths and quotes its slope, so they fall out
 //! all the same. With two processes each end has its own runtime.
 
-mod dialect;
+mod protocol;
 mod framed;
 mod lane;
 mod shm;

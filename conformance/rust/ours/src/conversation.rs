@@ -174,12 +174,12 @@ pub struct Accepting {
     streams: mpsc::Receiver<Talk>,
     opened: mpsc::Sender<Talk>,
     sessions: Vec<Session>,
-    dialect: Arc<Shmipc>,
+    protocol: Arc<Shmipc>,
 }
 
 impl Accepting {
     /// A listener that listens.
-    pub fn new(mut listener: Listener, dialect: Arc<Shmipc>) -> Self {
+    pub fn new(mut listener: Listener, protocol: Arc<Shmipc>) -> Self {
         let (accepting, accepted) = mpsc::channel(16);
         tokio::spawn(async move {
             loop {
@@ -190,7 +190,7 @@ impl Accepting {
             }
         });
         let (opened, streams) = mpsc::channel(1024);
-        Self { accepted, streams, opened, sessions: Vec::new(), dialect }
+        Self { accepted, streams, opened, sessions: Vec::new(), protocol }
     }
 }
 
@@ -219,10 +219,10 @@ impl Server for Accepting {
 
     #[expect(refining_impl_trait, reason = "this is how one says that it borrows nothing")]
     fn hot_restart(&mut self, epoch: u64) -> impl Future<Output = Result<()>> + Send + use<> {
-        let dialect = Arc::clone(&self.dialect);
+        let protocol = Arc::clone(&self.protocol);
         async move {
-            dialect.hot_restart(epoch)?;
-            let state = dialect.hot_restarted(epoch).await;
+            protocol.hot_restart(epoch)?;
+            let state = protocol.hot_restarted(epoch).await;
             let is_done = matches!(state, HandoverState::Done { .. });
             anyhow::ensure!(is_done, "it ended {state:?}");
             // What is in use goes on over the old sessions; the example of the library gives it a second, too.
@@ -232,7 +232,7 @@ impl Server for Accepting {
     }
 
     async fn close(self) -> Vec<(&'static str, u64)> {
-        let metrics: Vec<_> = self.dialect.metrics().iter().flat_map(figures).collect();
+        let metrics: Vec<_> = self.protocol.metrics().iter().flat_map(figures).collect();
         for session in self.sessions {
             session.close();
             session.finished().await;

@@ -19,8 +19,8 @@ fn main() -> ExitCode {
 async fn perform(command: &Command) -> Result<u8> {
     match command {
         Command::Serve(options) => {
-            let dialect = Arc::new(Shmipc::new(config(options)).context("settings")?);
-            let config = partywall::Config::default().dialect(dialect.clone());
+            let protocol = Arc::new(Shmipc::new(config(options)).context("settings")?);
+            let config = partywall::Config::default().protocol(protocol.clone());
             if options.network == Network::Unix {
                 // A successor takes the address of the server that will hand over to it.
                 let _ = std::fs::remove_file(&options.address);
@@ -28,7 +28,7 @@ async fn perform(command: &Command) -> Result<u8> {
             let listener = Listener::bind_with(&*address(options), &config).context("binding")?;
             let bound = listener.local_address().to_string();
             let (_, address) = bound.split_once(':').unwrap_or(("", &bound));
-            conformance_traffic::serve(options, PEER, address, Accepting::new(listener, dialect))
+            conformance_traffic::serve(options, PEER, address, Accepting::new(listener, protocol))
                 .await
         }
         Command::Run(options) => {

@@ -46,12 +46,12 @@ use super::config::Config;
 use super::drive::{Monitor, MonitorGuard};
 use super::fault::Stopped;
 use super::group::{GroupInner, LinkId};
-use super::key::Key;
 use super::link_state::LinkState;
 use super::protocol::frame::Names;
 use super::status::{Stats, Status};
+use super::store::Key;
 use partywall::Address;
-use partywall_wait::Lag;
+use partywall_wait::Pacer;
 use partywall_wait::Spinner;
 
 pub(super) use self::progress::admission;
@@ -92,7 +92,7 @@ pub(super) struct State {
     stats: Stats,
     timer: Option<Instant>,
     rest: Rest,
-    lag: Lag,
+    pacer: Pacer,
     /// `None`: some thread spins with it.
     spinner: Option<Spinner>,
     /// On the group's list of news.
@@ -166,7 +166,7 @@ impl Endpoint {
             stats: Stats::default(),
             timer: None,
             rest: Rest::default(),
-            lag: Lag::default(),
+            pacer: Pacer::default(),
             spinner: Some(Spinner::new(config.spin_budget)),
             is_listed: false,
             is_fresh: false,

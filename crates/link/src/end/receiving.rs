@@ -201,7 +201,7 @@ impl Endpoint {
         if self.config.delivery == Delivery::AtMostOnce {
             return None;
         }
-        let is_behind = state.lag.is_behind();
+        let is_behind = state.pacer.is_behind();
         let mut taking = Taking { end: self, state, len: None };
         let Some(core) = &mut taking.state.core else {
             taking.finish();
@@ -245,7 +245,7 @@ impl Endpoint {
         });
         taking.finish();
         let taken = taken?;
-        if let (true, Some(core)) = (state.lag.is_behind(), &state.core) {
+        if let (true, Some(core)) = (state.pacer.is_behind(), &state.core) {
             core.prefetch();
         }
         if is_committed || T::CONSUMES {
@@ -259,7 +259,7 @@ impl Endpoint {
     #[inline(always)]
     fn took_one(&self, state: &mut Locked<'_>, len: u64) {
         self.rest(state);
-        state.lag.received();
+        state.pacer.count_record();
         state.stats.messages_received += 1;
         state.stats.bytes_received += len;
     }

@@ -16,7 +16,7 @@ use crate::drive::Before;
 use crate::fault::{Stopped, WaitError};
 use partywall_wait::Pause;
 use partywall_wait::has_passed;
-use partywall_wait::{SPIN_CHECK_EVERY, Spinner, Wait, look_for};
+use partywall_wait::{SPIN_CHECK_EVERY, Spinner, Wait, poll_for};
 
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Endpoint {
         let mut state = self.lock()?;
         self.acknowledge(&mut state, true);
         let is_pulling = waits == Waits::ForRecords && state.is_shared();
-        let lag = is_pulling.then(|| state.lag.before_wait(self.config.wait));
+        let lag = is_pulling.then(|| state.pacer.before_wait(self.config.wait));
         let may_spin = matches!(self.config.wait, Wait::Spin | Wait::Adaptive);
         let spinner = if may_spin { state.spinner.take() } else { None };
         drop(state);
@@ -61,7 +61,7 @@ impl Endpoint {
         // Who has the spinner is the one who spins; and whoever owes the neighbour a look pays first.
         let may_watch = self.config.wait == Wait::Spin
             && state.spinner.is_some()
-            && !state.lag.is_to_pause()
+            && !state.pacer.will_pause()
             && !state.is_wanted()
             && state.core.as_ref().is_some_and(|core| core.is_caught_up());
         if !may_watch {
@@ -70,8 +70,8 @@ impl Endpoint {
         let (looks, is_there) = observer(state, WATCHED_SOON);
         if is_there {
             // It was a wait like any, and had no reason to pause.
-            let _ = state.lag.before_wait(self.config.wait);
-            state.lag.looked(looks);
+            let _ = state.pacer.before_wait(self.config.wait);
+            state.pacer.count_misses(looks);
         }
         is_there
     }
@@ -127,7 +127,7 @@ impl Endpoint {
             state.looked(waits, found.is_some())
         };
         let mut turned = Ok(());
-        while turned.is_ok() && !look_for(SPIN_CHECK_EVERY, &mut look) && !has_passed(deadline) {
+        while turned.is_ok() && !poll_for(SPIN_CHECK_EVERY, &mut look) && !has_passed(deadline) {
             // Others of the group, timers.
             turned = self.group.reactor.try_turn(Before::Looking);
         }
@@ -175,7 +175,7 @@ fn watch(state: &mut Locked<'_>, waits: Waits, looks_max: u32) -> bool {
     }
     let (looks, is_there) = observer(state, looks_max);
     // What is there is looked for, and counted, by who is told of it.
-    state.lag.looked(looks.saturating_sub(u32::from(is_there)));
+    state.pacer.count_misses(looks.saturating_sub(u32::from(is_there)));
     is_there
 }
 
@@ -213,7 +213,7 @@ impl Drop for Loan<'_> {
 impl State {
     /// A look was made, and gave something or not.
     fn looked(&mut self, waits: Waits, is_found: bool) -> bool {
-        if waits == Waits::ForRecords { self.lag.look(is_found) } else { is_found }
+        if waits == Waits::ForRecords { self.pacer.count_poll(is_found) } else { is_found }
     }
 
     fn want(&mut self, waits: Waits) {

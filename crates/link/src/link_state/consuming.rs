@@ -13,8 +13,8 @@ use super::conn::Conn;
 use super::inbox::{Next, Payload};
 use super::sending::{Saying, SendFault};
 use super::{LinkState, Provenance};
-use crate::image::DurableState;
 use crate::retained::{join, len_of};
+use crate::store::DurableState;
 
 /// A message, and what it takes to commit it.
 #[cfg(all(test, not(shuttle)))]

@@ -9,7 +9,7 @@ use partywall_reconcile::{
 
 use super::LinkState;
 use crate::event::Event;
-use crate::image::Quarantine;
+use crate::store::Quarantine;
 
 /// An epoch does not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -17,10 +17,11 @@ use partywall_ring::{OwnMem, Sleeper, Writable};
 use partywall_sys::{MemfdError, memfd};
 use zerocopy::IntoBytes;
 
-use crate::file::{Cut, FileHandle, OwnFile, Sizes};
-use crate::image::DurableState;
-use crate::owner;
-use crate::state::{ConsumedSlots, StateSlots};
+use crate::store::DurableState;
+use crate::store::file::Cut;
+use crate::store::owner;
+use crate::store::{ConsumedSlots, StateSlots};
+use crate::store::{FileHandle, OwnFile, Sizes};
 use partywall_sys::memory::create_memory;
 use partywall_sys::nonce;
 

@@ -97,8 +97,8 @@ use self::inbox::Inbox;
 use self::life::Life;
 use self::memory::Memory;
 use self::shm::SharedMemory;
-use super::image::DurableState;
 use super::retained::{Boundary, Damage as RingDamage, Retained};
+use super::store::DurableState;
 
 pub(crate) use self::arriving::{Received, Violation};
 pub(crate) use self::attach::Answer;

@@ -25,7 +25,7 @@ use super::arriving::as_usize;
 use super::conn::{ConnId, End};
 use crate::protocol::frame::Window;
 use crate::shown::PeerMemory;
-use crate::state::consumed_of;
+use crate::store::slots::consumed_of;
 
 /// See the module.
 #[derive(Debug)]
@@ -142,10 +142,10 @@ impl SharedMemory {
         (self.notified_tail, self.notified_consumed) = (tail, consumed);
         let [records, room] = match (has_records, has_room) {
             (false, false) => return false,
-            (true, false) => [self.records.look(), Wake::No],
-            (false, true) => [Wake::No, self.room.look()],
+            (true, false) => [self.records.check(), Wake::No],
+            (false, true) => [Wake::No, self.room.check()],
             // One fence is before both loads.
-            (true, true) => [self.records.look(), self.room.look_early()],
+            (true, true) => [self.records.check(), self.room.check_early()],
         };
         records == Wake::Notify || room == Wake::Notify
     }

@@ -37,8 +37,8 @@ use partywall_reconcile::{
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::fields;
 use super::frame::{Attach, Frame, Names, Refusal, Window};
-use crate::parts;
 
 /// How many bytes follow a header: at most [`FRAME_BODY_MAX`].
 ///
@@ -147,7 +147,7 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
             FrameKind::Confirm
         }
         Frame::Begin { stream, consumed, tail } => {
-            let stream = U64::new(parts::stream_number(*stream));
+            let stream = U64::new(fields::stream_number(*stream));
             let (consumed, tail) = (U64::new(consumed.0), U64::new(tail.0));
             out.extend_from_slice(BeginFields { stream, consumed, tail }.as_bytes());
             FrameKind::Begin
@@ -256,15 +256,15 @@ fn side_fields(attach: &Attach) -> SideFields {
         sending_stream: U64::new(sending.stream().0.get()),
         base: U64::new(sending.base().0),
         tail: U64::new(sending.tail().0),
-        receiving_stream: U64::new(parts::stream_number(
+        receiving_stream: U64::new(fields::stream_number(
             acked_offset.map(|acked_offset| acked_offset.stream),
         )),
         consumed: U64::new(acked_offset.map_or(0, |acked_offset| acked_offset.position.0)),
         received: U64::new(receiving.received().0),
         digest: U32::new(acked_offset.map_or(0, |acked_offset| acked_offset.digest.0)),
         flags: U32::new(if *shows { SIDE_SHOWS } else { 0 }),
-        past: parts::past_fields(past.as_ref()),
-        skip: parts::skip_fields(receiving.skip().as_ref()),
+        past: fields::past_fields(past.as_ref()),
+        skip: fields::skip_fields(receiving.skip().as_ref()),
         ring_bytes: U64::new(window.ring_bytes),
         slab_bytes: U64::new(window.slab_bytes),
     }
@@ -279,7 +279,7 @@ fn side(fields: &SideFields) -> Result<Attach, FrameFault> {
         position: Position(fields.consumed.get()),
         digest: RecordDigest(fields.digest.get()),
     });
-    let (received, skip) = (Position(fields.received.get()), parts::skip(&fields.skip));
+    let (received, skip) = (Position(fields.received.get()), fields::skip(&fields.skip));
     Ok(Attach {
         nonce: Nonce(fields.nonce.get()),
         identity: Identity {
@@ -290,7 +290,7 @@ fn side(fields: &SideFields) -> Result<Attach, FrameFault> {
         },
         sending: SenderView::new(epoch, stream, base, tail).map_err(malformed)?,
         receiving: ReceiverView::new(epoch, acked_offset, received, skip).map_err(malformed)?,
-        past: parts::past(&fields.past),
+        past: fields::past(&fields.past),
         window: Window { ring_bytes: fields.ring_bytes.get(), slab_bytes: fields.slab_bytes.get() },
         shows: fields.flags.get() & SIDE_SHOWS != 0,
     })
@@ -329,7 +329,7 @@ fn decision_fields(decision: &Decision) -> DecisionFields {
         },
         Decision::Impossible(why) => DecisionFields {
             kind: kind(DECISION_IMPOSSIBLE),
-            at: U64::new(parts::impossible_number(why).into()),
+            at: U64::new(fields::impossible_number(why).into()),
             ..fields
         },
         Decision::NewEpoch(epoch) => {
@@ -349,7 +349,7 @@ fn decision(fields: &DecisionFields) -> Result<Decision, FrameFault> {
             let of = StreamId::new(fields.of.get()).ok_or(UNCHECKED)?;
             Decision::Lost { of, range, resume: Position(at), digest }
         }
-        DECISION_IMPOSSIBLE => Decision::Impossible(parts::impossible(at).ok_or(UNCHECKED)?),
+        DECISION_IMPOSSIBLE => Decision::Impossible(fields::impossible(at).ok_or(UNCHECKED)?),
         DECISION_NEW_EPOCH => Decision::NewEpoch(Epoch(at)),
         _ => return Err(UNCHECKED),
     })

@@ -7,4 +7,7 @@
 //! ```
 
 pub mod codec;
+pub(crate) mod fields;
 pub mod frame;
+#[cfg(test)]
+pub(crate) mod samples;

@@ -258,7 +258,7 @@ impl Retained {
         }
         let (mut next, mut digest) = (known.position, None);
         while next < position {
-            let (header, bytes) = self.producer.kept(at(next))?;
+            let (header, bytes) = self.producer.retained(at(next))?;
             digest = digest_of(&header, bytes);
             next = Position(next.0 + header.footprint());
         }
@@ -272,7 +272,7 @@ impl Retained {
         let tag = record::tag(stream.0.get());
         let (mut next, mut last) = (self.base(), None);
         while next < self.tail() {
-            let (header, bytes) = self.producer.kept(at(next))?;
+            let (header, bytes) = self.producer.retained(at(next))?;
             let ack = prefix_of(header.kind, bytes).map(|prefix| prefix.ack());
             if let Some(ack) = ack.filter(|ack| ack.tag == tag) {
                 let (position, digest) = (Position(ack.position), RecordDigest(ack.digest));
@@ -307,7 +307,7 @@ impl Retained {
         let to_first = size.until_end(base) % size.bytes();
         let is_kept = base.plus(to_first) < tail;
         if !is_kept && !seeded_fault("link_half_record_first") {
-            self.producer.clear_first();
+            self.producer.clear_first_slot();
         }
     }
 

@@ -145,7 +145,7 @@ impl Retained {
 
     fn pieces(&self, position: Position) -> Result<Pieces<'_>, Stuck> {
         let damaged = Stuck::Damaged(position);
-        let (header, bytes) = self.producer.kept(at(position)).ok_or(damaged)?;
+        let (header, bytes) = self.producer.retained(at(position)).ok_or(damaged)?;
         let own = &bytes[..as_usize(wire_bytes(&header)).min(bytes.len())];
         if header.kind != Kind::Blob {
             return Ok(Pieces { header, parts: [own, &[]] });

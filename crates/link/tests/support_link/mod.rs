@@ -5,7 +5,7 @@
 #[path = "../support_directory/mod.rs"]
 mod parent;
 
-use partywall_link::file::{OwnFile, Sizes};
+use partywall_link::store::{OwnFile, Sizes};
 use partywall_link::{Directory, Inspection, Key, StorageError, inspect_link};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -18,7 +18,7 @@ use crate::session::{Driver, Handle, Next, Patience, Sleep, Turn};
 use crate::transport::waiting_failed;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Doorbell, ForkGuard};
-use partywall_wait::after;
+use partywall_wait::deadline_after;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -120,7 +120,8 @@ impl Drive {
         if sleeping == Sleep::No {
             return Ok(());
         }
-        let deadline = [period.map(after), self.driver.leaves_by()].into_iter().flatten().min();
+        let deadline =
+            [period.map(deadline_after), self.driver.leaves_by()].into_iter().flatten().min();
         let readable = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
         let mut descriptors = [
             readable(self.call.doorbell.as_fd()),

@@ -9,7 +9,7 @@
 //! A thread that is about to end has lost its waker with its other thread-local values, and their destructors
 //! may still call: there nobody wakes it, and it looks at intervals.
 
-use partywall_wait::{Spinner, Spun, Wait};
+use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -59,7 +59,7 @@ pub(super) fn wait_for<T>(
         if left == Some(Duration::ZERO) {
             return None;
         }
-        if spun == Spun::Exhausted {
+        if spun == SpinOutcome::Exhausted {
             match left {
                 _ if waker.is_none() => thread::sleep(left.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)),
                 Some(left) => thread::park_timeout(left),

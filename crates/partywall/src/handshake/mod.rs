@@ -7,7 +7,7 @@
 //!                       ─▶ not yet │ Established │ why not
 //! ```
 //!
-//! Whoever speaks another protocol goes to its dialect (`foreign.rs`), if there is one for it.
+//! Whoever speaks another protocol goes to its protocol (`foreign.rs`), if there is one for it.
 //!
 //! The listener drives many of these at a time, a connecting side one; both add the deadline. Nothing is
 //! allocated for a peer before its credentials were admitted, and nothing it sends is believed.
@@ -22,9 +22,9 @@ pub(crate) use established::Established;
 pub(crate) use established::StreamTerms;
 
 use crate::config::Config;
-use crate::dialect::{Caller, Negotiation};
 use crate::error::HandshakeError;
 use crate::peer::{Peer, Trust, decide_trust};
+use crate::protocol::{DriverWaker, Negotiation};
 use crate::region::{OwnRegion, PeerRegion};
 use crate::transport::shm::{Doorbells, Limits};
 use machine::{Awaiting, Heard, Machine, Misheard};
@@ -63,9 +63,9 @@ pub(crate) struct Pending {
 
 /// A handshake of another protocol.
 struct Foreign {
-    dialect: &'static str,
+    protocol: &'static str,
     negotiation: Box<dyn Negotiation>,
-    caller: Caller,
+    driver_waker: DriverWaker,
     peer: Peer,
 }
 
@@ -121,8 +121,8 @@ impl Pending {
             socket,
         };
         if !is_acceptor {
-            if let Some(dialect) = config.speaks.clone() {
-                pending.speak(&*dialect, service)?;
+            if let Some(protocol) = config.speaks.clone() {
+                pending.speak(&*protocol, service)?;
                 return Ok(pending);
             }
             pending.send_hello()?;

@@ -21,7 +21,7 @@ use crate::config::{BackPressure, Config};
 use crate::error::{Closed, Fault};
 use crate::handshake::Established;
 use crate::peer::Peer;
-use crate::transport::dialect::WINDOW;
+use crate::transport::protocol::WINDOW;
 use crate::transport::{RecvWire, STREAM_INLINE_MAX, Transport, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
@@ -46,10 +46,10 @@ pub(crate) struct Core {
     pub(super) policy: BackPressure,
     /// Messages up to this many bytes are copied into the ring.
     pub(super) inline_max: usize,
-    /// How many streams may be open before those that the other side opens are refused: for dialects, whose
+    /// How many streams may be open before those that the other side opens are refused: for protocols, whose
     /// other side is told of no limit.
     streams_max: usize,
-    pub(super) is_dialect: bool,
+    pub(super) is_foreign: bool,
     /// The other side may open streams.
     peer_opens: bool,
     pub(super) is_acceptor: bool,
@@ -86,14 +86,14 @@ impl Core {
             established;
         receiver.enable_streams();
         sender.enable_streams();
-        let is_dialect = matches!(transport, Transport::Dialect(_));
+        let is_foreign = matches!(transport, Transport::Protocol(_));
         let terms = Terms {
             send_window: peer_streams.window,
-            // The other side of a dialect knows of neither limit. What it opens beyond is refused; only if it does not
+            // The other side of a protocol knows of neither limit. What it opens beyond is refused; only if it does not
             // listen to that, and opens more and more, it is given up.
-            recv_window: if is_dialect { WINDOW } else { config.stream_window },
+            recv_window: if is_foreign { WINDOW } else { config.stream_window },
             accepts_max: match config.streams_max_effective() {
-                streams_max if is_dialect => streams_max.saturating_add(REFUSED_MAX),
+                streams_max if is_foreign => streams_max.saturating_add(REFUSED_MAX),
                 streams_max => streams_max,
             },
         };
@@ -108,9 +108,9 @@ impl Core {
             transport,
             policy: config.back_pressure,
             // Where there is no ring for short messages, they lie where long ones do.
-            inline_max: if is_dialect { 0 } else { config.inline_max.min(STREAM_INLINE_MAX) },
+            inline_max: if is_foreign { 0 } else { config.inline_max.min(STREAM_INLINE_MAX) },
             streams_max: config.streams_max_effective() as usize,
-            is_dialect,
+            is_foreign,
             peer_opens: peer_streams.opens,
             is_acceptor,
             terms,
@@ -387,7 +387,7 @@ impl Core {
         if streams.is_over {
             return;
         }
-        let is_too_much = self.is_dialect && streams.live > self.streams_max;
+        let is_too_much = self.is_foreign && streams.live > self.streams_max;
         if streams.has_gone_away || streams.sessions == 0 || is_too_much {
             drop(streams);
             self.refuse(stream);
@@ -472,5 +472,5 @@ impl Core {
     }
 }
 
-/// So many streams of a dialect's peer may be refused at a time, until it has been told.
+/// So many streams of a protocol's peer may be refused at a time, until it has been told.
 const REFUSED_MAX: u32 = 1 << 14;

@@ -19,7 +19,7 @@ use crate::error::Fault;
 use crate::handshake::Established;
 use crate::transport::{Found, RecvWire, SpaceWaiter, Unsent};
 use partywall_layout::seeded_fault;
-use partywall_wait::after;
+use partywall_wait::deadline_after;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::Waker;
@@ -235,7 +235,7 @@ impl Driver {
             self.core.end(SessionError::ClosedHere);
         }
         let linger = self.linger;
-        let leaves_by = *self.leaves_by.get_or_insert_with(|| after(linger));
+        let leaves_by = *self.leaves_by.get_or_insert_with(|| deadline_after(linger));
         self.tell_streams();
         self.is_called = true;
         let mut outbox = self.core.outbox();

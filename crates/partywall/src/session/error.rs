@@ -19,8 +19,8 @@ pub enum SessionError {
     /// The session is broken.
     #[error(transparent)]
     Fault(Arc<Fault>),
-    /// The dialect that is spoken has no such thing; the session goes on.
-    #[error("this dialect has no {what}: see partywall::dialect")]
+    /// The protocol that is spoken has no such thing; the session goes on.
+    #[error("this protocol has no {what}: see partywall::protocol")]
     Unsupported {
         /// What it lacks.
         what: &'static str,

@@ -3,14 +3,14 @@
 //! with others cannot spin in place, it comes back after them.
 
 use crate::config::Config;
-use partywall_wait::{Budget, Wait, after};
+use partywall_wait::{SpinBudget, Wait, deadline_after};
 use std::time::{Duration, Instant};
 
 /// When to look again at once, and when to sleep.
 #[derive(Debug)]
 pub(crate) struct Patience {
     wait: Wait,
-    budget: Budget,
+    budget: SpinBudget,
     /// Until when to look again, while nothing comes.
     until: Option<Instant>,
 }
@@ -28,14 +28,14 @@ pub(crate) enum Next {
 
 impl Patience {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { wait: config.wait, budget: Budget::new(config.spin_budget), until: None }
+        Self { wait: config.wait, budget: SpinBudget::new(config.spin_budget), until: None }
     }
 
     /// Something was there.
     #[inline]
     pub(crate) fn busy(&mut self) {
         if self.until.take().is_some() {
-            self.budget.paid();
+            self.budget.hit();
         }
     }
 
@@ -49,12 +49,12 @@ impl Patience {
                 match self.until {
                     Some(until) if now < until => return Next::Look,
                     Some(_) => {
-                        self.budget.failed();
+                        self.budget.miss();
                         self.until = None;
                     }
                     None => {
                         if let Some(time) = self.budget.spin_time() {
-                            self.until = Some(after(time));
+                            self.until = Some(deadline_after(time));
                             return Next::Look;
                         }
                     }

@@ -6,16 +6,16 @@
 //!   ask ─▶ PING ─▶ answer ─▶ heard_answer       go_away ─▶ GO_AWAY ─▶ heard_go_away
 //! ```
 //!
-//! A dialect has words for neither: asking is an error there, and whoever goes away refuses what is opened.
+//! A protocol has words for neither: asking is an error there, and whoever goes away refuses what is opened.
 
 use super::core::Core;
 use super::error::SessionError;
 use super::waiting::wake;
 
 impl Core {
-    /// That nothing is asked for which the dialect that is spoken has no words.
+    /// That nothing is asked for which the protocol that is spoken has no words.
     pub(super) fn check_words(&self, what: &'static str) -> Result<(), SessionError> {
-        if self.is_dialect { Err(SessionError::Unsupported { what }) } else { Ok(()) }
+        if self.is_foreign { Err(SessionError::Unsupported { what }) } else { Ok(()) }
     }
 
     /// Asks the other side; the token that the answer will bring, or a later one.

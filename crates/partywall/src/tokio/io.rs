@@ -108,7 +108,7 @@ impl StreamIo {
     }
 
     /// The other side reads the end; this side may go on reading. The same as `shutdown`, which never waits here. Over
-    /// a dialect without half-close, the other side hears of it only once receiving is over too.
+    /// a protocol without half-close, the other side hears of it only once receiving is over too.
     pub fn close(&mut self) {
         self.write.close();
     }
@@ -133,7 +133,7 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// The other side reads the end. The same as `shutdown`, which never waits here. Over a dialect without half-close,
+    /// The other side reads the end. The same as `shutdown`, which never waits here. Over a protocol without half-close,
     /// it does so only once receiving is over too.
     pub fn close(&mut self) {
         self.give_back();

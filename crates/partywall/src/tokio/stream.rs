@@ -123,7 +123,7 @@ impl Stream {
         self.recv.try_recv()
     }
 
-    /// See [`SendStream::close`]. Over a dialect without half-close, the other side hears of it only once receiving is over
+    /// See [`SendStream::close`]. Over a protocol without half-close, the other side hears of it only once receiving is over
     /// too: by [`RecvStream::stop`], or when the stream is dropped.
     pub fn close(&mut self) {
         self.send.close();
@@ -189,7 +189,7 @@ impl SendStream {
         Ok(Reservation { outgoing })
     }
 
-    /// No more messages will come; what was sent is still delivered. The other direction goes on. Over a dialect
+    /// No more messages will come; what was sent is still delivered. The other direction goes on. Over a protocol
     /// without half-close, the other side hears of it only once receiving is over too.
     pub fn close(&mut self) {
         self.half.close();

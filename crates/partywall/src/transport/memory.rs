@@ -2,7 +2,7 @@
 //! The memory of a message that is written before it is sent: private, or the very bytes that the
 //! receiver will look at.
 
-use crate::dialect::Loan;
+use crate::protocol::SendBuffer;
 use partywall_ring::Block;
 
 /// Memory of a reservation.
@@ -12,8 +12,8 @@ pub(crate) enum Memory {
     Private(Vec<u8>),
     /// Shared: the receiver will look at these very bytes.
     Slab(Block),
-    /// What a dialect lends.
-    Loan(Box<dyn Loan>),
+    /// What a protocol lends.
+    SendBuffer(Box<dyn SendBuffer>),
     /// What a twin lends.
     #[cfg(shuttle)]
     Twin(super::twin::Loan),
@@ -24,7 +24,7 @@ impl Memory {
         match self {
             Self::Private(bytes) => bytes,
             Self::Slab(block) => block.as_slice(),
-            Self::Loan(loan) => loan.as_slice(),
+            Self::SendBuffer(loan) => loan.as_slice(),
             #[cfg(shuttle)]
             Self::Twin(loan) => loan.as_slice(),
         }
@@ -34,7 +34,7 @@ impl Memory {
         match self {
             Self::Private(bytes) => bytes,
             Self::Slab(block) => block.as_mut_slice(),
-            Self::Loan(loan) => loan.as_mut_slice(),
+            Self::SendBuffer(loan) => loan.as_mut_slice(),
             #[cfg(shuttle)]
             Self::Twin(loan) => loan.as_mut_slice(),
         }
@@ -44,7 +44,7 @@ impl Memory {
         match self {
             Self::Private(bytes) => bytes.truncate(len),
             Self::Slab(block) => block.truncate(len),
-            Self::Loan(loan) => loan.truncate(len),
+            Self::SendBuffer(loan) => loan.truncate(len),
             #[cfg(shuttle)]
             Self::Twin(loan) => loan.truncate(len),
         }

@@ -4,7 +4,7 @@
 //! ```text
 //!   Sender ──▶ SendWire ──┬─ wall::WallSender        Receiver ──▶ RecvWire ──┬─ wall::WallReceiver
 //!                         ├─ socket::SocketSender                            ├─ socket::SocketReceiver
-//!                         └─ dialect::DialectSender                          └─ dialect::DialectReceiver
+//!                         └─ protocol::ProtocolSender                          └─ protocol::ProtocolReceiver
 //! ```
 //!
 //! Under `--cfg shuttle` there is a third, `twin::`, in private memory: for models of sessions only.
@@ -15,9 +15,9 @@
 
 pub(crate) mod assembly;
 mod connection_state;
-pub(crate) mod dialect;
 mod kinds;
 mod memory;
+pub(crate) mod protocol;
 mod room;
 pub(crate) mod shm;
 pub(crate) mod socket;
@@ -29,10 +29,10 @@ pub(crate) use room::{SpaceWaiter, Waited, until, wait_for_room, waiting_failed}
 
 use crate::error::{Closed, Fault, SendError, TooLarge, TrySendError};
 use crate::message::Message;
-use dialect::{DialectReceiver, DialectSender};
 pub(crate) use memory::Memory;
 use partywall_layout::{FallbackReason, Kind, RecordHeader, Violation};
 use partywall_wait::{Spinner, Wait};
+use protocol::{ProtocolReceiver, ProtocolSender};
 use shm::{ShmReceiver, ShmSender};
 use socket::{SocketReceiver, SocketSender};
 use std::fmt;
@@ -47,8 +47,8 @@ pub enum Transport {
     SharedMemory,
     /// Records on the socket, and the reason for having no wall.
     Socket(FallbackReason),
-    /// Another protocol than ours, and which line of it: see [`dialect`](crate::dialect).
-    Dialect(&'static str),
+    /// Another protocol than ours, and which line of it: see [`protocol`](crate::protocol).
+    Protocol(&'static str),
 }
 
 impl fmt::Display for Transport {
@@ -56,7 +56,7 @@ impl fmt::Display for Transport {
         match self {
             Self::SharedMemory => f.write_str("wall: shared memory"),
             Self::Socket(why) => write!(f, "socket: {why}"),
-            Self::Dialect(line) => f.write_str(line),
+            Self::Protocol(line) => f.write_str(line),
         }
     }
 }
@@ -118,7 +118,7 @@ pub(crate) struct ProgressSnapshot(pub [u64; 3]);
 pub(crate) enum SendWire {
     SharedMemory(ShmSender),
     Socket(SocketSender),
-    Dialect(DialectSender),
+    Protocol(ProtocolSender),
     #[cfg(shuttle)]
     Twin(twin::TwinSender),
 }
@@ -129,7 +129,7 @@ macro_rules! on {
         match $wire {
             Self::SharedMemory($end) => $call,
             Self::Socket($end) => $call,
-            Self::Dialect($end) => $call,
+            Self::Protocol($end) => $call,
             #[cfg(shuttle)]
             Self::Twin($end) => $call,
         }
@@ -164,7 +164,7 @@ impl SendWire {
     pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, Unsent> {
         match self {
             Self::SharedMemory(end) => end.prepare_inline(len),
-            Self::Socket(_) | Self::Dialect(_) => Ok(false),
+            Self::Socket(_) | Self::Protocol(_) => Ok(false),
             #[cfg(shuttle)]
             Self::Twin(_) => Ok(false),
         }
@@ -180,7 +180,7 @@ impl SendWire {
         match self {
             Self::SharedMemory(end) => end.send_inline(len, fill),
             // Not reached: nothing goes inline there.
-            Self::Socket(_) | Self::Dialect(_) => Err(Unsent::Full),
+            Self::Socket(_) | Self::Protocol(_) => Err(Unsent::Full),
             #[cfg(shuttle)]
             Self::Twin(_) => Err(Unsent::Full),
         }
@@ -191,7 +191,7 @@ impl SendWire {
     pub(crate) fn enable_streams(&mut self) {
         match self {
             Self::SharedMemory(end) => end.limit_inline(STREAM_INLINE_MAX),
-            Self::Socket(_) | Self::Dialect(_) => {}
+            Self::Socket(_) | Self::Protocol(_) => {}
             #[cfg(shuttle)]
             Self::Twin(_) => {}
         }
@@ -207,7 +207,7 @@ impl SendWire {
                 Ok(())
             }
             Self::Socket(end) => end.set_stream(stream, credit),
-            Self::Dialect(end) => {
+            Self::Protocol(end) => {
                 end.set_stream(stream);
                 Ok(())
             }
@@ -295,7 +295,7 @@ impl SendWire {
         match self {
             Self::SharedMemory(_) => Ok(()),
             Self::Socket(end) => end.flush(),
-            Self::Dialect(end) => end.flush(),
+            Self::Protocol(end) => end.flush(),
             #[cfg(shuttle)]
             Self::Twin(_) => Ok(()),
         }
@@ -303,7 +303,7 @@ impl SendWire {
 
     /// The session ends. On a wall, and on a socket, what was sent is received all the same.
     pub(crate) const fn leave(&mut self) {
-        if let Self::Dialect(end) = self {
+        if let Self::Protocol(end) = self {
             end.leave();
         }
     }
@@ -312,7 +312,7 @@ impl SendWire {
     pub(crate) fn keeps(&self) -> bool {
         match self {
             Self::Socket(end) => end.keeps(),
-            Self::Dialect(end) => end.keeps(),
+            Self::Protocol(end) => end.keeps(),
             _ => false,
         }
     }
@@ -326,7 +326,7 @@ impl SendWire {
     pub(crate) fn drain(&mut self) -> Result<(), Fault> {
         match self {
             Self::SharedMemory(end) => end.drain(),
-            Self::Socket(_) | Self::Dialect(_) => Ok(()),
+            Self::Socket(_) | Self::Protocol(_) => Ok(()),
             #[cfg(shuttle)]
             Self::Twin(end) => end.drain(),
         }
@@ -347,7 +347,7 @@ impl SendWire {
         match self {
             Self::SharedMemory(end) => SpaceWaiter::SharedMemory(Arc::clone(end.shm())),
             Self::Socket(end) => SpaceWaiter::Socket(Arc::clone(end.line())),
-            Self::Dialect(end) => SpaceWaiter::Dialect(Arc::clone(end.room())),
+            Self::Protocol(end) => SpaceWaiter::Protocol(Arc::clone(end.room())),
             #[cfg(shuttle)]
             Self::Twin(end) => SpaceWaiter::Twin(Arc::clone(end.lane())),
         }
@@ -383,7 +383,7 @@ pub(crate) enum Found {
 pub(crate) enum RecvWire {
     SharedMemory(ShmReceiver),
     Socket(SocketReceiver),
-    Dialect(DialectReceiver),
+    Protocol(ProtocolReceiver),
     #[cfg(shuttle)]
     Twin(twin::TwinReceiver),
 }
@@ -396,7 +396,7 @@ impl RecvWire {
         match self {
             Self::SharedMemory(end) => end.find(),
             Self::Socket(end) => end.find(patient),
-            Self::Dialect(end) => end.find(),
+            Self::Protocol(end) => end.find(),
             #[cfg(shuttle)]
             Self::Twin(end) => end.find(),
         }
@@ -418,7 +418,7 @@ impl RecvWire {
     pub(crate) const fn take_credit(&mut self) -> Option<u64> {
         match self {
             Self::SharedMemory(end) => end.take_credit(),
-            Self::Socket(_) | Self::Dialect(_) => None,
+            Self::Socket(_) | Self::Protocol(_) => None,
             #[cfg(shuttle)]
             Self::Twin(end) => end.take_credit(),
         }
@@ -439,7 +439,7 @@ impl RecvWire {
         match self {
             Self::SharedMemory(end) => end.shm().violated(violation),
             Self::Socket(end) => end.line().violated(violation),
-            Self::Dialect(end) => end.violated(violation),
+            Self::Protocol(end) => end.violated(violation),
             #[cfg(shuttle)]
             Self::Twin(end) => end.violated(violation),
         }
@@ -450,7 +450,7 @@ impl RecvWire {
         match self {
             Self::SharedMemory(end) => end.shm().message_max(),
             Self::Socket(end) => end.line().message_max(),
-            Self::Dialect(end) => end.message_max(),
+            Self::Protocol(end) => end.message_max(),
             #[cfg(shuttle)]
             Self::Twin(end) => end.message_max(),
         }
@@ -490,7 +490,7 @@ impl RecvWire {
         match self {
             Self::SharedMemory(end) => end.arm(quiet),
             Self::Socket(end) => end.arm(),
-            Self::Dialect(end) => end.arm(quiet),
+            Self::Protocol(end) => end.arm(quiet),
             #[cfg(shuttle)]
             Self::Twin(end) => Ok(end.arm()),
         }
@@ -501,7 +501,7 @@ impl RecvWire {
         match self {
             Self::SharedMemory(end) => end.shm().records_descriptor(),
             Self::Socket(end) => end.line().records_descriptor(),
-            Self::Dialect(end) => end.descriptor(),
+            Self::Protocol(end) => end.descriptor(),
             #[cfg(shuttle)]
             Self::Twin(_) => unreachable!("a twin is waited for at its door"),
         }

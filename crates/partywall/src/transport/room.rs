@@ -5,13 +5,13 @@
 //!   glance ─▶ attempt: Full ─▶ spin until the glance differs ─▶ declare ─▶ glance again ─▶ sleep
 //! ```
 
-use super::dialect::DialectRoom;
+use super::protocol::ProtocolRoom;
 use super::shm::SharedMemory;
 use super::socket::Line;
 use super::{ProgressSnapshot, SendWire};
 use crate::error::Fault;
 use partywall_wait::has_passed;
-use partywall_wait::{Spinner, Spun, Wait};
+use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +21,7 @@ use std::time::Instant;
 pub(crate) enum SpaceWaiter {
     SharedMemory(Arc<SharedMemory>),
     Socket(Arc<Line>),
-    Dialect(Arc<DialectRoom>),
+    Protocol(Arc<ProtocolRoom>),
     #[cfg(shuttle)]
     Twin(Arc<super::twin::Lane>),
 }
@@ -33,7 +33,7 @@ impl SpaceWaiter {
         match self {
             Self::SharedMemory(shm) => shm.is_inherited(),
             Self::Socket(line) => line.is_inherited(),
-            Self::Dialect(room) => room.is_inherited(),
+            Self::Protocol(room) => room.is_inherited(),
             #[cfg(shuttle)]
             Self::Twin(_) => false,
         }
@@ -44,7 +44,7 @@ impl SpaceWaiter {
         match self {
             Self::SharedMemory(shm) => shm.snapshot(),
             Self::Socket(_) => ProgressSnapshot([0; 3]),
-            Self::Dialect(room) => room.snapshot(),
+            Self::Protocol(room) => room.snapshot(),
             #[cfg(shuttle)]
             Self::Twin(lane) => lane.snapshot(),
         }
@@ -54,21 +54,21 @@ impl SpaceWaiter {
     pub(crate) fn is_writable(&self) -> bool {
         match self {
             Self::Socket(line) => line.is_writable(),
-            Self::Dialect(room) => room.is_writable(),
+            Self::Protocol(room) => room.is_writable(),
             _ => false,
         }
     }
 
     /// Spins until the glance differs from `seen`; `Pause` also where spinning makes no sense.
-    fn spin(&self, spinner: &mut Spinner, wait: Wait, seen: ProgressSnapshot) -> Spun {
+    fn spin(&self, spinner: &mut Spinner, wait: Wait, seen: ProgressSnapshot) -> SpinOutcome {
         match self {
             Self::SharedMemory(shm) => spinner.spin(wait, || shm.snapshot() != seen),
             // Only a system call can tell whether a socket has room: then it may as well wait.
-            Self::Socket(_) => Spun::Exhausted,
-            // Channels, which wait here, do not speak dialects.
-            Self::Dialect(_) => Spun::Exhausted,
+            Self::Socket(_) => SpinOutcome::Exhausted,
+            // Channels, which wait here, do not speak protocols.
+            Self::Protocol(_) => SpinOutcome::Exhausted,
             #[cfg(shuttle)]
-            Self::Twin(_) => Spun::Exhausted,
+            Self::Twin(_) => SpinOutcome::Exhausted,
         }
     }
 
@@ -77,7 +77,7 @@ impl SpaceWaiter {
         match self {
             Self::SharedMemory(shm) => shm.sleep_for_room(deadline),
             Self::Socket(line) => line.sleep_for_room(deadline),
-            Self::Dialect(room) => room.sleep(deadline),
+            Self::Protocol(room) => room.sleep(deadline),
             #[cfg(shuttle)]
             Self::Twin(_) => unreachable!("a twin is waited for at its door"),
         }
@@ -96,7 +96,7 @@ impl SpaceWaiter {
         match self {
             Self::SharedMemory(shm) => shm.room_descriptor(),
             Self::Socket(line) => line.room_descriptor(),
-            Self::Dialect(room) => room.descriptor(),
+            Self::Protocol(room) => room.descriptor(),
             #[cfg(shuttle)]
             Self::Twin(_) => unreachable!("a twin is waited for at its door"),
         }
@@ -127,9 +127,9 @@ pub(crate) fn wait_for_room(
         return Ok(Waited::TimedOut);
     }
     match room.spin(spinner, wait, seen) {
-        Spun::Ready => return Ok(Waited::Again),
-        Spun::Exhausted => {}
-        Spun::Pause => {
+        SpinOutcome::Ready => return Ok(Waited::Again),
+        SpinOutcome::Exhausted => {}
+        SpinOutcome::CheckDue => {
             if room.sleep(Some(Instant::now())).map_err(waiting_failed)? {
                 with(&mut |wire| {
                     wire.note_hang_up();

@@ -176,7 +176,7 @@ pub enum FrameError {
     },
 }
 
-impl From<FrameError> for partywall::dialect::DialectError {
+impl From<FrameError> for partywall::protocol::ProtocolError {
     fn from(error: FrameError) -> Self {
         Self::Violation { what: error.to_string() }
     }

@@ -33,7 +33,7 @@ pub use recognition::recognises;
 pub use server::{Limits, Server};
 
 use crate::frame::{FrameError, Kind};
-use partywall::dialect::DialectError;
+use partywall::protocol::ProtocolError;
 
 /// What the owner of a machine is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ pub enum HandshakeError {
     Refused,
 }
 
-impl From<HandshakeError> for DialectError {
+impl From<HandshakeError> for ProtocolError {
     fn from(error: HandshakeError) -> Self {
         let what = error.to_string();
         match error {

@@ -10,7 +10,7 @@
 
 use super::{NAMES_LENGTH_MAX, NAMES_LENGTH_MIN};
 use crate::frame::{Kind, MAGIC};
-use partywall::dialect::Recognition;
+use partywall::protocol::Recognition;
 
 /// Whether a connection that begins with these bytes is a client's of shmipc, of any version.
 ///
@@ -36,7 +36,7 @@ pub fn recognises(first: &[u8]) -> Recognition {
         .iter()
         .zip(first)
         .all(|(expected, found)| expected.is_none_or(|byte| byte == *found));
-    if agrees { Recognition::Perhaps } else { Recognition::No }
+    if agrees { Recognition::Incomplete } else { Recognition::No }
 }
 
 /// A negotiation is recognised up to this length. It is refused unread, so this only tells it from noise.
@@ -56,7 +56,7 @@ mod tests {
             b"\0\0\x01\x20\x77\x58\x00\x0a{".to_vec(),
         ] {
             for count in 0..8 {
-                assert_eq!(recognises(&first[..count]), Recognition::Perhaps);
+                assert_eq!(recognises(&first[..count]), Recognition::Incomplete);
             }
             assert_eq!(recognises(&first[..8]), Recognition::Yes);
             assert_eq!(recognises(&first), Recognition::Yes);

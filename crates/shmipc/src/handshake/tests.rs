@@ -147,7 +147,7 @@ fn a_server_that_knows_more_is_taken_at_3() {
 fn version_4_is_turned_away() {
     let (_, error) = told(b"\0\0\x01\x20\x77\x58\x00\x0a");
     assert_eq!(error, Some(HandshakeError::Refused));
-    assert!(matches!(DialectError::from(HandshakeError::Refused), DialectError::Refused { .. }));
+    assert!(matches!(ProtocolError::from(HandshakeError::Refused), ProtocolError::Refused { .. }));
     assert_eq!(
         refusal(b"\0\0\x01\x20\x77\x58\x03\x0a"),
         "waiting for a client's first message: Negotiation (type 10) came with version 3, not 0"

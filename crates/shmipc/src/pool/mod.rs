@@ -47,7 +47,7 @@ use tokio::task::JoinSet;
 /// use partywall_shmipc::{Config, SessionManager, Shmipc};
 /// use std::sync::Arc;
 ///
-/// let accepts = partywall::Config::default().dialect(Arc::new(Shmipc::default()));
+/// let accepts = partywall::Config::default().protocol(Arc::new(Shmipc::default()));
 /// let mut listener = Listener::bind_with(&*address, &accepts)?;
 /// # tokio::spawn(async move {
 /// #     let session = listener.accept().await?;
@@ -130,8 +130,8 @@ pub struct ManagerMetrics {
 }
 
 impl SessionManager {
-    /// Connects all sessions to the server at `address`: with the dialect's settings, and those of sessions. What
-    /// `session` says of the dialect to speak has no effect.
+    /// Connects all sessions to the server at `address`: with the protocol's settings, and those of sessions. What
+    /// `session` says of the protocol to speak has no effect.
     ///
     /// # Errors
     /// See [`SessionManagerError`]. If one session cannot be connected, none is.

@@ -9,7 +9,7 @@
 
 use crate::Shmipc;
 use crate::transport::{Control, Observer};
-use partywall::dialect::{Dialect, DialectError, Meeting, Negotiation, Recognition};
+use partywall::protocol::{Handshake, Negotiation, Protocol, ProtocolError, Recognition};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::Notify;
@@ -62,14 +62,14 @@ impl Notices {
     }
 }
 
-/// The dialect of one connection of a pool: tells whose line it is that came of it.
+/// The protocol of one connection of a pool: tells whose line it is that came of it.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) shmipc: Shmipc,
     pub(super) watcher: Arc<Watcher>,
 }
 
-impl Dialect for Watched {
+impl Protocol for Watched {
     fn name(&self) -> &'static str {
         self.shmipc.name()
     }
@@ -78,12 +78,12 @@ impl Dialect for Watched {
         Recognition::No
     }
 
-    fn accept(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
-        self.shmipc.accept(meeting)
+    fn accept(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError> {
+        self.shmipc.accept(handshake)
     }
 
-    fn connect(&self, meeting: Meeting) -> Result<Box<dyn Negotiation>, DialectError> {
-        self.shmipc.connect_for(meeting, Arc::clone(&self.watcher) as Arc<dyn Observer>)
+    fn connect(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError> {
+        self.shmipc.connect_for(handshake, Arc::clone(&self.watcher) as Arc<dyn Observer>)
     }
 }
 

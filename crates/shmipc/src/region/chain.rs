@@ -180,7 +180,7 @@ impl fmt::Debug for Chain {
     }
 }
 
-impl partywall::dialect::Lent for Chain {
+impl partywall::protocol::RecvBuffer for Chain {
     fn len(&self) -> usize {
         self.len()
     }

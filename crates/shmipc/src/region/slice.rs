@@ -101,7 +101,7 @@ impl fmt::Debug for Slice {
     }
 }
 
-impl partywall::dialect::Loan for Slice {
+impl partywall::protocol::SendBuffer for Slice {
     fn as_slice(&self) -> &[u8] {
         self.as_slice()
     }

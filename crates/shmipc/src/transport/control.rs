@@ -2,7 +2,7 @@
 //! What concerns a line as a whole: hot restarts, its counters, and its end.
 //!
 //! ```text
-//!   receiver ── HotRestart, HotRestartAck, end ──▶ Control ──▶ Observer: a dialect's lines, or a pool
+//!   receiver ── HotRestart, HotRestartAck, end ──▶ Control ──▶ Observer: a protocol's lines, or a pool
 //!   outlet   ◀─ HotRestart, HotRestartAck ──────── Control ◀── announce, acknowledge
 //!   tally, rings ── how it stands ───────────────▶ Control ──▶ metrics
 //! ```
@@ -19,7 +19,7 @@ use super::outlet::{Outlet, SharedOutlet};
 use super::tally::Tally;
 use crate::queue::FillWatch;
 use crate::stats::{Count, SessionMetrics};
-use partywall::dialect::{Caller, Unsent};
+use partywall::protocol::{DriverWaker, TrySendError};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -34,7 +34,7 @@ pub(crate) struct Control {
     tally: Arc<Tally>,
     /// The ring that we send by, and the other.
     rings: (FillWatch, FillWatch),
-    caller: Caller,
+    driver_waker: DriverWaker,
     observer: Arc<dyn Observer>,
     /// The other side has woken us once: it is past whatever it does behind a handshake.
     has_polled: AtomicBool,
@@ -68,16 +68,26 @@ pub(super) struct Parts {
     pub(super) outlet: Weak<SharedOutlet>,
     pub(super) tally: Arc<Tally>,
     pub(super) rings: (FillWatch, FillWatch),
-    pub(super) caller: Caller,
+    pub(super) driver_waker: DriverWaker,
     pub(super) observer: Arc<dyn Observer>,
 }
 
 impl Control {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { is_client, outlet, tally, rings, caller, observer } = parts;
+        let Parts { is_client, outlet, tally, rings, driver_waker, observer } = parts;
         let (has_polled, is_ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let number = observer.number();
-        Self { number, is_client, outlet, tally, rings, caller, observer, has_polled, is_ended }
+        Self {
+            number,
+            is_client,
+            outlet,
+            tally,
+            rings,
+            driver_waker,
+            observer,
+            has_polled,
+            is_ended,
+        }
     }
 
     /// The number that its observer gave.
@@ -118,12 +128,12 @@ impl Control {
     }
 
     /// A line that cannot write has ended, or is about to, which its observer is told.
-    fn write(&self, write: impl FnOnce(&mut Outlet) -> Result<(), Unsent>) {
+    fn write(&self, write: impl FnOnce(&mut Outlet) -> Result<(), TrySendError>) {
         let Some(outlet) = self.outlet.upgrade() else { return };
         let written = outlet.with(write);
         if written.is_ok() && outlet.keeps() {
             // The driver writes the rest when there is room.
-            self.caller.call();
+            self.driver_waker.wake();
         }
     }
 

@@ -2,7 +2,7 @@
 //! Messages that were received on our heap, of which only so much may lie unread.
 
 use partywall::Message;
-use partywall::dialect::{Caller, Lent};
+use partywall::protocol::{DriverWaker, RecvBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,20 +18,20 @@ struct Used {
     bytes_max: u64,
     /// The driver takes no more before there is less.
     is_held: AtomicBool,
-    caller: Caller,
+    driver_waker: DriverWaker,
 }
 
 impl Heap {
-    pub(super) fn new(bytes_max: u64, caller: Caller) -> Self {
+    pub(super) fn new(bytes_max: u64, driver_waker: DriverWaker) -> Self {
         let (bytes, is_held) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { shared: Arc::new(Used { bytes, bytes_max, is_held, caller }) }
+        Self { shared: Arc::new(Used { bytes, bytes_max, is_held, driver_waker }) }
     }
 
     /// A message on the heap; it counts until it is dropped.
     pub(super) fn message(&self, bytes: Vec<u8>) -> Message {
         // ORDER: Relaxed: a sum. Who holds reads it behind what says so.
         self.shared.bytes.fetch_add(weight(&bytes), Ordering::Relaxed);
-        Message::from_dialect_lent(Box::new(OnHeap { bytes, heap: self.clone() }))
+        Message::from_recv_buffer(Box::new(OnHeap { bytes, heap: self.clone() }))
     }
 
     /// Whether to take no more: the driver is called when that changes.
@@ -61,7 +61,7 @@ struct OnHeap {
     heap: Heap,
 }
 
-impl Lent for OnHeap {
+impl RecvBuffer for OnHeap {
     fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -88,7 +88,7 @@ impl Drop for OnHeap {
         if used.is_held.load(Ordering::SeqCst) && !self.heap.is_full() {
             // ORDER: Relaxed: the driver sets it again before it relies on it.
             used.is_held.store(false, Ordering::Relaxed);
-            used.caller.call();
+            used.driver_waker.wake();
         }
     }
 }

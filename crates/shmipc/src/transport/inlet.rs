@@ -3,7 +3,7 @@
 
 use super::Limits;
 use crate::frame::{Frame, Parser};
-use partywall::dialect::DialectError;
+use partywall::protocol::ProtocolError;
 use partywall_sys::{Family, Socket};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -43,12 +43,12 @@ impl Inlet {
         Self { socket, parser, end: None }
     }
 
-    pub(super) fn next(&mut self) -> Result<Inflow, DialectError> {
+    pub(super) fn next(&mut self) -> Result<Inflow, ProtocolError> {
         loop {
             match self.parser.next() {
                 Ok(Some(frame)) => return Ok(Inflow::Frame(frame)),
                 Ok(None) => {}
-                Err(error) => return Err(DialectError::Violation { what: error.to_string() }),
+                Err(error) => return Err(ProtocolError::Violation { what: error.to_string() }),
             }
             if let Some(end) = self.end {
                 return Ok(Inflow::End(end));
@@ -64,7 +64,7 @@ impl Inlet {
                     self.end = Some(End::Cut);
                 }
                 Err(source) => {
-                    return Err(DialectError::System { what: "reading the socket", source });
+                    return Err(ProtocolError::System { what: "reading the socket", source });
                 }
             }
         }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A line of this dialect, as the door of partywall wants it.
+//! A line of this protocol, as the door of partywall wants it.
 //!
 //! ```text
-//!   LineSender ─ slices ─▶ chain ─▶ element in the ring ─▶ Polling, where the other side rests    sender.rs
+//!   ConnectionSender ─ slices ─▶ chain ─▶ element in the ring ─▶ Polling, where the other side rests    sender.rs
 //!              └ none left ─▶ fallback data on the socket                                         outlet.rs
-//!   LineReceiver ◀─ chain ◀─ element ◀─ ring                                                      receiver.rs
+//!   ConnectionReceiver ◀─ chain ◀─ element ◀─ ring                                                      receiver.rs
 //!                ◀─ fallback data, ends of streams ◀─ socket                                      inlet.rs
 //!                ◀─ ends that wait for what is left on the socket                             closing.rs
 //! ```
@@ -37,7 +37,7 @@ use crate::region::Region;
 use crate::stats::Monitor;
 use heap::Heap;
 use outlet::{Outlet, SharedOutlet};
-use partywall::dialect::{Caller, Line};
+use partywall::protocol::{Connection, DriverWaker};
 use partywall::{BackPressure, Trust};
 use partywall_sys::Socket;
 use receiver::Receiver;
@@ -59,7 +59,7 @@ pub(crate) struct Parts {
     pub queue: (Producer, Consumer),
     pub is_client: bool,
     pub trust: Trust,
-    pub caller: Caller,
+    pub driver_waker: DriverWaker,
     pub policy: BackPressure,
     pub limits: Limits,
     /// Who is told the counters, and how often.
@@ -81,11 +81,11 @@ pub(crate) struct Limits {
 }
 
 /// Both ends.
-pub(crate) fn line(parts: Parts) -> io::Result<Line> {
+pub(crate) fn line(parts: Parts) -> io::Result<Connection> {
     let Parts { socket, region, queue: (producer, consumer), .. } = parts;
     let socket = Arc::new(socket);
     let streams = Arc::new(Streams::new(parts.is_client, producer.capacity() as usize));
-    let heap = Heap::new(parts.limits.fallback_unread_max, parts.caller.clone());
+    let heap = Heap::new(parts.limits.fallback_unread_max, parts.driver_waker.clone());
     // Its own, beside those of other lines: what it takes is counted apart from theirs.
     let region = region.another();
     let room = Arc::new(Room::new(&socket, producer.room_watch(), Arc::clone(&region))?);
@@ -98,7 +98,7 @@ pub(crate) fn line(parts: Parts) -> io::Result<Line> {
         outlet: Arc::downgrade(&outlet),
         tally: Arc::clone(&tally),
         rings: (producer.fill_watch(), consumer.fill_watch()),
-        caller: parts.caller,
+        driver_waker: parts.driver_waker,
         observer: Arc::clone(&parts.observer),
     }));
     let sender = Sender::new(
@@ -118,7 +118,7 @@ pub(crate) fn line(parts: Parts) -> io::Result<Line> {
         parts.backing,
     );
     parts.observer.joined(&control);
-    Ok(Line {
+    Ok(Connection {
         sender: Box::new(sender),
         receiver: Box::new(receiver),
         description: parts.description,

@@ -7,7 +7,7 @@ use super::tally::Tally;
 use crate::frame::encode;
 use crate::stats::Count;
 use partywall::Closed;
-use partywall::dialect::{DialectError, Unsent};
+use partywall::protocol::{ProtocolError, TrySendError};
 use partywall_sys::Socket;
 use partywall_sys::socket::Family;
 use std::io::{ErrorKind, IoSlice};
@@ -62,29 +62,29 @@ impl Outlet {
     }
 
     /// Wakes the other side.
-    pub(super) fn poll(&mut self) -> Result<(), Unsent> {
+    pub(super) fn poll(&mut self) -> Result<(), TrySendError> {
         self.tally.add(Count::PollingSent, 1);
         self.write(&encode::polling(self.version), &[])
     }
 
     /// Ends a stream.
-    pub(super) fn close_stream(&mut self, stream: u32) -> Result<(), Unsent> {
+    pub(super) fn close_stream(&mut self, stream: u32) -> Result<(), TrySendError> {
         self.write(&encode::stream_close(self.version, stream), &[])
     }
 
     /// Answers a hot restart.
     #[cfg(feature = "tokio")]
-    pub(super) fn acknowledge_restart(&mut self, epoch: u64) -> Result<(), Unsent> {
+    pub(super) fn acknowledge_restart(&mut self, epoch: u64) -> Result<(), TrySendError> {
         self.write(&encode::hot_restart_ack(self.version, epoch), &[])
     }
 
     /// Announces a hot restart.
-    pub(super) fn restart(&mut self, epoch: u64) -> Result<(), Unsent> {
+    pub(super) fn restart(&mut self, epoch: u64) -> Result<(), TrySendError> {
         self.write(&encode::hot_restart(self.version, epoch), &[])
     }
 
     /// A message, as it is: in parts where it is longer than the other side takes at once.
-    pub(super) fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent> {
+    pub(super) fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), TrySendError> {
         for part in payload.chunks(self.limits.fallback_message_max.max(1) as usize) {
             #[expect(clippy::cast_possible_truncation, reason = "the most a part has is a u32")]
             let header = encode::fallback_header(self.version, stream, part.len() as u32);
@@ -98,12 +98,14 @@ impl Outlet {
     }
 
     /// Writes what is left; `Full` if some is left still.
-    pub(super) fn flush(&mut self) -> Result<(), Unsent> {
+    pub(super) fn flush(&mut self) -> Result<(), TrySendError> {
         self.check()?;
         while self.keeps() {
             match self.socket.write(&[IoSlice::new(&self.rest[self.sent..])], true) {
                 Ok(count) => self.sent += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(Unsent::Full),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Err(TrySendError::Full);
+                }
                 Err(error) => return Err(self.failed(error)),
             }
         }
@@ -148,7 +150,7 @@ impl Outlet {
     }
 
     /// Writes both, behind what is left, and keeps what does not go.
-    fn write(&mut self, head: &[u8], body: &[u8]) -> Result<(), Unsent> {
+    fn write(&mut self, head: &[u8], body: &[u8]) -> Result<(), TrySendError> {
         self.check()?;
         let mut sent = 0;
         let total = head.len() + body.len();
@@ -169,23 +171,26 @@ impl Outlet {
         Ok(())
     }
 
-    const fn check(&self) -> Result<(), Unsent> {
+    const fn check(&self) -> Result<(), TrySendError> {
         if self.is_closed {
-            return Err(Unsent::Closed(Closed::Disconnected));
+            return Err(TrySendError::Closed(Closed::Disconnected));
         }
         Ok(())
     }
 
     #[cold]
-    fn failed(&mut self, source: std::io::Error) -> Unsent {
+    fn failed(&mut self, source: std::io::Error) -> TrySendError {
         match source.kind() {
             ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
                 self.is_closed = true;
-                Unsent::Closed(Closed::Disconnected)
+                TrySendError::Closed(Closed::Disconnected)
             }
             _ => {
                 self.tally.add(Count::SocketFailed, 1);
-                Unsent::Broken(DialectError::System { what: "writing to the socket", source })
+                TrySendError::Broken(ProtocolError::System {
+                    what: "writing to the socket",
+                    source,
+                })
             }
         }
     }

@@ -23,7 +23,7 @@ use crate::frame::Frame;
 use crate::queue::{Consumer, Element};
 use crate::region::{Damage, Region};
 use crate::stats::Count;
-use partywall::dialect::{DialectError, Event, LineReceiver};
+use partywall::protocol::{ConnectionEvent, ConnectionReceiver, ProtocolError};
 use partywall::{Closed, Message, ReceiverStats};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -41,7 +41,7 @@ pub(super) struct Receiver {
     tally: Arc<Tally>,
     control: Arc<Control>,
     /// Found, and not told yet: few.
-    events: VecDeque<Event>,
+    events: VecDeque<ConnectionEvent>,
     /// Came by the socket; waits until the ring is empty.
     frame: Option<Frame>,
     /// Streams whose end came through the ring; their last data may still be in the socket.
@@ -91,7 +91,7 @@ impl Receiver {
     }
 
     /// What is behind the ring: on the socket, or the end.
-    fn look_behind(&mut self) -> Result<Option<Event>, DialectError> {
+    fn look_behind(&mut self) -> Result<Option<ConnectionEvent>, ProtocolError> {
         if let Some(frame) = self.frame.take() {
             return Ok(Some(self.act(frame)));
         }
@@ -105,7 +105,7 @@ impl Receiver {
             return Ok(Some(self.events.pop_front().unwrap_or_else(|| self.ended(end))));
         }
         if !self.must_read && !self.may_believe() {
-            return Ok(Some(Event::Nothing));
+            return Ok(Some(ConnectionEvent::Nothing));
         }
         let inflow = self.inlet.next()?;
         // One read may have brought several frames: there is a reason to look on until it is dry.
@@ -114,7 +114,7 @@ impl Receiver {
             Inflow::Frame(Frame::Polling) => {
                 self.tally.add(Count::PollingReceived, 1);
                 self.control.polled();
-                Ok(Some(Event::Heard))
+                Ok(Some(ConnectionEvent::Internal))
             }
             // What was put in the ring before it is there by now; what comes later does not delay it.
             Inflow::Frame(frame) => {
@@ -131,7 +131,7 @@ impl Receiver {
                 if self.may_believe() {
                     self.believe();
                 }
-                Ok(Some(self.events.pop_front().unwrap_or(Event::Nothing)))
+                Ok(Some(self.events.pop_front().unwrap_or(ConnectionEvent::Nothing)))
             }
         }
     }
@@ -145,26 +145,26 @@ impl Receiver {
     fn believe(&mut self) {
         for name in self.closing.take() {
             if self.streams.lock().closed_there(name) {
-                self.events.push_back(Event::Closed(name));
+                self.events.push_back(ConnectionEvent::Closed(name));
             }
         }
     }
 
     /// The connection has ended, and everything before it was told. Nobody says whether that was in good order; but
     /// streams were left open where it was not.
-    fn ended(&self, end: End) -> Event {
+    fn ended(&self, end: End) -> ConnectionEvent {
         let is_tidy = end == End::Clean && self.streams.lock().count() == 0;
-        Event::End(if is_tidy { Closed::Finished } else { Closed::Disconnected })
+        ConnectionEvent::End(if is_tidy { Closed::Finished } else { Closed::Disconnected })
     }
 
-    fn element(&mut self, element: Element) -> Result<Event, DialectError> {
+    fn element(&mut self, element: Element) -> Result<ConnectionEvent, ProtocolError> {
         let Element { stream, offset, status } = element;
         match status & STATUS_BITS {
             CLOSE => {
                 let streams = self.streams.lock();
                 let is_open = |stream| streams.falls_back(stream).is_some();
                 self.closing.note(stream, streams.count(), is_open);
-                Ok(Event::Heard)
+                Ok(ConnectionEvent::Internal)
             }
             status => {
                 let chain = self.region.receive(offset).map_err(damaged)?;
@@ -172,58 +172,58 @@ impl Receiver {
                 let is_data = status == DATA || self.streams.lock().falls_back(stream).is_some();
                 if !is_data || chain.is_empty() {
                     self.tally.note(More::Discarded);
-                    return Ok(Event::Heard);
+                    return Ok(ConnectionEvent::Internal);
                 }
                 let owner = self.streams.lock().owner(stream);
                 if owner == Owner::None {
                     self.tally.note(More::Discarded);
-                    return Ok(Event::Heard);
+                    return Ok(ConnectionEvent::Internal);
                 }
                 self.tally.received(chain.len(), !self.isolates);
                 let message = if self.isolates {
                     self.heap.message(chain.to_vec())
                 } else {
-                    Message::from_dialect_lent(Box::new(chain))
+                    Message::from_recv_buffer(Box::new(chain))
                 };
                 Ok(self.arrived(stream, owner, message))
             }
         }
     }
 
-    fn arrived(&mut self, stream: u32, owner: Owner, message: Message) -> Event {
-        let arrived = Event::Message(stream, message);
+    fn arrived(&mut self, stream: u32, owner: Owner, message: Message) -> ConnectionEvent {
+        let arrived = ConnectionEvent::Message(stream, message);
         if owner == Owner::New {
             self.events.push_back(arrived);
-            return Event::Opened(stream);
+            return ConnectionEvent::Opened(stream);
         }
         arrived
     }
 
-    fn act(&mut self, frame: Frame) -> Event {
+    fn act(&mut self, frame: Frame) -> ConnectionEvent {
         match frame {
             Frame::StreamClose { stream } => {
                 let was_open = self.streams.lock().closed_there(stream);
-                if was_open { Event::Closed(stream) } else { Event::Heard }
+                if was_open { ConnectionEvent::Closed(stream) } else { ConnectionEvent::Internal }
             }
             Frame::Fallback { stream, payload, .. } => {
                 self.tally.add(Count::FallbackReceived, 1);
                 self.tally.received(payload.len(), false);
                 let owner = self.streams.lock().owner(stream);
                 if payload.is_empty() || owner == Owner::None {
-                    return Event::Heard;
+                    return ConnectionEvent::Internal;
                 }
                 let message = self.heap.message(payload);
                 self.arrived(stream, owner, message)
             }
             Frame::HotRestart { epoch } => {
                 self.control.told(epoch);
-                Event::Heard
+                ConnectionEvent::Internal
             }
             Frame::HotRestartAck { epoch } => {
                 self.control.acknowledged(epoch);
-                Event::Heard
+                ConnectionEvent::Internal
             }
-            Frame::Polling => Event::Heard,
+            Frame::Polling => ConnectionEvent::Internal,
         }
     }
 
@@ -240,8 +240,8 @@ impl Receiver {
     }
 }
 
-impl LineReceiver for Receiver {
-    fn find(&mut self) -> Result<Event, DialectError> {
+impl ConnectionReceiver for Receiver {
+    fn find(&mut self) -> Result<ConnectionEvent, ProtocolError> {
         if let Some(event) = self.events.pop_front() {
             return Ok(event);
         }
@@ -253,7 +253,7 @@ impl LineReceiver for Receiver {
         self.is_held = self.heap.holds();
         if self.is_held {
             self.consumer.tell();
-            return Ok(Event::Nothing);
+            return Ok(ConnectionEvent::Nothing);
         }
         loop {
             let is_their_turn = self.turn == 0;
@@ -268,14 +268,14 @@ impl LineReceiver for Receiver {
             self.must_read |= is_their_turn;
             match self.look_behind()? {
                 // The ring may have more.
-                Some(Event::Nothing) if is_their_turn => {}
+                Some(ConnectionEvent::Nothing) if is_their_turn => {}
                 Some(event) => return Ok(event),
                 None => {}
             }
         }
     }
 
-    fn arm(&mut self, quiet: bool) -> Result<bool, DialectError> {
+    fn arm(&mut self, quiet: bool) -> Result<bool, ProtocolError> {
         if self.is_held {
             return Ok(!self.heap.holds());
         }
@@ -306,7 +306,7 @@ impl LineReceiver for Receiver {
         !self.is_held
     }
 
-    fn notice_end(&mut self) -> Result<bool, DialectError> {
+    fn notice_end(&mut self) -> Result<bool, ProtocolError> {
         self.looks = self.looks.wrapping_add(1);
         // The next look reads it; that there is something is not known yet, and nobody is to look longer for it.
         self.must_read |= self.looks % LOOKS_PER_READ == 0;
@@ -333,14 +333,14 @@ impl Drop for Receiver {
 }
 
 #[cold]
-fn truncated() -> DialectError {
+fn truncated() -> ProtocolError {
     let what = "the shared memory was truncated while it was in use".to_owned();
-    DialectError::Violation { what }
+    ProtocolError::Violation { what }
 }
 
 #[cold]
-fn damaged(damage: Damage) -> DialectError {
-    DialectError::Violation { what: damage.to_string() }
+fn damaged(damage: Damage) -> ProtocolError {
+    ProtocolError::Violation { what: damage.to_string() }
 }
 
 /// Of a status, only these mean anything.

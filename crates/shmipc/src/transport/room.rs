@@ -4,7 +4,7 @@
 
 use crate::queue::RoomWatch;
 use crate::region::Region;
-use partywall::dialect::LineRoom;
+use partywall::protocol::ConnectionSpace;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{EpollSet, Socket, Timer};
@@ -80,7 +80,7 @@ impl Room {
     }
 }
 
-impl LineRoom for Room {
+impl ConnectionSpace for Room {
     fn snapshot(&self) -> [u64; 3] {
         [u64::from(self.ring.snapshot()), self.region.largest_free(), 0]
     }

@@ -18,7 +18,9 @@ use super::tally::{More, Tally};
 use crate::queue::{Element, Producer, PutError};
 use crate::region::{Damage, Region, Slice};
 use crate::stats::Count;
-use partywall::dialect::{DialectError, LineRoom, LineSender, Loan, Unsent};
+use partywall::protocol::{
+    ConnectionSender, ConnectionSpace, ProtocolError, SendBuffer, TrySendError,
+};
 use partywall::{BackPressure, Closed, SenderStats};
 use std::io;
 use std::sync::Arc;
@@ -49,7 +51,7 @@ impl Sender {
     }
 
     /// Whether an element can be put, and data be written on the socket.
-    fn check_room(&mut self) -> Result<(), Unsent> {
+    fn check_room(&mut self) -> Result<(), TrySendError> {
         if self.outlet.keeps() {
             self.write_rest()?;
         }
@@ -61,16 +63,18 @@ impl Sender {
         Ok(())
     }
 
-    fn write_rest(&self) -> Result<(), Unsent> {
+    fn write_rest(&self) -> Result<(), TrySendError> {
         let written = self.outlet.with(Outlet::flush);
-        written.map_err(|unsent| if matches!(unsent, Unsent::Full) { self.full() } else { unsent })
+        written.map_err(
+            |unsent| if matches!(unsent, TrySendError::Full) { self.full() } else { unsent },
+        )
     }
 
     /// There is no room; and there will never be any if the other side has gone, or said that it says nothing more.
-    fn full(&self) -> Unsent {
+    fn full(&self) -> TrySendError {
         match self.room.has_hung_up() {
-            true => Unsent::Closed(Closed::Disconnected),
-            false => Unsent::Full,
+            true => TrySendError::Closed(Closed::Disconnected),
+            false => TrySendError::Full,
         }
     }
 
@@ -90,26 +94,26 @@ impl Sender {
     }
 
     /// That nobody took the memory away.
-    fn check_memory(&self) -> Result<(), Unsent> {
+    fn check_memory(&self) -> Result<(), TrySendError> {
         if self.producer.is_damaged() || self.region.is_damaged() {
             let what = "the shared memory was truncated while it was in use".to_owned();
-            return Err(Unsent::Broken(DialectError::Violation { what }));
+            return Err(TrySendError::Broken(ProtocolError::Violation { what }));
         }
         Ok(())
     }
 
-    fn put(&mut self, stream: u32, offset: u32, status: u32) -> Result<(), Unsent> {
+    fn put(&mut self, stream: u32, offset: u32, status: u32) -> Result<(), TrySendError> {
         // Writing the message may have shown it.
         self.check_memory()?;
         match self.producer.put(Element { stream, offset, status }) {
             Ok(()) => {}
-            Err(PutError::Full) => return Err(Unsent::Full),
+            Err(PutError::Full) => return Err(TrySendError::Full),
             Err(PutError::Damaged(damage)) => return Err(damaged(damage)),
         }
         if self.producer.mark_working() { self.outlet.with(Outlet::poll) } else { Ok(()) }
     }
 
-    fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent> {
+    fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), TrySendError> {
         self.outlet.with(|outlet| outlet.fall_back(stream, payload))?;
         self.streams.fall_back(stream);
         self.tally.add(Count::FallbackSent, 1);
@@ -118,12 +122,12 @@ impl Sender {
     }
 }
 
-impl LineSender for Sender {
-    fn open(&mut self) -> Result<u32, Unsent> {
+impl ConnectionSender for Sender {
+    fn open(&mut self) -> Result<u32, TrySendError> {
         Ok(self.streams.lock().open())
     }
 
-    fn send(&mut self, stream: u32, payload: &[u8]) -> Result<(), Unsent> {
+    fn send(&mut self, stream: u32, payload: &[u8]) -> Result<(), TrySendError> {
         self.check_room()?;
         let falls_back = self.streams.falls_back(stream);
         match falls_back {
@@ -138,9 +142,9 @@ impl LineSender for Sender {
             if self.policy == BackPressure::Error {
                 let bytes_max = self.region.chain_bytes_max();
                 if payload.len() as u64 > bytes_max {
-                    return Err(Unsent::TooLarge(bytes_max));
+                    return Err(TrySendError::TooLarge(bytes_max));
                 }
-                return Err(Unsent::Full);
+                return Err(TrySendError::Full);
             }
             return self.fall_back(stream, payload);
         };
@@ -149,7 +153,7 @@ impl LineSender for Sender {
         self.put(stream, offset, DATA)
     }
 
-    fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn Loan>>, Unsent> {
+    fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn SendBuffer>>, TrySendError> {
         if let Some(slice) = self.region.reserve(len) {
             self.scarce_since = None;
             return Ok(Some(Box::new(slice)));
@@ -160,13 +164,17 @@ impl LineSender for Sender {
         if may_come {
             let since = *self.scarce_since.get_or_insert_with(Instant::now);
             if since.elapsed() < SCARCE_MAX {
-                return Err(Unsent::Full);
+                return Err(TrySendError::Full);
             }
         }
         Ok(None)
     }
 
-    fn commit(&mut self, stream: u32, loan: &mut Option<Box<dyn Loan>>) -> Result<(), Unsent> {
+    fn commit(
+        &mut self,
+        stream: u32,
+        loan: &mut Option<Box<dyn SendBuffer>>,
+    ) -> Result<(), TrySendError> {
         self.check_room()?;
         let falls_back = self.streams.falls_back(stream);
         if falls_back == Some(true) {
@@ -185,7 +193,7 @@ impl LineSender for Sender {
         self.put(stream, offset, DATA)
     }
 
-    fn close(&mut self, stream: u32) -> Result<(), Unsent> {
+    fn close(&mut self, stream: u32) -> Result<(), TrySendError> {
         let falls_back = self.streams.lock().falls_back(stream);
         let Some(falls_back) = falls_back else { return Ok(()) };
         self.check_room()?;
@@ -199,7 +207,7 @@ impl LineSender for Sender {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Unsent> {
+    fn flush(&mut self) -> Result<(), TrySendError> {
         self.write_rest()
     }
 
@@ -228,8 +236,8 @@ impl LineSender for Sender {
         self.room.disarm();
     }
 
-    fn room(&self) -> Arc<dyn LineRoom> {
-        Arc::clone(&self.room) as Arc<dyn LineRoom>
+    fn room(&self) -> Arc<dyn ConnectionSpace> {
+        Arc::clone(&self.room) as Arc<dyn ConnectionSpace>
     }
 
     fn hang_up(&mut self) {
@@ -245,8 +253,8 @@ impl LineSender for Sender {
 }
 
 #[cold]
-fn damaged(damage: Damage) -> Unsent {
-    Unsent::Broken(DialectError::Violation { what: damage.to_string() })
+fn damaged(damage: Damage) -> TrySendError {
+    TrySendError::Broken(ProtocolError::Violation { what: damage.to_string() })
 }
 
 /// So long one waits for a slice before a message is written elsewhere and copied. About what copying the largest

@@ -9,7 +9,7 @@
 //! The protocol opens a stream by its first data, and answers no close. So data that was under way when a server
 //! closed a stream would open it again, a ghost with half a message; whoever closed remembers for a while.
 
-use partywall::dialect::NameMap;
+use partywall::protocol::NameMap;
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

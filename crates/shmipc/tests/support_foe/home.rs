@@ -26,11 +26,11 @@ impl Home {
     }
 
     /// With settings; files may lie in its directory.
-    pub fn with(dialect: partywall_shmipc::Config, config: Config) -> Self {
+    pub fn with(protocol: partywall_shmipc::Config, config: Config) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let dialect = Arc::new(Shmipc::new(dialect.directory(directory.path())).unwrap());
+        let protocol = Arc::new(Shmipc::new(protocol.directory(directory.path())).unwrap());
         let (tell, refused) = mpsc::channel();
-        let config = config.dialect(dialect).on_refused(move |error| {
+        let config = config.protocol(protocol).on_refused(move |error| {
             let _ = tell.send(error.to_string());
         });
         let address = format!("unix:{}/s.sock", directory.path().display());

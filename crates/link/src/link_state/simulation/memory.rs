@@ -15,11 +15,11 @@ use partywall_sys::FileMap;
 use partywall_sys::kept_file::reopen_read_only;
 use zerocopy::IntoBytes;
 
-use crate::file::Cut;
 use crate::link_state::memory::{Showing, Source};
 use crate::link_state::{Parts, Provenance};
 use crate::shown::Shown;
-use crate::state::{ConsumedSlots, StateSlots};
+use crate::store::file::Cut;
+use crate::store::{ConsumedSlots, StateSlots};
 
 pub(in crate::link_state) const RING: u64 = 4096;
 pub(in crate::link_state) const SLAB: u64 = 16384;

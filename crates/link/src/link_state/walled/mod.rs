@@ -22,12 +22,12 @@ use bytes::{Bytes, BytesMut};
 
 use super::simulation::memory::{INLINE_MAX, Kept, RING, SLAB};
 use super::{Answer, Conn, End, LinkState, Parts};
-use crate::directory::Directory;
-use crate::file::{OwnFile, Sizes};
-use crate::key::Key;
 use crate::protocol::codec;
 use crate::protocol::frame::{Frame, Names};
 use crate::shown::Shown;
+use crate::store::Directory;
+use crate::store::Key;
+use crate::store::{OwnFile, Sizes};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;

@@ -2,7 +2,7 @@
 //! Frames are read as they were written, changed ones are refused, and the files of the specification mean what they say.
 
 use super::*;
-use crate::samples::{self, position, range, sides, stream};
+use crate::protocol::samples::{self, position, range, sides, stream};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

@@ -33,7 +33,7 @@ impl ShmSender {
                 if payload.len() > self.inline_max
                     && self.producer.has_room(size_of::<BlobBody>()) == Ok(true)
                     && !self.batch_blocks.is_empty()
-                    && self.slab.out() == self.batch_blocks.len() as u64 =>
+                    && self.slab.in_flight() == self.batch_blocks.len() as u64 =>
             {
                 let len = payload.len() as u64;
                 Err(Unsent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }))

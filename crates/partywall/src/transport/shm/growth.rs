@@ -271,7 +271,7 @@ impl ShmSender {
             Ok(made) => made,
             // If blocks are out, their coming home helps; if not, waiting would be for ever.
             Err(_)
-                if self.slab.out() > self.batch_blocks.len() as u64
+                if self.slab.in_flight() > self.batch_blocks.len() as u64
                     || self.policy == BackPressure::Overflow =>
             {
                 return Err(Unsent::Full);
@@ -289,7 +289,9 @@ impl ShmSender {
             Ok(count) if count == frame.len() => {}
             // The neighbour is gone, which the caller finds out; or it reads nothing of the socket. Only
             // if blocks are out will anything wake us.
-            _ if self.shm.is_peer_gone() || self.slab.out() > self.batch_blocks.len() as u64 => {
+            _ if self.shm.is_peer_gone()
+                || self.slab.in_flight() > self.batch_blocks.len() as u64 =>
+            {
                 return Err(Unsent::Full);
             }
             Ok(_) => return Err(Unsent::Full),

@@ -235,7 +235,7 @@ impl SharedMemory {
     /// Rings for room if the neighbour sleeps for it.
     #[inline]
     fn wake_for_room(&self) -> bool {
-        let must_ring = self.room_waker.look() == Wake::Notify;
+        let must_ring = self.room_waker.check() == Wake::Notify;
         if must_ring {
             self.notify(Sleeping::ForRoom);
         }

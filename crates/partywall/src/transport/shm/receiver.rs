@@ -26,8 +26,8 @@ use partywall_layout::record_ring::{BlobBody, BlobCredit, Kind};
 use partywall_layout::segment::receiving;
 use partywall_layout::{RecordHeader, RingSize, Violation};
 use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper, Wake};
-use partywall_wait::Lag;
-use partywall_wait::{Spinner, Spun, Wait};
+use partywall_wait::Pacer;
+use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -56,7 +56,7 @@ pub(crate) struct ShmReceiver {
     end: Option<Closed>,
     /// How often `try_recv` found nothing.
     looks_in_vain: u32,
-    lag: Lag,
+    pacer: Pacer,
     declared: Declared,
 }
 
@@ -110,7 +110,7 @@ impl ShmReceiver {
             hung_up: false,
             end: None,
             looks_in_vain: 0,
-            lag: Lag::default(),
+            pacer: Pacer::default(),
             declared: Declared::Awake,
         }
     }
@@ -224,7 +224,7 @@ impl ShmReceiver {
             return;
         }
         if let Some(record) = self.current.take() {
-            self.lag.received();
+            self.pacer.count_record();
             self.count(u64::from(record.len));
             self.advance(&record);
         }
@@ -241,16 +241,16 @@ impl ShmReceiver {
             // Also when there is always something, but never a message.
             return Ok(Waited::TimedOut);
         }
-        self.lag.before_wait(wait).pause();
+        self.pacer.before_wait(wait).pause();
         loop {
-            let (consumer, lag) = (&self.consumer, &mut self.lag);
-            match spinner.spin(wait, || lag.look(consumer.is_ready())) {
-                Spun::Ready => {
+            let (consumer, pacer) = (&self.consumer, &mut self.pacer);
+            match spinner.spin(wait, || pacer.count_poll(consumer.is_ready())) {
+                SpinOutcome::Ready => {
                     self.counters.add(receiving::SPINS_PAID, 1);
                     return Ok(Waited::Again);
                 }
-                Spun::Exhausted => break,
-                Spun::Pause => {
+                SpinOutcome::Exhausted => break,
+                SpinOutcome::CheckDue => {
                     self.report();
                     self.check_peer(Some(Instant::now()))?;
                     if self.hung_up || self.consumer.is_ready() {
@@ -321,7 +321,7 @@ impl ShmReceiver {
             return;
         }
         self.sleeper.leave();
-        if matches!(self.shm.room_waker.look_insistently(), Wake::Notify) {
+        if matches!(self.shm.room_waker.check_before_wait(), Wake::Notify) {
             self.shm.notify(Sleeping::ForRoom);
         }
         self.shm.depart();
@@ -452,7 +452,7 @@ impl ShmReceiver {
     #[inline]
     pub(super) fn advance(&mut self, record: &RecordHeader) {
         self.consumer.advance(record);
-        if self.lag.is_behind() {
+        if self.pacer.is_behind() {
             self.consumer.prefetch(record.footprint().min(PREFETCH_BYTES_MAX));
         }
         if self.consumer.is_report_due() {

@@ -271,7 +271,7 @@ impl ShmSender {
                 }
                 sent
             }
-            Some(Memory::Loan(_)) => unreachable!("a wall lends blocks"),
+            Some(Memory::SendBuffer(_)) => unreachable!("a wall lends blocks"),
             #[cfg(shuttle)]
             Some(Memory::Twin(_)) => unreachable!("a wall lends blocks"),
         }
@@ -283,7 +283,7 @@ impl ShmSender {
         match memory {
             Memory::Slab(block) => self.slab.free(block),
             Memory::Private(bytes) => self.keep_spare(bytes),
-            Memory::Loan(_) => unreachable!("a wall lends blocks"),
+            Memory::SendBuffer(_) => unreachable!("a wall lends blocks"),
             #[cfg(shuttle)]
             Memory::Twin(_) => unreachable!("a wall lends blocks"),
         }
@@ -326,7 +326,7 @@ impl ShmSender {
             sleeps: self.counters.get(sending::SLEEPS),
             memory_bytes: self.slab.bytes(),
             memory_used_bytes: self.slab.used(),
-            blocks_in_flight: self.slab.out(),
+            blocks_in_flight: self.slab.in_flight(),
         }
     }
 
@@ -452,10 +452,10 @@ impl ShmSender {
     pub(super) fn reclaim(&mut self) -> Result<(), Unsent> {
         loop {
             // Blocks of the open batch cannot come home: the neighbour has not seen them.
-            let out = self.slab.out() - self.batch_blocks.len() as u64;
+            let out = self.slab.in_flight() - self.batch_blocks.len() as u64;
             match self.reclaimer.next(out) {
                 Ok(None) => {
-                    self.counters.set(sending::BLOCKS_OUT, self.slab.out());
+                    self.counters.set(sending::BLOCKS_OUT, self.slab.in_flight());
                     return Ok(());
                 }
                 Ok(Some(id)) => {

@@ -31,7 +31,7 @@ impl ShmSender {
         if !self.early.is_worth_it() {
             return if self.records_waker.is_gone() { Err(self.left()) } else { Ok(()) };
         }
-        match self.records_waker.look_early() {
+        match self.records_waker.check_early() {
             Wake::Notify => {
                 self.notify();
                 self.early.notified();
@@ -60,14 +60,14 @@ impl ShmSender {
         self.producer.publish();
         if !self.batch_blocks.is_empty() {
             self.counters.add(sending::BLOBS, self.batch_blocks.len() as u64);
-            self.counters.set(sending::BLOCKS_OUT, self.slab.out());
+            self.counters.set(sending::BLOCKS_OUT, self.slab.in_flight());
             self.batch_blocks.clear();
         }
         self.counters.set(sending::TAIL, self.producer.published().0);
         self.growth.told(self.producer.published());
         // What is learned from here on of the receiver's end is for the next call to tell: this message
         // may well have been received before.
-        match self.records_waker.look() {
+        match self.records_waker.check() {
             Wake::No => {
                 if was_notified {
                     self.early.was_enough();
@@ -138,7 +138,7 @@ impl ShmSender {
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
         self.shm.check()?;
         // Whoever is about to wait for the neighbour wakes it even if it asked not to be.
-        if self.records_waker.look_insistently() == Wake::Notify {
+        if self.records_waker.check_before_wait() == Wake::Notify {
             self.shm.notify(Sleeping::ForRecords);
         }
         self.counters.add(sending::SLEEPS, 1);
@@ -178,7 +178,7 @@ impl ShmSender {
                 self.producer.publish();
             }
             self.producer.close(Kind::CloseWrite, 0);
-            if self.records_waker.look_insistently() == Wake::Notify {
+            if self.records_waker.check_before_wait() == Wake::Notify {
                 self.shm.notify(Sleeping::ForRecords);
             }
         }

@@ -13,7 +13,7 @@ use crate::stats::ReceiverStats;
 use crate::transport::{Found, Waited, has_passed, kinds, waiting_failed};
 use partywall_layout::record_ring::{BlobBody, Kind, Position, WireHeader};
 use partywall_layout::{RecordHeader, Violation};
-use partywall_wait::{Spinner, Spun, Wait};
+use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -219,12 +219,12 @@ impl SocketReceiver {
             });
             match (spun, failed.take()) {
                 (_, Some(fault)) => return Err(fault),
-                (Spun::Ready, None) => {
+                (SpinOutcome::Ready, None) => {
                     self.stats.spin_hits += 1;
                     return Ok(Waited::Again);
                 }
-                (Spun::Exhausted, None) => break,
-                (Spun::Pause, None) => {
+                (SpinOutcome::Exhausted, None) => break,
+                (SpinOutcome::CheckDue, None) => {
                     self.died |= self
                         .line
                         .sleep_for_records(Some(Instant::now()))

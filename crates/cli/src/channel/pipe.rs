@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A channel joined to stdin and stdout: what `listen` and `connect` do once they are connected.
+//!
+//! ```text
+//!   stdin ──▶ read straight into reserved memory ──▶ Sender      a thread
+//!   stdout ◀── written straight from the view   ◀── Receiver     a thread
+//!                                     │
+//!                     events ──▶ the main thread waits for both ends, or for the first fault
+//! ```
+//! The end of stdin closes our sending direction only; the end of what we receive leaves our stdin
+//! open. A direction that breaks ends the program at once, without closing the other in order, so that
+//! the neighbour does not take a part for the whole. So does the neighbour's death, whether we wait for
+//! stdin, for room or for messages (pipe_input.rs).
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::mem;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use partywall::{Channel, Receiver, ReceiverStats, SendError, Sender, SenderStats};
+use partywall_sys::poll::{self, PollFd, PollFlags};
+
+use super::input::{Input, Next};
+use super::summary::Summary;
+use crate::command::advice::InFlags;
+use crate::command::channel_options::ChannelOptions;
+use crate::command::exit::Exit;
+use partywall_bench::figure::quantity::parse_size;
+
+/// How bytes become messages, and what is said about it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PipeOptions {
+    /// The most bytes of stdin that go in one message
+    #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = parse_size)]
+    block: u64,
+    /// At the end, print to stderr what went each way, how fast, and over which transport
+    #[arg(long)]
+    stats: bool,
+}
+
+impl PipeOptions {
+    /// Refuses blocks that could never be sent.
+    pub fn check(&self, channel: &ChannelOptions) -> Result<()> {
+        let (block, memory) = (self.block, channel.memory);
+        ensure!(
+            block <= memory,
+            "--block {block} exceeds --memory {memory}: make blocks smaller, or allow more memory"
+        );
+        Ok(())
+    }
+
+    fn block_bytes(&self) -> usize {
+        usize::try_from(self.block).unwrap_or(usize::MAX)
+    }
+}
+
+/// Passes bytes until both directions have ended, or one broke.
+pub fn run(channel: Channel, options: &PipeOptions) -> Result<ExitCode> {
+    let mut summary = Summary::new(&channel);
+    let started = Instant::now();
+    let joined = Joined::start(channel, options.block_bytes())?;
+    let exit = joined.wait();
+    if options.stats {
+        summary.sent = *lock(&joined.counters.sent);
+        summary.received = *lock(&joined.counters.received);
+        eprint!("{}", summary.text(started.elapsed()));
+    }
+    Ok(exit.into())
+}
+
+/// Both threads at work.
+struct Joined {
+    events: mpsc::Receiver<Ended>,
+    counters: Arc<Counters>,
+}
+
+/// What each direction has counted; the threads keep it up to date, for one may never end.
+#[derive(Default)]
+struct Counters {
+    sent: Mutex<SenderStats>,
+    received: Mutex<ReceiverStats>,
+}
+
+/// The end of one direction.
+struct Ended {
+    is_input: bool,
+    how: Result<(), Broken>,
+}
+
+/// Why a direction did not end in order.
+struct Broken {
+    exit: Exit,
+    reason: String,
+}
+
+impl Joined {
+    fn start(channel: Channel, block: usize) -> Result<Self> {
+        let input = unbuffered(io::stdin()).context("stdin cannot be used")?;
+        let input = Input::new(input, channel.peer());
+        let output = unbuffered(io::stdout()).context("stdout cannot be used")?;
+        let (sender, receiver) = channel.split();
+        let counters = Arc::new(Counters::default());
+        let (told, events) = mpsc::channel();
+        let (other_told, counted) = (told.clone(), Arc::clone(&counters));
+        spawn("stdin", move || {
+            let how = send_all(sender, input, block, &counted.sent);
+            let _ = other_told.send(Ended { is_input: true, how });
+        })?;
+        let counted = Arc::clone(&counters);
+        spawn("stdout", move || {
+            let how = receive_all(receiver, output, &counted.received);
+            let _ = told.send(Ended { is_input: false, how });
+        })?;
+        Ok(Self { events, counters })
+    }
+
+    /// Waits for both directions, or for the first that breaks.
+    fn wait(&self) -> Exit {
+        let mut broken: Option<Broken> = None;
+        for _ in 0..2 {
+            let Ok(Ended { is_input, how }) = self.events.recv() else { break };
+            let Err(reason) = how else { continue };
+            // A neighbour that takes no more may still send, or tell by its end what happened.
+            let may_go_on = is_input && reason.exit == Exit::PeerDied;
+            if broken.is_none() || reason.exit == Exit::Protocol {
+                broken = Some(reason);
+            }
+            if !may_go_on {
+                break;
+            }
+        }
+        match broken {
+            None => Exit::Done,
+            Some(Broken { exit, reason }) => {
+                eprintln!("partywall: {reason}");
+                exit
+            }
+        }
+    }
+}
+
+/// Sends all of `input`, each read as one message, and closes the direction.
+fn send_all(
+    mut sender: Sender,
+    mut input: Input,
+    block: usize,
+    counted: &Mutex<SenderStats>,
+) -> Result<(), Broken> {
+    let ended = send_blocks(&mut sender, &mut input, block, counted);
+    if ended.as_ref().is_err_and(|broken| broken.exit == Exit::Failure) {
+        // Closed in order, the part that went would pass for the whole.
+        mem::forget(sender);
+    }
+    ended
+}
+
+fn send_blocks(
+    sender: &mut Sender,
+    input: &mut Input,
+    block: usize,
+    counted: &Mutex<SenderStats>,
+) -> Result<(), Broken> {
+    loop {
+        if input.wait().map_err(|error| not_read(&error))? == Next::Dead {
+            let reason = "the other side died or left while stdin was still open".to_owned();
+            return Err(Broken { exit: Exit::PeerDied, reason });
+        }
+        let mut message = sender.reserve(block).map_err(|error| not_sent(&error))?;
+        let count = input.read(&mut message).map_err(|error| not_read(&error))?;
+        if count == 0 {
+            return Ok(());
+        }
+        if count <= SMALL_MAX {
+            // Copied, it takes 64 bytes of the ring; in place, a whole block of memory.
+            let mut small = [0; SMALL_MAX];
+            small[..count].copy_from_slice(&message[..count]);
+            message.abort();
+            sender.send(&small[..count]).map_err(|error| not_sent(&error))?;
+        } else {
+            message.truncate(count);
+            message.commit().map_err(|error| not_sent(&error))?;
+        }
+        *lock(counted) = sender.stats();
+    }
+}
+
+fn not_read(error: &io::Error) -> Broken {
+    Broken { exit: Exit::Failure, reason: format!("reading stdin failed: {error}") }
+}
+
+fn not_sent(error: &SendError) -> Broken {
+    let reason = match error {
+        SendError::Closed(_) => "the other side takes no more: it died or left".to_owned(),
+        other => format!("sending failed: {}", other.in_flags()),
+    };
+    Broken { exit: error.into(), reason }
+}
+
+/// Writes all that is received to `output`, and closes it.
+fn receive_all(
+    mut receiver: Receiver,
+    mut output: File,
+    counted: &Mutex<ReceiverStats>,
+) -> Result<(), Broken> {
+    loop {
+        let goes_on = receive_one(&mut receiver, &mut output);
+        *lock(counted) = receiver.stats();
+        if !goes_on? {
+            return Ok(());
+        }
+    }
+}
+
+/// Writes one message to `output`; whether there may be more.
+fn receive_one(receiver: &mut Receiver, output: &mut File) -> Result<bool, Broken> {
+    match receiver.recv_ref() {
+        Ok(message) => write_all(output, &message).map(|()| true).map_err(|error| Broken {
+            exit: Exit::OutputClosed,
+            reason: format!("writing to stdout failed: {error}"),
+        }),
+        Err(error) => match Exit::from(&error) {
+            Exit::Done => Ok(false),
+            exit => Err(Broken { exit, reason: error.to_string() }),
+        },
+    }
+}
+
+/// Writes everything; waits even if the descriptor does not.
+fn write_all(output: &mut File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match output.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                poll::wait(&mut [PollFd::new(output, PollFlags::OUT)], None)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The descriptor itself: the standard library's own streams copy, and look for line ends.
+fn unbuffered(stream: impl AsFd) -> io::Result<File> {
+    let descriptor: OwnedFd = stream.as_fd().try_clone_to_owned()?;
+    Ok(descriptor.into())
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = thread::Builder::new().name(name.to_owned());
+    thread.spawn(work).context("starting a thread failed")?;
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads this short are copied.
+const SMALL_MAX: usize = 1024;

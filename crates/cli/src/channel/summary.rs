@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `--stats` prints at the end of `listen` and `connect`.
+//!
+//! ```text
+//! sent         5.00 GiB (5368709120 bytes) in 81920 messages, 81920 without a copy, 1.78 GiB/s
+//! received          0 B (0 bytes) in 0 messages, 0 without a copy, 0 B/s
+//! time           2.81 s
+//! …
+//! ```
+
+use std::fmt::Write;
+use std::fs;
+use std::time::Duration;
+
+use partywall::{Channel, ReceiverStats, SenderStats, Transport};
+
+use partywall_bench::figure::quantity::{bandwidth_name, counted, size_name, time_name};
+
+/// Everything there is to say about one connection.
+pub struct Summary {
+    /// Who is on the other side.
+    peer: String,
+    trust: String,
+    transport: Transport,
+    /// What the sending end counted.
+    pub sent: SenderStats,
+    /// What the receiving end counted.
+    pub received: ReceiverStats,
+}
+
+impl Summary {
+    /// A summary of `channel`, still without counts.
+    pub fn new(channel: &Channel) -> Self {
+        Self {
+            peer: channel.peer().to_string(),
+            trust: format!("{:?}", channel.peer().trust).to_lowercase(),
+            transport: channel.transport(),
+            sent: SenderStats::default(),
+            received: ReceiverStats::default(),
+        }
+    }
+
+    /// The text.
+    pub fn text(&self, time: Duration) -> String {
+        let (sent, received) = (&self.sent, &self.received);
+        let mut text = String::new();
+        let mut way = |name: &str, bytes, messages: u64, zero_copy: u64| {
+            let (size, rate) = (size_name(bytes), bandwidth_name(bytes, time));
+            let _ = writeln!(
+                text,
+                "{name:<10} {size:>10} ({}) in {}, {zero_copy} without a copy, {rate}",
+                counted(bytes, "byte"),
+                counted(messages, "message"),
+            );
+        };
+        way("sent", sent.bytes, sent.messages, sent.zero_copy);
+        way("received", received.bytes, received.messages, received.zero_copy);
+        let _ = writeln!(text, "time       {:>10}", time_name(time));
+        let _ = writeln!(text, "transport  {}", self.transport);
+        let _ = writeln!(text, "peer       {}, trust: {}", self.peer, self.trust);
+        let _ = writeln!(
+            text,
+            "waiting    rang {} for the receiver, {} for the sender; slept {} for room, \
+             {} for messages; spinning paid {}",
+            counted(sent.wakeups_sent, "time"),
+            received.wakeups_sent,
+            counted(sent.sleeps, "time"),
+            received.sleeps,
+            counted(received.spin_hits, "time")
+        );
+        let peak = resident_peak().map_or_else(|| "unknown".to_owned(), size_name);
+        let _ = writeln!(
+            text,
+            "memory     {} shared to send, {}; {peak} resident at most",
+            size_name(sent.memory_bytes),
+            counted(sent.overflows, "overflow"),
+        );
+        text
+    }
+}
+
+/// The most memory of this process that was resident at a time, shared memory included, in bytes.
+fn resident_peak() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes * 1024)
+}

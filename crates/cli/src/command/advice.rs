@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Errors of the library in the words of the command: where the library names a setting, we name the
+//! flag that sets it.
+//!
+//! ```text
+//!   Config::memory_max  --memory     Config::allow_remote       --allow-remote
+//!   TransportPolicy     --transport  Config::handshake_timeout  --handshake-timeout
+//! ```
+//! Only errors that name a setting are told anew, by their variant; all others keep the library's text.
+
+use partywall::{BindError, ConnectError, HandshakeError, Limit, Refusal, SendError, TooLarge};
+
+/// An error as a user of the command reads it.
+pub trait InFlags {
+    /// What happened, and which flag would help.
+    fn in_flags(&self) -> String;
+}
+
+impl InFlags for HandshakeError {
+    fn in_flags(&self) -> String {
+        match self {
+            Self::TimedOut { peer, .. } => format!(
+                "{peer} did not finish the handshake in time: is it Partywall, is it alive, is its \
+                 backlog served? --handshake-timeout sets the time"
+            ),
+            Self::HungUp { peer, .. } => {
+                format!("{peer} hung up during the handshake: look at its own log for the reason")
+            }
+            Self::NotPartywall { peer, found, .. } => format!(
+                "{peer} does not speak Partywall (it began with {found}): is this the right address?"
+            ),
+            Self::NotAdmitted { peer, reason } => format!(
+                "{peer} is not admitted: {reason}; to serve others, listen on a path with a wider --mode"
+            ),
+            Self::NoTransport { reason } => format!(
+                "no transport suits both sides: no shared memory because {reason}, and one side does \
+                 not allow the socket: give both --transport auto, or remove the obstacle"
+            ),
+            Self::Refused { refusal: Refusal::Transport, .. } => {
+                format!("{self}; --transport auto on both sides allows the socket")
+            }
+            Self::Refused { refusal: Refusal::Service, peer, .. } => format!(
+                "{peer} serves something else: listen, connect and echo have a channel to each other, proxy \
+                 has a session with another proxy. Reach it with what it was made for"
+            ),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl InFlags for ConnectError {
+    fn in_flags(&self) -> String {
+        match self {
+            Self::Handshake(error) => error.in_flags(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl InFlags for BindError {
+    fn in_flags(&self) -> String {
+        match self {
+            Self::NotLoopback { address } => format!(
+                "{address} can be reached from other hosts, and TCP is neither authenticated nor \
+                 encrypted: bind a loopback address, or say --allow-remote"
+            ),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl InFlags for SendError {
+    fn in_flags(&self) -> String {
+        match self {
+            Self::TooLarge(too_large) => too_large.in_flags(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl InFlags for TooLarge {
+    fn in_flags(&self) -> String {
+        let advice = match self.limit {
+            Limit::OwnMemory => "raise --memory on this side (and on the other)",
+            Limit::PeerMap | Limit::PeerMessage => {
+                "raise --memory on the other side, and on this side if it is no greater"
+            }
+            _ => return self.to_string(),
+        };
+        let Self { len, max, .. } = self;
+        format!("a message of {len} bytes exceeds the limit of {max} bytes: {advice}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partywall::FallbackReason;
+
+    #[test]
+    fn no_setting_of_the_library_is_named() {
+        let peer = || "unix:/a".to_owned();
+        let too_large = |limit| SendError::TooLarge(TooLarge { len: 2, max: 1, limit });
+        let refused = HandshakeError::NotAdmitted { peer: peer(), reason: "a stranger".into() };
+        let texts = [
+            (
+                HandshakeError::TimedOut { peer: peer(), hint: "; Config::speak" }.in_flags(),
+                "--handshake-timeout",
+            ),
+            (
+                HandshakeError::HungUp { peer: peer(), hint: "; Config::speak" }.in_flags(),
+                "its own log",
+            ),
+            (
+                HandshakeError::NotPartywall {
+                    peer: peer(),
+                    found: String::new(),
+                    advice: "Config::protocol",
+                }
+                .in_flags(),
+                "the right address",
+            ),
+            (refused.in_flags(), "--mode"),
+            (
+                ConnectError::from(HandshakeError::NoTransport { reason: FallbackReason::Remote })
+                    .in_flags(),
+                "--transport auto",
+            ),
+            (
+                HandshakeError::Refused {
+                    peer: peer(),
+                    refusal: Refusal::Service,
+                    text: String::new(),
+                }
+                .in_flags(),
+                "another proxy",
+            ),
+            (BindError::NotLoopback { address: peer() }.in_flags(), "--allow-remote"),
+            (too_large(Limit::OwnMemory).in_flags(), "--memory"),
+            (too_large(Limit::PeerMap).in_flags(), "--memory"),
+            (too_large(Limit::PeerMessage).in_flags(), "--memory"),
+        ];
+        for (text, flag) in &texts {
+            assert!(text.contains(flag), "{text}");
+            for setting in ["Config::", "Policy", "BackPressure", "_max"] {
+                assert!(!text.contains(setting), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The exit: each stream that the other proxy opens becomes a plain socket that is connected to the target.
+//!
+//! ```text
+//!   accept sessions ─▶ each: accept streams ─▶ each: place, connect, within --connect-timeout ─▶ carry
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use partywall::tokio::{Listener, Session, Stream};
+use partywall::{AcceptError, Address};
+use tokio::select;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use super::codes::{ENDING, LATE, UNREACHABLE};
+use super::connection::carry;
+use super::plain::Plain;
+use super::shared::Shared;
+
+/// Accepts until the proxy drains.
+pub async fn serve(mut listener: Listener, target: Address, shared: Arc<Shared>) {
+    let target = Arc::new(target);
+    select! {
+        () = accept_all(&mut listener, &target, &shared) => {}
+        () = shared.stages.draining() => {}
+    }
+}
+
+async fn accept_all(listener: &mut Listener, target: &Arc<Address>, shared: &Arc<Shared>) {
+    let sessions = Arc::new(Semaphore::new(SESSIONS_MAX));
+    loop {
+        // Never closed.
+        let Ok(place) = Arc::clone(&sessions).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok(session) => {
+                shared.counts.lock().sessions += 1;
+                shared.say(&format!("connected: {} over {}", session.peer(), session.transport()));
+                let (target, shared) = (Arc::clone(target), Arc::clone(shared));
+                tokio::spawn(async move {
+                    serve_session(session, &target, &shared).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                shared.say(&format!("accepting failed: {error}"));
+                if matches!(error, AcceptError::Forked) {
+                    return;
+                }
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Streams of one session, until it ends or the proxy does.
+async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Shared>) {
+    loop {
+        let accepted = select! {
+            biased;
+            accepted = session.accept() => accepted,
+            () = shared.stages.draining() => break,
+        };
+        match accepted {
+            Ok(stream) => {
+                let (target, shared) = (Arc::clone(target), Arc::clone(shared));
+                let open = shared.begin();
+                tokio::spawn(async move {
+                    connect(stream, &target, &shared).await;
+                    drop(open);
+                });
+            }
+            Err(why) => {
+                let peer = session.peer();
+                return shared.say(&format!("the session with {peer} is over: {why}"));
+            }
+        }
+    }
+    session.go_away(ENDING);
+    select! {
+        _ = session.drained() => {}
+        () = shared.stages.ending() => {}
+    }
+}
+
+/// One connection.
+async fn connect(mut stream: Stream, target: &Address, shared: &Shared) {
+    let reached = select! {
+        reached = timeout(shared.connect_timeout, reach(target, shared)) => reached,
+        () = shared.stages.ending() => return stream.reset(ENDING),
+    };
+    let code = match reached {
+        Ok(Ok((plain, _place))) => {
+            return carry(plain, stream, shared).await;
+        }
+        Ok(Err(error)) => {
+            shared.failed(&format!("connecting to {target} failed: {error}"));
+            UNREACHABLE
+        }
+        Err(_) => {
+            shared.failed(&format!(
+                "no connection to {target} came about within --connect-timeout {:?}: raise --connections \
+                 if as many are open, or see whether the server is busy",
+                shared.connect_timeout
+            ));
+            LATE
+        }
+    };
+    stream.reset(code);
+}
+
+/// A plain socket, once there is a place for it.
+async fn reach<'a>(
+    target: &Address,
+    shared: &'a Shared,
+) -> std::io::Result<(Plain, Option<tokio::sync::SemaphorePermit<'a>>)> {
+    // Never closed.
+    let place = shared.places.acquire().await.ok();
+    Ok((Plain::connect(target).await?, place))
+}
+
+/// So many other proxies may be connected at a time; more wait in the backlog.
+const SESSIONS_MAX: usize = 256;
+
+/// How long to let others close their descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

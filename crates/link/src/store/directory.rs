@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The directory of links: given by the user, ours, and written by us alone.
+//!
+//! It is not made here, and nothing in it is removed here.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use partywall_sys::kept_file::FileStat;
+use partywall_sys::peer::own_euid;
+use partywall_sys::{KeptDirectory, MakeError, UnnamedFile};
+
+use super::error::StorageError;
+use super::key::FILE_NAME_END;
+
+/// A directory that was found fit to keep links in.
+#[derive(Debug)]
+pub struct Directory {
+    kept: KeptDirectory,
+}
+
+impl Directory {
+    /// Opens a directory that exists.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::NoDirectory`], [`StorageError::DirectoryNotOurs`], [`StorageError::DirectoryWritable`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StorageError> {
+        let path = path.as_ref();
+        let missing = |source| StorageError::NoDirectory { path: path.to_owned(), cause: source };
+        let kept = KeptDirectory::open(path).map_err(missing)?;
+        let facts = kept.stat().map_err(missing)?;
+        let (owner, user, mode) = (facts.owner, own_euid(), facts.mode);
+        if owner != user {
+            return Err(StorageError::DirectoryNotOurs { path: path.to_owned(), owner, user });
+        }
+        if mode & WRITABLE_BY_OTHERS != 0 {
+            return Err(StorageError::DirectoryWritable { path: path.to_owned(), mode });
+        }
+        Ok(Self { kept })
+    }
+
+    /// As it was given.
+    pub fn path(&self) -> &Path {
+        self.kept.path()
+    }
+
+    /// The files in it that are called like those of links, by name.
+    pub(crate) fn files(&self) -> Result<Vec<String>, StorageError> {
+        let failed = |source| StorageError::System {
+            path: self.path().to_owned(),
+            what: "reading",
+            cause: source,
+        };
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.path()).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            names.extend(name.into_string().ok().filter(|name| is_link_file(name)));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    pub(crate) fn file_path(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// Opens a file of a link, and judges what it is; `None` if there is none.
+    pub(crate) fn open_file(
+        &self,
+        name: &str,
+        is_written: bool,
+    ) -> Result<Option<(File, FileStat)>, StorageError> {
+        let path = || self.file_path(name);
+        let (file, facts) = match self.kept.open_file(name, is_written) {
+            Ok(opened) => opened,
+            Err(error) => {
+                use std::io::ErrorKind as Kind;
+                return match error.kind() {
+                    Kind::NotFound => Ok(None),
+                    // A symbolic link, a directory, a socket or device.
+                    Kind::IsADirectory => Err(StorageError::NotAFile { path: path() }),
+                    _ if is_no_file(&error) => Err(StorageError::NotAFile { path: path() }),
+                    _ => Err(StorageError::System { path: path(), what: "opening", cause: error }),
+                };
+            }
+        };
+        let user = own_euid();
+        if !facts.is_regular {
+            return Err(StorageError::NotAFile { path: path() });
+        }
+        if facts.owner != user {
+            return Err(StorageError::NotOurs { path: path(), owner: facts.owner, user });
+        }
+        if facts.mode != FILE_MODE {
+            return Err(StorageError::Mode { path: path(), mode: facts.mode });
+        }
+        Ok(Some((file, facts)))
+    }
+
+    /// A file of `size` zeros without a name.
+    pub(crate) fn make(&self, size: u64) -> Result<UnnamedFile, StorageError> {
+        let path = || self.path().to_owned();
+        self.kept.make(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|error| match error {
+            MakeError::NoSpace { available, source } => {
+                StorageError::NoSpace { path: path(), size, available, cause: source }
+            }
+            MakeError::Unsupported { what, source } => {
+                StorageError::Unsupported { path: path(), what, cause: source }
+            }
+            MakeError::System { what, source } => {
+                StorageError::System { path: path(), what, cause: source }
+            }
+        })
+    }
+
+    /// Gives the file its name; `false` if something has it already.
+    pub(crate) fn name(&self, file: &UnnamedFile, name: &str) -> Result<bool, StorageError> {
+        match self.kept.name(file, name) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+            Err(source) => Err(StorageError::System {
+                path: self.file_path(name),
+                what: "linkat",
+                cause: source,
+            }),
+        }
+    }
+}
+
+/// Whether opening failed because of what lies there: `ELOOP`, `ENXIO`, `ENODEV`.
+fn is_no_file(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(ELOOP | ENXIO | ENODEV))
+}
+
+fn is_link_file(name: &str) -> bool {
+    name.strip_suffix(FILE_NAME_END).is_some_and(|hash| {
+        hash.len() == HASH_DIGITS
+            && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+const HASH_DIGITS: usize = 16;
+const FILE_MODE: u32 = 0o600;
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+// The same on every architecture of Linux.
+const ENXIO: i32 = 6;
+const ENODEV: i32 = 19;
+const ELOOP: i32 = 40;

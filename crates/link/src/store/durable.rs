@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The books of a link: its state in the terms of `partywall_reconcile`, as it is found in a file and put back.
+//!
+//! ```text
+//!  StateImage (bytes, SPEC 13.4)  ── read, with the tail from the ring ──▶  Books ─▶ views, decisions, settlements
+//!                                 ◀── write ──────────────────────────────
+//! ```
+//!
+//! It commits nothing and decides nothing. `write` leaves sequence and seal to whoever commits (`state.rs`).
+//!
+//! # Invariants
+//!
+//! - What `read` gives, `write` makes again, but for what has no meaning there.
+//! - No report vanishes silently: it is kept, is part of another, or is counted in `reports_dropped`.
+
+use partywall_layout::link::state::{
+    DELIVERED_MAX, QUARANTINE_RECEIVING, REPORT_INEXACT, REPORT_OPEN, REPORT_RECEIVING, REPORTS_MAX,
+};
+use partywall_layout::link::{Consumed, FileFault, Report as ReportFields, StateImage};
+use partywall_reconcile::{
+    AckedOffset, Cause, Direction, Epoch, Impossible, Incarnation, Outgoing, Past, Peer, Position,
+    RecordDigest, Report, Skip, Span, StoreId, StreamId,
+};
+use zerocopy::FromZeros;
+use zerocopy::little_endian::{U32, U64};
+
+use crate::protocol::fields;
+
+/// Everything that a side stores beside its records (SPEC 12.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DurableState {
+    /// Where it is.
+    pub epoch: Epoch,
+    /// What it sends; `None` before its first stream.
+    pub outgoing: Option<Outgoing>,
+    /// The proof at the base of what it sends.
+    pub base_digest: RecordDigest,
+    /// How far it had consumed when this was stored; see [`catch_up`](Self::catch_up).
+    pub acked_offset: Option<AckedOffset>,
+    /// What it left of the last epoch.
+    pub past: Option<Past>,
+    /// The neighbour, if one was ever met.
+    pub peer: Option<Peer>,
+    /// What it went past last.
+    pub skip: Option<Skip>,
+    /// What it was told last that its neighbour went past.
+    pub told: Option<Skip>,
+    /// Why it stands until a person decides.
+    pub quarantine: Option<Quarantine>,
+    /// How many reports there was no room for.
+    pub reports_dropped: u64,
+    reports: Vec<Report>,
+    delivered: Vec<Position>,
+}
+
+/// A contradiction between the two memories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quarantine {
+    /// Of which direction.
+    pub direction: Direction,
+    /// Which one.
+    pub why: Impossible,
+}
+
+impl DurableState {
+    /// The books of a side that never was anywhere.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            epoch: Epoch(0),
+            outgoing: None,
+            base_digest: RecordDigest::START,
+            acked_offset: None,
+            past: None,
+            peer: None,
+            skip: None,
+            told: None,
+            quarantine: None,
+            reports_dropped: 0,
+            reports: Vec::new(),
+            delivered: Vec::new(),
+        }
+    }
+
+    /// The books in a state; `tail` is where the records in the ring end, which has no meaning without a sending stream.
+    ///
+    /// # Errors
+    ///
+    /// [`FileFault::Contradiction`], also if the records end before what was acknowledged.
+    pub fn read(state: &StateImage, tail: Position) -> Result<Self, FileFault> {
+        state.check()?;
+        let quarantine = state.quarantine.get();
+        let why = fields::impossible(u64::from(quarantine & !QUARANTINE_RECEIVING));
+        Ok(Self {
+            epoch: Epoch(state.epoch.get()),
+            outgoing: outgoing(state, tail)?,
+            base_digest: RecordDigest(state.sending_digest.get()),
+            acked_offset: StreamId::new(state.receiving_stream.get()).map(|stream| AckedOffset {
+                stream,
+                position: Position(state.receiving_consumed.get()),
+                digest: RecordDigest(state.receiving_digest.get()),
+            }),
+            past: fields::past(&state.previous),
+            peer: (state.peer_incarnation.get() != 0).then(|| Peer {
+                store_id: StoreId(u128::from_le_bytes(state.peer_store_id)),
+                incarnation: Incarnation(state.peer_incarnation.get()),
+            }),
+            skip: fields::skip(&state.skip),
+            told: fields::skip(&state.skip_reported),
+            quarantine: why.map(|why| Quarantine {
+                direction: direction(quarantine & QUARANTINE_RECEIVING != 0),
+                why,
+            }),
+            reports_dropped: state.reports_dropped.get(),
+            reports: state.reports().iter().filter_map(report).collect(),
+            delivered: state.delivered().iter().map(|at| Position(at.get())).collect(),
+        })
+    }
+
+    /// The state that says the same, to be committed.
+    #[must_use]
+    pub fn write(&self) -> StateImage {
+        let (out, acked_offset) = (self.outgoing.as_ref(), self.acked_offset.as_ref());
+        let base = out.map_or(Position::START, Outgoing::base);
+        // Where a stream begins there is nothing to prove, and no state that says otherwise is taken.
+        let base_digest =
+            if base == Position::START { RecordDigest::START } else { self.base_digest };
+        let delivered = if acked_offset.is_some() { self.delivered.as_slice() } else { &[] };
+        let mut state = StateImage {
+            epoch: U64::new(self.epoch.0),
+            sending_stream: U64::new(fields::stream_number(out.map(Outgoing::stream))),
+            sending_base: U64::new(base.0),
+            sending_acked: U64::new(out.map_or(0, |out| out.acked().0)),
+            sending_digest: U32::new(base_digest.0),
+            receiving_stream: U64::new(fields::stream_number(
+                acked_offset.map(|acked_offset| acked_offset.stream),
+            )),
+            receiving_consumed: U64::new(
+                acked_offset.map_or(0, |acked_offset| acked_offset.position.0),
+            ),
+            receiving_digest: U32::new(
+                acked_offset.map_or(0, |acked_offset| acked_offset.digest.0),
+            ),
+            quarantine: U32::new(self.quarantine.map_or(0, quarantine_number)),
+            peer_incarnation: U64::new(self.peer.map_or(0, |peer| peer.incarnation.0)),
+            peer_store_id: self.peer.map_or([0; 16], |peer| peer.store_id.0.to_le_bytes()),
+            previous: fields::past_fields(self.past.as_ref()),
+            skip: fields::skip_fields(self.skip.as_ref()),
+            skip_reported: fields::skip_fields(self.told.as_ref()),
+            reports_dropped: U64::new(self.reports_dropped),
+            ..StateImage::new_zeroed()
+        };
+        for (fields, report) in state.reports.iter_mut().zip(&self.reports) {
+            *fields = report_fields(report);
+            state.report_count += 1;
+        }
+        for (at, position) in state.delivered.iter_mut().zip(delivered) {
+            *at = U64::new(position.0);
+            state.delivered_count += 1;
+        }
+        state
+    }
+
+    /// Takes over what was consumed of the same stream since the state was stored (SPEC 13.5).
+    pub fn catch_up(&mut self, consumed: &Consumed) {
+        let (position, digest) = (Position(consumed.position), RecordDigest(consumed.digest));
+        if let Some(acked_offset) = &mut self.acked_offset {
+            if consumed.record.stream == acked_offset.stream.0.get()
+                && position > acked_offset.position
+            {
+                (acked_offset.position, acked_offset.digest) = (position, digest);
+            }
+        }
+    }
+
+    /// What the application has still to be told.
+    pub fn reports(&self) -> &[Report] {
+        &self.reports
+    }
+
+    /// The application was told of the reports that `is_seen` knows, and of `dropped` for which there was no room.
+    pub fn forget_reports(&mut self, mut is_seen: impl FnMut(&Report) -> bool, dropped: u64) {
+        self.reports.retain(|report| !is_seen(report));
+        self.reports_dropped = self.reports_dropped.saturating_sub(dropped);
+    }
+
+    /// Keeps a report. If there is no room, two of the same kind become one; if there are none, the oldest is dropped.
+    pub fn report(&mut self, report: Report) {
+        self.reports.push(report);
+        if self.reports.len() <= REPORTS_MAX {
+            return;
+        }
+        if let Some((older, newer)) = alike(&self.reports) {
+            let newer = self.reports.remove(newer);
+            self.reports[older] = united(&self.reports[older], &newer);
+        } else {
+            self.reports.remove(0);
+            self.reports_dropped = self.reports_dropped.saturating_add(1);
+        }
+    }
+
+    /// Up to where earlier owners had each handed the receiving stream to their application, the latest last.
+    pub fn delivered(&self) -> &[Position] {
+        &self.delivered
+    }
+
+    /// Notes that one more owner had handed its application everything up to `position`. Of too many the oldest is
+    /// forgotten.
+    pub fn note_delivered(&mut self, position: Position) {
+        if self.delivered.len() >= DELIVERED_MAX {
+            self.delivered.remove(0);
+        }
+        self.delivered.push(position);
+    }
+
+    /// All up to `position` is consumed: who had handed out no more than that handed out nothing that matters.
+    pub fn forget_delivered_to(&mut self, position: Position) {
+        self.delivered.retain(|delivered| *delivered > position);
+    }
+
+    /// Another stream is received, of which nothing was delivered yet.
+    pub fn forget_delivered(&mut self) {
+        self.delivered.clear();
+    }
+}
+
+impl Default for DurableState {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn outgoing(state: &StateImage, tail: Position) -> Result<Option<Outgoing>, FileFault> {
+    let Some(stream) = StreamId::new(state.sending_stream.get()) else { return Ok(None) };
+    let (base, acked) = (state.sending_base.get(), state.sending_acked.get());
+    let what = "the records end before what was acknowledged";
+    Outgoing::found(stream, Position(base), Position(acked), tail)
+        .map(Some)
+        .ok_or(FileFault::Contradiction { what, found: tail.0 })
+}
+
+fn direction(is_receiving: bool) -> Direction {
+    if is_receiving { Direction::Incoming } else { Direction::Outgoing }
+}
+
+fn quarantine_number(quarantine: Quarantine) -> u32 {
+    let receiving = match quarantine.direction {
+        Direction::Incoming => QUARANTINE_RECEIVING,
+        Direction::Outgoing => 0,
+    };
+    fields::impossible_number(quarantine.why) | receiving
+}
+
+fn report(fields: &ReportFields) -> Option<Report> {
+    let flags = fields.flags.get();
+    let cause = match fields.kind.get() {
+        1 => Cause::Gap,
+        2 => Cause::Lost,
+        3 => Cause::Undelivered,
+        kind => Cause::Quarantined(fields::impossible(u64::from(kind.checked_sub(3)?))?),
+    };
+    let known_to = Position(fields.to.get());
+    let span = Span {
+        from: Position(fields.from.get()),
+        to: (flags & REPORT_OPEN == 0).then_some(known_to),
+        known_to,
+        exact: flags & REPORT_INEXACT == 0,
+    };
+    Some(Report {
+        direction: direction(flags & REPORT_RECEIVING != 0),
+        cause,
+        epoch: Epoch(fields.epoch.get()),
+        stream: StreamId::new(fields.stream.get()),
+        span,
+    })
+}
+
+/// A span with an end is known up to there; one without is not exact.
+fn report_fields(report: &Report) -> ReportFields {
+    let span = &report.span;
+    let mut flags = 0;
+    if report.direction == Direction::Incoming {
+        flags |= REPORT_RECEIVING;
+    }
+    if !span.exact || span.to.is_none() {
+        flags |= REPORT_INEXACT;
+    }
+    if span.to.is_none() {
+        flags |= REPORT_OPEN;
+    }
+    let kind = match report.cause {
+        Cause::Gap => 1,
+        Cause::Lost => 2,
+        Cause::Undelivered => 3,
+        Cause::Quarantined(why) => 3 + fields::impossible_number(why),
+    };
+    let to = span.to.unwrap_or(span.known_to).max(span.from);
+    ReportFields {
+        kind: U32::new(kind),
+        flags: U32::new(flags),
+        epoch: U64::new(report.epoch.0),
+        stream: U64::new(fields::stream_number(report.stream)),
+        from: U64::new(span.from.0),
+        to: U64::new(to.0),
+    }
+}
+
+/// The first two reports that can become one.
+fn alike(reports: &[Report]) -> Option<(usize, usize)> {
+    let kind = |report: &Report| (report.direction, report.cause, report.epoch, report.stream);
+    reports.iter().enumerate().find_map(|(older, one)| {
+        let newer = reports.iter().skip(older + 1).position(|other| kind(one) == kind(other))?;
+        Some((older, older + 1 + newer))
+    })
+}
+
+/// One report for two: no position of either is missing.
+fn united(one: &Report, other: &Report) -> Report {
+    let (a, b) = (&one.span, &other.span);
+    let (first, second) = if a.from <= b.from { (a, b) } else { (b, a) };
+    let touch = first.to.is_some_and(|end| end >= second.from);
+    let span = Span {
+        from: first.from,
+        to: a.to.zip(b.to).map(|(a, b)| a.max(b)),
+        known_to: a.known_to.max(b.known_to),
+        exact: a.exact && b.exact && touch,
+    };
+    Report { span, ..*one }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Our own file of a link: made whole, judged, owned, mapped and cut into parts.
+//!
+//! ```text
+//!   none there ─▶ nameless ─▶ room for all of it ─▶ first pages ─▶ the name ┐ (another was faster: its file)
+//!   there ──────────────────────────────────────────────────────────────────┴▶ whose? header? owner gone?
+//!        ─▶ all pages (SPEC 13.6) ─▶ own it (owner.rs) ─▶ map ─▶ state, consumed, sleepers, rings, slab
+//! ```
+//!
+//! It does not look into ring and slab: the records there say themselves what they are, and a link checks them.
+//!
+//! # Invariants
+//!
+//! - Before the file is owned it is only read.
+//! - It is owned for as long as any part of its memory lives, because the parts keep what owns it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use partywall_layout::link::{CONSUMED_SLOT, ConsumedRecord, OwnerRecord};
+use partywall_layout::link::{
+    FileFault, Image, LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader, OWNER_OFFSET, PARTS_OFFSET,
+    STATE_OFFSET, StateImage,
+};
+use partywall_layout::segment::{ASLEEP_RECORDS, LINE_BYTES, PAGE_BYTES};
+use partywall_ring::{OwnMem, Writable};
+use partywall_sys::kept_file::{FileStat, reopen_read_only};
+use partywall_sys::{FileMap, UnnamedFile};
+use zerocopy::IntoBytes;
+
+use super::directory::Directory;
+use super::error::StorageError;
+use super::key::Key;
+use super::owner::{self, Attempt, Ownership};
+use super::slots::{ConsumedSlots, StateSlots};
+use partywall_sys::nonce;
+
+/// How large the parts of a new file are; of one that exists they stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bytes of the record ring.
+    pub ring: u64,
+    /// Entries of the release ring.
+    pub entries: u64,
+    /// Bytes of slab, at least.
+    pub slab: u64,
+}
+
+/// A file that this process owns, and its parts, each with one owner.
+#[derive(Debug)]
+pub struct OwnFile {
+    /// How many owners there were, this one included.
+    pub incarnation: u64,
+    /// What was found in the file when it was taken over.
+    pub image: Box<Image>,
+    /// The state, to be committed.
+    pub state: StateSlots,
+    /// How far was consumed, to be committed.
+    pub consumed: ConsumedSlots,
+    /// The rest of the control page, from `asleep_records` on (SPEC 3.3).
+    pub control: OwnMem,
+    /// The record ring.
+    pub ring: OwnMem,
+    /// The release ring.
+    pub release_ring: OwnMem,
+    /// The slab.
+    pub slab: OwnMem,
+    /// The file itself.
+    pub handle: FileHandle,
+}
+
+/// The memory of a link, cut where its geometry says.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    pub(crate) state_page: OwnMem,
+    /// The line of `consumed`.
+    pub(crate) line: OwnMem,
+    /// The rest of the control page.
+    pub(crate) control: OwnMem,
+    pub(crate) ring: OwnMem,
+    pub(crate) release_ring: OwnMem,
+    pub(crate) slab: OwnMem,
+}
+
+impl Cut {
+    /// `memory` is all of it, and the geometry was checked.
+    pub(crate) fn new(memory: OwnMem, geometry: &LinkGeometry) -> Self {
+        let (_header_and_owner, rest) = memory.split_at(size(STATE_OFFSET));
+        let (state_page, rest) = rest.split_at(size(PAGE_BYTES));
+        let (control_page, rest) = rest.split_at(size(PAGE_BYTES));
+        let (line, control) = control_page.split_at(size(LINE_BYTES));
+        let (_gap, rest) = rest.split_at(size(geometry.ring_offset - PARTS_OFFSET));
+        let (ring, rest) = rest.split_at(size(geometry.ring.bytes()));
+        let ring_end = geometry.ring_offset + geometry.ring.bytes();
+        let (_gap, rest) = rest.split_at(size(geometry.release_offset - ring_end));
+        let (release_ring, rest) = rest.split_at(size(geometry.peer_blocks_max * 8));
+        let release_end = geometry.release_offset + geometry.peer_blocks_max * 8;
+        let (_gap, rest) = rest.split_at(size(geometry.slab_offset - release_end));
+        let (slab, _gap) = rest.split_at(size(geometry.slab_bytes));
+        Self { state_page, line, control, ring, release_ring, slab }
+    }
+}
+
+impl OwnFile {
+    /// Opens the file of `key`, or makes it, and becomes its owner.
+    ///
+    /// # Errors
+    ///
+    /// See [`StorageError`]; nothing that existed was changed.
+    pub fn open(directory: &Directory, key: &Key, sizes: Sizes) -> Result<Self, StorageError> {
+        let name = key.file_name();
+        let path = directory.file_path(&name);
+        let (file, facts) = found_or_made(directory, key, sizes)?;
+        let (ownership, image) = own(file, facts, key, &path)?;
+        Self::mapped(ownership, image).map_err(|source| system(&path, "mapping", source))
+    }
+
+    fn mapped(ownership: Ownership, image: Image) -> io::Result<Self> {
+        let incarnation = ownership.incarnation();
+        let geometry = image.geometry;
+        let map = FileMap::writable(ownership.file().as_fd(), size(geometry.file_bytes))?;
+        let ownership = Arc::new(ownership);
+        let handle = FileHandle(Arc::downgrade(&ownership));
+        let memory = OwnMem::new(Box::new(Pages { map, _ownership: ownership }));
+        let Cut { state_page, line, control, ring, release_ring, slab } =
+            Cut::new(memory, &geometry);
+        Ok(Self {
+            incarnation,
+            state: StateSlots::new(state_page, image.state),
+            consumed: ConsumedSlots::new(line, image.consumed),
+            control,
+            ring,
+            release_ring,
+            slab,
+            handle,
+            image: Box::new(image),
+        })
+    }
+}
+
+const _: () = {
+    assert!(STATE_OFFSET + PAGE_BYTES == LINK_CONTROL_OFFSET);
+    assert!(LINK_CONTROL_OFFSET + PAGE_BYTES == PARTS_OFFSET);
+    assert!(ASLEEP_RECORDS == LINE_BYTES);
+};
+
+/// A way to the file, as long as it is owned; it does not keep it so.
+#[derive(Debug)]
+pub struct FileHandle(Weak<Ownership>);
+
+impl FileHandle {
+    /// Another descriptor of the file, which can only read it: for a neighbour that maps it.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; [`io::ErrorKind::NotFound`] if nothing of its memory is left.
+    pub fn read_only(&self) -> io::Result<OwnedFd> {
+        let ownership = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        reopen_read_only(ownership.file().as_fd())
+    }
+}
+
+/// What keeps the memory mapped, and owned. The mapping goes first.
+struct Pages {
+    map: FileMap,
+    _ownership: Arc<Ownership>,
+}
+
+impl Writable for Pages {
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.map.as_mut_slice()
+    }
+}
+
+/// The file of `key`, which exists when this returns.
+fn found_or_made(
+    directory: &Directory,
+    key: &Key,
+    sizes: Sizes,
+) -> Result<(File, FileStat), StorageError> {
+    let name = key.file_name();
+    for _ in 0..ATTEMPTS_MAX {
+        if let Some(found) = directory.open_file(&name, true)? {
+            return Ok(found);
+        }
+        // Whoever is faster, by name or by hand, has made the file that is opened.
+        directory.name(&made(directory, key, sizes)?, &name)?;
+    }
+    let source = io::Error::other("it comes and goes");
+    Err(system(&directory.file_path(&name), "opening", source))
+}
+
+fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, StorageError> {
+    let Sizes { ring, entries, slab } = sizes;
+    let impossible = StorageError::Sizes { ring, entries, slab };
+    let Some(geometry) = LinkGeometry::new(ring, entries, slab) else { return Err(impossible) };
+    let header = LinkHeader::new(&geometry, key.names(), nonce(), owner::now_ns());
+    let Some(header) = header else { return Err(impossible) };
+    let file = directory.make(geometry.file_bytes)?;
+    let (nobody, state) = (OwnerRecord::nobody(), StateImage::new());
+    let consumed = ConsumedRecord::new(1, 0, 0, 0);
+    let pages: [(u64, &[u8]); 4] = [
+        (0, header.as_bytes()),
+        (OWNER_OFFSET, nobody.as_bytes()),
+        (STATE_OFFSET, state.as_bytes()),
+        (LINK_CONTROL_OFFSET + CONSUMED_SLOT, consumed.as_bytes()),
+    ];
+    for (offset, bytes) in pages {
+        let written = file.file().write_all_at(bytes, offset);
+        written.map_err(|source| system(directory.path(), "writing a new file", source))?;
+    }
+    Ok(file)
+}
+
+/// Judges the file and becomes its owner.
+fn own(
+    mut file: File,
+    facts: FileStat,
+    key: &Key,
+    path: &Path,
+) -> Result<(Ownership, Image), StorageError> {
+    let patience = Instant::now() + OPENING_MAX;
+    loop {
+        let image = last_image(&file, facts, key, path)?;
+        file = match owner::follow(file, &image.owner, path)? {
+            Attempt::Taken(ownership) => return Ok((ownership, image)),
+            Attempt::Again(file) => file,
+            Attempt::Opening(file) => {
+                std::thread::sleep(OPENING_PAUSE);
+                file
+            }
+        };
+        if Instant::now() >= patience {
+            return Err(StorageError::Opening { path: path.to_owned() });
+        }
+    }
+}
+
+/// What an owner that is gone left behind, all of it checked.
+fn last_image(file: &File, facts: FileStat, key: &Key, path: &Path) -> Result<Image, StorageError> {
+    let read = || read_pages(file, facts.size).map_err(|e| system(path, "reading", e));
+    let mut pages = read()?;
+    for _ in 0..ATTEMPTS_MAX {
+        let judged = judge_owner(&pages, facts.size, key).and_then(|record| {
+            owner::ensure_gone(file, &record, path).map_err(Refusal::Error)?;
+            // Only now: until it was gone it may have committed.
+            pages = read().map_err(Refusal::Error)?;
+            let image = Image::check(&pages, facts.size, Some(key.names()));
+            image.map(|image| (record, image)).map_err(Refusal::Fault)
+        });
+        match judged {
+            Ok((record, image)) if image.owner == record => return Ok(image),
+            Ok(_) => {} // another came, and went
+            Err(Refusal::Error(error)) => return Err(error),
+            Err(Refusal::Fault(fault)) => {
+                // Read while another became the owner, and wrote? Then it looks different now.
+                let again = read()?;
+                if again == pages {
+                    return Err(StorageError::File { path: path.to_owned(), fault });
+                }
+                pages = again;
+            }
+        }
+    }
+    Err(StorageError::Opening { path: path.to_owned() })
+}
+
+enum Refusal {
+    Fault(FileFault),
+    Error(StorageError),
+}
+
+/// The owner, of a file whose header is in order: that the rest is not is no news while somebody owns it.
+fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, Refusal> {
+    use partywall_layout::link::{header, owner};
+    header::check(pages, file_bytes, Some(key.names())).map_err(Refusal::Fault)?;
+    let short = FileFault::Truncated { expected: PARTS_OFFSET, actual: file_bytes };
+    let page = pages.get(size(OWNER_OFFSET)..size(OWNER_OFFSET + PAGE_BYTES));
+    owner::check(page.ok_or(Refusal::Fault(short))?).map_err(Refusal::Fault)
+}
+
+/// The pages before the parts, as far as they are there.
+pub(crate) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut pages = vec![0; size(file_bytes.min(PARTS_OFFSET))];
+    let mut done = 0;
+    while done < pages.len() {
+        match file.read_at(&mut pages[done..], done as u64) {
+            Ok(0) => break, // cut meanwhile
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    pages.truncate(done);
+    Ok(pages)
+}
+
+fn system(path: &Path, what: &'static str, source: io::Error) -> StorageError {
+    StorageError::System { path: path.to_owned(), what, cause: source }
+}
+
+/// A size that was checked, or that mmap refuses.
+#[expect(clippy::cast_possible_truncation, reason = "64-bit machines")]
+const fn size(bytes: u64) -> usize {
+    bytes as usize
+}
+
+/// How often a file may come and go, or change while it is read, before that is a failure.
+const ATTEMPTS_MAX: u32 = 16;
+
+/// How long another process may take from the lock to the record, which is three system calls.
+const OPENING_MAX: Duration = Duration::from_secs(1);
+
+/// Between two looks whether it has.
+const OPENING_PAUSE: Duration = Duration::from_millis(1);

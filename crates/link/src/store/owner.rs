@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One owner at a time, and how the next one comes (SPEC 13.3).
+//!
+//! ```text
+//!   record n in force ──▶ is owner n gone?
+//!                           it has left ───────────────────────────────────────────────▶ yes
+//!                           nobody has the lock of byte n ─────────────────────────────▶ yes
+//!                           somebody has, and process n is dead for certain            ▶ yes   (a forked child of its
+//!                           else ──────────────────────────────────▶ Busy              keeps the lock, but not the memory)
+//!              yes ──▶ the pages are judged ──▶ lock of byte n + 1 ──▶ is record n still in force?
+//!                                                  │ refused               no: give it back, begin again
+//!                                                  ▼                       yes: only we can write record n + 1
+//!                                       another opens: look again            ▼
+//!                                                                      record n + 1: WE OWN IT
+//!   leaving:  record n + 1 "left" ──▶ give the lock back
+//! ```
+//!
+//! Every incarnation has a byte of its own to lock, so a lock that a dead owner's child keeps stands in nobody's way.
+//! Of two openers that saw record n, the kernel gives byte n + 1 to one; if that one is killed before its record is
+//! whole, record n is in force as before and its lock is free. Whoever gets the lock of n + 1 later than the record
+//! n + 1 finds another record in force than it began with. So there is never a second owner.
+//!
+//! What remains: an opener that is killed between lock and record, three system calls, while another thread of it
+//! forked in just that time; its child keeps byte n + 1 without a record. Then [`StorageError::Opening`] lasts until the
+//! child ends. To skip a locked byte on any guess would be a second owner.
+//!
+//! # Invariants
+//!
+//! - Record n is only written by who has the lock of byte n and saw record n - 1 in force under it, or by owner n when
+//!   it leaves.
+//! - Nothing is decided by time.
+
+use partywall_layout::seeded_fault;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use partywall_layout::link::owner::{self, INCARNATION_MAX};
+use partywall_layout::link::slot::{SEAL_BYTES, index_of};
+use partywall_layout::link::{FileFault, OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE, Slot};
+use partywall_layout::segment::PAGE_BYTES;
+use partywall_sys::{ForkGuard, Instance, Liveness, byte_lock};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+use super::error::StorageError;
+
+/// What keeps everybody else from owning the file; dropped, it leaves.
+#[derive(Debug)]
+pub(super) struct Ownership {
+    file: File,
+    record: OwnerRecord,
+    maker: ForkGuard,
+}
+
+impl Ownership {
+    /// How many owners there were, this one included.
+    pub(super) fn incarnation(&self) -> u64 {
+        self.record.incarnation.get()
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for Ownership {
+    fn drop(&mut self) {
+        if self.maker.is_child() {
+            return;
+        }
+        let sequence = self.record.sequence.get() + 1;
+        let left = OwnerRecord { sequence: U64::new(sequence), left: U32::new(1), ..self.record };
+        // If this fails, the free lock says the same.
+        let _ = write(&self.file, &left.sealed());
+        // Not only by closing: a forked child would keep it.
+        let _ = byte_lock::unlock(&self.file, self.record.incarnation.get());
+    }
+}
+
+/// One attempt to become the owner.
+pub(super) enum Attempt {
+    /// We own the file.
+    Taken(Ownership),
+    /// Another was faster: begin again.
+    Again(File),
+    /// Another has the lock of the next incarnation, and no record yet.
+    Opening(File),
+}
+
+/// Says that the owner of this record may be alive; else it is gone for good.
+pub(super) fn ensure_gone(
+    file: &File,
+    record: &OwnerRecord,
+    path: &Path,
+) -> Result<(), StorageError> {
+    match status(file, record).map_err(|source| system(path, "a lock", source))? {
+        OwnerState::Left | OwnerState::Gone => Ok(()),
+        OwnerState::Alive | OwnerState::Unknown => Err(StorageError::Busy {
+            path: path.to_owned(),
+            pid: record.pid.get(),
+            since: moment(record.since_ns.get()),
+        }),
+    }
+}
+
+/// What is known of the owner that a record names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnerState {
+    Left,
+    Gone,
+    Alive,
+    Unknown,
+}
+
+/// Asks the lock, then the system. Takes nothing.
+pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState> {
+    if record.left.get() == 1 {
+        return Ok(OwnerState::Left);
+    }
+    if !byte_lock::is_locked(file, record.incarnation.get())? {
+        return Ok(OwnerState::Gone);
+    }
+    Ok(match instance(record).liveness() {
+        Liveness::Dead if !seeded_fault("link_lock_is_life") => OwnerState::Gone,
+        Liveness::Alive | Liveness::Dead => OwnerState::Alive,
+        Liveness::Unknown => OwnerState::Unknown,
+    })
+}
+
+/// Tries to follow the owner of `seen`, which is gone.
+pub(super) fn follow(file: File, seen: &OwnerRecord, path: &Path) -> Result<Attempt, StorageError> {
+    let lock = |source| system(path, "a lock", source);
+    let incarnation = seen.incarnation.get() + 1;
+    if incarnation > INCARNATION_MAX {
+        let what = "there is no further incarnation";
+        let fault = FileFault::Contradiction { what, found: incarnation };
+        return Err(StorageError::File { path: path.to_owned(), fault });
+    }
+    let own = Instance::of_self().map_err(|source| system(path, "/proc", source))?;
+    let record = OwnerRecord {
+        sequence: U64::new(seen.sequence.get() + 1),
+        incarnation: U64::new(incarnation),
+        since_ns: U64::new(now_ns()),
+        start_ticks: U64::new(own.start_ticks),
+        boot_id: own.boot_id,
+        pid_namespace: U64::new(own.pid_namespace),
+        time_namespace: U64::new(own.time_namespace),
+        pid: U32::new(own.pid),
+        left: U32::new(0),
+        ..OwnerRecord::nobody()
+    }
+    .sealed();
+    let maker = ForkGuard::current();
+    if !byte_lock::try_lock(&file, incarnation).map_err(lock)? {
+        return Ok(Attempt::Opening(file));
+    }
+    let is_unchanged = read(&file, path)? == Some(*seen);
+    if !is_unchanged && !seeded_fault("link_lock_is_enough") {
+        byte_lock::unlock(&file, incarnation).map_err(lock)?;
+        return Ok(Attempt::Again(file));
+    }
+    if let Err(source) = write(&file, &record) {
+        // Half a record is none; the lock goes with the file.
+        return Err(system(path, "writing the owner", source));
+    }
+    Ok(Attempt::Taken(Ownership { file, record, maker }))
+}
+
+/// The record in force; `None` if that cannot be told at this moment, because somebody writes, or it is damaged.
+fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
+    let mut page = [0; OWNER_PAGE_BYTES];
+    file.read_exact_at(&mut page, OWNER_OFFSET)
+        .map_err(|source| system(path, "reading", source))?;
+    Ok(owner::check(&page).ok())
+}
+
+const OWNER_PAGE_BYTES: usize = 4096;
+const _: () = assert!(OWNER_PAGE_BYTES as u64 == PAGE_BYTES);
+
+/// Into the slot that is not in force: the body, then the seal.
+fn write(file: &File, record: &OwnerRecord) -> io::Result<()> {
+    let slot = index_of(record.sequence.get()) as u64;
+    let offset = OWNER_OFFSET + slot * PAGE_SLOT_STRIDE;
+    let (body, seal) = record.as_bytes().split_at(size_of::<OwnerRecord>() - SEAL_BYTES);
+    file.write_all_at(body, offset)?;
+    file.write_all_at(seal, offset + body.len() as u64)
+}
+
+fn instance(record: &OwnerRecord) -> Instance {
+    Instance {
+        pid: record.pid.get(),
+        start_ticks: record.start_ticks.get(),
+        boot_id: record.boot_id,
+        pid_namespace: record.pid_namespace.get(),
+        time_namespace: record.time_namespace.get(),
+    }
+}
+
+fn system(path: &Path, what: &'static str, source: io::Error) -> StorageError {
+    StorageError::System { path: PathBuf::from(path), what, cause: source }
+}
+
+/// Nanoseconds since 1970, for people.
+pub(crate) fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn moment(since_ns: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_nanos(since_ns)
+}

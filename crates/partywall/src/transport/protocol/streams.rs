@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Numbers of a session's streams, a protocol's names for them, and how far each has ended.
+//!
+//! ```text
+//!   ours     begin ─▶ both directions over here ─▶ close, END to the session ─▶ forgotten
+//!                 └─▶ closed there: CLOSE_WRITE, RESET {r}, END to the session ─▶ forgotten
+//!   theirs   meet: OPEN ─▶ … ─▶ both directions over, or closed there ─▶ END of the session ─▶ forgotten
+//! ```
+//!
+//! Both ends of the line share it; its lock is held for moments, and never while the protocol is called.
+
+use super::names::NameMap;
+use partywall_layout::Kind;
+use partywall_layout::stream::{RECEIVING, index, number};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What both ends share.
+#[derive(Debug)]
+pub(super) struct Streams {
+    table: Mutex<Table>,
+    /// There may be something made.
+    has_made: AtomicBool,
+}
+
+/// A record for the session that no protocol sent as such.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Made {
+    pub kind: Kind,
+    pub number: u32,
+    /// Of a RESET: which directions; its code is 0.
+    pub directions: u32,
+}
+
+/// The books.
+#[derive(Debug)]
+pub(super) struct Table {
+    is_acceptor: bool,
+    own: Vec<Option<Entry>>,
+    theirs: Vec<Option<Entry>>,
+    /// Places in `theirs` that are free.
+    free: Vec<usize>,
+    numbers: NameMap<u32>,
+    /// What the session is to be told.
+    pub(super) made: VecDeque<Made>,
+}
+
+/// A stream.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    name: u32,
+    is_sending_over: bool,
+    is_receiving_over: bool,
+    /// The protocol was told that we close it.
+    is_closed_here: bool,
+    is_closed_there: bool,
+}
+
+impl Streams {
+    pub(super) fn new(is_acceptor: bool) -> Self {
+        let table = Table {
+            is_acceptor,
+            own: Vec::new(),
+            theirs: Vec::new(),
+            free: Vec::new(),
+            numbers: NameMap::default(),
+            made: VecDeque::new(),
+        };
+        Self { table: Mutex::new(table), has_made: AtomicBool::new(false) }
+    }
+
+    /// The next record made, if there is any. Who has just made one may not be heard yet: whoever is about to sleep
+    /// asks the table itself.
+    pub(super) fn take_made(&self) -> Option<Made> {
+        // ORDER: Relaxed: a hint; the lock orders the rest.
+        if !self.has_made.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut table = self.lock();
+        let made = table.made.pop_front();
+        // ORDER: Relaxed: under the lock, as those who set it do right after theirs.
+        self.has_made.store(!table.made.is_empty(), Ordering::Relaxed);
+        made
+    }
+
+    /// Something was made.
+    pub(super) fn note_made(&self) {
+        // ORDER: Relaxed: see `take_made`.
+        self.has_made.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// A stream of ours begins.
+    pub(super) fn begin(&mut self, number: u32, name: u32) {
+        let Some((at, _)) = index(number) else { return };
+        let at = at as usize;
+        if at >= self.own.len() {
+            self.own.resize(at + 1, None);
+        }
+        self.own[at] = Some(Entry::new(name));
+        self.numbers.insert(name, number);
+    }
+
+    /// The other side opened a stream; its number.
+    pub(super) fn meet(&mut self, name: u32) -> u32 {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.theirs.push(None);
+            self.theirs.len() - 1
+        });
+        self.theirs[at] = Some(Entry::new(name));
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "as many as the protocol has names at most"
+        )]
+        let number = number(at as u32, !self.is_acceptor);
+        self.numbers.insert(name, number);
+        number
+    }
+
+    /// The number of a stream that has not ended.
+    pub(super) fn number(&self, name: u32) -> Option<u32> {
+        self.numbers.get(&name).copied()
+    }
+
+    /// The name to send under; `None` if nobody would receive it.
+    pub(super) fn name(&mut self, number: u32) -> Option<u32> {
+        let entry = self.entry(number).filter(|entry| !entry.is_closed_there)?;
+        Some(entry.name)
+    }
+
+    /// Directions that are over here. The name to close if both now are, and the protocol was not told.
+    pub(super) fn note_over(&mut self, number: u32, sending: bool, receiving: bool) -> Option<u32> {
+        let entry = self.entry(number)?;
+        entry.is_sending_over |= sending;
+        entry.is_receiving_over |= receiving;
+        let is_over = entry.is_sending_over && entry.is_receiving_over;
+        (is_over && !entry.is_closed_here && !entry.is_closed_there).then_some(entry.name)
+    }
+
+    /// The protocol was told that we close it.
+    pub(super) fn closed_here(&mut self, number: u32) {
+        let Some(entry) = self.entry(number) else { return };
+        entry.is_closed_here = true;
+        let name = entry.name;
+        self.numbers.remove(&name);
+        if self.is_own(number) {
+            self.made.push_back(Made { kind: Kind::End, number, directions: 0 });
+            self.forget(number);
+        }
+    }
+
+    /// The other side closed it, behind everything that it sent.
+    pub(super) fn closed_there(&mut self, name: u32) {
+        let Some(number) = self.numbers.remove(&name) else { return };
+        let Some(entry) = self.entry(number) else { return };
+        entry.is_closed_there = true;
+        self.made.push_back(Made { kind: Kind::CloseWrite, number, directions: 0 });
+        self.made.push_back(Made { kind: Kind::Reset, number, directions: RECEIVING });
+        if self.is_own(number) {
+            self.made.push_back(Made { kind: Kind::End, number, directions: 0 });
+            self.forget(number);
+        }
+    }
+
+    /// The session has ended a stream of theirs: its number is free.
+    pub(super) fn ended(&mut self, number: u32) {
+        if let Some(entry) = self.entry(number) {
+            let name = entry.name;
+            // Both directions were over, so it was closed here or there; a name of it is left nowhere.
+            if self.numbers.get(&name) == Some(&number) {
+                self.numbers.remove(&name);
+            }
+            self.forget(number);
+            if let Some((at, _)) = index(number) {
+                self.free.push(at as usize);
+            }
+        }
+    }
+
+    fn is_own(&self, number: u32) -> bool {
+        index(number).is_some_and(|(_, by_acceptor)| by_acceptor == self.is_acceptor)
+    }
+
+    fn entry(&mut self, number: u32) -> Option<&mut Entry> {
+        let (at, _) = index(number)?;
+        let table = if self.is_own(number) { &mut self.own } else { &mut self.theirs };
+        table.get_mut(at as usize)?.as_mut()
+    }
+
+    fn forget(&mut self, number: u32) {
+        let Some((at, _)) = index(number) else { return };
+        let table = if self.is_own(number) { &mut self.own } else { &mut self.theirs };
+        if let Some(place) = table.get_mut(at as usize) {
+            *place = None;
+        }
+    }
+}
+
+impl Entry {
+    const fn new(name: u32) -> Self {
+        Self {
+            name,
+            is_sending_over: false,
+            is_receiving_over: false,
+            is_closed_here: false,
+            is_closed_there: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(table: &mut Table) -> Vec<(Kind, u32)> {
+        table.made.drain(..).map(|made| (made.kind, made.number)).collect()
+    }
+
+    #[test]
+    fn a_stream_of_ours_ends_when_both_directions_are_over_here() {
+        let streams = Streams::new(false);
+        let mut table = streams.lock();
+        let ours = number(0, false);
+        table.begin(ours, 7);
+        assert_eq!(table.note_over(ours, true, false), None);
+        assert_eq!(table.note_over(ours, false, true), Some(7));
+        // There was no room: asked again, the same is to be done.
+        assert_eq!(table.note_over(ours, false, true), Some(7));
+        table.closed_here(ours);
+        assert_eq!(made(&mut table), [(Kind::End, ours)]);
+        assert_eq!((table.number(7), table.name(ours)), (None, None));
+    }
+
+    #[test]
+    fn a_stream_of_ours_that_is_closed_there_ends_behind_its_data() {
+        let streams = Streams::new(true);
+        let mut table = streams.lock();
+        let ours = number(3, true);
+        table.begin(ours, 9);
+        table.closed_there(9);
+        assert_eq!(
+            made(&mut table),
+            [(Kind::CloseWrite, ours), (Kind::Reset, ours), (Kind::End, ours)]
+        );
+        assert_eq!(table.note_over(ours, true, true), None);
+        table.closed_there(9);
+        assert_eq!(made(&mut table), []);
+    }
+
+    #[test]
+    fn a_number_of_theirs_is_free_when_the_session_has_ended_it() {
+        let streams = Streams::new(false);
+        let mut table = streams.lock();
+        let (first, second) = (table.meet(2), table.meet(3));
+        assert_ne!(first, second);
+        table.closed_there(2);
+        assert_eq!(made(&mut table), [(Kind::CloseWrite, first), (Kind::Reset, first)]);
+        assert_eq!(table.name(first), None);
+        assert_eq!(table.note_over(first, true, true), None);
+        table.ended(first);
+        assert_eq!(table.meet(4), first);
+        assert_eq!(table.note_over(second, true, true), Some(3));
+        table.closed_here(second);
+        assert_eq!(made(&mut table), []);
+        table.ended(second);
+        assert_eq!(table.meet(5), second);
+        assert_eq!((table.number(4), table.number(3)), (Some(first), None));
+    }
+}
