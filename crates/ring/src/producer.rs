@@ -218,10 +218,10 @@ impl Producer {
     /// As [`append`](Self::append), with a payload that is the concatenation of `parts`.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     ///
     /// # Panics
-    /// As [`append`](Self::append).
+    /// In the cases of [`append`](Self::append).
     #[inline]
     pub fn append_parts(
         &mut self,
@@ -241,10 +241,10 @@ impl Producer {
     /// Appends a record of `len` bytes and lets `fill` write its payload in place.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     ///
     /// # Panics
-    /// As [`append`](Self::append).
+    /// In the cases of [`append`](Self::append).
     #[cfg(not(loom))]
     #[inline]
     pub fn append_with(
@@ -272,7 +272,7 @@ impl Producer {
     /// there [is room](Self::has_room) for it.
     ///
     /// # Errors
-    /// As [`has_room`](Self::has_room).
+    /// The errors of [`has_room`](Self::has_room).
     #[inline]
     pub fn place(&mut self, len: usize) -> Result<(Position, bool), Violation> {
         let needed = self.needed(len as u64);
@@ -286,7 +286,7 @@ impl Producer {
     /// that appends nothing has nothing to undo.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     ///
     /// # Panics
     /// As [`append`](Self::append), but for the limit of the batch.
