@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 use clap::builder::{EnumValueParser, TypedValueParser};
 
-use crate::former_names::FormerNames;
+use crate::figure::quantity::{self, exact_size_name};
+use crate::former_names::{FormerNames, Place};
 use crate::harness::cell::{TransportName, WaitName};
 use crate::harness::pattern::{HEAD_SIZE, Touch};
 use crate::machine::{Pin, parse_pin};
-use crate::quantity::{self, exact_size_name};
 use crate::table::TRANSPORTS;
 
 /// The flags of `partywall bench`.
@@ -119,24 +119,17 @@ impl Arguments {
 
 /// The scenarios by name.
 fn scenario_parser() -> impl TypedValueParser<Value = Choice> {
-    let former = &[("flood", "throughput"), ("crowd", "oversubscribe")];
-    FormerNames::new(EnumValueParser::<Choice>::new(), former)
+    FormerNames::new(Place::BenchScenario, EnumValueParser::<Choice>::new())
 }
 
 /// The transports by name.
 fn transport_parser() -> impl TypedValueParser<Value = TransportName> {
-    let former = &[
-        ("wall", "shm"),
-        ("link-wall", "link-shm"),
-        ("floor-spin", "baseline-spin"),
-        ("floor-eventfd", "baseline-eventfd"),
-    ];
-    FormerNames::new(TRANSPORTS.parser(), former)
+    FormerNames::new(Place::BenchTransport, TRANSPORTS.parser())
 }
 
 /// The wait strategies by name.
 fn wait_parser() -> impl TypedValueParser<Value = WaitName> {
-    FormerNames::new(EnumValueParser::<WaitName>::new(), &[("timed", "poll")])
+    FormerNames::new(Place::BenchWait, EnumValueParser::<WaitName>::new())
 }
 
 fn parse_size(text: &str) -> Result<usize, String> {
@@ -243,28 +236,5 @@ mod tests {
             assert!(check(bad).unwrap().is_err(), "{bad}");
         }
         assert!(check("parallel --one-process --pin 0,1").is_err());
-    }
-
-    #[test]
-    fn former_name_parsed_is_an_error_with_the_new_name() {
-        use clap::Parser;
-        #[derive(Parser, Debug)]
-        struct Program {
-            #[command(flatten)]
-            _bench: Arguments,
-        }
-        for (line, present) in [
-            ("flood", "throughput"),
-            ("crowd", "oversubscribe"),
-            ("ping --transport wall", "shm"),
-            ("ping --transport uds,link-wall", "link-shm"),
-            ("ping --transport floor-spin", "baseline-spin"),
-            ("ping --transport floor-eventfd", "baseline-eventfd"),
-            ("ping --wait spin,timed", "poll"),
-        ] {
-            let words = format!("bench {line}");
-            let error = Program::try_parse_from(words.split(' ')).unwrap_err().to_string();
-            assert!(error.contains(&format!("is now called '{present}'")), "{line}: {error}");
-        }
     }
 }

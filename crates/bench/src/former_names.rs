@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors for names of the command line that were replaced: they give the new name.
+//! Former names of values on the command line: each use is an error that gives the present name.
+//!
+//! The table is the only place that knows a former name. `CHANGELOG.md` has the same rows.
 
 use std::ffi::OsStr;
 
@@ -7,17 +9,63 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
 
-/// A parser of values some of which had another name before.
+/// A value that has another name now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FormerName {
+    /// The flag or argument that takes the value.
+    pub place: Place,
+    /// The former name.
+    pub former: &'static str,
+    /// The present name.
+    pub present: &'static str,
+}
+
+/// A flag or argument of which some values were renamed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// `bench SCENARIO`.
+    BenchScenario,
+    /// `bench --transport`, also of `bench-peers`.
+    BenchTransport,
+    /// `bench --wait`.
+    BenchWait,
+    /// `--transport` of the commands with a channel.
+    ChannelTransport,
+    /// `--wait` of the commands with a channel.
+    ChannelWait,
+}
+
+impl Place {
+    /// The arguments of a command that gives `value` to this flag, for tests.
+    pub fn command_line(self, value: &str) -> Vec<String> {
+        let line = match self {
+            Self::BenchScenario => format!("bench {value}"),
+            Self::BenchTransport => format!("bench ping --transport uds,{value}"),
+            Self::BenchWait => format!("bench ping --wait spin,{value}"),
+            Self::ChannelTransport => format!("connect unix:/x --transport {value}"),
+            Self::ChannelWait => format!("connect unix:/x --wait {value}:1ms"),
+        };
+        line.split(' ').map(str::to_owned).collect()
+    }
+}
+
+/// The present name of a value that was called `former`.
+pub fn present_name(place: Place, former: &str) -> Option<&'static str> {
+    let is_it = |row: &&FormerName| row.place == place && row.former == former;
+    FORMER_NAMES.iter().find(is_it).map(|row| row.present)
+}
+
+/// A parser that turns former names into errors and leaves all other values to another parser.
 #[derive(Clone)]
 pub struct FormerNames<P> {
     parser: P,
-    pairs: &'static [(&'static str, &'static str)],
+    place: Place,
 }
 
 impl<P> FormerNames<P> {
-    /// Wraps `parser`; `pairs` are former and present names.
-    pub const fn new(parser: P, pairs: &'static [(&'static str, &'static str)]) -> Self {
-        Self { parser, pairs }
+    /// Wraps `parser` for the values of `place`.
+    pub const fn new(place: Place, parser: P) -> Self {
+        Self { parser, place }
     }
 }
 
@@ -30,12 +78,14 @@ impl<P: TypedValueParser> TypedValueParser for FormerNames<P> {
         argument: Option<&Arg>,
         value: &OsStr,
     ) -> Result<P::Value, clap::Error> {
-        if let Some((former, present)) = self.pairs.iter().find(|(former, _)| value == *former) {
-            let what = argument.map(|argument| format!(" of {argument}")).unwrap_or_default();
-            let text = format!("the value '{former}'{what} is now called '{present}'\n");
-            return Err(command.clone().error(ErrorKind::InvalidValue, text));
-        }
-        self.parser.parse_ref(command, argument, value)
+        let present = value.to_str().and_then(|former| present_name(self.place, former));
+        let Some(present) = present else {
+            return self.parser.parse_ref(command, argument, value);
+        };
+        let argument = argument.map(|argument| format!(" of {argument}")).unwrap_or_default();
+        let former = value.display();
+        let text = format!("the value '{former}'{argument} is now called '{present}'\n");
+        Err(command.clone().error(ErrorKind::InvalidValue, text))
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
@@ -43,27 +93,19 @@ impl<P: TypedValueParser> TypedValueParser for FormerNames<P> {
     }
 }
 
-/// The parser of a flag that was replaced by `present`: each use is an error.
-pub fn former_flag(present: &'static str) -> impl TypedValueParser<Value = String> {
-    FormerFlag { present }
+const fn row(place: Place, former: &'static str, present: &'static str) -> FormerName {
+    FormerName { place, former, present }
 }
 
-#[derive(Clone)]
-struct FormerFlag {
-    present: &'static str,
-}
-
-impl TypedValueParser for FormerFlag {
-    type Value = String;
-
-    fn parse_ref(
-        &self,
-        command: &Command,
-        argument: Option<&Arg>,
-        _: &OsStr,
-    ) -> Result<String, clap::Error> {
-        let former = argument.and_then(Arg::get_long).unwrap_or("?");
-        let text = format!("the flag '--{former}' is now called '{}'\n", self.present);
-        Err(command.clone().error(ErrorKind::UnknownArgument, text))
-    }
-}
+/// All renamed values.
+pub const FORMER_NAMES: [FormerName; 9] = [
+    row(Place::BenchScenario, "flood", "throughput"),
+    row(Place::BenchScenario, "crowd", "oversubscribe"),
+    row(Place::BenchTransport, "wall", "shm"),
+    row(Place::BenchTransport, "link-wall", "link-shm"),
+    row(Place::BenchTransport, "floor-spin", "baseline-spin"),
+    row(Place::BenchTransport, "floor-eventfd", "baseline-eventfd"),
+    row(Place::BenchWait, "timed", "poll"),
+    row(Place::ChannelTransport, "wall", "shm"),
+    row(Place::ChannelWait, "timed", "poll"),
+];

@@ -21,13 +21,13 @@
 
 mod arguments;
 mod command;
+pub mod figure;
 pub mod former_names;
 pub mod harness;
 pub mod machine;
 pub mod outcome;
 pub mod plan;
 mod progress;
-pub mod quantity;
 pub mod report;
 pub mod run;
 pub mod scenario;

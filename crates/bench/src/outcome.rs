@@ -5,9 +5,9 @@
 //! Two cells of one round are measured within about a second, so a longer disturbance affects both.
 //! Absolute times of different rounds are *not* compared.
 
+use crate::figure::spread::Spread;
 use crate::harness::cell::{Cell, Scenario};
 use crate::harness::round::{Round, pool, ratio};
-use crate::report::spread::Spread;
 
 /// All rounds of one cell.
 #[derive(Clone, Debug)]

@@ -14,27 +14,22 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
-mod advice;
-mod channel_options;
-mod connect;
+mod channel;
+mod command;
 mod doctor;
 mod echo;
-mod exit;
 mod link;
-mod listen;
-mod look;
 mod manual;
-mod pipe;
-mod pipe_input;
-mod pipe_summary;
 mod proxy;
 mod shmipc;
-mod signals;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use partywall_bench::quantity;
+use partywall_bench::VERSION;
+
+use channel::{connect, listen};
+use command::report;
 
 /// Local IPC over single-writer shared memory: measure it, try it, look into it.
 #[derive(Parser)]
@@ -96,7 +91,7 @@ fn explain(error: &clap::Error) -> ExitCode {
     match error.use_stderr() {
         false => ExitCode::SUCCESS,
         // There, 1 is an answer.
-        true if has_answers() => look::UNREADABLE.into(),
+        true if has_answers() => report::UNREADABLE.into(),
         true => ExitCode::FAILURE,
     }
 }
@@ -106,9 +101,6 @@ fn has_answers() -> bool {
     let is = |name: &str| words.first().is_some_and(|command| command == name);
     is("shmipc") || (is("link") && link::answers_with_one(words.get(1).map(AsRef::as_ref)))
 }
-
-/// With the commit, so that a report of a fault says what was running.
-const VERSION: &str = partywall_bench::VERSION;
 
 const EXAMPLES: &str = "\
 Examples:

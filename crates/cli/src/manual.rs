@@ -81,7 +81,7 @@ fn visible() -> Command {
     let all = crate::Arguments::command();
     let shown: Vec<Command> =
         all.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
-    let mut command = Command::new(NAME).version(crate::VERSION).subcommands(shown);
+    let mut command = Command::new(NAME).version(partywall_bench::VERSION).subcommands(shown);
     if let Some(about) = all.get_about() {
         command = command.about(about.clone());
     }

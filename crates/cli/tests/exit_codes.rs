@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 
+use partywall_bench::former_names::FORMER_NAMES;
 use program::{Listening, Running, announced, partywall, run, text};
 
 const FAILURE: i32 = 1;
@@ -62,6 +63,15 @@ fn wrong_usage_is_1() {
     ends(&["connect", "unix:/x", "--memory", "none"], FAILURE, "64k");
     ends(&["connect", "unix:/x", "--block", "2m", "--memory", "1m"], FAILURE, "--block");
     ends(&["listen", "unix:/x", "--mode", "rw"], FAILURE, "octal");
+}
+
+#[test]
+fn former_value_is_an_error_with_the_present_name() {
+    for row in FORMER_NAMES {
+        let line = row.place.command_line(row.former);
+        let line: Vec<&str> = line.iter().map(String::as_str).collect();
+        ends(&line, FAILURE, &format!("is now called '{}'", row.present));
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::Touch;
-use crate::quantity::exact_size_name;
+use crate::figure::quantity::exact_size_name;
 
 /// The pattern of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]

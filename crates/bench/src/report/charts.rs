@@ -9,11 +9,11 @@
 //! A plot without points is left out.
 
 use super::plot::{LineChart, Series};
+use crate::figure::quantity::{decimal_bandwidth_name, exact_size_name, ns_name, rate_name};
 use crate::harness::cell::{Cell, Scenario};
 use crate::harness::round::ratio;
 use crate::outcome::{Metric, Outcome};
 use crate::plan::TINY;
-use crate::quantity::{decimal_bandwidth_name, exact_size_name, ns_name, rate_name};
 
 /// File names without extension, and plots.
 pub fn all(outcomes: &[Outcome]) -> Vec<(&'static str, LineChart)> {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of one scenario: a row per cell with the distribution and the ratios.
 
-use super::text_table::{TextTable, dash, spread_name};
+use crate::figure::quantity::{bytes_name, decimal_bandwidth_name, ns_name, rate_name};
+use crate::figure::text_table::{TextTable, dash, spread_name};
 use crate::harness::cell::{Cell, Scenario, TransportName};
 use crate::harness::round::{Round, StreamMemory, ratio};
 use crate::outcome::{Metric, Outcome, find, percentile};
-use crate::quantity::{bytes_name, decimal_bandwidth_name, ns_name, rate_name};
 
 /// The table of all cells but `idle`, which has none of these columns.
 pub fn table(outcomes: &[Outcome]) -> TextTable {

@@ -9,7 +9,7 @@
 
 use serde::Serialize;
 
-use super::spread::Spread;
+use crate::figure::spread::Spread;
 use crate::harness::cell::{Cell, Scenario, TransportName};
 use crate::harness::pattern::Touch;
 use crate::harness::round::{Round, StreamMemory, ratio};

@@ -11,10 +11,8 @@ pub mod charts;
 pub mod detail;
 pub mod json;
 pub mod plot;
-pub mod spread;
 pub mod summary;
 pub mod targets;
-pub mod text_table;
 
 use std::fs;
 use std::path::Path;
@@ -23,11 +21,11 @@ use std::process;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::figure::text_table::TextTable;
 use crate::harness::pattern::Touch;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 use json::Line;
-use text_table::TextTable;
 
 /// The table of a run and the text below it.
 pub struct Shown {

@@ -4,13 +4,13 @@
 //! Times are medians over the rounds. Each ratio compares times, also in rows that show a rate, so smaller
 //! is better. Ratios are formed in each round, for the adaptive wait strategy.
 
-use super::text_table::{TextTable, dash, ratio_name};
 use crate::arguments::STREAMS;
+use crate::figure::quantity::{bytes_name, decimal_bandwidth_name, ns_name, rate_name};
+use crate::figure::text_table::{TextTable, dash, ratio_name};
 use crate::harness::cell::{Cell, Scenario, TransportName, WaitName};
 use crate::harness::round::ratio;
 use crate::outcome::{Metric, Outcome, find};
 use crate::plan::{BLOCK, IDLE_CHANNELS, LARGE, PAGE, TINY, default_pairs};
-use crate::quantity::{bytes_name, decimal_bandwidth_name, ns_name, rate_name};
 
 /// One row: a scenario, and the format of its number.
 struct Row {

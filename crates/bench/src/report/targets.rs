@@ -11,14 +11,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::spread::Spread;
-use super::text_table::{TextTable, dash};
 use crate::arguments::STREAMS;
+use crate::figure::quantity::exact_size_name;
+use crate::figure::spread::Spread;
+use crate::figure::text_table::{TextTable, dash};
 use crate::harness::cell::{Cell, Scenario, TransportName, WaitName};
 use crate::harness::round::{SessionCost, ratio};
 use crate::outcome::{Metric, Outcome, find};
 use crate::plan::{BLOCK, IDLE_CHANNELS, LARGE, Plan, ROUNDS, TINY, default_pairs};
-use crate::quantity::exact_size_name;
 use crate::table::TRANSPORTS;
 
 /// One target.

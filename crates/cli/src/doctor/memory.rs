@@ -4,7 +4,7 @@
 use partywall_sys::{cgroup, limits};
 
 use super::finding::{Finding, Severity};
-use crate::quantity::size_name;
+use partywall_bench::figure::quantity::size_name;
 
 /// Looks at memory.
 pub fn look() -> Vec<Finding> {

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::exit::Exit;
+use crate::command::exit::Exit;
 use finding::{Finding, Severity};
 
 /// Look at what this machine allows, and say what to do about it
@@ -47,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     findings.extend(pair::look());
     let healthy = findings.iter().all(|finding| finding.severity != Severity::Fail);
     if arguments.json {
-        let report = Report { version: crate::VERSION, healthy, findings: &findings };
+        let report = Report { version: partywall_bench::VERSION, healthy, findings: &findings };
         println!("{}", serde_json::to_string_pretty(&report).context("writing JSON")?);
     } else {
         for finding in &findings {

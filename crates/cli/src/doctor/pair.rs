@@ -15,7 +15,7 @@ use partywall_sys::limits;
 use partywall_sys::process::{Process, mappings, open_descriptors};
 
 use super::finding::{Finding, Severity};
-use crate::quantity::time_name;
+use partywall_bench::figure::quantity::time_name;
 
 /// Makes a channel and looks at it.
 pub fn look() -> Vec<Finding> {

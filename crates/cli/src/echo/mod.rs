@@ -9,13 +9,13 @@
 //! It answers one question: how much faster is one kind of wire than another, for the same messages?
 //! `bench` asks it more carefully; this is the experiment to try and to understand.
 
-mod door;
+mod connection;
 mod endpoint;
+mod listener;
 mod outcome;
 mod payload;
 mod run;
 mod serve;
-mod wire;
 
 use std::process::ExitCode;
 

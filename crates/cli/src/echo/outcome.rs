@@ -6,7 +6,9 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::endpoint::Endpoint;
-use crate::quantity::{bandwidth_name, counted, per_second, rate_name, time_name};
+use partywall_bench::figure::quantity::{
+    bandwidth_name, counted, per_second, rate_name, time_name,
+};
 
 /// Counts and times of one endpoint.
 pub struct Outcome {

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
+use super::connection::{Answerer, Asker, Trouble, Wire};
 use super::endpoint::Endpoint;
 use super::outcome::{Outcome, table};
 use super::payload::Payload;
-use super::wire::{Answerer, Asker, Trouble, Wire};
-use crate::channel_options::ChannelOptions;
-use crate::exit::{EXIT_CODES, Exit};
-use crate::quantity::{parse_count, parse_size, parse_time};
+use crate::command::channel_options::ChannelOptions;
+use crate::command::exit::{EXIT_CODES, Exit};
+use partywall_bench::figure::quantity::{parse_count, parse_size, parse_time};
 
 /// Send messages to echo servers, verify every echo, and compare the times
 #[derive(Clone, Debug, clap::Args)]

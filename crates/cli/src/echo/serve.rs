@@ -20,15 +20,15 @@ use partywall::{Channel, Closed, RecvError, SendError};
 use partywall_sys::Doorbell;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
-use super::door::{Client, Door};
 use super::endpoint::Endpoint;
-use crate::advice::InFlags;
-use crate::channel_options::{ChannelOptions, ListenOptions};
-use crate::exit::{EXIT_CODES, Exit};
-use crate::quantity::{
+use super::listener::{Client, Door};
+use crate::command::advice::InFlags;
+use crate::command::channel_options::{ChannelOptions, ListenOptions};
+use crate::command::exit::{EXIT_CODES, Exit};
+use crate::command::signals::Caught;
+use partywall_bench::figure::quantity::{
     bandwidth_name, counted, parse_count, parse_time, per_second, rate_name, time_name,
 };
-use crate::signals::Caught;
 
 /// Send back whatever comes, at several addresses
 #[derive(Clone, Debug, clap::Args)]

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, bail};
 use partywall_link::{Found, Inspection, OwnerStatus, inspect};
 
-use crate::look::{self, UNSOUND};
+use crate::command::report::{self, UNSOUND};
 
 use super::json;
 
@@ -38,7 +38,7 @@ pub struct Arguments {
 
 /// Looks, and tells.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    look::conclude(look_and_tell(arguments))
+    report::conclude(look_and_tell(arguments))
 }
 
 fn look_and_tell(arguments: &Arguments) -> Result<ExitCode> {
@@ -53,7 +53,7 @@ fn look_and_tell(arguments: &Arguments) -> Result<ExitCode> {
     }
     let is_sound = found.iter().all(|found| found.facts.is_ok());
     let text = if arguments.json { json::text(&found)? } else { text(&found) };
-    look::tell(&text)?;
+    report::tell(&text)?;
     Ok(if is_sound { ExitCode::SUCCESS } else { UNSOUND.into() })
 }
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 
-use crate::look;
+use crate::command::report;
 use partywall_link::{Found, Inspection, StorageError};
 use serde::Serialize;
 
@@ -17,9 +17,12 @@ pub fn text(found: &[Found]) -> Result<String> {
     let sound =
         found.iter().filter_map(|one| one.facts.as_ref().ok().map(|facts| link(one, facts)));
     let unsound = found.iter().filter_map(|one| one.facts.as_ref().err().map(|e| unusable(one, e)));
-    let whole =
-        Whole { version: crate::VERSION, links: sound.collect(), damaged: unsound.collect() };
-    look::json(&whole)
+    let whole = Whole {
+        version: partywall_bench::VERSION,
+        links: sound.collect(),
+        damaged: unsound.collect(),
+    };
+    report::json(&whole)
 }
 
 #[derive(Serialize)]

@@ -11,18 +11,18 @@
 //! ```
 //! Whatever a link is and does is in the library: here are files, terminals, and words.
 
+mod admission;
+mod checkpoint;
 mod framing;
-mod gate;
 mod inspect;
 mod json;
-mod ledger;
+mod monitor;
 mod options;
 mod output;
 mod recv;
 mod repair;
 mod send;
 mod totals;
-mod watch;
 
 use std::process::ExitCode;
 

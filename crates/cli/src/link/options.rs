@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use partywall_link::Storage;
 
 use super::framing::Framing;
-use crate::quantity::parse_time;
+use partywall_bench::figure::quantity::parse_time;
 
 /// See the module.
 #[derive(Clone, Debug, clap::Args)]

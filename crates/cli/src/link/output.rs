@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 
 use super::framing::Framing;
-use super::watch::Ended;
-use crate::exit::Exit;
+use super::monitor::Ended;
+use crate::command::exit::Exit;
 
 /// See the module.
 pub struct Output {

@@ -23,17 +23,17 @@ use partywall_link::{
 };
 use partywall_sys::poll;
 
+use super::admission::Gate;
+use super::checkpoint::{self, Entry, Identity, Kind, Ledger};
 use super::framing::Framing;
-use super::gate::Gate;
-use super::ledger::{self, Entry, Identity, Kind, Ledger};
+use super::monitor::{Ended, Watch};
 use super::options::EndOptions;
 use super::output::Output;
 use super::send::in_flags;
 use super::totals;
-use super::watch::{Ended, Watch};
-use crate::channel_options::parse_mode;
-use crate::exit::{EXIT_CODES, Exit};
-use crate::signals::Caught;
+use crate::command::channel_options::parse_mode;
+use crate::command::exit::{EXIT_CODES, Exit};
+use crate::command::signals::Caught;
 
 /// Receive messages, and write them to stdout or to a file
 #[derive(Clone, Debug, clap::Args)]
@@ -278,7 +278,7 @@ fn found_or_begun(path: &Path, link: &Link, output: &mut Output) -> Result<Ledge
         output.len() >= length,
         "--out holds {} bytes, of {length} that were written: somebody has cut it. If that was meant, {}",
         output.len(),
-        ledger::advice(Kind::Out)
+        checkpoint::advice(Kind::Out)
     );
     match link.consumed_position()? {
         Some(at) if at.stream == stream && at.position == position => output.cut(length)?,
@@ -291,7 +291,7 @@ fn found_or_begun(path: &Path, link: &Link, output: &mut Output) -> Result<Ledge
         None => bail!(
             "{} goes with a link that had consumed, and this one has not: its file was lost and made anew, or adopt or reset              made it forget. The sender sends again what it still has: to take that, {}",
             path.display(),
-            ledger::advice(Kind::Out)
+            checkpoint::advice(Kind::Out)
         ),
     }
     Ok(ledger)

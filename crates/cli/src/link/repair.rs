@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use partywall_link::{Adopted, Key, QuarantineSnapshot, Reset, adopt, reset};
 
-use crate::look::{self, UNSOUND};
+use crate::command::report::{self, UNSOUND};
 
 /// Which end of which link.
 #[derive(Clone, Debug, clap::Args)]
@@ -54,7 +54,7 @@ pub struct ResetArguments {
 /// Ends a quarantine.
 pub fn run_adopt(arguments: &AdoptArguments) -> ExitCode {
     let which = &arguments.which;
-    look::conclude(which.key().and_then(|key| {
+    report::conclude(which.key().and_then(|key| {
         let adopted = adopt(&which.dir, &key, which.yes)?;
         which.tell(&adopted_text(&adopted, which.yes))
     }))
@@ -63,7 +63,7 @@ pub fn run_adopt(arguments: &AdoptArguments) -> ExitCode {
 /// Begins a stream anew.
 pub fn run_reset(arguments: &ResetArguments) -> ExitCode {
     let which = &arguments.which;
-    look::conclude(which.key().and_then(|key| {
+    report::conclude(which.key().and_then(|key| {
         let done = reset(&which.dir, &key, which.yes)?;
         which.tell(&reset_text(&done, which.yes))
     }))
@@ -76,7 +76,7 @@ impl Which {
 
     fn tell(&self, text: &str) -> Result<ExitCode> {
         let end = if self.yes { "" } else { "nothing was done: say --yes to do it\n" };
-        look::tell(&format!("{text}{end}"))?;
+        report::tell(&format!("{text}{end}"))?;
         Ok(if self.yes { ExitCode::SUCCESS } else { UNSOUND.into() })
     }
 }

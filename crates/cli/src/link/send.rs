@@ -26,13 +26,13 @@ use partywall::Address;
 use partywall_link::{Client, Config, Group, Link, OpenError, SendError, TrySendError};
 use partywall_sys::poll::{PollFd, PollFlags};
 
+use super::checkpoint::{self, Entry, Identity, Kind, Ledger};
 use super::framing::Splitter;
-use super::ledger::{self, Entry, Identity, Kind, Ledger};
+use super::monitor::{Ended, Watch};
 use super::options::EndOptions;
 use super::totals;
-use super::watch::{Ended, Watch};
-use crate::exit::{EXIT_CODES, Exit};
-use crate::quantity::parse_size;
+use crate::command::exit::{EXIT_CODES, Exit};
+use partywall_bench::figure::quantity::parse_size;
 
 /// Send the lines of a file or of stdin, and wait until they are consumed
 #[derive(Clone, Debug, clap::Args)]
@@ -303,7 +303,7 @@ fn found_or_begun(path: &Path, link: &Link, input: &File, epoch: u64) -> Result<
             "{} goes with another stream than the link now has: the link was reset, or its file lost and made anew. \
              Nobody can tell what of the input arrived: find out, then {}",
             path.display(),
-            ledger::advice(Kind::In)
+            checkpoint::advice(Kind::In)
         );
         return Ok(ledger);
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use partywall_link::Stats;
 
-use crate::quantity::{bandwidth_name, counted, rate_name, size_name, time_name};
+use partywall_bench::figure::quantity::{bandwidth_name, counted, rate_name, size_name, time_name};
 
 /// The text; `direction`: what this end did.
 pub fn text(direction: &str, stats: &Stats, time: Duration) -> String {
@@ -25,7 +25,7 @@ pub fn text(direction: &str, stats: &Stats, time: Duration) -> String {
         counted(bytes, "byte"),
         counted(messages, "message"),
         bandwidth_name(bytes, time),
-        rate_name(crate::quantity::per_second(messages, time)),
+        rate_name(partywall_bench::figure::quantity::per_second(messages, time)),
         counted(stats.connections, "connection"),
         counted(stats.acknowledgements, "acknowledgement"),
         time_name(time),

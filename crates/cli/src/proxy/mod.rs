@@ -12,20 +12,20 @@
 //! ```
 //! It looks at no byte of what it carries, and keeps none but those under way.
 
-mod carry;
 mod chunk;
 mod codes;
-mod counts;
-mod link;
+mod connection;
+mod counters;
+mod entry;
+mod exit;
 mod log;
 mod plain;
+mod route;
+mod session;
 mod shared;
-mod sides;
 mod stage;
 mod to_plain;
 mod to_stream;
-mod way_in;
-mod way_out;
 
 use std::io;
 use std::process::ExitCode;
@@ -41,16 +41,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{interval, sleep};
 
-use crate::advice::InFlags;
-use crate::channel_options::{ChannelOptions, ListenOptions};
-use crate::exit::Exit;
-use crate::quantity::{parse_size, parse_time};
+use crate::command::advice::InFlags;
+use crate::command::channel_options::{ChannelOptions, ListenOptions};
+use crate::command::exit::Exit;
+use partywall_bench::figure::quantity::{parse_size, parse_time};
 
-use link::Link;
 use log::Log;
 use plain::PlainListener;
+use route::{Side, Way};
+use session::Link;
 use shared::Shared;
-use sides::{Side, Way};
 use stage::{Signals, Stage, Stages};
 
 /// Carry the TCP or Unix sockets of other programs across a wall
@@ -178,7 +178,7 @@ fn start(arguments: &Arguments, way: Way, shared: &Arc<Shared>) -> Result<JoinHa
             announce(&listener.local_address(&plain), arguments.listen.says_plain);
             let (keeper, link) = Link::new(shm, config);
             tokio::spawn(keeper.keep(Arc::clone(shared)));
-            Ok(tokio::spawn(way_in::serve(listener, link, Arc::clone(shared))))
+            Ok(tokio::spawn(entry::serve(listener, link, Arc::clone(shared))))
         }
         Way::Out { shm, plain } => {
             let log = shared.log.clone();
@@ -187,7 +187,7 @@ fn start(arguments: &Arguments, way: Way, shared: &Arc<Shared>) -> Result<JoinHa
             });
             let listener = bind(&shm, &config)?;
             announce(listener.local_address(), false);
-            Ok(tokio::spawn(way_out::serve(listener, plain, Arc::clone(shared))))
+            Ok(tokio::spawn(exit::serve(listener, plain, Arc::clone(shared))))
         }
     }
 }

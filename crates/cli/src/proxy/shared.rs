@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc};
 
-use super::counts::Counts;
+use super::counters::Counts;
 use super::log::Log;
 use super::stage::Stages;
 

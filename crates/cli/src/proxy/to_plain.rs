@@ -14,7 +14,7 @@ use partywall::{Message, StreamRecvError};
 use tokio::io::AsyncWriteExt;
 use tokio::select;
 
-use super::counts::Counts;
+use super::counters::Counts;
 use super::plain::PlainWriter;
 
 /// Why nothing more comes from the stream, or goes to the plain socket.

@@ -20,7 +20,7 @@ use tokio::select;
 use tokio::task::yield_now;
 
 use super::chunk::{Chunk, SHORT_BYTES};
-use super::counts::Counts;
+use super::counters::Counts;
 use super::plain::PlainReader;
 
 /// Why nothing more comes from the plain socket, or goes to the stream.

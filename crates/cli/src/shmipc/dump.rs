@@ -13,7 +13,7 @@
 use super::memory::Memory;
 use super::pair::{Group, pair};
 use super::{find, json, process};
-use crate::look::{self, UNREADABLE, UNSOUND};
+use crate::command::report::{self, UNREADABLE, UNSOUND};
 use anyhow::{Result, bail};
 use partywall_shmipc::inside::Report;
 use std::collections::HashSet;
@@ -53,7 +53,7 @@ pub struct Dump {
 
 /// Looks, and tells.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    look::conclude(look_and_tell(arguments))
+    report::conclude(look_and_tell(arguments))
 }
 
 fn look_and_tell(arguments: &Arguments) -> Result<ExitCode> {
@@ -68,7 +68,7 @@ fn look_and_tell(arguments: &Arguments) -> Result<ExitCode> {
         dump = again;
     }
     let text = if arguments.json { json::text(&dump)? } else { dump.text() };
-    look::tell(&text)?;
+    report::tell(&text)?;
     Ok(match (dump.is_sound(), dump.unreadable.is_empty()) {
         (false, _) => UNSOUND.into(),
         (true, false) => UNREADABLE.into(),

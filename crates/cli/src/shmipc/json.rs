@@ -3,7 +3,7 @@
 
 use super::dump::Dump;
 use super::pair::Group;
-use crate::look;
+use crate::command::report;
 use anyhow::Result;
 use partywall_shmipc::inside::{ListReport, QueueReport, Report, RingReport, SliceReport};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use serde::Serialize;
 /// One JSON object, and a line's end.
 pub fn text(dump: &Dump) -> Result<String> {
     let whole = Whole {
-        version: crate::VERSION,
+        version: partywall_bench::VERSION,
         sound: dump.is_sound(),
         processes: &dump.processes,
         moves: dump.moves,
@@ -23,7 +23,7 @@ pub fn text(dump: &Dump) -> Result<String> {
             .collect(),
         unreadable: dump.unreadable.iter().map(|(name, why)| Unusable { name, why }).collect(),
     };
-    look::json(&whole)
+    report::json(&whole)
 }
 
 #[derive(Serialize)]

@@ -17,9 +17,11 @@ use partywall::{Address, Config, Receiver, RecvError, SendError, Sender};
 use partywall_sys::{Family, Socket, connect_tcp, connect_unix_abstract, connect_unix_path};
 
 use super::endpoint::Endpoint;
-use crate::advice::InFlags;
-use crate::connect::{RETRY_PERIOD, connect_patiently, hint, hint_of, lies_ahead, may_come};
-use crate::exit::Exit;
+use crate::channel::connect::{
+    RETRY_PERIOD, connect_patiently, hint, hint_of, lies_ahead, may_come,
+};
+use crate::command::advice::InFlags;
+use crate::command::exit::Exit;
 
 /// The sending half of a connection.
 pub enum Asker {

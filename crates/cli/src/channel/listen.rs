@@ -8,12 +8,12 @@ use anyhow::{Context, Result};
 use partywall::{AcceptError, Address, Channel, Listener};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
-use crate::advice::InFlags;
-use crate::channel_options::{ChannelOptions, ListenOptions};
-use crate::exit::{EXIT_CODES, Exit};
-use crate::pipe::{self, PipeOptions};
-use crate::quantity::parse_time;
-use crate::signals::Caught;
+use super::pipe::{self, PipeOptions};
+use crate::command::advice::InFlags;
+use crate::command::channel_options::{ChannelOptions, ListenOptions};
+use crate::command::exit::{EXIT_CODES, Exit};
+use crate::command::signals::Caught;
+use partywall_bench::figure::quantity::parse_time;
 
 /// Wait for one connection, then join it to stdin and stdout
 #[derive(Clone, Debug, clap::Args)]

@@ -26,12 +26,12 @@ use anyhow::{Context, Result, ensure};
 use partywall::{Channel, Receiver, ReceiverStats, SendError, Sender, SenderStats};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
-use crate::advice::InFlags;
-use crate::channel_options::ChannelOptions;
-use crate::exit::Exit;
-use crate::pipe_input::{Input, Next};
-use crate::pipe_summary::Summary;
-use crate::quantity::parse_size;
+use super::input::{Input, Next};
+use super::summary::Summary;
+use crate::command::advice::InFlags;
+use crate::command::channel_options::ChannelOptions;
+use crate::command::exit::Exit;
+use partywall_bench::figure::quantity::parse_size;
 
 /// How bytes become messages, and what is said about it.
 #[derive(Clone, Debug, clap::Args)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use partywall::{Channel, ReceiverStats, SenderStats, Transport};
 
-use crate::quantity::{bandwidth_name, counted, size_name, time_name};
+use partywall_bench::figure::quantity::{bandwidth_name, counted, size_name, time_name};
 
 /// Everything there is to say about one connection.
 pub struct Summary {

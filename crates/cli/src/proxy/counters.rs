@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::quantity::{bandwidth_name, counted, size_name, time_name};
+use partywall_bench::figure::quantity::{bandwidth_name, counted, size_name, time_name};
 
 /// The counters of one proxy.
 #[derive(Debug)]

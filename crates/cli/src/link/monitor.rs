@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use partywall_link::{Event, Group, Link, Status, Stopped};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
-use crate::exit::Exit;
+use crate::command::exit::Exit;
 
 /// Why a command does not go on.
 #[derive(Debug)]

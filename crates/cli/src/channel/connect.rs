@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use partywall::{Address, Channel, Config, ConnectError};
 
-use crate::advice::InFlags;
-use crate::channel_options::ChannelOptions;
-use crate::exit::{EXIT_CODES, Exit};
-use crate::pipe::{self, PipeOptions};
-use crate::quantity::parse_time;
+use super::pipe::{self, PipeOptions};
+use crate::command::advice::InFlags;
+use crate::command::channel_options::ChannelOptions;
+use crate::command::exit::{EXIT_CODES, Exit};
+use partywall_bench::figure::quantity::parse_time;
 
 /// Connect to a listener, and join the connection to stdin and stdout
 #[derive(Clone, Debug, clap::Args)]

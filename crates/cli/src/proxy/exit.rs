@@ -14,8 +14,8 @@ use tokio::select;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::carry::carry;
 use super::codes::{ENDING, LATE, UNREACHABLE};
+use super::connection::carry;
 use super::plain::Plain;
 use super::shared::Shared;
 

@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::select;
 use tokio::time::{sleep, timeout};
 
-use super::carry::carry;
-use super::link::Link;
+use super::connection::carry;
 use super::plain::{Plain, PlainListener};
+use super::session::Link;
 use super::shared::Shared;
 
 /// Accepts until the proxy drains.

@@ -18,7 +18,7 @@ use tokio::select;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::advice::InFlags;
+use crate::command::advice::InFlags;
 
 use super::codes;
 use super::shared::Shared;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::builder::{EnumValueParser, TypedValueParser};
 use partywall::{Config, TransportPolicy, Wait};
-use partywall_bench::former_names::FormerNames;
+use partywall_bench::former_names::{FormerNames, Place, present_name};
 
-use crate::advice::InFlags;
-use crate::quantity::{parse_size, parse_time};
+use crate::command::advice::InFlags;
+use partywall_bench::figure::quantity::{parse_size, parse_time};
 
 /// The flags that configure a channel.
 #[derive(Clone, Debug, clap::Args)]
@@ -77,21 +77,25 @@ impl ListenOptions {
 
 /// The transports by name.
 fn transport_parser() -> impl TypedValueParser<Value = TransportName> {
-    FormerNames::new(EnumValueParser::<TransportName>::new(), &[("wall", "shm")])
+    FormerNames::new(Place::ChannelTransport, EnumValueParser::<TransportName>::new())
 }
 
 /// Parses `spin`, `adaptive`, `park` or `poll:PERIOD`.
 fn parse_wait(text: &str) -> Result<Wait, String> {
-    let period = match text {
-        "spin" => return Ok(Wait::Spin),
-        "adaptive" => return Ok(Wait::Adaptive),
-        "park" => return Ok(Wait::Park),
-        _ => text.strip_prefix("poll:"),
+    let (name, period) = match text.split_once(':') {
+        Some((name, period)) => (name, Some(period)),
+        None => (text, None),
     };
-    match (period, text.strip_prefix("timed:")) {
-        (Some(period), _) => Ok(Wait::Poll(parse_time(period)?)),
-        (None, Some(period)) => Err(format!("'timed' is now called 'poll': write poll:{period}")),
-        (None, None) => Err("write spin, adaptive, park or poll:1ms".to_owned()),
+    if let Some(present) = present_name(Place::ChannelWait, name) {
+        let period = period.unwrap_or("1ms");
+        return Err(format!("'{name}' is now called '{present}': write {present}:{period}"));
+    }
+    match (name, period) {
+        ("spin", None) => Ok(Wait::Spin),
+        ("adaptive", None) => Ok(Wait::Adaptive),
+        ("park", None) => Ok(Wait::Park),
+        ("poll", Some(period)) => Ok(Wait::Poll(parse_time(period)?)),
+        _ => Err("write spin, adaptive, park or poll:1ms".to_owned()),
     }
 }
 
@@ -112,10 +116,7 @@ mod tests {
         assert_eq!(parse_wait("park"), Ok(Wait::Park));
         assert_eq!(parse_wait("poll:1ms"), Ok(Wait::Poll(Duration::from_millis(1))));
         assert!(parse_wait("poll").is_err() && parse_wait("sleep").is_err());
-        assert_eq!(
-            parse_wait("timed:1ms"),
-            Err("'timed' is now called 'poll': write poll:1ms".to_owned())
-        );
+        assert!(parse_wait("spin:1ms").is_err());
     }
 
     #[test]

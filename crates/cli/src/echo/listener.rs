@@ -12,7 +12,7 @@ use partywall::{AcceptError, Address, Channel, Config, Listener};
 use partywall_sys::{Family, Socket};
 
 use super::endpoint::Endpoint;
-use crate::advice::InFlags;
+use crate::command::advice::InFlags;
 
 /// A listener of either kind.
 pub struct Door {

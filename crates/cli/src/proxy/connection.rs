@@ -18,7 +18,7 @@ use tokio::select;
 use tokio::time::timeout;
 
 use super::codes::{self, ENDING, LATE, READS_NO_MORE, RESET, UNREACHABLE};
-use super::counts::Counts;
+use super::counters::Counts;
 use super::plain::Plain;
 use super::shared::Shared;
 use super::{to_plain, to_stream};

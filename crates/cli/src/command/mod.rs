@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What several commands share: flags of a channel, exit codes, signals, and the words of errors.
+
+pub mod advice;
+pub mod channel_options;
+pub mod exit;
+pub mod report;
+pub mod signals;
