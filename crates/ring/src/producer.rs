@@ -206,7 +206,10 @@ impl Producer {
     #[inline(always)]
     pub fn append_placed(&mut self, begin: Position, kind: Kind, stream: u32, payload: &[u8]) {
         let padding = begin.since(self.tail);
-        debug_assert!(begin == self.next_position(payload.len()), "not the position for this length now");
+        debug_assert!(
+            begin == self.next_position(payload.len()),
+            "not the position for this length now"
+        );
         debug_assert!(
             self.fits(self.needed(payload.len() as u64) + SLOT_BYTES),
             "there is no room"

@@ -124,7 +124,10 @@ impl Slab {
     /// # Panics
     /// If the slab has a segment of that number already.
     pub fn add_segment(&mut self, number: u32, mem: OwnMem) {
-        assert!(self.segments.iter().flatten().all(|known| known.number != number), "segment {number} exists");
+        assert!(
+            self.segments.iter().flatten().all(|known| known.number != number),
+            "segment {number} exists"
+        );
         let units = (mem.len() / UNIT) as u64;
         if units == 0 {
             return;

@@ -71,9 +71,17 @@ impl DecisionFields {
         let (from, to, digest) = (self.from.get(), self.to.get(), self.digest.get());
         let is_plain = from == 0 && to == 0 && digest == 0;
         ensure(is_skip || is_plain, "a range in a decision without a skip", to)?;
-        ensure((kind == DECISION_LOST) == (of != 0), "a stream id that does not fit the decision", of)?;
+        ensure(
+            (kind == DECISION_LOST) == (of != 0),
+            "a stream id that does not fit the decision",
+            of,
+        )?;
         for position in [self.from, self.to] {
-            ensure(is_position(position), "a field of the decision is not a position", position.get())?;
+            ensure(
+                is_position(position),
+                "a field of the decision is not a position",
+                position.get(),
+            )?;
         }
         ensure(from <= to, "the range of the decision ends before it begins", to)?;
         match kind {
@@ -88,6 +96,10 @@ impl DecisionFields {
             _ => {}
         }
         let resumed = if kind == DECISION_GAP { to } else { at };
-        ensure(digest == 0 || resumed != 0, "a record digest at the start of a stream", digest.into())
+        ensure(
+            digest == 0 || resumed != 0,
+            "a record digest at the start of a stream",
+            digest.into(),
+        )
     }
 }

@@ -72,7 +72,9 @@ impl fmt::Display for FrameFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Kind { word } => write!(f, "{word:#018x} is not the first word of a link frame"),
-            Self::Length { kind, bytes } => write!(f, "a {kind:?} frame with a body of {bytes} bytes: wrong length"),
+            Self::Length { kind, bytes } => {
+                write!(f, "a {kind:?} frame with a body of {bytes} bytes: wrong length")
+            }
             Self::Foreign { magic } => {
                 write!(f, "not the link protocol: the first bytes are \"{}\"", magic.escape_ascii())
             }
@@ -83,7 +85,9 @@ impl fmt::Display for FrameFault {
                  {FRAME_VERSION_MAX}"
             ),
             Self::Field { what, found } => write!(f, "invalid frame: {what} ({found:#x})"),
-            Self::Text { which } => write!(f, "invalid frame: the {which} is empty, too long or not UTF-8"),
+            Self::Text { which } => {
+                write!(f, "invalid frame: the {which} is empty, too long or not UTF-8")
+            }
         }?;
         write!(f, " (SPEC 15.4)")
     }

@@ -77,7 +77,11 @@ pub(super) fn parse(body: &[u8]) -> Result<FrameBody<'_>, FrameFault> {
     ensure(is_number, "a number that the refusal code does not have", number)?;
     let has_text = (REFUSE_UNKNOWN..=REFUSE_BUSY).contains(&code);
     let text_bytes = fields.text_bytes.get();
-    ensure(has_text || text_bytes == 0, "a text that the refusal code does not have", text_bytes.into())?;
+    ensure(
+        has_text || text_bytes == 0,
+        "a text that the refusal code does not have",
+        text_bytes.into(),
+    )?;
     if text.len() != usize::try_from(text_bytes).unwrap_or(usize::MAX) {
         return Err(length);
     }

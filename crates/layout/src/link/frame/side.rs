@@ -123,7 +123,11 @@ impl SideFields {
         ensure(stream != 0 || received == 0, "a position is received of no stream", received)?;
         ensure(consumed <= received, "consumed exceeds received", consumed)?;
         let digest = self.digest.get();
-        ensure(consumed != 0 || digest == 0, "a record digest at the start of a stream", digest.into())?;
+        ensure(
+            consumed != 0 || digest == 0,
+            "a record digest at the start of a stream",
+            digest.into(),
+        )?;
         let flags = self.flags.get();
         ensure(flags & !SIDE_SHARES_MEMORY == 0, "an unknown flag is set", flags.into())
     }
