@@ -60,6 +60,8 @@ pub(super) struct Attachment {
     pub(super) decided: Option<Skip>,
     /// A later owner has replaced this one, which attaches no more.
     pub(super) is_fenced: bool,
+    /// The end of what was received when the peer closed its end, until the application learns of it.
+    pub(super) finished_at: Option<(Option<StreamId>, Position)>,
     /// How many connections there were.
     connections: u64,
     /// What the peer's application sent with its login.

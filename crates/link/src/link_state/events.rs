@@ -2,6 +2,9 @@
 //! Events of a link that its application may want to know, and their queue.
 
 use std::collections::VecDeque;
+use std::fmt;
+
+use super::end::End;
 
 /// Something happened to a link. Messages are no events; skipped or dropped ones are in its reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,30 @@ pub enum Event {
     Fenced,
     /// The stores of the two sides contradict each other: all bytes are kept until an operator decides.
     Quarantined,
+}
+
+impl Event {
+    /// Whether the peer has closed its end in good order: everything that it had sent has arrived before.
+    #[must_use]
+    pub fn is_farewell(&self) -> bool {
+        matches!(self, Self::Detached { reason } if *reason == End::Left.to_string())
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Attached { resumed: true } => f.write_str("attached: the peer's stream goes on"),
+            Self::Attached { resumed: false } => f.write_str("attached: the peer's stream is new"),
+            Self::Detached { reason } => write!(f, "detached: {reason}"),
+            Self::Refused { reason } => write!(f, "not attached: {reason}"),
+            Self::Epoch { epoch } => write!(f, "epoch {epoch} begins"),
+            Self::Fenced => f.write_str("fenced: a later owner has taken the place of this one"),
+            Self::Quarantined => {
+                f.write_str("in quarantine: the two ends contradict each other, and keep all bytes")
+            }
+        }
+    }
 }
 
 /// Events that the application has not taken yet, at most [`EVENTS_MAX`].
@@ -65,3 +92,23 @@ impl Events {
 
 /// Events queued for an application that takes none. The state keeps reports, so they are not among these.
 const EVENTS_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_end_in_good_order_is_a_farewell() {
+        let detached = |reason: String| Event::Detached { reason };
+        assert!(detached(End::Left.to_string()).is_farewell());
+        assert!(!detached(End::Broken("the peer hung up".to_owned()).to_string()).is_farewell());
+        assert!(!Event::Fenced.is_farewell());
+    }
+
+    #[test]
+    fn an_event_reads_as_one_line_for_operators() {
+        let reason = "the peer hung up".to_owned();
+        assert_eq!(Event::Detached { reason }.to_string(), "detached: the peer hung up");
+        assert_eq!(Event::Epoch { epoch: 7 }.to_string(), "epoch 7 begins");
+    }
+}

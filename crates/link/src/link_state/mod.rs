@@ -756,6 +756,9 @@ impl LinkState {
             while let Ok(true) = self.pull_present() {}
             self.poll_acked();
         }
+        if is_present && end == End::Left {
+            self.attachment.finished_at = Some((self.inbox.stream(), self.inbox.received()));
+        }
         let end = conn.end(end);
         if self.attachment.end(conn.id()) {
             self.push_event(Event::Detached { reason: end.to_string() });
@@ -885,6 +888,23 @@ impl LinkState {
     /// What the peer's application sent with its login.
     pub(crate) fn login(&self) -> &[u8] {
         &self.attachment.login
+    }
+
+    /// Whether the peer closed its end in good order, and every message that it had sent was delivered.
+    ///
+    /// If a later connection has brought more, the peer has not finished.
+    pub(crate) fn has_finished(&self) -> bool {
+        let received = (self.inbox.stream(), self.inbox.received());
+        self.attachment.finished_at == Some(received) && !self.has_next()
+    }
+
+    /// As [`has_finished`](Self::has_finished), and true only once for each time that the peer closed its end.
+    pub(crate) fn take_finished(&mut self) -> bool {
+        let has_finished = self.has_finished();
+        if has_finished {
+            self.attachment.finished_at = None;
+        }
+        has_finished
     }
 
     /// Takes the oldest event that the application has not taken.
