@@ -48,7 +48,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     let address = format!("unix:{}/s.sock", directory.path().display());
     let shmipc = Shmipc::default();
     let accepts = partywall::Config::default().protocol(Arc::new(shmipc.clone()));
-    let mut listener = Listener::bind_with(&*address, &accepts).unwrap();
+    let listener = Listener::bind_with(&*address, &accepts).unwrap();
     let notes = Arc::new(Notes::default());
     let config = Config::default()
         .monitor(Arc::clone(&notes) as Arc<dyn Monitor>)
@@ -59,15 +59,15 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
 
     let mut stream = manager.get_stream().await.unwrap();
     stream.send(&[7; 1000]).await.unwrap();
-    let mut there = accepted.accept().await.unwrap();
-    let question = there.recv().await.unwrap();
+    let mut there = accepted.accept().await.unwrap().unwrap();
+    let question = there.recv().await.unwrap().unwrap();
     // One slice of the smallest class is lent while the message is held.
     let held = shmipc.metrics()[0].share_memory;
     assert_eq!(held.capacity_of_share_memory_in_bytes, 32 << 20);
     assert_eq!(held.all_in_used_share_memory_in_bytes, 8172);
     drop(question);
     there.send(&[8; 300]).await.unwrap();
-    assert_eq!(stream.recv().await.unwrap().len(), 300);
+    assert_eq!(stream.recv().await.unwrap().unwrap().len(), 300);
 
     // What was taken is told when nothing is left, and a wake-up may be read behind the message that it came with.
     until("empty queues, and a wake-up read", || {
@@ -121,7 +121,7 @@ async fn a_servers_monitor_hears_of_idle_sessions_when_it_is_asked_to() {
         .monitor_interval(Duration::from_millis(20));
     let shmipc = Shmipc::new(config).unwrap();
     let accepts = partywall::Config::default().protocol(Arc::new(shmipc.clone()));
-    let mut listener = Listener::bind_with(&*address, &accepts).unwrap();
+    let listener = Listener::bind_with(&*address, &accepts).unwrap();
     let made = SessionManager::new(&*address, Config::default(), partywall::Config::default());
     let (manager, accepted) = tokio::join!(made, listener.accept());
     let (manager, accepted) = (manager.unwrap(), accepted.unwrap());
