@@ -3,7 +3,7 @@
 
 mod program;
 
-use partywall::blocking::{Listener, Session, Stream, connect_with};
+use partywall::blocking::{Listener, Session, Stream, connect_with_protocol};
 use partywall_shmipc::{Config, MemMapType, Shmipc};
 use program::{Listening, Running, run, text, wait_until};
 use std::fs;
@@ -44,11 +44,10 @@ impl Held {
         let config = config.share_memory_buffer_cap(2 << 20).queue_cap(64);
         let protocol = Arc::new(Shmipc::new(config.directory(directory.path())).unwrap());
         let address = format!("unix:{}/s.sock", directory.path().display());
-        let accepts = partywall::Config::default().protocol(protocol.clone());
-        let mut listener = Listener::bind_with(&*address, &accepts).unwrap();
+        let mut listener = Listener::bind(&*address).unwrap().with_protocol(protocol.clone());
         let accepting = std::thread::spawn(move || listener.accept().unwrap());
-        let speaks = partywall::Config::default().speak(protocol);
-        let client = connect_with(&*address, &speaks).unwrap();
+        let config = partywall::Config::default();
+        let client = connect_with_protocol(&*address, &config, protocol).unwrap();
         let mut stream = client.open(&[]).unwrap();
         stream.send(b"nobody reads this").unwrap();
         Self { directory, server: accepting.join().unwrap(), client, stream }
@@ -130,8 +129,8 @@ fn serves_where_a_test_asks_for_it() {
     let Ok(directory) = std::env::var(SERVES_IN) else { return };
     let config = Config::default().directory(&directory);
     let protocol = Arc::new(Shmipc::new(config).unwrap());
-    let accepts = partywall::Config::default().protocol(protocol);
-    let mut listener = Listener::bind_with(&*format!("unix:{directory}/s.sock"), &accepts).unwrap();
+    let listener = Listener::bind(&*format!("unix:{directory}/s.sock")).unwrap();
+    let mut listener = listener.with_protocol(protocol);
     let session = listener.accept().unwrap();
     let mut stream = session.accept().unwrap().unwrap();
     let message = stream.recv().unwrap().unwrap();
@@ -148,12 +147,12 @@ fn a_server_is_looked_into(mapping: MemMapType, read_from: &str) {
     // The default queue_cap: a region of queues that is no multiple of a page.
     let config = Config::default().mem_map_type(mapping);
     let config = config.share_memory_path_prefix(format!("{place}/regions"));
-    let speaks = Arc::new(Shmipc::new(config).unwrap());
-    let speaks = partywall::Config::default().speak(speaks);
+    let protocol = Arc::new(Shmipc::new(config).unwrap());
+    let config = partywall::Config::default();
     let address = format!("unix:{place}/s.sock");
     let mut session = None;
     wait_until("the server listens", || {
-        session = connect_with(&*address, &speaks).ok();
+        session = connect_with_protocol(&*address, &config, protocol.clone()).ok();
         session.is_some()
     });
     let session = session.unwrap();

@@ -21,7 +21,7 @@ use partywall_layout::link::{LINK_CONTROL_OFFSET, PARTS_OFFSET, header};
 use partywall_layout::record_ring::RingSize;
 use partywall_layout::segment::PAGE_BYTES;
 use partywall_ring::{PeerMem, Readable};
-use partywall_sys::kept_file::Facts;
+use partywall_sys::kept_file::FileStat;
 use partywall_sys::peer::own_euid;
 use partywall_sys::sigbus::TableFull;
 use partywall_sys::{FileView, MapError};
@@ -70,7 +70,7 @@ pub(crate) enum ShownFault {
 impl Shown {
     /// Maps what a neighbour shows, up to `limit` bytes. The descriptor may be closed afterwards.
     pub(crate) fn map(descriptor: BorrowedFd<'_>, limit: u64) -> Result<Self, ShownFault> {
-        let Facts { owner, is_regular, size, .. } = Facts::of(descriptor)?;
+        let FileStat { owner, is_regular, size, .. } = FileStat::of(descriptor)?;
         if owner != own_euid() {
             return Err(ShownFault::NotOurs { owner, user: own_euid() });
         }

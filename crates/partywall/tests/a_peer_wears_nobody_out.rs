@@ -78,7 +78,7 @@ fn one_look_follows_a_bounded_number_of_records() {
     let consumed = foe.theirs.as_ref().unwrap().load((CONTROL_OFFSET + CONSUMED) as usize);
     assert!(consumed < geometry.ring.bytes() / 2, "followed {consumed} bytes of records at once");
     foe.publish(Kind::Data, b"after all that");
-    assert_eq!(channel.recv().unwrap(), b"after all that");
+    assert_eq!(channel.recv().unwrap().unwrap(), b"after all that");
 }
 
 #[test]
@@ -112,16 +112,16 @@ fn a_record_that_turns_into_another_under_a_forgotten_look_is_no_panic() {
     let _alone = support::alone();
     let (mut foe, mut channel) = meet(&Config::default());
     foe.publish(Kind::Data, &[1; 40]);
-    std::mem::forget(channel.recv_ref().unwrap());
+    std::mem::forget(channel.recv_ref().unwrap().unwrap());
     let word = record_ring::word0(Position(0), Kind::Blob);
     foe.write_word(foe.place(0) + 8, record_ring::word1(32, 0));
     foe.write_word(foe.place(0) + 40, 8);
     foe.write_word(foe.place(0) + 32, 0);
     foe.write_word(foe.place(0) + 24, 0);
     foe.write_word(foe.place(0), word);
-    assert_eq!(channel.recv_ref().unwrap().len(), 8);
+    assert_eq!(channel.recv_ref().unwrap().unwrap().len(), 8);
     foe.publish(Kind::Data, b"goes on");
-    assert_eq!(channel.recv().unwrap(), b"goes on");
+    assert_eq!(channel.recv().unwrap().unwrap(), b"goes on");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_retired_segment_counts_as_long_as_we_look_at_it() {
         foe.publish_segment(Kind::SegmentRetire, number, 1 << 20);
         foe.publish(Kind::Data, b"retired");
         let view = channel.recv().and_then(|view| channel.recv().map(|_| view));
-        view.map(|view| held.get_or_insert(view).len()).err()
+        view.map(|view| held.get_or_insert(view.unwrap()).len()).err()
     });
     let text = result.map(|error| error.to_string()).unwrap_or_default();
     assert!(text.contains("were agreed"), "kept {held:?}, then {text:?}");
@@ -147,7 +147,7 @@ fn a_retired_segment_counts_as_long_as_we_look_at_it() {
     for _ in 0..10 {
         let number = foe.add_segment(1 << 20);
         foe.publish_blob(number.into(), number, 0, 8);
-        drop(channel.recv().unwrap());
+        drop(channel.recv().unwrap().unwrap());
         foe.publish_segment(Kind::SegmentRetire, number, 1 << 20);
     }
 }

@@ -7,8 +7,8 @@
 mod support_two;
 
 use partywall::{
-    BackPressure, Channel, Closed, Message, Receiver, RecvError, SendError, Sender, TooLarge,
-    TryRecvError, TrySendError, Wait,
+    BackPressure, Channel, Message, Receiver, SendError, Sender, TooLarge, TryRecvError,
+    TrySendError, Wait,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -167,7 +167,7 @@ impl Direction {
                 );
                 None
             }
-            (None, Some(TryRecvError::Closed(Closed::Finished))) => {
+            (None, None) => {
                 assert!(self.sender.is_none() && self.queue.is_empty(), "finished too early");
                 None
             }
@@ -177,20 +177,22 @@ impl Direction {
 
     fn receive(&mut self, holds: bool) {
         match self.receiver.try_recv() {
-            Ok(message) => {
+            Ok(Some(message)) => {
                 let seed = self.expect(Some(&message), None).unwrap();
                 if holds && self.held.len() < 6 {
                     self.held.push((message, seed));
                 }
             }
+            Ok(None) => drop(self.expect(None, None)),
             Err(error) => drop(self.expect(None, Some(&error))),
         }
     }
 
     fn look(&mut self) {
-        let found = self.receiver.try_recv_ref().map(|message| message.to_vec());
+        let found = self.receiver.try_recv_ref();
+        let found = found.map(|message| message.map(|message| message.to_vec()));
         match found {
-            Ok(bytes) => drop(self.expect(Some(&bytes), None)),
+            Ok(bytes) => drop(self.expect(bytes.as_deref(), None)),
             Err(error) => drop(self.expect(None, Some(&error))),
         }
     }
@@ -221,7 +223,7 @@ impl Direction {
             assert_eq!((left.blocks_in_flight, left.memory_used_bytes), (0, 0), "memory is lost");
         }
         let end = self.receiver.recv_deadline(soon());
-        assert!(matches!(end, Err(RecvError::Closed(Closed::Finished))), "{end:?}");
+        assert!(matches!(end, Ok(None)), "{end:?}");
     }
 }
 

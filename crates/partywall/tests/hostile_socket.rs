@@ -119,7 +119,7 @@ fn half_a_frame_beside_a_shm_holds_up_nothing() {
     let (mut foe, mut channel) = meet(&config(), BOTH);
     foe.wire.send(&[2, 1, 0], &[pipe().as_fd()]);
     foe.publish(Kind::Data, b"all the same");
-    assert_eq!(channel.recv().unwrap(), b"all the same");
+    assert_eq!(channel.recv().unwrap().unwrap(), b"all the same");
     let result = channel.recv_deadline(within(millis(30)));
     assert!(matches!(result, Err(RecvError::TimedOut)), "{result:?}");
 }
@@ -143,7 +143,7 @@ fn a_flood_of_doorbells_only_wakes() {
                 let result = channel.recv_deadline(within(millis(2)));
                 assert!(matches!(result, Err(RecvError::TimedOut)), "{trust:?} {result:?}");
                 foe.publish(Kind::Data, &number.to_le_bytes());
-                let message = channel.recv_deadline(soon()).unwrap();
+                let message = channel.recv_deadline(soon()).unwrap().unwrap();
                 assert_eq!(message, number.to_le_bytes());
                 channel.send_deadline(b"back", soon()).unwrap();
             }
@@ -197,7 +197,7 @@ fn full_blocking_doorbells_of_an_isolated_peer_never_block_us() {
         channel.send_deadline(&[1; 40], soon()).unwrap();
         foe.write_control(CONSUMED, epoch * 64);
         foe.publish(Kind::Data, &[2; 40]);
-        assert_eq!(channel.recv_deadline(soon()).unwrap(), [2; 40]);
+        assert_eq!(channel.recv_deadline(soon()).unwrap().unwrap(), [2; 40]);
     }
 }
 
@@ -220,7 +220,7 @@ fn doorbells_that_were_handed_out_in_vain_are_not_used() {
         let result = channel.recv_deadline(within(millis(5)));
         assert!(matches!(result, Err(RecvError::TimedOut)), "{result:?}");
         foe.publish(Kind::Data, &number.to_le_bytes());
-        assert_eq!(channel.recv().unwrap(), number.to_le_bytes());
+        assert_eq!(channel.recv().unwrap().unwrap(), number.to_le_bytes());
     }
 }
 
@@ -235,16 +235,16 @@ fn what_an_isolated_peer_changes_afterwards_changes_no_message() {
     foe.publish(Kind::Data, &[1; 200]);
     foe.publish(Kind::Data, &[1; 48]);
     foe.publish_blob(5, 0, 0, 4096);
-    let messages = [channel.recv().unwrap(), channel.recv().unwrap()];
+    let messages = [channel.recv().unwrap().unwrap(), channel.recv().unwrap().unwrap()];
     {
-        let shown = channel.recv_ref().unwrap();
+        let shown = channel.recv_ref().unwrap().unwrap();
         foe.region.as_mut_slice()[ring + 16..ring + 640].fill(2);
         assert_eq!(&*shown, [1; 48]);
     }
     // The header of the blob was overwritten, too: write it again.
     foe.position -= 64;
     foe.publish_blob(5, 0, 0, 4096);
-    let large = channel.recv().unwrap();
+    let large = channel.recv().unwrap().unwrap();
     foe.region.as_mut_slice()[slab..].fill(2);
     assert!(!large.is_zero_copy());
     assert_eq!(large, [1; 4096]);
@@ -273,7 +273,7 @@ fn payload_that_changes_all_the_time_is_read_once() {
             }
         });
         for _ in 0..2000 {
-            let message = channel.recv_deadline(soon()).unwrap();
+            let message = channel.recv_deadline(soon()).unwrap().unwrap();
             let first = message.to_vec();
             std::thread::yield_now();
             assert!(message == first, "it changed under us");
@@ -385,8 +385,9 @@ fn random_bytes_on_a_socket_never_panic_or_hang() {
         let started = Instant::now();
         for _ in 0..20 {
             match channel.recv_deadline(within(millis(1))) {
-                Ok(_) | Err(RecvError::TimedOut) => {}
-                Err(RecvError::Closed(_) | RecvError::Fault(Fault::Violation { .. })) => break,
+                Ok(Some(_)) | Err(RecvError::TimedOut) => {}
+                Ok(None)
+                | Err(RecvError::Disconnected | RecvError::Fault(Fault::Violation { .. })) => break,
                 Err(other) => panic!("{other}"),
             }
         }

@@ -65,7 +65,7 @@ fn while_nothing_comes_nobody_wakes() {
                 told_receiver
                     .send((format!("{} {wait:?} receiver", kind.name()), thread_number()))
                     .unwrap();
-                assert_eq!(other.recv_deadline(soon()).unwrap(), b"wake up");
+                assert_eq!(other.recv_deadline(soon()).unwrap().unwrap(), b"wake up");
             }));
             // … and its other end for room. TCP goes on taking a little now and then.
             if kind == Kind::Tcp {
@@ -80,7 +80,8 @@ fn while_nothing_comes_nobody_wakes() {
                     .unwrap();
                 sender.send_deadline(&[1; 1000], soon()).unwrap();
             }));
-            let read = move || while receiver.recv_deadline(soon()).unwrap() != [1; 1000] {};
+            let read =
+                move || while receiver.recv_deadline(soon()).unwrap().unwrap() != [1; 1000] {};
             keep.push((reply, Some(read)));
         }
     }

@@ -9,8 +9,8 @@
 mod support_two;
 
 use partywall::{
-    Channel, Closed, Limit, Listener, Message, Receiver, RecvError, SendError, Sender,
-    SharedSender, TryRecvError, TrySendError,
+    Channel, Limit, Listener, Message, Receiver, RecvError, SendError, Sender, SharedSender,
+    TryRecvError, TrySendError,
 };
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ fn child() {
     });
     drop(sender);
     // Until the other side has read everything.
-    assert_eq!(receiver.recv_deadline(soon()).unwrap(), b"all is well");
+    assert_eq!(receiver.recv_deadline(soon()).unwrap().unwrap(), b"all is well");
 }
 
 /// Sends messages 0 to `count` of `seed`, each in a way that chance chooses.
@@ -284,38 +284,38 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
         let timeout = Instant::now() + if is_holding { HOLD_TIME } else { Duration::from_secs(1) };
         let outcome = match chance.below(4) {
             0 => match receiver.recv_ref_deadline(timeout) {
-                Ok(message) => {
+                Ok(Some(message)) => {
                     reader.check(&message);
                     if chance.below(4) == 0 {
                         let message = message.into_message();
                         reader.hold(&mut chance, message);
                     }
-                    Ok(None)
+                    last = Instant::now();
+                    continue;
                 }
+                Ok(None) => Ok(None),
                 Err(error) => Err(error),
             },
             1 => match receiver.try_recv() {
-                Ok(message) => Ok(Some(message)),
+                Ok(message) => Ok(message),
                 Err(TryRecvError::Empty) => continue,
-                Err(TryRecvError::Closed(closed)) => Err(RecvError::Closed(closed)),
+                Err(TryRecvError::Disconnected) => Err(RecvError::Disconnected),
                 Err(TryRecvError::Fault(fault)) => Err(RecvError::Fault(fault)),
                 Err(other) => panic!("{other}"),
             },
-            _ => receiver.recv_deadline(timeout).map(Some),
+            _ => receiver.recv_deadline(timeout),
         };
         match outcome {
-            Ok(message) => {
-                if let Some(message) = message {
-                    reader.check(&message);
-                    reader.hold(&mut chance, message);
-                }
+            Ok(Some(message)) => {
+                reader.check(&message);
+                reader.hold(&mut chance, message);
                 last = Instant::now();
             }
             // What is held may be what the sender waits for: sixty small ones can leave no place of 8 MiB
             // in one piece.
             Err(RecvError::TimedOut) if is_holding => reader.drop_one(&mut chance),
             Err(RecvError::TimedOut) => assert!(last.elapsed() < TIMEOUT, "nothing comes"),
-            Err(RecvError::Closed(Closed::Finished)) => return,
+            Ok(None) => return,
             Err(other) => panic!("after {} messages: {other}", reader.next),
         }
     }

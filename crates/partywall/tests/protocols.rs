@@ -5,7 +5,7 @@
 
 mod support_protocol;
 
-use partywall::blocking::Listener;
+use partywall::blocking::{Listener, Session, connect_with_protocol};
 use partywall::protocol::Protocol;
 use partywall::{
     Closed, Config, HandshakeError, OpenError, SessionError, StreamSendError, Transport, WaitError,
@@ -23,10 +23,13 @@ fn plain() -> Arc<dyn Protocol> {
     Arc::new(Plain::default())
 }
 
-/// What serves both protocols, what speaks ours, and what speaks the other.
-fn configs() -> (Config, Config, Config) {
-    let config = Config::default().streams_max(64);
-    (config.clone().protocol(plain()), config.clone(), config.speak(plain()))
+fn config() -> Config {
+    Config::default().streams_max(64)
+}
+
+/// Opens a session in the other protocol.
+fn connect(address: &str, config: &Config) -> Session {
+    connect_with_protocol(address, config, plain()).unwrap()
 }
 
 /// An address, in a directory that lasts as long as the first value.
@@ -36,12 +39,11 @@ fn address() -> (TempDir, String) {
     (directory, address)
 }
 
-/// A listener for both protocols and where it listens, and what speaks the other protocol.
-fn home(adapt: impl FnOnce(Config) -> Config) -> (TempDir, String, Listener, Config) {
+/// A listener for both protocols, and where it listens.
+fn home(adapt: impl FnOnce(Config) -> Config) -> (TempDir, String, Listener) {
     let (directory, address) = address();
-    let (both, _, theirs) = configs();
-    let listener = Listener::bind_with(&*address, &adapt(both)).unwrap();
-    (directory, address, listener, theirs)
+    let listener = Listener::bind_with(&*address, &adapt(config())).unwrap();
+    (directory, address, listener.with_protocol(plain()))
 }
 
 fn soon() -> Instant {
@@ -56,8 +58,8 @@ fn briefly() -> Instant {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_address_serves_both_protocols() {
     let (_directory, address) = address();
-    let (both, ours, theirs) = configs();
-    let listener = partywall::tokio::Listener::bind_with(&*address, &both).unwrap();
+    let listener = partywall::tokio::Listener::bind_with(&*address, &config()).unwrap();
+    let listener = listener.with_protocol(plain());
     let serving = tokio::spawn(async move {
         let mut seen = Vec::new();
         for _ in 0..2 {
@@ -73,8 +75,13 @@ async fn one_address_serves_both_protocols() {
         }
         seen
     });
-    for config in [theirs, ours] {
-        let session = partywall::tokio::connect_with(&*address, &config).await.unwrap();
+    for is_plain in [true, false] {
+        let session = match is_plain {
+            true => partywall::tokio::connect_with_protocol(&*address, &config(), plain())
+                .await
+                .unwrap(),
+            false => partywall::tokio::connect_with(&*address, &config()).await.unwrap(),
+        };
         let mut tasks = Vec::new();
         for index in 0..50usize {
             let session = session.clone();
@@ -108,10 +115,10 @@ async fn one_address_serves_both_protocols() {
 
 #[test]
 fn what_the_other_side_closes_is_received_and_no_longer_sent_to() {
-    let (_directory, address, mut listener, theirs) = home(|both| both);
+    let (_directory, address, mut listener) = home(|both| both);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let session = partywall::blocking::connect_with(&*address, &theirs).unwrap();
+            let session = connect(&address, &config());
             let mut stream = session.open(&[]).unwrap();
             stream.send(b"all").unwrap();
             stream.send(b"there is").unwrap();
@@ -142,7 +149,7 @@ fn what_the_other_side_closes_is_received_and_no_longer_sent_to() {
 
 #[test]
 fn finishing_one_direction_does_not_close_the_other() {
-    let (_directory, address, mut listener, theirs) = home(|both| both);
+    let (_directory, address, mut listener) = home(|both| both);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let session = listener.accept_deadline(soon()).unwrap();
@@ -154,7 +161,7 @@ fn finishing_one_direction_does_not_close_the_other() {
             // Not before the other side has seen that its stream is closed.
             session.closed(Some(soon())).unwrap();
         });
-        let session = partywall::blocking::connect_with(&*address, &theirs).unwrap();
+        let session = connect(&address, &config());
         let (mut send, mut recv) = session.open(&[]).unwrap().into_split();
         send.send(b"question").unwrap();
         send.finish();
@@ -167,8 +174,8 @@ fn finishing_one_direction_does_not_close_the_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_flow_through_the_adapters() {
     let (_directory, address) = address();
-    let (both, _, theirs) = configs();
-    let listener = partywall::tokio::Listener::bind_with(&*address, &both).unwrap();
+    let listener = partywall::tokio::Listener::bind_with(&*address, &config()).unwrap();
+    let listener = listener.with_protocol(plain());
     let serving = tokio::spawn(async move {
         let session = listener.accept().await.unwrap();
         let mut io = session.accept().await.unwrap().unwrap().into_io();
@@ -176,7 +183,9 @@ async fn bytes_flow_through_the_adapters() {
         io.read_to_end(&mut all).await.unwrap();
         all
     });
-    let session = partywall::tokio::connect_with(&*address, &theirs).await.unwrap();
+    let config = config();
+    let connecting = partywall::tokio::connect_with_protocol(&*address, &config, plain());
+    let session = connecting.await.unwrap();
     let mut io = session.open(&[]).await.unwrap().into_io();
     let bytes: Vec<u8> = (0..1_000_003usize).map(|at| ((at * 31) >> 3) as u8).collect();
     io.write_all(&bytes).await.unwrap();
@@ -192,12 +201,12 @@ fn a_session_that_ends_waits_until_what_it_sent_was_taken_but_not_for_ever() {
         let protocol = Plain::default();
         let is_behind = Arc::clone(&protocol.is_behind);
         let linger = Duration::from_millis(if is_taken_in_time { 60_000 } else { 50 });
-        let theirs = Config::default().linger(linger).speak(Arc::new(protocol));
-        let (both, _, _) = configs();
-        let mut listener = Listener::bind_with(&*address, &both).unwrap();
+        let (theirs, protocol) = (Config::default().linger(linger), Arc::new(protocol));
+        let listener = Listener::bind_with(&*address, &config()).unwrap();
+        let mut listener = listener.with_protocol(plain());
         std::thread::scope(|scope| {
             let client =
-                scope.spawn(|| partywall::blocking::connect_with(&*address, &theirs).unwrap());
+                scope.spawn(|| connect_with_protocol(&*address, &theirs, protocol).unwrap());
             let server = listener.accept_deadline(soon()).unwrap();
             let client = client.join().unwrap();
             is_behind.store(true, Ordering::SeqCst);
@@ -217,9 +226,9 @@ fn a_session_that_ends_waits_until_what_it_sent_was_taken_but_not_for_ever() {
 
 #[test]
 fn streams_beyond_the_limit_are_refused() {
-    let (_directory, address, mut listener, theirs) = home(|both| both.streams_max(2));
+    let (_directory, address, mut listener) = home(|both| both.streams_max(2));
     std::thread::scope(|scope| {
-        let client = scope.spawn(|| partywall::blocking::connect_with(&*address, &theirs).unwrap());
+        let client = scope.spawn(|| connect(&address, &config()));
         let server = listener.accept_deadline(soon()).unwrap();
         let client = client.join().unwrap();
         let mut streams: Vec<_> = (0..3).map(|_| client.open(&[]).unwrap()).collect();
@@ -237,9 +246,9 @@ fn streams_beyond_the_limit_are_refused() {
 
 #[test]
 fn operation_without_protocol_equivalent_is_unsupported() {
-    let (_directory, address, mut listener, theirs) = home(|both| both);
+    let (_directory, address, mut listener) = home(|both| both);
     std::thread::scope(|scope| {
-        let client = scope.spawn(|| partywall::blocking::connect_with(&*address, &theirs).unwrap());
+        let client = scope.spawn(|| connect(&address, &config()));
         let _server = listener.accept_deadline(soon()).unwrap();
         let client = client.join().unwrap();
         let pinged = client.ping(Some(soon()));
@@ -255,23 +264,23 @@ fn operation_without_protocol_equivalent_is_unsupported() {
 }
 
 #[test]
-fn channels_speak_no_protocols() {
+fn channel_listener_refuses_other_protocol() {
     let (directory, address) = address();
-    let (both, _, theirs) = configs();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let telling = Arc::clone(&told);
-    let both = both.on_refused(move |error| telling.lock().unwrap().push(error.to_string()));
-    let mut listener = partywall::Listener::bind_with(&*address, &both).unwrap();
-    let error = partywall::connect_with(&*address, &theirs).unwrap_err().to_string();
-    assert!(error.contains("sessions only"), "{error}");
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let reports = Arc::clone(&refused);
+    let config = config().on_refused(move |error| {
+        let is_stranger = matches!(error, HandshakeError::NotPartywall { .. });
+        reports.lock().unwrap().push(is_stranger);
+    });
+    let mut listener = partywall::Listener::bind_with(&*address, &config).unwrap();
     let mut client = UnixStream::connect(directory.path().join("s.sock")).unwrap();
-    client.write_all(b"#wire1\n").unwrap();
-    let is_told = || told.lock().unwrap().iter().any(|text| text.contains("serves channels"));
+    client.write_all(b"#wire1\n\0").unwrap();
     let deadline = soon();
-    while !is_told() {
-        assert!(Instant::now() < deadline, "{:?}", told.lock().unwrap());
+    while refused.lock().unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "it is not refused");
         assert!(listener.accept_deadline(briefly()).is_err());
     }
+    assert_eq!(*refused.lock().unwrap(), [true]);
     assert_eq!(client.read(&mut [0; 8]).unwrap_or(0), 0);
 }
 
@@ -279,7 +288,7 @@ fn channels_speak_no_protocols() {
 fn first_words_may_come_byte_by_byte_and_strangers_are_refused() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let telling = Arc::clone(&told);
-    let (directory, _, mut listener, _) = home(|both| {
+    let (directory, _, mut listener) = home(|both| {
         both.on_refused(move |error| {
             telling.lock().unwrap().push(matches!(error, HandshakeError::NotPartywall { .. }));
         })
@@ -308,7 +317,7 @@ fn first_words_may_come_byte_by_byte_and_strangers_are_refused() {
 
 #[test]
 fn messages_of_streams_that_are_not_open_are_dropped() {
-    let (directory, _, mut listener, _) = home(|both| both);
+    let (directory, _, mut listener) = home(|both| both);
     let mut client = UnixStream::connect(directory.path().join("s.sock")).unwrap();
     let word = |value: u32| value.to_be_bytes();
     client.write_all(b"#wire1\n").unwrap();

@@ -5,7 +5,7 @@
 mod support_foe;
 
 use partywall::Config;
-use partywall::blocking::{Listener, Session, connect_with};
+use partywall::blocking::{Listener, Session, connect_with_protocol};
 use partywall_shmipc::{MemMapType, Shmipc};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,15 +41,15 @@ fn pair_with(transport: Transport, linger: Duration) -> (Session, Session) {
         .files_of_strangers(matches!(transport, Transport::TcpFile));
     let protocol = Arc::new(Shmipc::new(settings).unwrap());
     let config = Config::default().linger(linger);
-    let accepts = config.clone().protocol(Arc::clone(&protocol) as _);
     let place = match transport {
         Transport::TcpFile => "tcp:127.0.0.1:0".to_owned(),
         Transport::UnixMemfd | Transport::UnixFile => address(&directory.path().join("s.sock")),
     };
-    let mut listener = Listener::bind_with(&*place, &accepts).unwrap();
+    let mut listener =
+        Listener::bind_with(&*place, &config).unwrap().with_protocol(Arc::clone(&protocol) as _);
     let place = listener.local_address().to_string();
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(|| connect_with(&*place, &config.speak(protocol)).unwrap());
+        let connecting = scope.spawn(|| connect_with_protocol(&*place, &config, protocol).unwrap());
         let server = listener.accept_deadline(soon()).unwrap();
         (connecting.join().unwrap(), server)
     })

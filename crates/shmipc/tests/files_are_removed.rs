@@ -9,7 +9,7 @@
 mod support_foe;
 
 use partywall::Config;
-use partywall::blocking::{Session, connect_with};
+use partywall::blocking::{Session, connect_with_protocol};
 use partywall_shmipc::inside::Queue;
 use partywall_shmipc::wire::encode;
 use partywall_shmipc::{MemMapType, Shmipc};
@@ -148,9 +148,9 @@ fn files_of_strangers_are_left_to_them() {
     let directory = tempfile::tempdir().unwrap();
     let protocol =
         partywall_shmipc::Config::default().directory(directory.path()).files_of_strangers(true);
-    let config = Config::default().protocol(Arc::new(Shmipc::new(protocol).unwrap()));
+    let protocol = Arc::new(Shmipc::new(protocol).unwrap());
     let mut listener =
-        partywall::blocking::Listener::bind_with("tcp:127.0.0.1:0", &config).unwrap();
+        partywall::blocking::Listener::bind("tcp:127.0.0.1:0").unwrap().with_protocol(protocol);
     let (queue, buffer) = (directory.path().join("q"), directory.path().join("b"));
     drop(memory(&queue, &buffer));
     let address = listener.local_address().to_string();
@@ -166,16 +166,21 @@ fn files_of_strangers_are_left_to_them() {
 }
 
 /// A client of ours, whose files lie in the directory of `home`.
-fn own(home: &Home) -> Config {
+fn own(home: &Home) -> Arc<Shmipc> {
     let config = small()
         .mem_map_type(MemMapType::DevShmFile)
         .share_memory_path_prefix(home.file("own").to_str().unwrap())
         .directory(home.directory.path());
-    Config::default().speak(Arc::new(Shmipc::new(config).unwrap()))
+    Arc::new(Shmipc::new(config).unwrap())
 }
 
-fn connected(home: &Home, config: &Config) -> Session {
-    let session = connect_with(&*address(&home.path()), config).unwrap();
+fn connected(home: &Home, protocol: &Arc<Shmipc>) -> Session {
+    let session = connect_with_protocol(
+        &*address(&home.path()),
+        &Config::default(),
+        Arc::clone(protocol) as _,
+    )
+    .unwrap();
     let mut stream = session.open(&[]).unwrap();
     stream.send(b"there?").unwrap();
     assert_eq!(stream.recv().unwrap().unwrap(), b"there?");

@@ -13,7 +13,7 @@ mod support_foe;
 mod support_golden;
 
 use partywall::Config;
-use partywall::blocking::{Session, connect_with};
+use partywall::blocking::{Session, connect_with_protocol};
 use partywall_shmipc::inside::{Class, Consumer, Element, Producer, Queue, QueueLayout};
 use partywall_shmipc::inside::{Region, Side};
 use partywall_shmipc::{MemMapType, Shmipc};
@@ -72,7 +72,7 @@ impl Ends {
 }
 
 fn map(fd: BorrowedFd<'_>) -> SharedMap {
-    let size = partywall_sys::FileFacts::of(fd).unwrap().size;
+    let size = partywall_sys::SharedFileStat::of(fd).unwrap().size;
     SharedMap::map(fd, usize::try_from(size).unwrap()).unwrap()
 }
 
@@ -87,12 +87,12 @@ fn replay_to_our_client(recording: &Recording) -> Result<String, String> {
         false => (directory.path().join("shm").to_str().unwrap().into(), MemMapType::DevShmFile),
     };
     let config = partywall_shmipc::Config::default().mem_map_type(mapping);
-    let protocol = Shmipc::new(config.share_memory_path_prefix(prefix.as_str())).unwrap();
-    let config = Config::default().speak(Arc::new(protocol));
+    let protocol = Arc::new(Shmipc::new(config.share_memory_path_prefix(prefix.as_str())).unwrap());
     let mask = Mask { prefix, start: recording.start.clone() };
     std::thread::scope(|scope| {
         let talking = scope.spawn(move || -> Result<Session, String> {
-            let session = connect_with(&*address(&path), &config).map_err(|e| e.to_string())?;
+            let connected = connect_with_protocol(&*address(&path), &Config::default(), protocol);
+            let session = connected.map_err(|error| error.to_string())?;
             let mut stream = session.open(&[]).map_err(|error| error.to_string())?;
             stream.send(QUESTION).map_err(|error| error.to_string())?;
             let answer = stream.recv_deadline(soon()).map_err(|error| error.to_string())?;

@@ -11,7 +11,7 @@
 
 mod support_foe;
 
-use partywall::blocking::{Listener as BlockingListener, Session, connect_with};
+use partywall::blocking::{Listener as BlockingListener, Session, connect_with_protocol};
 use partywall::{Config, StreamSendError, WaitError};
 use partywall_shmipc::inside::Slice;
 use partywall_shmipc::wire::encode;
@@ -45,8 +45,9 @@ fn over_tcp(linger: Duration, directory: &tempfile::TempDir) -> (Session, Wire) 
     let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
     let prefix = directory.path().join("shm").to_str().unwrap().to_owned();
     let protocol = small().mem_map_type(MemMapType::DevShmFile).share_memory_path_prefix(prefix);
-    let config = Config::default().linger(linger).speak(Arc::new(Shmipc::new(protocol).unwrap()));
-    let session = connect_with(&*address, &config).unwrap();
+    let protocol = Arc::new(Shmipc::new(protocol).unwrap());
+    let config = Config::default().linger(linger);
+    let session = connect_with_protocol(&*address, &config, protocol).unwrap();
     let wire = Wire { socket: accepted(&listener) };
     let (header, _) = wire.receive(8).unwrap();
     let length = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
@@ -59,9 +60,10 @@ fn over_unix(linger: Duration, directory: &tempfile::TempDir) -> (Session, Foe) 
     let path = directory.path().join("s.sock");
     let listener = Listener::listen_unix_path(&path, 0o600, 16).unwrap();
     let protocol = Arc::new(Shmipc::new(small()).unwrap());
-    let config = Config::default().linger(linger).speak(protocol);
+    let config = Config::default().linger(linger);
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(|| connect_with(&*support_foe::address(&path), &config));
+        let connecting =
+            scope.spawn(|| connect_with_protocol(&*support_foe::address(&path), &config, protocol));
         let foe = Foe::server(accepted(&listener));
         (connecting.join().unwrap().unwrap(), foe)
     })
@@ -192,10 +194,9 @@ fn one_who_only_stops_writing_is_waited_for_by_no_sender_and_by_no_end() {
     let protocol = partywall_shmipc::Config::default()
         .fallback_message_max(1 << 20)
         .fallback_unread_max(UNREAD_BYTES);
-    let config = Config::default()
-        .linger(Duration::from_secs(3600))
-        .protocol(Arc::new(Shmipc::new(protocol).unwrap()));
-    let mut listener = BlockingListener::bind_with(&*support_foe::address(&path), &config).unwrap();
+    let config = Config::default().linger(Duration::from_secs(3600));
+    let listener = BlockingListener::bind_with(&*support_foe::address(&path), &config).unwrap();
+    let mut listener = listener.with_protocol(Arc::new(Shmipc::new(protocol).unwrap()));
     let (session, (foe, taken)) = std::thread::scope(|scope| {
         let connecting = scope.spawn(|| silent(&path));
         (listener.accept_deadline(soon()).unwrap(), connecting.join().unwrap())

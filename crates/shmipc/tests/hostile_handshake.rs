@@ -271,9 +271,8 @@ fn a_client_gives_up_a_server_that_breaks_the_rules() {
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let protocol =
         std::sync::Arc::new(partywall_shmipc::Shmipc::new(support_foe::small()).unwrap());
-    let config = partywall::Config::default()
-        .speak(protocol)
-        .handshake_timeout(std::time::Duration::from_millis(300));
+    let config =
+        partywall::Config::default().handshake_timeout(std::time::Duration::from_millis(300));
     let replies: [&[u8]; 9] = [
         b"",
         b"\0\0\0\x08\x77\x58\x03",
@@ -289,7 +288,11 @@ fn a_client_gives_up_a_server_that_breaks_the_rules() {
     let error = |closes: bool, reply: &[u8]| {
         std::thread::scope(|scope| {
             let connecting = scope.spawn(|| {
-                partywall::blocking::connect_with(&*support_foe::address(&path), &config)
+                partywall::blocking::connect_with_protocol(
+                    &*support_foe::address(&path),
+                    &config,
+                    protocol.clone(),
+                )
             });
             let (mut socket, _) = listener.accept().unwrap();
             let is_answered = std::io::Write::write_all(&mut socket, reply).is_ok();

@@ -4,7 +4,7 @@
 
 mod support_foe;
 
-use partywall::blocking::{Session, connect_with};
+use partywall::blocking::{Session, connect_with_protocol};
 use partywall::{BackPressure, Config};
 use partywall_shmipc::wire::encode;
 use partywall_shmipc::{MemMapType, Shmipc};
@@ -22,6 +22,7 @@ struct Den {
     path: PathBuf,
     listener: Listener,
     config: Config,
+    protocol: Arc<Shmipc>,
 }
 
 impl Den {
@@ -29,15 +30,17 @@ impl Den {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s.sock");
         let listener = Listener::listen_unix_path(&path, 0o600, 16).unwrap();
-        let protocol = Shmipc::new(small().queue_cap(64)).unwrap();
-        let config = adapt(Config::default()).speak(Arc::new(protocol));
-        Self { _directory: directory, path, listener, config }
+        let protocol = Arc::new(Shmipc::new(small().queue_cap(64)).unwrap());
+        let config = adapt(Config::default());
+        Self { _directory: directory, path, listener, config, protocol }
     }
 
     fn pair(&self) -> (Session, Foe) {
         std::thread::scope(|scope| {
-            let connecting =
-                scope.spawn(|| connect_with(&*support_foe::address(&self.path), &self.config));
+            let connecting = scope.spawn(|| {
+                let protocol = Arc::clone(&self.protocol) as _;
+                connect_with_protocol(&*support_foe::address(&self.path), &self.config, protocol)
+            });
             let mut socket = None;
             support_foe::until("we connect", || {
                 socket = self.listener.accept().ok().flatten();
@@ -245,8 +248,13 @@ fn files_of_killed_processes_are_swept_and_no_others() {
         .share_memory_path_prefix(file("shm").to_str().unwrap());
     let path = file("s.sock");
     let _listener = UnixListener::bind(&path).unwrap();
-    let speaks = Config::default().speak(Arc::new(Shmipc::new(config).unwrap()));
-    let session = connect_with(&*support_foe::address(&path), &speaks).unwrap();
+    let protocol = Arc::new(Shmipc::new(config).unwrap());
+    let session = connect_with_protocol(
+        &*support_foe::address(&path),
+        &Config::default(),
+        Arc::clone(&protocol) as _,
+    )
+    .unwrap();
     assert!(!stale.exists());
     let made = |directory: &std::path::Path| {
         let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
@@ -254,7 +262,7 @@ fn files_of_killed_processes_are_swept_and_no_others() {
         names.filter(|name| name.to_str().unwrap().contains(&own)).count()
     };
     assert_eq!(made(directory.path()), 2);
-    drop((session, speaks));
+    drop((session, protocol));
     support_foe::until("our own files are gone", || made(directory.path()) == 0);
     for name in kept {
         assert!(file(name).exists(), "{name}");

@@ -5,7 +5,7 @@
 
 mod support_async;
 
-use partywall::tokio::{Listener, Session, connect_with};
+use partywall::tokio::{Listener, Session, connect_with_protocol};
 use partywall_shmipc::{Config, HandoverError, HandoverState, MemMapType, SessionManager, Shmipc};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,8 +29,8 @@ impl Server {
     fn bind(address: &str) -> Result<(Shmipc, Listener), partywall::BindError> {
         let config = Config::default().files_of_strangers(address.starts_with("tcp:"));
         let shmipc = Shmipc::new(config).unwrap();
-        let accepts = partywall::Config::default().protocol(Arc::new(shmipc.clone()));
-        Ok((shmipc, Listener::bind_with(address, &accepts)?))
+        let listener = Listener::bind(address)?.with_protocol(Arc::new(shmipc.clone()));
+        Ok((shmipc, listener))
     }
 
     fn serve(shmipc: Shmipc, listener: Listener, name: &'static str) -> Self {
@@ -312,12 +312,18 @@ async fn one_restart_after_another_does_not_make_a_client_run() {
     assert!(sessions <= 13, "{sessions} sessions in a second");
 }
 
+/// A session of a client without a manager.
+async fn connected(place: &Place) -> Session {
+    let config = partywall::Config::default();
+    let protocol = Arc::new(Shmipc::default());
+    connect_with_protocol(&*place.address, &config, protocol).await.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_without_a_manager_stays() {
     let place = Place::new();
     let old = Server::start(&place.address, "old");
-    let speaks = partywall::Config::default().speak(Arc::new(Shmipc::default()));
-    let session = connect_with(&*place.address, &speaks).await.unwrap();
+    let session = connected(&place).await;
     let mut stream = session.open(&[]).await.unwrap();
     stream.send(b"who?").await.unwrap();
     assert_eq!(within("an answer", stream.recv()).await.unwrap().unwrap(), b"old");
@@ -334,8 +340,7 @@ async fn a_client_that_hangs_up_is_not_waited_for() {
     let old = Server::start(&place.address, "old");
     assert_eq!(old.shmipc.hot_restart_state(), HandoverState::Never);
     assert_eq!(old.shmipc.hot_restart(0), Err(HandoverError::Zero));
-    let speaks = partywall::Config::default().speak(Arc::new(Shmipc::default()));
-    let session = connect_with(&*place.address, &speaks).await.unwrap();
+    let session = connected(&place).await;
     until("the session", || old.sessions() == 1).await;
     old.shmipc.hot_restart(7).unwrap();
     assert!(matches!(old.shmipc.hot_restart_state(), HandoverState::Pending { epoch: 7, .. }));

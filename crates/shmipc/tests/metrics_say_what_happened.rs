@@ -47,8 +47,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/s.sock", directory.path().display());
     let shmipc = Shmipc::default();
-    let accepts = partywall::Config::default().protocol(Arc::new(shmipc.clone()));
-    let listener = Listener::bind_with(&*address, &accepts).unwrap();
+    let listener = Listener::bind(&*address).unwrap().with_protocol(Arc::new(shmipc.clone()));
     let notes = Arc::new(Notes::default());
     let config = Config::default()
         .monitor(Arc::clone(&notes) as Arc<dyn Monitor>)
@@ -120,8 +119,7 @@ async fn a_servers_monitor_hears_of_idle_sessions_when_it_is_asked_to() {
         .monitor(Arc::clone(&notes) as Arc<dyn Monitor>)
         .monitor_interval(Duration::from_millis(20));
     let shmipc = Shmipc::new(config).unwrap();
-    let accepts = partywall::Config::default().protocol(Arc::new(shmipc.clone()));
-    let listener = Listener::bind_with(&*address, &accepts).unwrap();
+    let listener = Listener::bind(&*address).unwrap().with_protocol(Arc::new(shmipc.clone()));
     let made = SessionManager::new(&*address, Config::default(), partywall::Config::default());
     let (manager, accepted) = tokio::join!(made, listener.accept());
     let (manager, accepted) = (manager.unwrap(), accepted.unwrap());

@@ -5,7 +5,7 @@ use partywall_shmipc::inside::{
     Allowed, Backing, BackingError, Class, Given, create_buffer, create_queue, open_buffer,
     open_queue,
 };
-use partywall_sys::FileFacts;
+use partywall_sys::SharedFileStat;
 use partywall_sys::shared_file::create_memfd;
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -112,7 +112,7 @@ fn what_we_make_in_memory_is_sealed_and_stays_writable() {
     let name = format!("/dev/shm/{}", "n".repeat(400));
     let (backing, map) = Backing::create_memfd(&name, 1 << 20).unwrap();
     let region = create_buffer(&backing, map, &CLASSES).unwrap();
-    assert!(FileFacts::of(backing.fd()).unwrap().is_sealed);
+    assert!(SharedFileStat::of(backing.fd()).unwrap().is_sealed);
     let file = File::from(backing.fd().try_clone_to_owned().unwrap());
     assert!(file.set_len(0).is_err() && file.set_len(2 << 20).is_err());
     let other = partywall_sys::SharedMap::map(file.as_fd(), 1 << 20).unwrap();

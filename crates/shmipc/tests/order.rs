@@ -18,8 +18,8 @@ use support_foe::{Foe, Memory, Wire, soon, until};
 fn pair() -> (Foe, Session) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
-    let config = partywall::Config::default().protocol(Arc::new(Shmipc::default()));
-    let mut listener = Listener::bind_with(&*support_foe::address(&path), &config).unwrap();
+    let listener = Listener::bind(&*support_foe::address(&path)).unwrap();
+    let mut listener = listener.with_protocol(Arc::new(Shmipc::default()));
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| Foe::client(&path));
         let session = listener.accept_deadline(soon()).unwrap();
@@ -194,10 +194,9 @@ fn one_who_waits_to_send_learns_of_the_end_while_nothing_is_read() {
     let little = partywall_shmipc::Config::default()
         .fallback_message_max(1 << 20)
         .fallback_unread_max(1 << 20);
-    let config = partywall::Config::default()
-        .trust(partywall::TrustPolicy::Untrusted)
-        .protocol(Arc::new(Shmipc::new(little).unwrap()));
-    let mut listener = Listener::bind_with(&*support_foe::address(&path), &config).unwrap();
+    let config = partywall::Config::default().trust(partywall::TrustPolicy::Untrusted);
+    let listener = Listener::bind_with(&*support_foe::address(&path), &config).unwrap();
+    let mut listener = listener.with_protocol(Arc::new(Shmipc::new(little).unwrap()));
     let (foe, session) = std::thread::scope(|scope| {
         let connecting = scope.spawn(|| Foe::client(&path));
         let session = listener.accept_deadline(soon()).unwrap();
@@ -226,8 +225,10 @@ fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
     let prefix = directory.join("shm").to_str().unwrap().to_owned();
     let protocol =
         support_foe::small().mem_map_type(MemMapType::DevShmFile).share_memory_path_prefix(prefix);
-    let config = partywall::Config::default().speak(Arc::new(Shmipc::new(protocol).unwrap()));
-    let session = partywall::blocking::connect_with(&*address, &config).unwrap();
+    let (config, protocol) =
+        (partywall::Config::default(), Arc::new(Shmipc::new(protocol).unwrap()));
+    let connected = partywall::blocking::connect_with_protocol(&*address, &config, protocol);
+    let session = connected.unwrap();
     let mut accepted = None;
     until("we connect", || {
         accepted = listener.accept().unwrap();

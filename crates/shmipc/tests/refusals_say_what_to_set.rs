@@ -2,8 +2,8 @@
 //! What goes wrong at first: one side speaks the protocol and the other does not, a message is too long, a stream is
 //! opened from the wrong side. Each error names the setting, or the side, that mends it, and says so once.
 
-use partywall::blocking::{Listener, Session, connect_with};
-use partywall::{BackPressure, Config, OpenError, SessionError};
+use partywall::blocking::{Listener, Session, connect_with, connect_with_protocol};
+use partywall::{BackPressure, Config, ConnectError, OpenError, SessionError};
 use partywall_shmipc::{MemMapType, Shmipc};
 use std::error::Error;
 use std::io::Read;
@@ -15,17 +15,18 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-fn speaks() -> Config {
-    Config::default().speak(Arc::new(Shmipc::default()))
+/// Connects by shmipc.
+fn connect(address: &str, config: &Config) -> Result<Session, ConnectError> {
+    connect_with_protocol(address, config, Arc::new(Shmipc::default()))
 }
 
-fn pair(directory: &tempfile::TempDir, speaks: &Config) -> (Session, Session) {
+fn pair(directory: &tempfile::TempDir, config: &Config) -> (Session, Session) {
     let address = format!("unix:{}/s.sock", directory.path().display());
-    let accepts = Config::default().protocol(Arc::new(Shmipc::default()));
-    let mut listener = Listener::bind_with(&*address, &accepts).unwrap();
+    let mut listener =
+        Listener::bind(&*address).unwrap().with_protocol(Arc::new(Shmipc::default()));
     std::thread::scope(|scope| {
         let accepting = scope.spawn(|| listener.accept_deadline(soon()).unwrap());
-        (connect_with(&*address, speaks).unwrap(), accepting.join().unwrap())
+        (connect(&address, config).unwrap(), accepting.join().unwrap())
     })
 }
 
@@ -50,7 +51,7 @@ fn listener_without_protocol_names_what_to_configure() {
     });
     let mut listener = Listener::bind_with(&*address, &config).unwrap();
     std::thread::scope(|scope| {
-        let connecting = scope.spawn(|| connect_with(&*address, &speaks()).unwrap_err());
+        let connecting = scope.spawn(|| connect(&address, &Config::default()).unwrap_err());
         // It is told while somebody waits for a connection.
         let mut refused = None;
         while refused.is_none() {
@@ -59,12 +60,12 @@ fn listener_without_protocol_names_what_to_configure() {
         }
         let refused = refused.unwrap();
         assert!(
-            refused.contains("it speaks shmipc: give the listener Config::protocol"),
+            refused.contains("it speaks shmipc: give the listener of sessions that protocol"),
             "{refused}"
         );
         assert!(refused.starts_with(&format!("client of {address} ")), "{refused}");
         let error = connecting.join().unwrap();
-        assert!(error.to_string().contains("give it Config::protocol"), "{error}");
+        assert!(error.to_string().contains("use connect_with or give it the protocol"), "{error}");
         says_once(&error);
     });
 }
@@ -80,13 +81,13 @@ fn client_without_protocol_names_what_to_configure() {
         connect_with(&*format!("unix:{}", path.display()), &Config::default()).unwrap_err()
     });
     assert!(error.to_string().contains("if it is a server of shmipc"), "{error}");
-    assert!(error.to_string().contains("Config::speak"), "{error}");
+    assert!(error.to_string().contains("use connect_with_protocol"), "{error}");
 }
 
 #[test]
 fn only_the_connecting_side_opens_streams() {
     let directory = tempfile::tempdir().unwrap();
-    let (client, server) = pair(&directory, &speaks());
+    let (client, server) = pair(&directory, &Config::default());
     let error = server.open(&[]).unwrap_err();
     let is_unsupported = matches!(error, OpenError::Session(SessionError::Unsupported { .. }));
     assert!(is_unsupported && error.to_string().contains("of the connecting side"), "{error}");
@@ -108,7 +109,7 @@ fn only_the_connecting_side_opens_streams() {
 #[test]
 fn a_message_beyond_the_region_names_its_size() {
     let directory = tempfile::tempdir().unwrap();
-    let (client, _server) = pair(&directory, &speaks().back_pressure(BackPressure::Error));
+    let (client, _server) = pair(&directory, &Config::default().back_pressure(BackPressure::Error));
     let mut stream = client.open(&[]).unwrap();
     let error = stream.send(&vec![1; 40 << 20]).unwrap_err();
     assert!(error.to_string().contains("share_memory_buffer_cap"), "{error}");
@@ -118,7 +119,7 @@ fn a_message_beyond_the_region_names_its_size() {
 fn why_a_handshake_failed_is_said_once() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap());
-    let error = connect_with(&*address, &speaks()).unwrap_err();
+    let error = connect(&address, &Config::default()).unwrap_err();
     assert!(error.to_string().contains("MemMapType::DevShmFile"), "{error}");
     says_once(&error);
     let config = partywall_shmipc::Config::default().mem_map_type(MemMapType::DevShmFile);

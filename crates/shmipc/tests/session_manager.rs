@@ -65,8 +65,8 @@ fn accept(
     sessions: Arc<Mutex<Vec<Session>>>,
     streams: Arc<AtomicUsize>,
 ) -> tokio::task::JoinHandle<()> {
-    let accepts = partywall::Config::default().protocol(Arc::new(Shmipc::default()));
-    let listener = Listener::bind_with(address, &accepts).unwrap();
+    let listener = Listener::bind(address).unwrap();
+    let listener = listener.with_protocol(Arc::new(Shmipc::default()));
     tokio::spawn(async move {
         loop {
             let session = listener.accept().await.unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sessions of ours with ourselves in this protocol: every size, every line, both fronts, and memory that runs out.
 
-use partywall::tokio::{Listener, Session, connect_with};
+use partywall::tokio::{Listener, Session, connect_with_protocol};
 use partywall::{BackPressure, Config, Trust, TrustPolicy};
 use partywall_shmipc::{MemMapType, Shmipc, SizePercentPair};
 use std::sync::Arc;
@@ -37,11 +37,11 @@ fn kinds(directory: &tempfile::TempDir) -> Vec<Kind> {
 
 async fn pair(kind: &Kind) -> (Session, Session) {
     let protocol = Arc::new(Shmipc::new(kind.protocol.clone()).unwrap());
-    let accepts = kind.config.clone().protocol(protocol.clone());
-    let listener = Listener::bind_with(&*kind.address, &accepts).unwrap();
+    let listener = Listener::bind_with(&*kind.address, &kind.config).unwrap();
+    let listener = listener.with_protocol(protocol.clone());
     let address = listener.local_address().to_string();
-    let speaks = kind.config.clone().speak(protocol);
-    let (client, server) = tokio::join!(connect_with(address, &speaks), listener.accept());
+    let connecting = connect_with_protocol(address, &kind.config, protocol);
+    let (client, server) = tokio::join!(connecting, listener.accept());
     let (client, server) = (client.unwrap(), server.unwrap());
     assert_eq!(client.transport().to_string(), kind.name);
     assert_eq!(server.transport().to_string(), kind.name);
@@ -268,15 +268,14 @@ async fn what_was_sent_before_a_session_closed_is_received() {
 async fn files_of_clients_that_nobody_vouches_for_are_not_opened() {
     let files = partywall_shmipc::Config::default().mem_map_type(MemMapType::DevShmFile);
     let (sender, mut refused) = tokio::sync::mpsc::unbounded_channel();
-    let accepts = Config::default()
-        .protocol(Arc::new(Shmipc::new(files.clone()).unwrap()))
-        .on_refused(move |error| drop(sender.send(error.to_string())));
-    let listener = Listener::bind_with("tcp:127.0.0.1:0", &accepts).unwrap();
+    let config = Config::default().on_refused(move |error| drop(sender.send(error.to_string())));
+    let listener = Listener::bind_with("tcp:127.0.0.1:0", &config).unwrap();
+    let listener = listener.with_protocol(Arc::new(Shmipc::new(files.clone()).unwrap()));
     let address = listener.local_address().to_string();
-    let speaks = Config::default().speak(Arc::new(Shmipc::new(files).unwrap()));
     let accepting = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
     // Version 2 has no answer: a client believes that it is connected.
-    let _session = connect_with(address, &speaks).await;
+    let protocol = Arc::new(Shmipc::new(files).unwrap());
+    let _session = connect_with_protocol(address, &Config::default(), protocol).await;
     let why = within("refusing", refused.recv()).await.unwrap();
     assert!(why.contains("files_of_strangers"), "{why}");
     accepting.abort();

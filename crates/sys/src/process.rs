@@ -104,11 +104,12 @@ mod tests {
 
     #[test]
     fn a_line_of_maps_is_read() {
-        let line = "7f0000000000-7f0000010000 r--s 00000000 00:01 1030      /memfd:half (deleted)";
+        let line =
+            "7f0000000000-7f0000010000 r--s 00000000 00:01 1030      /memfd:region (deleted)";
         let range = parse_mapping(line).unwrap();
         assert_eq!((range.start, range.len), (0x7f00_0000_0000, 0x10000));
         assert_eq!(range.permissions, "r--s");
-        assert_eq!(range.name, "/memfd:half (deleted)");
+        assert_eq!(range.name, "/memfd:region (deleted)");
         assert_eq!(parse_mapping("7f00-7f80 rw-p 00000000 00:00 0").unwrap().name, "");
         assert_eq!(parse_mapping("nonsense"), None);
     }

@@ -6,8 +6,8 @@
 //!   created   memfd   memfd_create → ftruncate → fallocate → (map, fill) → seal SHRINK|GROW|SEAL
 //!             file    open O_EXCL|O_NOFOLLOW 0600 → ftruncate → fallocate → (map, fill)
 //!                     → unlinked by its creator alone
-//!   received  memfd   fstat: FileFacts
-//!             path    beneath one directory, no symbolic link, no other mount → fstat: FileFacts
+//!   received  memfd   fstat: SharedFileStat
+//!             path    beneath one directory, no symbolic link, no other mount → fstat: SharedFileStat
 //!                     → adopted on request: unlinked here if its creator does not
 //! ```
 //!
@@ -54,7 +54,7 @@ pub struct FileIdentity {
 
 /// The kernel's description of an open file.
 #[derive(Clone, Copy, Debug)]
-pub struct FileFacts {
+pub struct SharedFileStat {
     /// The file's identity, valid while any process has it open or mapped.
     pub identity: FileIdentity,
     /// Size in bytes.
@@ -71,18 +71,18 @@ pub struct FileFacts {
     pub is_memory: bool,
 }
 
-impl FileFacts {
+impl SharedFileStat {
     /// Queries the kernel.
     ///
     /// # Errors
     ///
     /// The error of fstat.
-    pub fn of(fd: BorrowedFd<'_>) -> io::Result<FileFacts> {
+    pub fn of(fd: BorrowedFd<'_>) -> io::Result<SharedFileStat> {
         let stat = fstat(fd)?;
         // EINVAL from files that have no seals.
         let seals = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
         let is_memory = is_tmpfs(fd)?;
-        Ok(FileFacts {
+        Ok(SharedFileStat {
             identity: identity(&stat),
             size: u64::try_from(stat.st_size).unwrap_or(0),
             owner: stat.st_uid,

@@ -100,7 +100,7 @@ pub const fn since_word(bytes: u64, digest: u32) -> Option<u64> {
 /// The slots and the record digest in a word; `None` if it is damaged.
 const fn since_of(word: u64) -> Option<(u64, u32)> {
     let slots = word >> 32 & 0xffff;
-    #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+    #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are meant")]
     let digest = word as u32;
     if slots != 0 && word >> 48 == parity(word) as u64 { Some((slots, digest)) } else { None }
 }

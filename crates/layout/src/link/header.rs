@@ -28,7 +28,7 @@ pub const NAME_FIELDS: [&str; 3] = ["local", "remote", "link"];
 
 /// Identifies the rules of this format, as the layout hash of a region does (SPEC 3.2).
 pub const LINK_LAYOUT_HASH: u64 = {
-    let facts: [u64; 14] = [
+    let rules: [u64; 14] = [
         LINK_VERSION as u64,
         PAGE_BYTES,
         OWNER_OFFSET,
@@ -44,7 +44,7 @@ pub const LINK_LAYOUT_HASH: u64 = {
         size_of::<super::ConsumedRecord>() as u64,
         crate::segment::LAYOUT_HASH,
     ];
-    fnv::of_numbers(&facts)
+    fnv::of_numbers(&rules)
 };
 
 /// The header, which fills a whole page.

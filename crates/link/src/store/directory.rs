@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use partywall_sys::kept_file::Facts;
+use partywall_sys::kept_file::FileStat;
 use partywall_sys::peer::own_euid;
 use partywall_sys::{KeptDirectory, MakeError, UnnamedFile};
 
@@ -29,7 +29,7 @@ impl Directory {
         let path = path.as_ref();
         let missing = |source| StorageError::NoDirectory { path: path.to_owned(), source };
         let kept = KeptDirectory::open(path).map_err(missing)?;
-        let facts = kept.facts().map_err(missing)?;
+        let facts = kept.stat().map_err(missing)?;
         let (owner, user, mode) = (facts.owner, own_euid(), facts.mode);
         if owner != user {
             return Err(StorageError::DirectoryNotOurs { path: path.to_owned(), owner, user });
@@ -67,7 +67,7 @@ impl Directory {
         &self,
         name: &str,
         is_written: bool,
-    ) -> Result<Option<(File, Facts)>, StorageError> {
+    ) -> Result<Option<(File, FileStat)>, StorageError> {
         let path = || self.file_path(name);
         let (file, facts) = match self.kept.open_file(name, is_written) {
             Ok(opened) => opened,

@@ -8,10 +8,11 @@ use crate::address::{Address, AddressError};
 use crate::config::Config;
 use crate::connect::establish;
 use crate::error::{AcceptError, BindError, ConnectError, HandshakeError};
+use crate::protocol::Protocol;
 use partywall_layout::hello::SERVICE_SESSION;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::unix::AsyncFd;
@@ -61,6 +62,15 @@ impl Listener {
         let ready = watch_readable(listener.as_fd()).map_err(BindError::Setup)?;
         let (address, config) = (listener.local_address().clone(), config.clone());
         Ok(Self { listener: Mutex::new(listener), address, config, ready })
+    }
+
+    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them by their
+    /// first bytes. May be called for several protocols.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
+        let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
+        listener.add_protocol(protocol);
+        self
     }
 
     /// The address, with the port that the system chose where 0 was asked for.
@@ -146,14 +156,38 @@ where
     A: TryInto<Address>,
     AddressError: From<A::Error>,
 {
-    let address = address.try_into().map_err(AddressError::from)?;
+    connect_session(address.try_into().map_err(AddressError::from)?, config, None).await
+}
+
+/// Opens a session with the server at `address`, which speaks `protocol` instead of our own.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub async fn connect_with_protocol<A>(
+    address: A,
+    config: &Config,
+    protocol: Arc<dyn Protocol>,
+) -> Result<Session, ConnectError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
+    connect_session(address.try_into().map_err(AddressError::from)?, config, Some(protocol)).await
+}
+
+pub(super) async fn connect_session(
+    address: Address,
+    config: &Config,
+    protocol: Option<Arc<dyn Protocol>>,
+) -> Result<Session, ConnectError> {
     let (label, options) = (address.to_string(), config.clone());
     let system = |what, source| {
         ConnectError::from(HandshakeError::System { peer: label.clone(), what, source })
     };
     // The handshake is short, and bounded by its deadline; names may have to be looked up.
-    let connecting =
-        tokio::task::spawn_blocking(move || establish(&address, &options, SERVICE_SESSION));
+    let connecting = tokio::task::spawn_blocking(move || {
+        establish(&address, &options, SERVICE_SESSION, protocol)
+    });
     let established =
         connecting.await.map_err(|error| system("connecting", std::io::Error::other(error)))??;
     let started = drive::start(established, config);

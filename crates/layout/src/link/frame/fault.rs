@@ -79,7 +79,8 @@ impl fmt::Display for FrameFault {
             Self::Crc => write!(f, "the checksum of a frame is wrong"),
             Self::Version { min, max, .. } => write!(
                 f,
-                "it speaks versions {min} to {max} of links, we speak {FRAME_VERSION_MIN} to {FRAME_VERSION_MAX}"
+                "the peer offers link versions {min} to {max}, this side supports {FRAME_VERSION_MIN} to \
+                 {FRAME_VERSION_MAX}"
             ),
             Self::Field { what, found } => write!(f, "a frame has {what} ({found:#x})"),
             Self::Text { which } => write!(f, "the {which} of a frame is none"),

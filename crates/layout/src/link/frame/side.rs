@@ -91,7 +91,7 @@ impl SideFields {
         let (incarnation, epoch) = (self.incarnation.get(), self.epoch.get());
         let is_owner = (1..=INCARNATION_MAX).contains(&incarnation);
         ensure(is_owner, "an incarnation that is none", incarnation)?;
-        ensure(self.store_id != [0; 16], "a lineage that is none", 0)?;
+        ensure(self.store_id != [0; 16], "a store id of zero", 0)?;
         self.check_views()?;
         let unfit = |(what, found)| FrameFault::Field { what, found };
         self.past.check(epoch).map_err(unfit)?;
