@@ -148,7 +148,7 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Deref for Plain<T> {
             Ok(value) => value,
             // Not reached, also not in a forked child: length and address were checked when it was made, and
             // neither ever changes. What lies there may, and any bytes are a value. The mapping is read-only,
-            // so children inherit it (tests/fork.rs); what is copied lies at a multiple of 64 wherever it moves.
+            // so children inherit it (tests/fork/channels.rs); what is copied lies at a multiple of 64 wherever it moves.
             Err(_) => unreachable!("the place of a plain struct has changed"),
         }
     }
