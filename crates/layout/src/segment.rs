@@ -147,13 +147,13 @@ pub const LAYOUT_HASH: u64 = {
 )]
 #[repr(C)]
 pub struct RegionHeader {
-    /// [`REGION_MAGIC`].
+    /// Always [`REGION_MAGIC`].
     pub magic: [u8; 8],
-    /// [`FORMAT_VERSION`].
+    /// Always [`FORMAT_VERSION`].
     pub version: U32,
     /// Size of the header page in bytes.
     pub header_size: U32,
-    /// [`LAYOUT_HASH`].
+    /// Always [`LAYOUT_HASH`].
     pub layout_hash: U64,
     /// Size of the region in bytes.
     pub region_size: U64,

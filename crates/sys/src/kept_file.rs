@@ -43,13 +43,13 @@ pub struct KeptDirectory {
 /// Owner, mode and size of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
-    /// The owning user.
+    /// User id of the file's owner.
     pub owner: u32,
-    /// The permission bits.
+    /// Permission bits of the file.
     pub mode: u32,
     /// Whether it is a regular file.
     pub is_regular: bool,
-    /// Size in bytes.
+    /// Size of the file in bytes.
     pub size: u64,
 }
 
@@ -82,7 +82,7 @@ pub enum MakeError {
     },
     /// The file system cannot create unnamed files, or cannot reserve space.
     Unsupported {
-        /// The missing operation.
+        /// The operation that is missing.
         what: &'static str,
         /// The error that the system returned.
         source: io::Error,

@@ -13,7 +13,7 @@ use crate::procfs::{field, read_text};
 /// The process to inspect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
-    /// The calling process.
+    /// The process that calls.
     Own,
     /// A process by its number.
     Pid(i32),
@@ -25,7 +25,7 @@ pub enum Process {
 pub struct MappedRange {
     /// Address of the first byte.
     pub start: u64,
-    /// Length in bytes.
+    /// Length of the range in bytes.
     pub len: u64,
     /// Such as `r--s`: read, write, execute, and `s`hared or `p`rivate.
     pub permissions: String,

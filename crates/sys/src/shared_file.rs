@@ -7,7 +7,8 @@
 //!             file    open O_EXCL|O_NOFOLLOW 0600 → ftruncate → fallocate → (map, fill)
 //!                     → unlinked by its creator alone
 //!   received  memfd   fstat: SharedFileStat
-//!             path    beneath one directory, no symbolic link, no other mount → fstat: SharedFileStat
+//!             path    beneath one directory, no symbolic link, no other mount
+//!                     → fstat: SharedFileStat
 //!                     → adopted on request: unlinked here if its creator does not
 //! ```
 //!
@@ -57,9 +58,9 @@ pub struct FileIdentity {
 pub struct SharedFileStat {
     /// The file's identity, valid while any process has it open or mapped.
     pub identity: FileIdentity,
-    /// Size in bytes.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// The owning user.
+    /// User id of the file's owner.
     pub owner: u32,
     /// Whether it is a regular file.
     pub is_regular: bool,
@@ -72,7 +73,7 @@ pub struct SharedFileStat {
 }
 
 impl SharedFileStat {
-    /// Queries the kernel.
+    /// Reads the state from the kernel.
     ///
     /// # Errors
     ///
@@ -164,17 +165,17 @@ impl CreatedFile {
         Ok(file)
     }
 
-    /// The descriptor.
+    /// The descriptor of the file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Its identity.
+    /// The identity of the file.
     pub fn identity(&self) -> FileIdentity {
         self.identity
     }
 
-    /// Its path.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -301,7 +302,7 @@ pub enum SharedFileError {
     Outside {
         /// As the peer named it.
         path: PathBuf,
-        /// The allowed directory.
+        /// The directory that was allowed.
         directory: PathBuf,
     },
     /// The file is on another mount beneath the directory.
@@ -314,7 +315,7 @@ pub enum SharedFileError {
     OtherMount {
         /// As the peer named it.
         path: PathBuf,
-        /// The allowed directory.
+        /// The directory that was allowed.
         directory: PathBuf,
     },
     /// The system call failed.

@@ -116,7 +116,7 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// As [`Socket::read`].
+    /// The errors of [`Socket::read`].
     pub fn receive(&self, buf: &mut [u8], nonblocking: bool) -> io::Result<Received> {
         let flags = receive_flags(nonblocking) | RecvFlags::CMSG_CLOEXEC;
         let (message, control) =
@@ -267,7 +267,7 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// `ENOBUFS`.
+    /// `ENOBUFS` if the kernel has no buffer left.
     pub fn local_addr(&self) -> io::Result<Option<SocketAddr>> {
         Ok(SocketAddr::try_from(rustix::net::getsockname(&self.fd)?).ok())
     }

@@ -19,7 +19,7 @@ pub fn pair(address: &str, client: &Config, server: &Config) -> (Channel, Channe
 
 /// A connected pair of sessions: connecting end, accepting end.
 pub async fn session_pair_with(kind: Kind, client: &Config, server: &Config) -> (Session, Session) {
-    let mut listener = partywall::tokio::Listener::bind_with(kind.address(), server).unwrap();
+    let listener = partywall::tokio::Listener::bind_with(kind.address(), server).unwrap();
     let address = listener.local_address().to_string();
     let connecting = partywall::tokio::connect_with(address, client);
     let (client, server) = tokio::join!(connecting, listener.accept());
@@ -66,6 +66,7 @@ impl Kind {
 
     /// An address that no other test uses.
     pub fn address(self) -> String {
+        // ORDER: Relaxed: only the number matters.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         match self {

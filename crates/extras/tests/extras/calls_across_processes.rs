@@ -17,7 +17,7 @@ async fn child() {
     match role().as_deref() {
         Some("server") => {
             let session = connect(&*argument("address")).await.unwrap();
-            let stream = session.accept().await.unwrap();
+            let stream = session.accept().await.unwrap().unwrap();
             let _ = Server::new(stream).serve(handler(None)).await;
         }
         Some("client") => {
@@ -69,7 +69,7 @@ async fn soon<F: Future>(future: F) -> F::Output {
 async fn a_killed_server_ends_every_call() {
     let place = Directory::new();
     let address = place.address("calls.sock");
-    let mut listener = Listener::bind(&*address).unwrap();
+    let listener = Listener::bind(&*address).unwrap();
     let mut server = Second::spawn(&mut second_process(
         "calls_across_processes::child",
         "server",
@@ -96,14 +96,14 @@ async fn a_killed_server_ends_every_call() {
 async fn a_killed_client_ends_every_handler() {
     let place = Directory::new();
     let address = place.address("calls.sock");
-    let mut listener = Listener::bind(&*address).unwrap();
+    let listener = Listener::bind(&*address).unwrap();
     let mut client = Second::spawn(&mut second_process(
         "calls_across_processes::child",
         "client",
         &[("address", &address)],
     ));
     let session = soon(listener.accept()).await.unwrap();
-    let stream = soon(session.accept()).await.unwrap();
+    let stream = soon(session.accept()).await.unwrap().unwrap();
     let (tell, mut told) = mpsc::unbounded_channel();
     let serving = tokio::spawn(Server::new(stream).serve(handler(Some(tell))));
     for _ in 0..2 {

@@ -119,9 +119,9 @@ pub const SINCE_MAX: u64 = 0xffff * SLOT_BYTES;
 /// The record and the word in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumed {
-    /// The sealed record.
+    /// The record with its seal.
     pub record: ConsumedRecord,
-    /// The consumed position.
+    /// The position up to which is consumed.
     pub position: u64,
     /// The record digest at that position.
     pub digest: u32,
@@ -174,7 +174,7 @@ impl Consumed {
 /// Checks the control page and returns the record and the word in force.
 ///
 /// # Errors
-/// [`FileFault::ConsumedDamaged`], [`FileFault::Contradiction`].
+/// Either [`FileFault::ConsumedDamaged`] or [`FileFault::Contradiction`].
 pub fn check(control_page: &[u8]) -> Result<Consumed, FileFault> {
     let bytes = |offset: u64, len: usize| {
         let start = usize::try_from(offset).ok()?;

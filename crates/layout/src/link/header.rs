@@ -63,13 +63,13 @@ pub const LINK_LAYOUT_HASH: u64 = {
 )]
 #[repr(C)]
 pub struct LinkHeader {
-    /// [`LINK_MAGIC`].
+    /// Always [`LINK_MAGIC`].
     pub magic: [u8; 8],
-    /// [`LINK_VERSION`].
+    /// Always [`LINK_VERSION`].
     pub version: U32,
     /// Size of this page in bytes.
     pub header_size: U32,
-    /// [`LINK_LAYOUT_HASH`].
+    /// Always [`LINK_LAYOUT_HASH`].
     pub layout_hash: U64,
     /// Size of the file in bytes.
     pub file_size: U64,

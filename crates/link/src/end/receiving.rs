@@ -57,16 +57,21 @@ impl<T: Taker> Taker for &mut T {
 }
 
 impl Endpoint {
-    /// The next message if there is one now: what `taker` makes of it.
-    pub(crate) fn try_recv<T: Taker>(&self, mut taker: T) -> Result<T::Taken, TryRecvError> {
+    /// Takes the next message if there is one now, and returns what `taker` makes of it. `None`: the peer finished.
+    pub(crate) fn try_recv<T: Taker>(
+        &self,
+        mut taker: T,
+    ) -> Result<Option<T::Taken>, TryRecvError> {
         // What is not called is dropped once nothing is locked.
-        if let Some(found) = self.next_now(&mut taker, false)? {
+        let found = self.next_now(&mut taker, false)?;
+        if found.is_some() {
             return Ok(found);
         }
         let mut state = self.lock()?;
         self.acknowledge(&mut state, true);
         self.rest(&mut state);
         let stopped = state.stopped();
+        let has_finished = stopped.is_none() && state.core()?.take_finished();
         // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
         let must_turn = state.is_detached() || self.is_time_to_look(&mut state, false);
         drop(state);
@@ -76,7 +81,7 @@ impl Endpoint {
         if must_turn {
             self.group.reactor.try_turn(Before::Looking).map_err(Stopped::from)?;
         }
-        Err(TryRecvError::Empty)
+        if has_finished { Ok(None) } else { Err(TryRecvError::Empty) }
     }
 
     /// The same, and waits for one until `deadline`.
@@ -84,9 +89,9 @@ impl Endpoint {
         &self,
         deadline: Option<Instant>,
         mut taker: T,
-    ) -> Result<T::Taken, RecvError> {
+    ) -> Result<Option<T::Taken>, RecvError> {
         match self.next_now(&mut taker, true)? {
-            Some(found) => Ok(found),
+            Some(found) => Ok(Some(found)),
             None => self.recv_next(deadline, taker),
         }
     }
@@ -97,9 +102,10 @@ impl Endpoint {
         &self,
         deadline: Option<Instant>,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, RecvError> {
+    ) -> Result<Option<R>, RecvError> {
         if self.config.delivery == Delivery::AtMostOnce {
-            return Ok(self.read_consumed(self.recv(deadline, Keeping)?, read));
+            let found = self.recv(deadline, Keeping)?;
+            return Ok(found.map(|found| self.read_consumed(found, read)));
         }
         self.recv(deadline, Reading::new(self, read))
     }
@@ -108,9 +114,10 @@ impl Endpoint {
     pub(crate) fn try_recv_with<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, TryRecvError> {
+    ) -> Result<Option<R>, TryRecvError> {
         if self.config.delivery == Delivery::AtMostOnce {
-            return Ok(self.read_consumed(self.try_recv(Keeping)?, read));
+            let found = self.try_recv(Keeping)?;
+            return Ok(found.map(|found| self.read_consumed(found, read)));
         }
         self.try_recv(Reading::new(self, read))
     }
@@ -130,7 +137,7 @@ impl Endpoint {
         &self,
         deadline: Option<Instant>,
         mut taker: T,
-    ) -> Result<T::Taken, RecvError> {
+    ) -> Result<Option<T::Taken>, RecvError> {
         let mut is_first = true;
         let found = self.wait_for(deadline, Waits::ForRecords, |state| {
             // The socket was read just now; with what came since, it wakes whoever sleeps.
@@ -141,8 +148,11 @@ impl Endpoint {
                 self.next(state, &mut taker)
             };
             match found {
-                Some(found) => Some(Ok(found)),
-                None => state.stopped().map(Err),
+                Some(found) => Some(Ok(Some(found))),
+                None => match state.stopped() {
+                    Some(stopped) => Some(Err(stopped)),
+                    None => state.core.as_mut()?.take_finished().then_some(Ok(None)),
+                },
             }
         })?;
         Ok(found.ok_or(RecvError::TimedOut)??)

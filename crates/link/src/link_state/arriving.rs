@@ -115,6 +115,9 @@ impl LinkState {
             }
         }
         let end = conn.end(end);
+        if end == End::Left && self.life.active == Some(conn.id()) {
+            self.life.finished_at = Some((self.inbox.stream(), self.inbox.received()));
+        }
         self.life.end(conn.id(), &end);
         if self.life.active.is_none() {
             self.shm = None;

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use partywall_reconcile::{ConnectionNumber, Peer, Position, Present, Skip};
+use partywall_reconcile::{ConnectionNumber, Peer, Position, Present, Skip, StreamId};
 
 use super::conn::{ConnId, End};
 use crate::event::Event;
@@ -35,6 +35,8 @@ pub(super) struct Life {
     pub(super) connections: u64,
     /// What the neighbour's application said at login.
     pub(super) login: Vec<u8>,
+    /// End of what was received when the peer closed its end in good order, until the application learns of it.
+    pub(super) finished_at: Option<(Option<StreamId>, Position)>,
     /// For the application.
     pub(super) events: VecDeque<Event>,
     /// Events that found no room.

@@ -26,6 +26,22 @@ impl LinkState {
         !self.inbox.is_drained()
     }
 
+    /// Whether the peer closed its end in good order, and everything that it had sent was handed out. A later connection may
+    /// have brought more: then the peer has not finished.
+    pub(crate) fn has_finished(&self) -> bool {
+        let received = (self.inbox.stream(), self.inbox.received());
+        self.life.finished_at == Some(received) && !self.has_next()
+    }
+
+    /// The same, and the application learns of it: once for each time that the peer closed its end.
+    pub(crate) fn take_finished(&mut self) -> bool {
+        let has_finished = self.has_finished();
+        if has_finished {
+            self.life.finished_at = None;
+        }
+        has_finished
+    }
+
     /// What the application has not been told.
     pub(crate) fn take_event(&mut self) -> Option<Event> {
         self.life.events.pop_front()

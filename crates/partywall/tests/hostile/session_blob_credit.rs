@@ -76,7 +76,7 @@ fn a_blob_with_credit_is_a_message_like_any_other() {
         assert!(send_blob(&mut foe, 2, &128u64.to_le_bytes()));
         assert!(send_blob(&mut foe, 3, &[]));
         for _ in 0..3 {
-            assert_eq!(*home.wait(ours.recv()).unwrap(), [0; 8]);
+            assert_eq!(*home.wait(ours.recv()).unwrap().unwrap(), [0; 8]);
         }
         assert!(foe.ping(5) && foe.receive_answer(5), "{role:?}");
     }

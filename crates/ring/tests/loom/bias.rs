@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A lock with a bias: the favoured thread enters without the mutex, the others revoke that, and nobody is ever in there with another.
-//! Loom's cell reports it if two are.
+//! A lock with a bias: the favoured thread enters without the mutex, the others revoke that, and
+//! nobody is ever in there with another. Loom's cell reports it if two are.
 //!
 //! | model | threads | times inside | preemptions | executions |
 //! |---|---|---|---|---|
@@ -49,7 +49,8 @@ impl Lock {
         }
     }
 
-    /// Loom's cell panics if another thread uses it at the same time, or if what it did there is not known to have happened before.
+    /// Loom's cell panics if another thread uses it at the same time, or if what it did there is
+    /// not known to have happened before.
     fn use_value(&self) {
         self.value.with_mut(|_| ());
     }

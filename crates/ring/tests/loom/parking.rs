@@ -203,8 +203,8 @@ fn writer_and_reader_wake_each_other() {
     });
 }
 
-/// A ring that comes before its record wakes the reader in vain, or just in time; never is it the only
-/// one that was due.
+/// A ring that comes before its record wakes the reader in vain, or just in time; never is it the
+/// only one that was due.
 #[test]
 fn ringing_early_loses_nothing() {
     explore("ringing_early_loses_nothing", 3, || {

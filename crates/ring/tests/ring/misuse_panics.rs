@@ -103,7 +103,7 @@ fn writing_beyond_a_block() {
 }
 
 #[test]
-#[should_panic(expected = "only neighbouring parts can be joined")]
+#[should_panic(expected = "only adjacent parts can be joined")]
 fn joining_memory_that_does_not_touch() {
     let (first, rest) = mem::pair(192).0.split_at(64);
     let (_middle, last) = rest.split_at(64);

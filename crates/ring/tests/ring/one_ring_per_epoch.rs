@@ -34,8 +34,8 @@ fn each_sleep_is_notified_once() {
     }
 }
 
-/// A ring before publishing counts: the look that must follow does not ring again, unless the sleeper
-/// woke and lay down again in between.
+/// A ring before publishing counts: the look that must follow does not ring again, unless the
+/// sleeper woke and lay down again in between.
 #[test]
 fn an_early_ring_is_the_ring_of_its_epoch() {
     let (mut sleeper, waker) = sides();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring does what a queue does: any sequence of appends, publications, aborts and reads, against a
-//! model that knows only the rules of the specification.
+//! A ring does what a queue does: any sequence of appends, publications, aborts and reads, against
+//! a model that knows only the rules of the specification.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 

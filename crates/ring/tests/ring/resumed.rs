@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring that was left by one process is gone on with by the next, at any position; and so is its reading.
+//! A ring that was left by one process is gone on with by the next, at any position; and so is its
+//! reading.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 

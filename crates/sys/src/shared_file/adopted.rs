@@ -67,12 +67,12 @@ impl AdoptedFile {
         }
     }
 
-    /// The descriptor.
+    /// The descriptor of the file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Its identity.
+    /// The identity of the file.
     pub fn identity(&self) -> FileIdentity {
         self.named.identity
     }
