@@ -17,7 +17,7 @@
 //! # });
 //! // the first again
 //! let mut channel = listener.accept()?;
-//! assert_eq!(channel.recv()?, b"hello");
+//! assert_eq!(channel.recv()?.unwrap(), b"hello");
 //! println!("received over {}", channel.transport());
 //! # client.join().unwrap();
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -61,7 +61,7 @@ mod tests {
         let test = format!("#[cfg(test)]\nmod tests {{\n{start}}}\n");
         let tree = [
             ("crates/cli/src/bench/crowd.rs", start),
-            ("crates/partywall/tests/death.rs", start),
+            ("crates/partywall/tests/death/channels.rs", start),
             ("crates/partywall/src/message.rs", &*test),
             ("crates/partywall/src/session/interleavings/races.rs", start),
             ("crates/partywall/src/lib.rs", "//! std::thread::spawn(f)\n"),

@@ -50,8 +50,8 @@ impl Transport for Ours {
 
     async fn bind(setup: &Setup, shape: Shape) -> Result<ShmServer> {
         let address = format!("unix:{}", setup.path("protocol").display());
-        let config = Config::default().streams_max(STREAMS_MAX).protocol(protocol(setup, shape)?);
-        ShmServer::bind(address, &config)
+        let config = Config::default().streams_max(STREAMS_MAX);
+        Ok(ShmServer::bind(address, &config)?.with_protocol(protocol(setup, shape)?))
     }
 
     async fn connect(setup: &Setup, shape: Shape, address: &str) -> Result<ShmClient> {
@@ -75,8 +75,8 @@ impl Transport for OursTheirs {
 }
 
 async fn connect(setup: &Setup, shape: Shape, address: &str) -> Result<ShmClient> {
-    let config = Config::default().streams_max(STREAMS_MAX).speak(protocol(setup, shape)?);
-    ShmClient::connect(address, &config).await
+    let config = Config::default().streams_max(STREAMS_MAX);
+    ShmClient::connect_with_protocol(address, &config, protocol(setup, shape)?).await
 }
 
 impl Server for MixedServer {

@@ -8,7 +8,10 @@
 //! Each side may use as much memory as the rival's one pool has. The policy is `SharedMemory`: where memory cannot be shared
 //! the measurement fails and says why, instead of measuring a socket under our name.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
+use partywall::protocol::Protocol;
 use partywall::tokio::{Listener, Session, Stream, connect_with};
 use partywall::{Config, SessionError, StreamRecvError, TransportPolicy};
 
@@ -42,12 +45,27 @@ impl ShmServer {
         let listener = Listener::bind_with(&address, config)?;
         Ok(Self { listener, session: None, address })
     }
+
+    /// Also serves another protocol.
+    pub fn with_protocol(self, protocol: Arc<dyn Protocol>) -> Self {
+        Self { listener: self.listener.with_protocol(protocol), ..self }
+    }
 }
 
 impl ShmClient {
     /// The one session.
     pub async fn connect(address: &str, config: &Config) -> Result<Self> {
         Ok(Self { session: connect_with(address, config).await? })
+    }
+
+    /// The one session, in another protocol.
+    pub async fn connect_with_protocol(
+        address: &str,
+        config: &Config,
+        protocol: Arc<dyn Protocol>,
+    ) -> Result<Self> {
+        let session = partywall::tokio::connect_with_protocol(address, config, protocol).await?;
+        Ok(Self { session })
     }
 }
 

@@ -72,6 +72,7 @@ impl Lane for ShmLane {
     #[inline]
     fn receive(&mut self) -> Result<u64> {
         let message = self.receiver.recv_ref().context("receiving a message")?;
+        let message = message.context("the peer has finished")?;
         let mut inspection = Inspection::new();
         inspection.look(&message);
         inspection.finish(self.size)

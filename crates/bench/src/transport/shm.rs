@@ -79,6 +79,7 @@ impl Endpoint for ShmEndpoint {
     #[inline]
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let message = self.receiver.recv_ref().context("receiving a message")?;
+        let message = message.context("the peer has finished")?;
         ensure!(message.len() == size, "received {} bytes instead of {size}", message.len());
         Ok(read(&message))
     }

@@ -7,13 +7,14 @@
 //!   plain    payload and a line end  plain     bytes up to the line end
 //! ```
 
+use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use partywall::{Address, Config, Receiver, RecvError, SendError, Sender};
+use partywall::{Address, Closed, Config, Receiver, RecvError, SendError, Sender};
 use partywall_sys::{Family, Socket, connect_tcp, connect_unix_abstract, connect_unix_path};
 
 use super::endpoint::Endpoint;
@@ -121,9 +122,16 @@ impl Answerer {
     pub fn receive(&mut self, expected: &[u8], deadline: Instant) -> Result<(), Trouble> {
         match self {
             Self::Channel(receiver) => {
-                let message =
-                    receiver.recv_ref_deadline(deadline).map_err(|error| no_answer(&error))?;
-                verify(&message, expected)
+                match receiver.recv_ref_deadline(deadline) {
+                    Ok(Some(message)) => verify(&message, expected),
+                    // The end is too early here, also in good order.
+                    Ok(None) => Err(no_answer(Exit::PeerDied, &Closed::Finished)),
+                    Err(error) => {
+                        let is_over =
+                            matches!(error, RecvError::Disconnected | RecvError::TimedOut);
+                        Err(no_answer(late_or(is_over, Exit::from(&error)), &error))
+                    }
+                }
             }
             Self::Plain(stream, line) => {
                 let line = &mut line[..=expected.len()];
@@ -209,11 +217,8 @@ fn wrong(found: usize, expected: usize) -> Trouble {
     Trouble { exit: Exit::Protocol, reason }
 }
 
-fn no_answer(error: &RecvError) -> Trouble {
-    // Even an end in order is too early.
-    let is_over = matches!(error, RecvError::Closed(_) | RecvError::TimedOut);
-    let exit = late_or(is_over, Exit::from(error));
-    Trouble { exit, reason: format!("no echo came: {error}") }
+fn no_answer(exit: Exit, reason: &dyn fmt::Display) -> Trouble {
+    Trouble { exit, reason: format!("no echo came: {reason}") }
 }
 
 /// Who answers nothing for so long counts as dead.

@@ -54,6 +54,6 @@ mod session;
 mod stream;
 
 pub use io::{ReadHalf, StreamIo, WriteHalf};
-pub use listen::{Listener, connect, connect_with};
+pub use listen::{Listener, connect, connect_with, connect_with_protocol};
 pub use session::Session;
 pub use stream::{RecvStream, Reservation, SendStream, Stream};

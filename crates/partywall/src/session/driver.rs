@@ -323,8 +323,9 @@ mod tests {
         let mut listener =
             Listener::bind_service(address.clone(), &config, SERVICE_SESSION).unwrap();
         let theirs = config.clone();
-        let connecting =
-            std::thread::spawn(move || establish(&address, &theirs, SERVICE_SESSION).unwrap());
+        let connecting = std::thread::spawn(move || {
+            establish(&address, &theirs, SERVICE_SESSION, None).unwrap()
+        });
         let deadline = Instant::now() + Duration::from_secs(60);
         let accepted = listener.accept_until(Some(deadline)).unwrap();
         let connected = connecting.join().unwrap();

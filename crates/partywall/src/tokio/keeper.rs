@@ -11,7 +11,7 @@
 //! It opens no stream: those who do look at the state that it writes.
 
 use super::backoff::Backoff;
-use super::listen::connect_with;
+use super::listen::connect_session;
 use super::pool_config::{PoolConfig, PoolEvent};
 use super::session::Session;
 use crate::address::Address;
@@ -72,7 +72,8 @@ impl Keeper {
 
     async fn keep(&self, backoff: &mut Backoff, draining: &mut Draining) {
         loop {
-            let connecting = connect_with(self.address.clone(), &self.config.session);
+            let protocol = self.config.protocol.clone();
+            let connecting = connect_session(self.address.clone(), &self.config.session, protocol);
             let wait = match draining.during(connecting).await {
                 Ok(session) => self.use_up(session, backoff, draining).await,
                 Err(error) => self.failed(error, backoff),

@@ -8,10 +8,12 @@ use crate::address::{Address, AddressError};
 use crate::config::Config;
 use crate::connect::establish;
 use crate::error::{AcceptError, BindError, ConnectError, HandshakeError};
+use crate::protocol::Protocol;
 use partywall_layout::hello::SERVICE_SESSION;
 use std::future::poll_fn;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::unix::AsyncFd;
@@ -56,6 +58,14 @@ impl Listener {
         let address = address.try_into().map_err(AddressError::from)?;
         let listener = crate::Listener::bind_service(address, config, SERVICE_SESSION)?;
         Ok(Self { ready: watch_readable(listener.as_fd()).map_err(BindError::Setup)?, listener })
+    }
+
+    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them by their
+    /// first bytes. May be called for several protocols.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
+        self.listener.add_protocol(protocol);
+        self
     }
 
     /// The address, with the port that the system chose where 0 was asked for.
@@ -129,14 +139,38 @@ where
     A: TryInto<Address>,
     AddressError: From<A::Error>,
 {
-    let address = address.try_into().map_err(AddressError::from)?;
+    connect_session(address.try_into().map_err(AddressError::from)?, config, None).await
+}
+
+/// Opens a session with the server at `address`, which speaks `protocol` instead of our own.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub async fn connect_with_protocol<A>(
+    address: A,
+    config: &Config,
+    protocol: Arc<dyn Protocol>,
+) -> Result<Session, ConnectError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
+    connect_session(address.try_into().map_err(AddressError::from)?, config, Some(protocol)).await
+}
+
+pub(super) async fn connect_session(
+    address: Address,
+    config: &Config,
+    protocol: Option<Arc<dyn Protocol>>,
+) -> Result<Session, ConnectError> {
     let (label, options) = (address.to_string(), config.clone());
     let system = |what, source| {
         ConnectError::from(HandshakeError::System { peer: label.clone(), what, source })
     };
     // The handshake is short, and bounded by its deadline; names may have to be looked up.
-    let connecting =
-        tokio::task::spawn_blocking(move || establish(&address, &options, SERVICE_SESSION));
+    let connecting = tokio::task::spawn_blocking(move || {
+        establish(&address, &options, SERVICE_SESSION, protocol)
+    });
     let established =
         connecting.await.map_err(|error| system("connecting", std::io::Error::other(error)))??;
     let started = drive::start(established, config);

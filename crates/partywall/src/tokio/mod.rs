@@ -74,7 +74,7 @@ pub use watch::watch_readable;
 pub use caller::Caller;
 pub use incoming::Incoming;
 pub use io::{ReadHalf, StreamIo, WriteHalf};
-pub use listen::{Listener, connect, connect_with};
+pub use listen::{Listener, connect, connect_with, connect_with_protocol};
 pub use pool::{Pool, PoolOpenError};
 pub use pool_config::{PoolConfig, PoolEvent};
 pub use session::Session;

@@ -3,9 +3,7 @@
 //! given up half-way.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-#[path = "../support_two/mod.rs"]
-pub mod two;
-
+pub(crate) use crate::support_two as two;
 use partywall::Config;
 use partywall::tokio::{Listener, Session, connect_with};
 use std::future::{Future, poll_fn};

@@ -47,8 +47,7 @@ use tokio::task::JoinSet;
 /// use partywall_shmipc::{Config, SessionManager, Shmipc};
 /// use std::sync::Arc;
 ///
-/// let accepts = partywall::Config::default().protocol(Arc::new(Shmipc::default()));
-/// let mut listener = Listener::bind_with(&*address, &accepts)?;
+/// let mut listener = Listener::bind(&*address)?.with_protocol(Arc::new(Shmipc::default()));
 /// # tokio::spawn(async move {
 /// #     let session = listener.accept().await?;
 /// #     let mut stream = session.accept().await?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model of `tests/session_model.rs`, in chosen orders: every stream is two queues. Both sides open streams at
+//! The model of `tests/sessions/model.rs`, in chosen orders: every stream is two queues. Both sides open streams at
 //! random, send in every way there is, give up, close, reset, stop and drop; whatever happens, a message comes once,
 //! whole, in order, on its own stream, and each end is seen as what it was.
 //!
