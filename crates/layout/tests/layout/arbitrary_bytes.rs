@@ -92,7 +92,7 @@ fn arbitrary_frames_do_not_panic() {
 }
 
 #[test]
-fn arbitrary_half_headers_do_not_panic_and_accepted_ones_fit() {
+fn arbitrary_region_headers_do_not_panic_and_accepted_ones_fit() {
     let mut random = Xorshift(2);
     let good = golden::images().into_iter().find(|image| image.kind == "region").unwrap().bytes;
     let mut accepted = 0;

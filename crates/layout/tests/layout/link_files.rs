@@ -48,7 +48,7 @@ fn files_are_what_the_generator_makes() {
 }
 
 #[test]
-fn the_name_of_a_file_is_a_hash_of_names_and_lengths() {
+fn file_name_is_hash_of_names_and_lengths() {
     assert_eq!(file_name_hash(NAMES), 0xc357_7146_f595_3aeb);
     assert_ne!(file_name_hash(["a", "bc", "d"]), file_name_hash(["ab", "c", "d"]));
 }
@@ -59,7 +59,7 @@ fn in_force(pages: &[u8], size: u64) -> Result<Image, FileFault> {
 }
 
 #[test]
-fn no_single_byte_brings_an_older_image_back() {
+fn single_changed_byte_restores_no_older_image() {
     let mut torn = Maker::used();
     for image in links::images().into_iter().filter(|image| image.name == "link-torn.bin") {
         torn.put(0, &image.bytes);
@@ -87,7 +87,7 @@ fn no_single_byte_brings_an_older_image_back() {
 }
 
 #[test]
-fn a_commit_that_was_killed_anywhere_leaves_the_image_before() {
+fn killed_update_leaves_previous_image() {
     let before = Maker::used();
     let good = in_force(&before.bytes, before.size).unwrap();
     let after = {

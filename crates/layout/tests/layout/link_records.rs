@@ -48,7 +48,7 @@ fn files_are_what_the_generator_makes() {
 }
 
 #[test]
-fn no_single_changed_byte_is_read() {
+fn record_with_changed_byte_is_refused() {
     for image in link_records::images().iter().filter(|image| image.expected.contains("digest")) {
         let good = link_records::read(&image.bytes, image.from).unwrap();
         let header = partywall_layout::record_ring::HEADER_BYTES;
@@ -73,7 +73,7 @@ fn no_single_changed_byte_is_read() {
 }
 
 #[test]
-fn a_tag_is_never_zero() {
+fn tag_is_never_zero() {
     assert_eq!(tag(0), 1);
     assert_eq!(tag(0x7777_7777_7777_7777), 1);
     assert_eq!(tag(0x0000_0001_0000_0002), 3);
@@ -81,7 +81,7 @@ fn a_tag_is_never_zero() {
 
 /// What another stream left in the same slot: a whole record, of whatever tag.
 #[test]
-fn a_compact_record_is_of_one_tag_alone() {
+fn compact_record_of_other_tag_is_refused() {
     let image = link_records::images().into_iter().find(|image| image.name == "record-compact.bin");
     let image = image.unwrap();
     let size = RingSize::new(RING_BYTES).unwrap();
@@ -96,7 +96,7 @@ fn a_compact_record_is_of_one_tag_alone() {
 }
 
 #[test]
-fn parts_make_the_checksum_of_the_whole() {
+fn checksum_of_parts_equals_checksum_of_whole() {
     let seal = |parts: &[&[u8]]| {
         let kind = partywall_layout::Kind::Data;
         record::LinkPrefix::sealed(Position(64), kind, 5, Ack::default(), 0, parts)

@@ -41,7 +41,7 @@ fn in_child(work: impl FnOnce() -> i32) -> i32 {
 }
 
 #[test]
-fn a_guard_tells_child_from_owner_through_generations() {
+fn fork_guard_distinguishes_child_from_owner_over_two_forks() {
     let parents = ForkGuard::current();
     let answer = in_child(|| {
         if !parents.is_child() {
@@ -58,7 +58,7 @@ fn a_guard_tells_child_from_owner_through_generations() {
 }
 
 #[test]
-fn a_half_is_not_there_in_a_child_and_its_drop_unmaps_nothing() {
+fn region_is_absent_in_child_whose_drop_unmaps_nothing() {
     let own = OwnMap::create("not-inherited", SIZE_GRANULE).unwrap();
     let address = own.cells().as_ptr() as usize;
     let mut own = Some(own);
@@ -89,7 +89,7 @@ fn a_half_is_not_there_in_a_child_and_its_drop_unmaps_nothing() {
 }
 
 #[test]
-fn a_child_that_drops_a_listener_leaves_the_socket_file() {
+fn listener_dropped_by_child_leaves_socket_file() {
     let directory = Directory::new();
     let path = directory.join("socket");
     let mut listener = Some(Listener::listen_unix_path(&path, 0o600, 4).unwrap());
@@ -104,7 +104,7 @@ fn a_child_that_drops_a_listener_leaves_the_socket_file() {
 }
 
 #[test]
-fn a_child_makes_halves_of_its_own() {
+fn child_creates_own_regions() {
     let _parents = OwnMap::create("parents", SIZE_GRANULE).unwrap();
     let answer = in_child(|| match OwnMap::create("childs", SIZE_GRANULE) {
         Ok(mut own) if !own.is_inherited() => {

@@ -151,29 +151,29 @@ fn child_has_a_handler_of_its_own() {
 }
 
 #[test]
-fn guarded_memory_becomes_zeros_and_is_called_damaged() {
+fn truncated_guarded_memory_reads_zeros_and_is_damaged() {
     assert!(run("child_touches_guarded_memory").success());
     assert!(run("child_touches_from_many_threads").success());
 }
 
 #[test]
-fn memory_without_guard_kills_as_before() {
+fn truncated_unguarded_memory_kills() {
     assert_eq!(run("child_touches_memory_without_guard").signal(), Some(SIGBUS));
 }
 
 #[test]
-fn a_signal_sent_by_a_process_does_what_it_did_before() {
+fn sigbus_sent_by_process_kills() {
     assert_eq!(run("child_is_sent_the_signal").signal(), Some(SIGBUS));
     assert!(run("child_has_a_handler_of_its_own").success());
 }
 
 #[test]
-fn a_forked_child_does_not_take_its_own_memory_for_its_parents() {
+fn forked_child_handles_sigbus_of_own_memory() {
     assert!(run("child_forks").success());
 }
 
 #[test]
-fn a_file_is_removed_by_its_maker_alone_and_only_if_it_is_still_it() {
+fn file_is_removed_only_by_creator_and_only_if_unreplaced() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     let file = CreatedFile::create(&path, SIZE).unwrap();

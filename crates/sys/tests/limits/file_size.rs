@@ -7,7 +7,7 @@ use partywall_sys::{MemfdError, OwnMap};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
-fn shared_memory_beyond_the_limit_is_an_error() {
+fn memfd_beyond_file_size_limit_is_error() {
     let _alone = crate::alone();
     let before = getrlimit(Resource::Fsize);
     let low = Rlimit { current: Some(100_000), maximum: before.maximum };

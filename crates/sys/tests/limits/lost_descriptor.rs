@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::deadline;
 
 #[test]
-fn at_the_descriptor_limit_everything_says_so() {
+fn every_operation_at_descriptor_limit_names_it() {
     let _alone = crate::alone();
     let name = format!("partywall-sys-limit-{}", std::process::id());
     let listener = Listener::listen_unix_abstract(&name, 4).unwrap();

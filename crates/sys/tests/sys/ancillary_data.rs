@@ -58,7 +58,7 @@ fn descriptors_arrive_close_on_exec_and_refer_to_the_same_thing() {
 }
 
 #[test]
-fn more_descriptors_than_asked_for_are_closed_and_reported() {
+fn excess_descriptors_are_closed_and_reported() {
     let (near, far) = Socket::pair().unwrap();
     let doorbell = Doorbell::new().unwrap();
     let many = vec![doorbell.as_fd(); 3 * FDS_MAX];
@@ -73,7 +73,7 @@ fn more_descriptors_than_asked_for_are_closed_and_reported() {
 }
 
 #[test]
-fn what_is_not_an_idle_eventfd_is_no_doorbell() {
+fn descriptor_other_than_idle_eventfd_is_no_doorbell() {
     use partywall_sys::DoorbellError;
     use rustix::event::{EventfdFlags, eventfd};
     let (pipe, _other_end) = rustix::pipe::pipe().unwrap();
@@ -84,7 +84,7 @@ fn what_is_not_an_idle_eventfd_is_no_doorbell() {
 }
 
 #[test]
-fn calls_marked_nonblocking_never_block_and_a_gone_peer_raises_no_signal() {
+fn nonblocking_calls_never_block_and_gone_peer_raises_no_signal() {
     let (near, far) = Socket::pair().unwrap();
     let nothing = near.read(&mut [0; 8], true).unwrap_err();
     assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
@@ -103,7 +103,7 @@ fn calls_marked_nonblocking_never_block_and_a_gone_peer_raises_no_signal() {
 }
 
 #[test]
-fn one_direction_ends_while_the_other_goes_on_also_over_tcp() {
+fn half_closed_socket_still_carries_other_direction() {
     let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 4).unwrap();
     let address = listener.local_addr().unwrap().unwrap();
     let tcp_client = connect_tcp(address, deadline()).unwrap();

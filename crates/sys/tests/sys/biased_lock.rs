@@ -28,7 +28,7 @@ impl Twins {
 }
 
 #[test]
-fn bursts_of_several_threads_lose_nothing() {
+fn bursts_of_several_threads_lose_no_update() {
     let lock = Biased::new(Twins::default());
     // More threads than can ever be favoured; each long enough alone to be.
     let (threads, bursts) = (6, 40);
@@ -60,7 +60,7 @@ fn bursts_of_several_threads_lose_nothing() {
 }
 
 #[test]
-fn one_who_has_it_for_long_is_awaited() {
+fn slow_favoured_holder_is_awaited() {
     let lock = Biased::new(Twins::default());
     (0..1000).for_each(|_| lock.lock().add());
     let (tell, told) = channel();
@@ -85,7 +85,7 @@ fn one_who_has_it_for_long_is_awaited() {
 
 /// Whoever looks for something within the lock, again and again, need not leave it for that.
 #[test]
-fn a_favoured_thread_is_told_that_another_waits() {
+fn favoured_thread_sees_waiting_thread() {
     let lock = Biased::new(Twins::default());
     for _ in 0..20 {
         (0..70_000).for_each(|_| lock.lock().add());
@@ -106,7 +106,7 @@ fn a_favoured_thread_is_told_that_another_waits() {
 }
 
 #[test]
-fn who_waits_is_woken_by_a_favoured_thread() {
+fn favoured_thread_wakes_waiting_thread() {
     let lock = Arc::new((Biased::new(0_u64), Condvar::new()));
     let waits = {
         let lock = Arc::clone(&lock);
@@ -129,7 +129,7 @@ fn who_waits_is_woken_by_a_favoured_thread() {
 
 /// A number is never given to two threads: the next is not taken for the one that is gone.
 #[test]
-fn a_thread_that_is_gone_favours_nobody_who_comes_later() {
+fn ended_thread_favours_no_later_thread() {
     let lock = Arc::new(Biased::new(Twins::default()));
     for round in 0..10 {
         let theirs = Arc::clone(&lock);
@@ -139,7 +139,7 @@ fn a_thread_that_is_gone_favours_nobody_who_comes_later() {
 }
 
 #[test]
-fn a_favoured_thread_that_locks_twice_is_told() {
+fn favoured_thread_that_locks_twice_panics() {
     if !has_membarrier() {
         // Nobody is ever favoured, and it would wait for ever.
         return;
@@ -167,7 +167,7 @@ fn a_favoured_thread_that_locks_twice_is_told() {
 }
 
 #[test]
-fn a_panic_inside_leaves_the_lock_usable() {
+fn panic_inside_leaves_lock_usable() {
     let lock = Arc::new(Biased::new(0));
     (0..1000).for_each(|_| *lock.lock() += 1);
     let theirs = Arc::clone(&lock);

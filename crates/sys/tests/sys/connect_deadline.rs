@@ -27,7 +27,7 @@ fn fill(connect: impl Fn() -> Result<Socket, ConnectError>) -> Vec<Socket> {
 }
 
 #[test]
-fn a_full_unix_backlog_times_out_and_room_lets_the_next_in() {
+fn connect_to_full_unix_backlog_times_out_until_room() {
     let directory = Directory::new();
     let path = directory.join("socket");
     let listener = Listener::listen_unix_path(&path, 0o600, 0).unwrap();
@@ -53,14 +53,14 @@ fn a_full_unix_backlog_times_out_and_room_lets_the_next_in() {
 }
 
 #[test]
-fn a_full_tcp_backlog_times_out() {
+fn connect_to_full_tcp_backlog_times_out() {
     let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 0).unwrap();
     let address = listener.local_addr().unwrap().unwrap();
     fill(|| connect_tcp(address, Some(Instant::now() + Duration::from_millis(100))));
 }
 
 #[test]
-fn refused_and_missing_are_told_apart_at_once() {
+fn refused_and_missing_addresses_fail_at_once_with_own_errors() {
     let directory = Directory::new();
     let path = directory.join("socket");
     let error = connect_unix_path(&path, None).unwrap_err();
@@ -88,7 +88,7 @@ fn refused_and_missing_are_told_apart_at_once() {
 }
 
 #[test]
-fn a_connection_that_was_begun_never_waits() {
+fn begun_connect_never_blocks() {
     let directory = Directory::new();
     let path = directory.join("socket");
     assert!(matches!(begin_unix_path(&path), Err(ConnectError::NotFound { .. })));

@@ -15,7 +15,7 @@ fn entries(directory: &tempfile::TempDir) -> usize {
 }
 
 #[test]
-fn a_file_has_no_name_until_it_is_given_one() {
+fn file_is_invisible_until_named() {
     let directory = tempfile::tempdir().unwrap();
     let kept = KeptDirectory::open(directory.path()).unwrap();
     drop(kept.make(SIZE).unwrap());
@@ -35,7 +35,7 @@ fn a_file_has_no_name_until_it_is_given_one() {
 }
 
 #[test]
-fn a_name_that_is_taken_stays_what_it_is() {
+fn taken_name_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let kept = KeptDirectory::open(directory.path()).unwrap();
     fs::write(directory.path().join("file"), "before").unwrap();
@@ -48,7 +48,7 @@ fn a_name_that_is_taken_stays_what_it_is() {
 }
 
 #[test]
-fn more_than_there_is_room_for_leaves_nothing() {
+fn file_without_room_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let kept = KeptDirectory::open(directory.path()).unwrap();
     let error = kept.make(1 << 45).unwrap_err();

@@ -19,7 +19,7 @@ fn map(fd: impl AsFd, access: ProtFlags) -> rustix::io::Result<*mut core::ffi::c
 }
 
 #[test]
-fn a_holder_of_the_descriptor_cannot_map_it_writable() {
+fn descriptor_holder_cannot_map_writable() {
     let own = OwnMap::create("half", SIZE_GRANULE).unwrap();
     let read_write = ProtFlags::READ | ProtFlags::WRITE;
     assert_eq!(map(&own, read_write), Err(Errno::PERM));
@@ -40,7 +40,7 @@ fn a_holder_of_the_descriptor_cannot_map_it_writable() {
 }
 
 #[test]
-fn a_holder_of_the_descriptor_cannot_write_resize_or_unseal_it() {
+fn descriptor_holder_cannot_write_resize_or_unseal() {
     let own = OwnMap::create("half", SIZE_GRANULE).unwrap();
     let size = SIZE_GRANULE as u64;
     assert_eq!(rustix::io::write(&own, b"x"), Err(Errno::PERM));
@@ -52,7 +52,7 @@ fn a_holder_of_the_descriptor_cannot_write_resize_or_unseal_it() {
 }
 
 #[test]
-fn what_the_maker_writes_the_peer_reads() {
+fn peer_reads_bytes_of_owner() {
     let mut own = OwnMap::create("half", 2 * SIZE_GRANULE).unwrap();
     let peer = PeerMap::map(own.as_fd(), 2 * SIZE_GRANULE as u64, u64::MAX).unwrap();
     own.as_mut_slice()[2 * SIZE_GRANULE - 1] = 9;
@@ -63,7 +63,7 @@ fn what_the_maker_writes_the_peer_reads() {
 }
 
 #[test]
-fn the_descriptor_is_close_on_exec_and_goes_with_the_mapping_on_drop() {
+fn descriptor_is_close_on_exec_and_closed_with_mapping() {
     let name = "goes-on-drop";
     let own = OwnMap::create(name, SIZE_GRANULE).unwrap();
     assert!(rustix::io::fcntl_getfd(&own).unwrap().contains(FdFlags::CLOEXEC));
@@ -83,7 +83,7 @@ fn held(name: &str) -> (usize, usize) {
 }
 
 #[test]
-fn sizes_no_half_can_have_are_refused_with_advice() {
+fn size_invalid_for_region_is_refused_with_advice() {
     for size in [0, 1, SIZE_GRANULE - 1, SIZE_GRANULE + 4096] {
         let error = OwnMap::create("half", size).unwrap_err();
         assert!(matches!(error, MemfdError::BadSize { size: s } if s == size));
@@ -92,7 +92,7 @@ fn sizes_no_half_can_have_are_refused_with_advice() {
 }
 
 #[test]
-fn more_memory_than_there_is_is_an_error_not_a_crash() {
+fn size_beyond_available_memory_is_error() {
     // Must be refused up front: the kernel would go on until the out-of-memory killer comes.
     let available = limits::memory_available().expect("no test without: it could eat the machine");
     let too_large = usize::try_from(2 * available).unwrap().next_multiple_of(SIZE_GRANULE);

@@ -41,7 +41,7 @@ fn read(socket: &Socket, mut count: usize) {
 }
 
 #[test]
-fn on_a_unix_socket_it_is_what_was_not_read() {
+fn unix_socket_counts_unread_bytes() {
     let (here, there) = Socket::pair().unwrap();
     assert_eq!(here.untaken_bytes().unwrap(), 0);
     assert_eq!(here.write(&[IoSlice::new(b"two")], false).unwrap(), 3);
@@ -57,7 +57,7 @@ fn on_a_unix_socket_it_is_what_was_not_read() {
 }
 
 #[test]
-fn over_tcp_it_is_what_did_not_arrive() {
+fn tcp_socket_counts_undelivered_bytes() {
     let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = listener.local_addr().unwrap().unwrap();
     let here = connect_tcp(address, Some(soon())).unwrap();

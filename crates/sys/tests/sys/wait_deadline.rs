@@ -14,7 +14,7 @@ use support::deadline;
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[test]
-fn a_silent_wait_lasts_to_its_deadline() {
+fn wait_without_event_ends_at_deadline() {
     let (doorbell, set) = (Doorbell::new().unwrap(), EpollSet::new().unwrap());
     set.add(&doorbell, EventFlags::IN, 1).unwrap();
     let end = Instant::now() + PAUSE;
@@ -30,7 +30,7 @@ fn a_silent_wait_lasts_to_its_deadline() {
 }
 
 #[test]
-fn doorbell_hang_up_and_timer_are_told_apart() {
+fn doorbell_hang_up_and_timer_report_own_tokens() {
     let doorbell = Doorbell::new().unwrap();
     let (near, far) = Socket::pair().unwrap();
     let timer = Timer::new().unwrap();
