@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames of links are read as the table in the specification says, and no single byte of them can be changed unnoticed.
+//! Link frames are read as the table in the specification says, and every change of a single byte
+//! is detected.
 #![forbid(unsafe_code)]
 
 use crate::vectors;

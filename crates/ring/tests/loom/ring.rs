@@ -8,8 +8,8 @@
 //! | model | ring | concurrent records | preemptions | executions |
 //! |---|---|---|---|---|
 //! | single_records_over_two_laps | 256 | 6, one by one | 3 | 161,352 |
-//! | batch_becomes_visible_as_a_whole | 256 | 3 batches of 2 | 5 | 81,287 |
-//! | batch_beginning_with_pad_becomes_visible_as_a_whole | 512 | 5 in 3 batches, of 1 and 2 slots | 5 | 4,209 |
+//! | batch_is_visible_as_a_whole | 256 | 3 batches of 2 | 5 | 81,287 |
+//! | batch_after_pad_is_visible_as_a_whole | 512 | 5 of 1 or 2 slots in 3 batches | 5 | 4,209 |
 //! | aborted_batch_is_never_visible | 512 | 3 aborted, 2 published | 5 | 58 |
 //! | full_ring_has_room_for_closing_record | 256 | up to 4, and the closing one | 5 | 9,811 |
 #![cfg(loom)]
@@ -79,16 +79,16 @@ fn single_records_over_two_laps() {
 }
 
 #[test]
-fn batch_becomes_visible_as_a_whole() {
-    explore("batch_becomes_visible_as_a_whole", 5, || {
+fn batch_is_visible_as_a_whole() {
+    explore("batch_is_visible_as_a_whole", 5, || {
         run(256, &[2, 2, 2], &[&[1, 2], &[2, 1], &[1, 2]]);
     });
 }
 
 /// The first word of this batch, which is stored last, belongs to a PAD.
 #[test]
-fn batch_beginning_with_pad_becomes_visible_as_a_whole() {
-    explore("batch_beginning_with_pad_becomes_visible_as_a_whole", 5, || {
+fn batch_after_pad_is_visible_as_a_whole() {
+    explore("batch_after_pad_is_visible_as_a_whole", 5, || {
         run(512, &[8, 8, 8, 2], &[&[8, 2], &[2, 8], &[2]]);
     });
 }

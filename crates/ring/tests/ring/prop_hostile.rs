@@ -36,7 +36,7 @@ fn forged() -> impl Strategy<Value = Forged> {
             u32::MAX - 15,
             u32::MAX
         ]),
-        // What a PAD needs to reach the end, if it lies at the right slot.
+        // The length of a PAD that reaches the end, if it lies at the right slot.
         (1..SLOTS as u32).prop_map(|slots| slots * 64 - 16),
     ];
     let kind = prop_oneof![Just(1u64), Just(31), 0u64..32];

@@ -184,7 +184,7 @@ proptest! {
         }
         run.step(&Step::Abort);
         if is_closed {
-            // Whatever came before, this fits.
+            // After any steps before, this fits.
             run.producer.close(Kind::CloseWrite, 77);
         }
         while !run.model.queue.is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Under a limit for the size of files, making shared memory fails with a remedy. The kernel would send
-//! SIGXFSZ, which kills.
+//! Under a limit of the file size, creating shared memory fails with a remedy. Otherwise the kernel
+//! would send SIGXFSZ, which kills.
 
 use partywall_sys::probe::{Feature, probe};
 use partywall_sys::{MemfdError, OwnMap};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! At the descriptor limit, every operation says that this is what is wrong.
+//! At the descriptor limit, every operation returns an error that names the limit.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -30,7 +30,7 @@ fn every_operation_at_descriptor_limit_names_it() {
     assert!(received.truncated && received.fds.is_empty() && received.bytes == 1);
     assert!(received.credentials.is_some());
 
-    let error = OwnMap::create("half", 65536).unwrap_err();
+    let error = OwnMap::create("region", 65536).unwrap_err();
     assert!(matches!(error, MemfdError::DescriptorLimit { .. }), "{error}");
     let error = listener.accept().unwrap_err();
     assert!(matches!(error, AcceptError::DescriptorLimit { .. }), "{error}");

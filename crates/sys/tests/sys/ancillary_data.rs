@@ -28,13 +28,13 @@ fn bytes_sent_before_accept_carry_credentials() {
     assert_eq!(received.credentials, Some(Credentials::of_self()));
     assert!(!received.truncated);
 
-    // The answer too, though nobody asked to send them.
+    // The response carries credentials too, although its sender did not ask for them.
     server.write(&[IoSlice::new(b"hi")], false).unwrap();
     let received = client.receive(&mut buf, true).unwrap();
     assert_eq!(received.credentials.map(|c| c.pid), Some(Credentials::of_self().pid));
     assert_eq!(client.peer_label(), format!("unix:{}", path.display()));
     assert_eq!(server.peer_label(), format!("client of unix:{}", path.display()));
-    // Nor has one a name that the kernel did not have to give any.
+    // A socket without an explicit name has no path either.
     let _unnamed = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let server = listener.accept().unwrap().unwrap();
     assert_eq!(server.peer_label(), format!("client of unix:{}", path.display()));
@@ -108,7 +108,7 @@ fn half_closed_socket_still_carries_other_direction() {
     let address = listener.local_addr().unwrap().unwrap();
     let tcp_client = connect_tcp(address, deadline()).unwrap();
     assert_eq!(tcp_client.peer_label(), format!("tcp:{address}"));
-    // Who connected may know of it before the listener does.
+    // The connector may know of the connection before the listener does.
     wait(&mut [PollFd::new(&listener, PollFlags::IN)], deadline()).unwrap();
     let tcp_server = listener.accept().unwrap().unwrap();
     for (near, far) in [Socket::pair().unwrap(), (tcp_client, tcp_server)] {

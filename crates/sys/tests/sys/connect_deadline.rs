@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! No connect outlasts its deadline, also where the backlog is full; and room in it is noticed.
+//! No connect outlasts its deadline, even if the backlog is full; room in the backlog is noticed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -103,8 +103,8 @@ fn begun_connect_never_blocks() {
     assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let socket = begun.finish().unwrap();
     socket.set_dead_after(Duration::from_secs(2)).unwrap();
-    // It is blocking from then on, like those of the others.
-    // Who connected may know of it before the listener does.
+    // The socket is blocking from then on, as those of other connections.
+    // The connector may know of the connection before the listener does.
     let mut fds = [PollFd::new(&listener_tcp, PollFlags::IN)];
     assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let accepted = listener_tcp.accept().unwrap().unwrap();

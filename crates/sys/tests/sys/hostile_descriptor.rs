@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every way in which a neighbour's memory can be wrong is found before it is mapped, and named.
+//! Every defect of a peer's memory is found before the mapping, and the error names it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -18,7 +18,7 @@ fn all_seals() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL
 }
 
-/// As a neighbour would make it, but with the given faults.
+/// A memfd as a peer would make it, but with the given defects.
 fn memfd(flags: MemfdFlags, size: u64, allocated: u64, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags;
     let fd = memfd_create("hostile", flags).unwrap();
@@ -70,7 +70,7 @@ fn descriptor_of_other_kind_is_refused() {
     let doorbell = Doorbell::new().unwrap();
     for fd in [file.as_fd(), pipe.as_fd(), path_only.as_fd(), doorbell.as_fd()] {
         let error = refusal(fd, SIZE);
-        // A temporary directory may be a tmpfs, whose files know seals but cannot be given any.
+        // A temporary directory may be a tmpfs, whose files have seals but accept none.
         assert!(
             matches!(error, MapError::NotMemfd { .. } | MapError::MissingSeals { .. }),
             "{error}"
@@ -82,7 +82,7 @@ fn descriptor_of_other_kind_is_refused() {
 
 #[test]
 fn memfd_of_huge_pages_is_refused() {
-    // Sealed and sized, it needs no huge page to exist: what it is made of is looked at first.
+    // The check of the page size comes first, so the machine needs no huge pages.
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     let fd = match memfd_create("hostile", flags) {
         Ok(fd) => fd,

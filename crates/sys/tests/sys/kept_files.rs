@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kept files get their name when they are whole, replace nothing, follow no link, and are absent in a child.
+//! Kept files get their name when they are complete, replace no file, follow no link, and are
+//! absent in a child.
 #![forbid(unsafe_code)]
 
 use partywall_sys::{FileMap, FileView, KeptDirectory, MakeError};
@@ -23,8 +24,8 @@ fn file_is_invisible_until_named() {
     made.file().write_all_at(b"whole", 0).unwrap();
     assert_eq!(entries(&directory), 0);
     kept.name(&made, "file").unwrap();
-    let (mut file, facts) = kept.open_file("file", true).unwrap();
-    assert_eq!((facts.size, facts.mode, facts.is_regular), (SIZE as u64, 0o600, true));
+    let (mut file, stat) = kept.open_file("file", true).unwrap();
+    assert_eq!((stat.size, stat.mode, stat.is_regular), (SIZE as u64, 0o600, true));
     let mut map = FileMap::writable(file.as_fd(), SIZE).unwrap();
     assert_eq!(&map.as_mut_slice()[..5], b"whole");
     map.as_mut_slice()[SIZE - 1] = 7;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stale socket file is replaced; a live one, or any other file, never is. A file is removed only by the
-//! listener that made it.
+//! A stale socket file is replaced; a live one, or any other file, never is. A file is removed only
+//! by the listener that created it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -19,7 +19,7 @@ fn listen(path: &Path) -> Result<Listener, BindError> {
     Listener::listen_unix_path(path, 0o600, 4)
 }
 
-/// What a killed process leaves behind.
+/// Leaves the socket file of a killed process.
 fn leave_stale(path: &Path) {
     drop(UnixListener::bind(path).unwrap());
     assert!(path.exists());
@@ -43,7 +43,7 @@ fn live_socket_with_full_backlog_is_not_replaced() {
     let path = directory.join("socket");
     let listener = Listener::listen_unix_path(&path, 0o600, 0).unwrap();
     for _ in 0..3 {
-        // The first of these takes the only place in the backlog.
+        // The first of these fills the backlog.
         let error = listen(&path).unwrap_err();
         assert!(matches!(error, BindError::AddressInUse { .. }), "{error}");
     }
@@ -120,7 +120,7 @@ fn one_of_many_listeners_replaces_stale_socket() {
         let listeners: Vec<Listener> = thread::scope(|scope| {
             let start_one = || {
                 start.wait();
-                // Room for the probes of all who come late.
+                // A backlog for the probes of all late listeners.
                 Listener::listen_unix_path(&path, 0o600, BACKLOG).ok()
             };
             let starters: Vec<_> = (0..STARTERS).map(|_| scope.spawn(start_one)).collect();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the other side has not taken of what was written: what it has not read on a Unix socket, what has not arrived
-//! over TCP.
+//! The count of written bytes that the peer has not taken: unread ones on a Unix socket,
+//! undelivered ones over TCP.
 
 use std::io::{ErrorKind, IoSlice};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Writes until the system takes no more; how many bytes it took.
+/// Writes until the system accepts no more; returns the number of accepted bytes.
 fn fill(socket: &Socket) -> usize {
     let piece = [7; 64 << 10];
     let mut taken = 0;
@@ -68,7 +68,7 @@ fn tcp_socket_counts_undelivered_bytes() {
     });
     let there = there.unwrap();
     assert_eq!(here.write(&[IoSlice::new(b"two")], false).unwrap(), 3);
-    // Nobody has read it, but it is there.
+    // The bytes are unread, but delivered.
     until("it arrives", || here.untaken_bytes().unwrap() == 0);
     let taken = fill(&here);
     assert!((1..=taken).contains(&here.untaken_bytes().unwrap()));
