@@ -19,7 +19,7 @@ async fn child() {
     match role().as_deref() {
         Some("server") => {
             let session = connect(&*argument("address")).await.unwrap();
-            let stream = session.accept().await.unwrap();
+            let stream = session.accept().await.unwrap().unwrap();
             let _ = Server::new(stream).serve(handler(None)).await;
         }
         Some("client") => {
@@ -71,7 +71,7 @@ async fn soon<F: Future>(future: F) -> F::Output {
 async fn a_killed_server_ends_every_call() {
     let place = Place::new();
     let address = place.address("calls.sock");
-    let mut listener = Listener::bind(&*address).unwrap();
+    let listener = Listener::bind(&*address).unwrap();
     let mut server = Victim::spawn(&mut second_process(
         "calls_across_processes::child",
         "server",
@@ -98,14 +98,14 @@ async fn a_killed_server_ends_every_call() {
 async fn a_killed_client_ends_every_handler() {
     let place = Place::new();
     let address = place.address("calls.sock");
-    let mut listener = Listener::bind(&*address).unwrap();
+    let listener = Listener::bind(&*address).unwrap();
     let mut client = Victim::spawn(&mut second_process(
         "calls_across_processes::child",
         "client",
         &[("address", &address)],
     ));
     let session = soon(listener.accept()).await.unwrap();
-    let stream = soon(session.accept()).await.unwrap();
+    let stream = soon(session.accept()).await.unwrap().unwrap();
     let (tell, mut told) = mpsc::unbounded_channel();
     let serving = tokio::spawn(Server::new(stream).serve(handler(Some(tell))));
     for _ in 0..2 {
