@@ -90,7 +90,7 @@ const SUBJECTS: [&str; 23] = [
     "memfd with seals",
     "MFD_NOEXEC_SEAL",
     "F_SEAL_FUTURE_WRITE",
-    "a half of 64 KiB",
+    "a region of 64 KiB",
     "pidfd",
     "eventfd",
     "SCM_CREDENTIALS",
