@@ -208,12 +208,12 @@ impl World {
 
     fn receive(&mut self, value: u32) {
         if value & 1 == 0 {
-            if let Ok(message) = self.channel.receiver().try_recv_ref() {
+            if let Ok(Some(message)) = self.channel.receiver().try_recv_ref() {
                 assert!(message.len() as u64 <= BYTES_MAX);
             }
             return;
         }
-        if let Ok(message) = self.channel.try_recv() {
+        if let Ok(Some(message)) = self.channel.try_recv() {
             look_at(&message);
             if self.held.len() < 16 {
                 self.held.push(message);

@@ -99,14 +99,14 @@ impl World {
         let mut empty = 0;
         while !self.is_over && empty < 3 {
             match self.channel.receiver().try_recv_ref() {
-                Ok(message) => assert!(message.len() as u64 <= BYTES_MAX),
+                Ok(Some(message)) => assert!(message.len() as u64 <= BYTES_MAX),
                 Err(TryRecvError::Empty) => empty += 1,
-                Err(_) => self.is_over = true,
+                Ok(None) | Err(_) => self.is_over = true,
             }
             match self.channel.try_recv() {
-                Ok(message) => assert!(message.len() as u64 <= BYTES_MAX),
+                Ok(Some(message)) => assert!(message.len() as u64 <= BYTES_MAX),
                 Err(TryRecvError::Empty) => empty += 1,
-                Err(_) => self.is_over = true,
+                Ok(None) | Err(_) => self.is_over = true,
             }
         }
     }

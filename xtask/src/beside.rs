@@ -11,39 +11,49 @@
 //! run, each in the directory of its package as cargo does it; the output is that of the executables, not mixed.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::command::Step;
+use crate::faults::LIBRARY;
 
-/// Builds what `build` (a `cargo test` without `--no-run`) would run, and runs it, so many at once.
+/// Builds what `build` (a `cargo test` without `--no-run`) would run, and runs so many of it at once.
 ///
 /// # Errors
-/// It does not build, cargo's answer is not understood, or a test failed; the message says how to repeat it.
-pub fn run(build: &Step, at_once: usize) -> Result<(), String> {
-    let messages =
-        build.clone().args("--no-run --message-format=json-render-diagnostics").read()?;
+/// It does not build, cargo's answer is not understood, or a test failed; the message says how to
+/// repeat it.
+pub fn run(step: &Step, at_once: usize) -> Result<(), String> {
+    each(build(step)?, at_once, Executable::run)
+}
+
+/// Builds what `step` (a `cargo test` without `--no-run`) would run.
+///
+/// # Errors
+/// It does not build, cargo's answer is not understood, or there is nothing to run.
+pub fn build(step: &Step) -> Result<Vec<Executable>, String> {
+    let messages = step.clone().args("--no-run --message-format=json-render-diagnostics").read()?;
     let tests = messages.lines().filter_map(|line| Executable::of(line).transpose());
     let tests = tests.collect::<Result<Vec<_>, _>>()?;
     if tests.is_empty() {
-        return Err(format!("there is no test to run; repeat it with:\n    {build}"));
+        return Err(format!("there is no test to run; repeat it with:\n    {step}"));
     }
-    run_all(tests, at_once)
+    Ok(tests)
 }
 
-/// One test executable, and where it is run.
-#[derive(Debug, PartialEq, Eq)]
-struct Executable {
+/// A test executable that cargo has built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Executable {
     path: String,
-    /// Its target: the test's file, or the crate.
+    /// The name of its target: that of the test executable, or of the crate.
     name: String,
-    /// The package's directory.
+    /// Whether it holds the unit tests of a library.
+    is_library: bool,
+    /// The directory of its package.
     directory: String,
 }
 
 impl Executable {
-    /// What a line of cargo's messages tells of, if that is a test executable.
+    /// The executable that a line of cargo's messages describes, if it is a test.
     fn of(line: &str) -> Result<Option<Self>, String> {
         let is_test = line.contains(r#""reason":"compiler-artifact""#)
             && line.contains(r#""test":true},"features""#)
@@ -58,20 +68,35 @@ impl Executable {
         };
         let directory = Path::new(manifest).parent().unwrap_or(Path::new("."));
         let directory = directory.to_string_lossy().into_owned();
-        Ok(Some(Self { path: path.to_owned(), name: name.to_owned(), directory }))
+        let is_library = target.starts_with(r#""kind":["lib"]"#);
+        Ok(Some(Self { path: path.to_owned(), name: name.to_owned(), is_library, directory }))
+    }
+
+    /// The directory of its package, without those above.
+    pub fn package(&self) -> &str {
+        self.directory.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Whether it is the test executable `name`, or that of the library's unit tests for [`LIBRARY`].
+    pub fn is_called(&self, name: &str) -> bool {
+        if name == LIBRARY { self.is_library } else { self.name == name }
+    }
+
+    /// The command that runs it, in the directory where cargo would run it.
+    pub fn step(&self) -> Step {
+        Step::new(&self.path)
+            .directory(&self.directory)
+            .variable("CARGO_MANIFEST_DIR", &self.directory)
     }
 
     /// Runs it, and prints what it printed.
     fn run(&self) -> Result<(), String> {
         let start = Instant::now();
-        let output = Command::new(&self.path)
-            .current_dir(&self.directory)
-            .env("CARGO_MANIFEST_DIR", &self.directory)
-            .output()
-            .map_err(|error| format!("cannot start {}: {error}", self.path))?;
-        let package = Path::new(&self.directory).file_name().unwrap_or_default().to_string_lossy();
+        let step = self.step();
+        let output = step.capture()?;
         println!(
-            "     Running {package} {} ({}), {:.1} s\n{}{}",
+            "     Running {} {} ({}), {:.1} s\n{}{}",
+            self.package(),
             self.name,
             self.path,
             start.elapsed().as_secs_f64(),
@@ -81,19 +106,26 @@ impl Executable {
         if output.status.success() {
             return Ok(());
         }
-        let Self { path, directory, .. } = self;
-        Err(format!("{}; repeat it with:\n    cd {directory} && {path}", output.status))
+        Err(format!("{}; repeat it with:\n    {step}", output.status))
     }
 }
 
-/// Runs them in their order; after a failure those that run are waited for, and no more begin.
-fn run_all(tests: Vec<Executable>, at_once: usize) -> Result<(), String> {
-    let waiting = Mutex::new(tests.into_iter());
+/// Calls `run` for each of `items` in their order, so many at once. After a failure no more begin, and those
+/// that run are waited for.
+///
+/// # Errors
+/// All failures, each on its own line.
+pub fn each<T: Send>(
+    items: Vec<T>,
+    at_once: usize,
+    run: impl Fn(&T) -> Result<(), String> + Sync,
+) -> Result<(), String> {
+    let waiting = Mutex::new(items.into_iter());
     let failures = Mutex::new(Vec::new());
     let work = || {
         while lock(&failures).is_empty() {
-            let Some(test) = lock(&waiting).next() else { break };
-            if let Err(failure) = test.run() {
+            let Some(item) = lock(&waiting).next() else { break };
+            if let Err(failure) = run(&item) {
                 lock(&failures).push(failure);
             }
         }
@@ -133,6 +165,10 @@ mod tests {
         assert_eq!(found.path, text("/w/t"));
         assert_eq!(found.name, text("forged_words"));
         assert_eq!(found.directory, text("/w/crates/ring"));
+        assert_eq!(found.package(), "ring");
+        assert!(found.is_called("forged_words") && !found.is_called(LIBRARY));
+        let library = MESSAGE.replace(r#""kind":["test"]"#, r#""kind":["lib"]"#);
+        assert!(Executable::of(&library).unwrap().unwrap().is_called(LIBRARY));
     }
 
     #[test]
@@ -152,15 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_and_nothing_more_begins() {
-        let directory = std::env::temp_dir().to_string_lossy().into_owned();
-        let test = |path: &str| Executable {
-            path: path.to_owned(),
-            name: "t".to_owned(),
-            directory: directory.clone(),
-        };
-        assert_eq!(run_all(vec![test("true"), test("true"), test("true")], 2), Ok(()));
-        let error = run_all(vec![test("false"), test("no-such-program")], 1).unwrap_err();
+    fn a_failure_is_reported_and_nothing_more_begins() {
+        let step = |program: &str| Step::new(program);
+        assert_eq!(each(vec![step("true"), step("true"), step("true")], 2, Step::run), Ok(()));
+        let error = each(vec![step("false"), step("no-such-program")], 1, Step::run).unwrap_err();
         assert!(error.contains("false") && !error.contains("no-such"), "{error}");
     }
 }

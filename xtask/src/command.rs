@@ -11,6 +11,7 @@ pub struct Step {
     program: String,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
+    directory: Option<String>,
 }
 
 impl Step {
@@ -44,12 +45,18 @@ impl Step {
         self
     }
 
+    /// The directory in which the command runs; else it is ours.
+    pub fn directory(mut self, directory: &str) -> Self {
+        self.directory = Some(directory.to_owned());
+        self
+    }
+
     /// The same command, killed with all its children after so many seconds (exit status 124).
     pub fn within_seconds(self, limit_seconds: u32) -> Self {
         let mut arguments = vec!["--kill-after=5".to_owned(), limit_seconds.to_string()];
-        arguments.push(self.program);
-        arguments.extend(self.arguments);
-        Step { program: "timeout".to_owned(), arguments, variables: self.variables }
+        arguments.push(self.program.clone());
+        arguments.extend(self.arguments.iter().cloned());
+        Step { program: "timeout".to_owned(), arguments, ..self }
     }
 
     /// Runs the command with our own input and output.
@@ -106,12 +113,18 @@ impl Step {
             command.env("CARGO_TERM_COLOR", "never").env("CARGO_TERM_PROGRESS_WHEN", "never");
         }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
         command
     }
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(directory) = &self.directory {
+            write!(f, "cd {} && ", quoted(directory))?;
+        }
         for (name, value) in &self.variables {
             write!(f, "{name}={} ", quoted(value))?;
         }

@@ -32,19 +32,19 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
             step().variable("PARTYWALL_TORTURE_KILLS", &kills.to_string())
         }
         What::Cuts(cuts) => test_step()
-            .args("--test link_torture no_cut")
+            .args("--test torture no_cut")
             .variable("PARTYWALL_TORTURE_CUTS", &cuts.to_string()),
         What::Switches(switches) => test_step()
-            .args("--test link_shares_memory a_link_goes_over")
+            .args("--test links shared_memory::a_link_goes_over")
             .variable("PARTYWALL_SWITCHES", &switches.to_string()),
         What::Sweep => {
             let kills = chosen.kills.unwrap_or(SWEEP_KILLS_DEFAULT);
             test_step()
-                .args("--test link_kill_sweep")
+                .args("--test kill_sweep")
                 .variable("PARTYWALL_SWEEP_KILLS", &kills.to_string())
         }
         What::Idle => test_step()
-            .args("--test link_idle_crowds")
+            .args("--test idle_crowds")
             .variable("PARTYWALL_IDLE_LINKS", &IDLE_LINKS.to_string()),
     };
     for (name, number) in [("SEED", chosen.seed), ("MINUTES", chosen.minutes)] {
@@ -62,7 +62,7 @@ fn step() -> Step {
 
 /// Builds it.
 pub fn build() -> Step {
-    test_step().args("--test link_torture")
+    test_step().args("--test torture")
 }
 
 /// Of what was built, the test whose ends are killed.

@@ -17,7 +17,7 @@ use conformance::exchange::{Exchange, Transport};
 use conformance::process::{Ended, Process};
 use conformance::roster::{Peer, present};
 use conformance_traffic::{Mode, Pattern, Plan};
-use partywall::blocking::{Listener, Stream, connect_with};
+use partywall::blocking::{Listener, Stream, connect_with_protocol};
 use partywall::{BackPressure, SessionError, StreamSendError};
 use partywall_shmipc::{Config, MemMapType, Shmipc, SizePercentPair};
 use rustix::process::Signal;
@@ -30,8 +30,9 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
             Transport::TcpFile => format!("tcp:{address}"),
             _ => format!("unix:{address}"),
         };
-        let config = partywall::Config::default().back_pressure(policy).speak(ours(exchange)?);
-        let session = connect_with(&*address, &config).context("connecting")?;
+        let config = partywall::Config::default().back_pressure(policy);
+        let connected = connect_with_protocol(&*address, &config, ours(exchange)?);
+        let session = connected.context("connecting")?;
         let mut stream = session.open(&[])?;
         // Another stream, because what is told here is told before the end of the first one is.
         let mut teller = session.open(&[])?;
@@ -39,7 +40,7 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
         ensure!(told == [0, 0], "told {told:?}");
         stream.send_deadline(&plan.encode(), soon())?;
         send_past_a_stop(&mut stream, plan, policy, &server)?;
-        stream.close();
+        stream.finish();
         let deadline = soon();
         while ask(&mut teller)? != [1, 0] {
             ensure!(Instant::now() < deadline, "{:?} of uploads", ask(&mut teller)?);
@@ -56,12 +57,13 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
 #[test]
 fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
     each(|exchange, plan, policy| {
-        let config = partywall::Config::default().back_pressure(policy).protocol(ours(exchange)?);
+        let config = partywall::Config::default().back_pressure(policy);
         let address = match exchange.transport {
             Transport::TcpFile => "tcp:127.0.0.1:0".to_owned(),
             _ => format!("unix:{}", exchange.socket().display()),
         };
-        let mut listener = Listener::bind_with(&*address, &config).context("binding")?;
+        let listener = Listener::bind_with(&*address, &config).context("binding")?;
+        let mut listener = listener.with_protocol(ours(exchange)?);
         let address = listener.local_address().to_string();
         let (_, address) = address.split_once(':').context("an address without a scheme")?;
         let sizes: Vec<String> = plan.sizes.iter().map(usize::to_string).collect();

@@ -10,8 +10,8 @@
 //! `cargo run -p partywall-extras --example log_agent` runs both and ends by itself. The application never
 //! waits for the agent: what there is no room for is dropped and counted.
 
-use partywall::{Channel, Config, Listener, RecvError, RecvPlainError, TrySendError, Wait};
-use partywall_extras::lossy::{LossyReceiver, LossyRecvError, LossySender, OnFull};
+use partywall::{Channel, Config, Listener, TrySendError, Wait};
+use partywall_extras::lossy::{LossyReceiver, LossySender, OnFull};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -125,24 +125,17 @@ fn agent(address: &str) -> Result<(), Failure> {
 
     let counting = std::thread::spawn(move || -> Result<_, Failure> {
         let (mut count, mut last) = (0_u64, Counters::default());
-        loop {
-            match counters.recv_plain::<Counters>() {
-                Ok(counters) => (count, last) = (count + 1, *counters),
-                Err(RecvPlainError::Recv(RecvError::Closed(_))) => return Ok((count, last)),
-                Err(error) => return Err(error.to_string().into()),
-            }
+        while let Some(counters) =
+            counters.recv_plain::<Counters>().map_err(|error| error.to_string())?
+        {
+            (count, last) = (count + 1, *counters);
         }
+        Ok((count, last))
     });
     let (mut bytes, mut gaps) = (0, 0_u64);
-    loop {
-        match lines.recv() {
-            Ok(record) => {
-                bytes += record.message.len();
-                gaps += u64::from(record.lost_before > 0);
-            }
-            Err(LossyRecvError::Recv(RecvError::Closed(_))) => break,
-            Err(error) => return Err(error.into()),
-        }
+    while let Some(record) = lines.recv()? {
+        bytes += record.message.len();
+        gaps += u64::from(record.lost_before > 0);
     }
     let (count, last) = counting.join().map_err(|_| "the counting thread panicked")??;
     println!(

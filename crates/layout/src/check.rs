@@ -21,9 +21,9 @@ pub enum Violation {
     },
     /// A word that no record can begin with at this position (SPEC 4.2).
     Word {
-        /// The position.
+        /// Position of the record.
         position: u64,
-        /// The word found.
+        /// The word that was loaded.
         found: u64,
     },
     /// A record of an unknown kind (SPEC 4.3).
@@ -62,12 +62,12 @@ pub enum Violation {
         position: u64,
         /// The field that is wrong.
         what: &'static str,
-        /// The value found.
+        /// The value of the field.
         found: u64,
     },
     /// `consumed` is no position, decreased, or exceeds the sent bytes (SPEC 4.6).
     Consumed {
-        /// The word found.
+        /// The word that was loaded.
         found: u64,
         /// The last valid value.
         from: u64,
@@ -76,7 +76,7 @@ pub enum Violation {
     },
     /// `released` decreased, or exceeds the number of blocks in flight (SPEC 5.3).
     Released {
-        /// The word found.
+        /// The word that was loaded.
         found: u64,
         /// The last valid value.
         from: u64,
@@ -106,7 +106,7 @@ pub enum Violation {
     Segments {
         /// Segments that there would be.
         wanted: u64,
-        /// The agreed maximum.
+        /// The maximum that both sides agreed on.
         max: u64,
     },
     /// A segment whose descriptor did not arrive before its record (SPEC 5.4).
@@ -118,14 +118,14 @@ pub enum Violation {
     Fragment {
         /// The position of the record.
         position: u64,
-        /// The broken rule.
+        /// The rule that is broken.
         what: &'static str,
     },
     /// A record that is not allowed in the state of its stream (SPEC 11.2, 11.3, 11.5).
     Stream {
         /// The number of the stream.
         stream: u32,
-        /// The broken rule.
+        /// The rule that is broken.
         what: &'static str,
     },
     /// A message beyond the credit, or credit for bytes that were never sent (SPEC 11.4).
@@ -141,7 +141,7 @@ pub enum Violation {
     Frame {
         /// The name of the frame or field.
         what: &'static str,
-        /// The value found.
+        /// The value of the field.
         found: u64,
     },
 }

@@ -84,7 +84,7 @@ pub const CONTROL_SEGMENT: u8 = 2;
 )]
 #[repr(C)]
 pub struct Hello {
-    /// [`HELLO_TAG`].
+    /// Always [`HELLO_TAG`].
     pub tag: [u8; 8],
     /// The oldest version that the sender implements.
     pub version_min: U16,
@@ -129,7 +129,7 @@ pub struct Hello {
 )]
 #[repr(C)]
 pub struct Offer {
-    /// [`OFFER_TAG`].
+    /// Always [`OFFER_TAG`].
     pub tag: [u8; 8],
     /// A reserved field, always 0.
     pub zero0: U32,
@@ -139,7 +139,7 @@ pub struct Offer {
     pub transport: U32,
     /// Why the transport is not shared memory, or 0: a number of SPEC 2.6.
     pub reason: U32,
-    /// `OFFER_…` bits.
+    /// A union of `OFFER_…` bits.
     pub flags: U32,
     /// A reserved field, always 0.
     pub zero1: U32,
@@ -159,7 +159,7 @@ pub struct Offer {
 )]
 #[repr(C)]
 pub struct Ready {
-    /// [`READY_TAG`].
+    /// Always [`READY_TAG`].
     pub tag: [u8; 8],
     /// A reserved field, always 0.
     pub zero0: U32,
@@ -183,7 +183,7 @@ pub struct Ready {
 )]
 #[repr(C)]
 pub struct RejectHead {
-    /// [`REJECT_TAG`].
+    /// Always [`REJECT_TAG`].
     pub tag: [u8; 8],
     /// A reserved field, always 0.
     pub zero: U32,
@@ -238,7 +238,7 @@ pub const REJECT_HEAD_BYTES: usize = size_of::<RejectHead>();
 /// A frame that was decoded and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// The first frame.
+    /// The first frame of each side.
     Hello(Hello),
     /// The second frame.
     Offer(Offer),

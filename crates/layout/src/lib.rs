@@ -35,6 +35,5 @@ pub mod stream;
 pub use check::Violation;
 pub use reason::{FallbackReason, Refusal};
 pub use record_ring::{BlobBody, Kind, Position, RecordHeader, RingSize, SLOT_BYTES};
-#[doc(hidden)]
 pub use seeded::seeded_fault;
 pub use segment::{Geometry, RegionHeader};

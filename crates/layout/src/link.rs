@@ -14,7 +14,7 @@
 //!  slab_offset      slab          ┘
 //! ```
 //!
-//! `frame.rs` defines the frames that two ends exchange beside their records (SPEC 15). The ring
+//! `frame.rs` defines the frames that two ends exchange between their records (SPEC 15). The ring
 //! holds, and sockets carry, records with their own checksum: `record.rs`, and `compact.rs` for
 //! those without a prefix (SPEC 14).
 //!

@@ -21,7 +21,7 @@
 //! accepted at position `p` iff `word0 & !0x3e == p | 1`. An older record, payload that once lay
 //! there, and a record of another position all fail that test.
 //!
-//! This file defines bytes only: what a kind *means* to a channel or a session is theirs.
+//! This file defines bytes only. Channels and sessions define what a kind *means* to them.
 
 use crate::check::Violation;
 use zerocopy::little_endian::{U32, U64};
@@ -30,10 +30,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Records start at multiples of this many bytes: one cache line.
 pub const SLOT_BYTES: u64 = 64;
 
-/// The smallest ring that a half may announce.
+/// The smallest ring that a region may announce, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;
 
-/// The largest ring that a half may announce.
+/// The largest ring that a region may announce, in bytes.
 pub const RING_BYTES_MAX: u64 = 1 << 30;
 
 /// An absolute position in a stream of records, in bytes of ring footprint since the start.
@@ -49,9 +49,8 @@ impl Position {
         Self(self.0 + bytes)
     }
 
-    /// How many bytes `self` lies beyond `earlier`.
-    ///
-    /// `earlier` must not lie beyond `self`: the caller has checked that.
+    /// Number of bytes from `earlier` to `self`. The caller has checked that `earlier` is not
+    /// beyond `self`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0 - earlier.0
@@ -65,7 +64,7 @@ pub struct RingSize(u64);
 impl RingSize {
     /// A ring of `bytes`, or `None` unless that is a power of two of at least four slots.
     ///
-    /// Halves must announce at least [`RING_BYTES_MIN`]; smaller rings serve models and tests.
+    /// Regions must announce at least [`RING_BYTES_MIN`]; smaller rings serve models and tests.
     #[must_use]
     pub const fn new(bytes: u64) -> Option<Self> {
         if bytes.is_power_of_two() && bytes >= 4 * SLOT_BYTES && bytes <= RING_BYTES_MAX {
@@ -87,7 +86,7 @@ impl RingSize {
         position.0 & (self.0 - 1)
     }
 
-    /// How many bytes lie between `position` and the end of the ring; never 0.
+    /// Number of bytes between `position` and the end of the ring; never 0.
     #[must_use]
     pub const fn until_end(self, position: Position) -> u64 {
         self.0 - self.offset(position)
@@ -111,15 +110,15 @@ impl RingSize {
         self.0 / 2
     }
 
-    /// A consumer publishes its progress at the latest every so many bytes (SPEC 4.6).
+    /// Number of bytes after which a consumer must report its progress (SPEC 4.6).
     #[must_use]
     pub const fn publish_every(self) -> u64 {
         self.0 / 8
     }
 }
 
-/// How many bytes of ring a record with a payload of `len` bytes takes: header and payload, rounded
-/// up to whole slots.
+/// The ring bytes that a record with a payload of `len` bytes takes: header and payload, rounded up
+/// to whole slots.
 #[must_use]
 pub const fn footprint(len: u64) -> u64 {
     (HEADER_BYTES + len + SLOT_BYTES - 1) & !(SLOT_BYTES - 1)
@@ -131,22 +130,22 @@ pub const HEADER_BYTES: u64 = 16;
 /// The bits of `word0` that hold the kind.
 pub const KIND_MASK: u64 = 0x3e;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// A whole message, inline.
     Data = 1,
-    /// A whole message in slab memory; the payload is a [`BlobBody`]. On a socket the message's bytes
-    /// follow the record and are not counted in positions.
+    /// A whole message in slab memory; the payload is a [`BlobBody`]. On a socket the message's
+    /// bytes follow the record and are not counted in positions.
     Blob = 2,
     /// The first part of a message too large for the memory that is left: total length, then bytes.
     FragmentFirst = 3,
-    /// A middle part.
+    /// A middle part of such a message.
     FragmentMid = 4,
-    /// The last part: the message is complete.
+    /// The last part, which completes the message.
     FragmentLast = 5,
-    /// The sender gave up on the message whose fragments came before; they are void.
+    /// The sender aborted the message; the receiver drops its fragments.
     FragmentAbort = 6,
     /// A further slab segment exists; the payload is a [`SegmentBody`].
     Segment = 7,
@@ -160,15 +159,15 @@ pub enum Kind {
     Reset = 11,
     /// More may be sent on a stream (sessions).
     Credit = 12,
-    /// No further streams, please (sessions).
+    /// The sender asks for no further streams (sessions).
     GoAway = 13,
-    /// Answer this (sessions).
+    /// A request for a response, or the response (sessions).
     Ping = 14,
     /// The answerer's last record of a stream (sessions).
     End = 15,
     /// A whole message of a link, without a prefix (links; elsewhere it does not exist).
     CompactRecord = 16,
-    /// Nothing: fills the ring up to its end.
+    /// Padding up to the end of the ring.
     Pad = 31,
 }
 
@@ -233,12 +232,12 @@ const _: () = {
     assert!(core::mem::offset_of!(WireHeader, stream) == 12);
 };
 
-/// A header that was loaded once and found possible: safe to use as a length and an index.
+/// A header that was loaded once and checked: safe to use as a length and an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// Where the record begins.
+    /// Position of the record.
     pub position: Position,
-    /// What it is.
+    /// The kind of the record.
     pub kind: Kind,
     /// Payload length in bytes.
     pub len: u32,
@@ -249,8 +248,8 @@ pub struct RecordHeader {
 impl RecordHeader {
     /// Reads the two header words found where the record at `position` must begin.
     ///
-    /// `Ok(None)` when nothing was published there yet. Both words must have been loaded *once*
-    /// into private memory before this is called.
+    /// Returns `Ok(None)` if nothing is published there yet. Both words must have been loaded
+    /// *once* into private memory before this is called.
     ///
     /// # Errors
     /// A [`Violation`] when the words can be no record at this position: another position, an
@@ -268,7 +267,7 @@ impl RecordHeader {
     /// As [`check`](Self::check), in the ring of a link: there kind 16 exists, too.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// The errors of [`check`](Self::check).
     #[inline]
     pub fn check_of_link(
         position: Position,
@@ -310,7 +309,7 @@ impl RecordHeader {
         Ok(self)
     }
 
-    /// Reads a header without knowledge of a ring: what socket transports need.
+    /// Checks a header without a ring, for socket transports.
     ///
     /// # Errors
     /// [`Violation::Word`] for a word of another position or an uncommitted one,
@@ -335,12 +334,12 @@ impl RecordHeader {
         let Some(kind) = kind else {
             return Err(Violation::Kind { position: position.0, kind: number });
         };
-        #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+        #[expect(clippy::cast_possible_truncation, reason = "the word holds two u32")]
         let (len, stream) = (second as u32, (second >> 32) as u32);
         Ok(Self { position, kind, len, stream })
     }
 
-    /// How many bytes of ring the record takes.
+    /// The ring bytes that the record takes.
     #[inline]
     #[must_use]
     pub const fn footprint(&self) -> u64 {
@@ -369,11 +368,11 @@ impl RecordHeader {
 )]
 #[repr(C)]
 pub struct BlobBody {
-    /// What the receiver writes to its release ring when it has finished with the block.
+    /// Block id, which the receiver writes to its release ring when it has finished with the block.
     pub block: U64,
-    /// The segment that holds the message; 0 is the slab of the half itself.
+    /// The segment that holds the message; 0 is the slab of the region itself.
     pub segment: U32,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero: U32,
     /// Where in the segment the message begins, in bytes.
     pub offset: U64,
@@ -388,7 +387,7 @@ const _: () = {
     assert!(core::mem::offset_of!(BlobBody, length) == 24);
 };
 
-/// What may follow a [`BlobBody`] in a session (SPEC 5.2): the credit of the other direction.
+/// The credit of the other direction, which may follow a [`BlobBody`] in a session (SPEC 5.2).
 pub type BlobCredit = U64;
 
 /// The body of SEGMENT and SEGMENT_RETIRE records (SPEC 5.4).
@@ -404,9 +403,9 @@ pub type BlobCredit = U64;
 pub struct SegmentBody {
     /// The segment's number, from 1.
     pub number: U32,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero: U32,
-    /// Its size in bytes.
+    /// Size of the segment in bytes.
     pub size: U64,
 }
 
@@ -429,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_survives_its_word() {
+    fn kind_survives_encoding_in_word0() {
         for number in 0..32 {
             let Some(kind) = Kind::from_number(number) else { continue };
             let word = word0(Position(640), kind);
@@ -441,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_of_links_is_unknown_elsewhere_whatever_its_length() {
+    fn compact_record_outside_link_is_unknown_kind_of_any_length() {
         let word = word0(Position(64), Kind::CompactRecord);
         for len in [0, 48, 1009, u32::MAX] {
             let found = RecordHeader::check(Position(64), ring(), word, word1(len, 0));
@@ -452,12 +451,12 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_not_there_yet() {
+    fn zero_word_is_no_record_yet() {
         assert_eq!(RecordHeader::check(Position(64), ring(), 0, 99), Ok(None));
     }
 
     #[test]
-    fn a_word_of_another_position_is_refused() {
+    fn word_of_other_position_is_refused() {
         let word = word0(Position(64), Kind::Data);
         assert!(matches!(
             RecordHeader::check(Position(128), ring(), word, 0),
@@ -468,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_refused() {
+    fn unknown_kind_is_refused() {
         for number in [0u64, 16, 30] {
             let word = 64 | number << 1 | 1;
             assert!(matches!(
@@ -479,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_leaves_the_ring_is_refused() {
+    fn length_beyond_ring_is_refused() {
         let word = word0(Position(0), Kind::Data);
         assert!(RecordHeader::check(Position(0), ring(), word, word1(1008, 0)).is_ok());
         assert!(RecordHeader::check(Position(0), ring(), word, word1(1009, 0)).is_err());
@@ -491,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pad_reaches_exactly_the_end() {
+    fn pad_must_end_at_ring_end() {
         let near_end = Position(4096 - 128);
         let word = word0(near_end, Kind::Pad);
         assert!(RecordHeader::check(near_end, ring(), word, word1(112, 0)).is_ok());
@@ -502,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn footprints_are_whole_slots() {
+    fn footprint_is_whole_slots() {
         assert_eq!(footprint(0), 64);
         assert_eq!(footprint(48), 64);
         assert_eq!(footprint(49), 128);
@@ -511,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn only_powers_of_two_are_ring_sizes() {
+    fn ring_size_must_be_power_of_two() {
         assert!(RingSize::new(0).is_none());
         assert!(RingSize::new(128).is_none());
         assert!(RingSize::new(4097).is_none());

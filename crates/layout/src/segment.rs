@@ -113,7 +113,7 @@ const _: () = {
 /// Identifies the rules of this format. Two sides with different hashes cannot use each other's
 /// memory, even if the version is the same.
 pub const LAYOUT_HASH: u64 = {
-    let facts: [u64; 16] = [
+    let rules: [u64; 16] = [
         FORMAT_VERSION as u64,
         PAGE_BYTES,
         LINE_BYTES,
@@ -131,7 +131,7 @@ pub const LAYOUT_HASH: u64 = {
         size_of::<crate::record_ring::BlobBody>() as u64,
         size_of::<RegionHeader>() as u64,
     ];
-    crate::fnv::of_numbers(&facts)
+    crate::fnv::of_numbers(&rules)
 };
 
 /// The header at the start of a region.
@@ -147,13 +147,13 @@ pub const LAYOUT_HASH: u64 = {
 )]
 #[repr(C)]
 pub struct RegionHeader {
-    /// [`REGION_MAGIC`].
+    /// Always [`REGION_MAGIC`].
     pub magic: [u8; 8],
-    /// [`FORMAT_VERSION`].
+    /// Always [`FORMAT_VERSION`].
     pub version: U32,
     /// Size of the header page in bytes.
     pub header_size: U32,
-    /// [`LAYOUT_HASH`].
+    /// Always [`LAYOUT_HASH`].
     pub layout_hash: U64,
     /// Size of the region in bytes.
     pub region_size: U64,

@@ -9,7 +9,7 @@
 //!  PING      0 answer (u64)    8 token (u64)          16
 //! ```
 //!
-//! The state machine of a session, not this file, decides which record is allowed when.
+//! The state machine of a session decides which record is allowed when; this file does not.
 
 use crate::check::Violation;
 use crate::record_ring::RecordHeader;
@@ -34,9 +34,9 @@ pub const REFUSED: u32 = 0xffff_ff01;
 /// Code of RESET: the application dropped the stream.
 pub const DROPPED: u32 = 0xffff_ff02;
 
-/// PING: a request.
+/// PING: its sender requests a response.
 pub const ASK: u64 = 0;
-/// PING: a response.
+/// PING: the record is the response.
 pub const ANSWER: u64 = 1;
 
 /// The number of the stream with this `index` among those its side opened.
@@ -100,7 +100,7 @@ pub struct GoAwayBody {
 )]
 #[repr(C)]
 pub struct PingBody {
-    /// [`ASK`] or [`ANSWER`].
+    /// One of [`ASK`] and [`ANSWER`].
     pub answer: U64,
     /// A value that the response repeats.
     pub token: U64,

@@ -115,7 +115,7 @@ impl Channel {
     /// # Errors
     /// As there.
     #[inline]
-    pub fn recv(&mut self) -> Result<Message, RecvError> {
+    pub fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.receiver.recv()
     }
 
@@ -124,7 +124,7 @@ impl Channel {
     /// # Errors
     /// As there.
     #[inline]
-    pub fn try_recv(&mut self) -> Result<Message, TryRecvError> {
+    pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.receiver.try_recv()
     }
 
@@ -132,7 +132,7 @@ impl Channel {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Message, RecvError> {
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.receiver.recv_deadline(deadline)
     }
 
@@ -141,7 +141,7 @@ impl Channel {
     /// # Errors
     /// As there.
     #[inline]
-    pub fn recv_ref(&mut self) -> Result<MessageRef<'_>, RecvError> {
+    pub fn recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, RecvError> {
         self.receiver.recv_ref()
     }
 }

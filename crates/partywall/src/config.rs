@@ -6,7 +6,6 @@
 
 use crate::error::ConfigError;
 use crate::peer::Admission;
-use crate::protocol::Protocol;
 use partywall_layout::Geometry;
 use partywall_wait::Wait;
 use std::fmt;
@@ -92,8 +91,6 @@ pub struct Config {
     pub(crate) socket_mode: u32,
     pub(crate) allow_remote: bool,
     pub(crate) on_refused: Option<OnRefused>,
-    pub(crate) protocols: Vec<Arc<dyn Protocol>>,
-    pub(crate) speaks: Option<Arc<dyn Protocol>>,
 }
 
 impl Default for Config {
@@ -122,8 +119,6 @@ impl Default for Config {
             socket_mode: 0o600,
             allow_remote: false,
             on_refused: None,
-            protocols: Vec::new(),
-            speaks: None,
         }
     }
 }
@@ -316,21 +311,6 @@ impl Config {
     #[must_use]
     pub const fn allow_remote(mut self, allow: bool) -> Self {
         self.allow_remote = allow;
-        self
-    }
-
-    /// Listeners of sessions: also serves those who speak this protocol, on the same address. They are told apart
-    /// by their first bytes. May be called for several.
-    #[must_use]
-    pub fn protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
-        self.protocols.push(protocol);
-        self
-    }
-
-    /// Connecting sides of sessions: speaks this protocol instead of our own protocol.
-    #[must_use]
-    pub fn speak(mut self, protocol: Arc<dyn Protocol>) -> Self {
-        self.speaks = Some(protocol);
         self
     }
 

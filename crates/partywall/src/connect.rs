@@ -7,12 +7,14 @@ use crate::config::Config;
 use crate::error::{ConnectError, HandshakeError};
 use crate::handshake::{Established, Pending};
 use crate::peer::Admission;
+use crate::protocol::Protocol;
 use partywall_layout::hello::SERVICE_CHANNEL;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Socket, connect_tcp, connect_unix_abstract, connect_unix_path};
 use partywall_wait::deadline_after;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Connects to the listener at `address`, with the default [`Config`].
@@ -25,7 +27,7 @@ use std::time::Instant;
 /// ```no_run
 /// let mut channel = partywall::connect("unix:/run/app.sock")?;
 /// channel.send(b"hello")?;
-/// println!("{} bytes came back over the {}", channel.recv()?.len(), channel.transport());
+/// println!("{} bytes came back over the {}", channel.recv()?.unwrap().len(), channel.transport());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn connect<A>(address: A) -> Result<Channel, ConnectError>
@@ -49,14 +51,16 @@ where
     AddressError: From<A::Error>,
 {
     let address = address.try_into().map_err(AddressError::from)?;
-    Ok(Channel::new(establish(&address, config, SERVICE_CHANNEL)?, config))
+    Ok(Channel::new(establish(&address, config, SERVICE_CHANNEL, None)?, config))
 }
 
-/// Connects and comes to terms, for a channel or a session.
+/// Connects and performs the handshake of a channel or a session: in our own protocol, or in `protocol`,
+/// which has sessions only.
 pub(crate) fn establish(
     address: &Address,
     config: &Config,
     service: u32,
+    protocol: Option<Arc<dyn Protocol>>,
 ) -> Result<Established, ConnectError> {
     let geometry = config.geometry()?;
     let mut config = config.clone();
@@ -66,7 +70,7 @@ pub(crate) fn establish(
     }
     let deadline = deadline_after(config.handshake_timeout);
     let socket = reach(address, deadline)?;
-    let mut pending = Pending::begin(socket, &config, geometry, false, service)?;
+    let mut pending = Pending::connecting(socket, &config, geometry, service, protocol)?;
     loop {
         if let Some(established) = pending.progress()? {
             return Ok(established);

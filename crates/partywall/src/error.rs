@@ -167,10 +167,10 @@ pub enum Limit {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// There will be no more.
-    #[error(transparent)]
-    Closed(#[from] Closed),
-    /// The deadline passed before one came.
+    /// The peer died or hung up without finishing; what it had sent was received before.
+    #[error("{}", Closed::Disconnected)]
+    Disconnected,
+    /// The deadline passed before a message arrived.
     #[error("no message came before the deadline")]
     TimedOut,
     /// The channel is broken.
@@ -182,12 +182,12 @@ pub enum RecvError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryRecvError {
-    /// None is there now.
-    #[error("no message is there now")]
+    /// There is no message now.
+    #[error("there is no message now")]
     Empty,
-    /// There will be no more.
-    #[error(transparent)]
-    Closed(#[from] Closed),
+    /// The peer died or hung up without finishing; what it had sent was received before.
+    #[error("{}", Closed::Disconnected)]
+    Disconnected,
     /// The channel is broken.
     #[error(transparent)]
     Fault(#[from] Fault),

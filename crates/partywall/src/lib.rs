@@ -17,7 +17,7 @@
 //! # });
 //! // the first again
 //! let mut channel = listener.accept()?;
-//! assert_eq!(channel.recv()?, b"hello");
+//! assert_eq!(channel.recv()?.unwrap(), b"hello");
 //! println!("received over {}", channel.transport());
 //! # client.join().unwrap();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -95,7 +95,8 @@ pub use peer::{Admission, Peer, Trust};
 pub use receiver::{MessageRef, Readiness, Receiver};
 pub use sender::{Batch, Reservation, Sender};
 pub use session::{
-    DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, SessionError, StreamRecvError, StreamSendError,
+    DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, SessionError, StreamRecvError,
+    StreamSendError, WaitError,
 };
 pub use shared::SharedSender;
 pub use stats::{ReceiverStats, SenderStats};

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::error::{AcceptError, BindError, HandshakeError};
 use crate::handshake::{Established, Pending};
 use crate::peer::Admission;
+use crate::protocol::Protocol;
 use crate::transport::has_passed;
 use partywall_layout::hello::SERVICE_CHANNEL;
 use partywall_layout::{Geometry, Refusal};
@@ -27,6 +28,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LISTENING: u64 = u64::MAX;
@@ -46,10 +48,10 @@ const ADMITTED_MAX: usize = 64;
 /// let client = std::thread::spawn(move || {
 ///     let mut channel = partywall::connect(&address).unwrap();
 ///     channel.send(b"hello").unwrap();
-///     channel.recv().unwrap().to_vec()
+///     channel.recv().unwrap().unwrap().to_vec()
 /// });
 /// let mut channel = listener.accept()?;
-/// let message = channel.recv()?;
+/// let message = channel.recv()?.unwrap();
 /// channel.send(&message)?;
 /// assert_eq!(client.join().unwrap(), b"hello");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -62,6 +64,8 @@ pub struct Listener {
     address: Address,
     service: u32,
     config: Config,
+    /// Other protocols that are served at the same address.
+    protocols: Vec<Arc<dyn Protocol>>,
     geometry: Geometry,
     pending: Vec<Option<Underway>>,
     under_way: usize,
@@ -145,6 +149,7 @@ impl Listener {
             address: bound.unwrap_or(address),
             service,
             config,
+            protocols: Vec::new(),
             geometry,
             pending: Vec::new(),
             under_way: 0,
@@ -153,6 +158,11 @@ impl Listener {
             refused: 0,
             events: Vec::new(),
         })
+    }
+
+    /// Also serves peers that speak `protocol`: for listeners of sessions.
+    pub(crate) fn add_protocol(&mut self, protocol: Arc<dyn Protocol>) {
+        self.protocols.push(protocol);
     }
 
     /// The address, with the port that the system chose where 0 was asked for.
@@ -256,14 +266,9 @@ impl Listener {
                 silent.into_iter().for_each(|index| self.give_up(index, "others were waiting"));
             }
             let deadline = deadline_after(self.config.handshake_timeout);
-            let begun = Pending::begin(socket, &self.config, self.geometry, true, self.service);
-            let pending = match begun {
-                Ok(pending) => pending,
-                Err(error) => {
-                    self.tell(&error);
-                    continue;
-                }
-            };
+            let protocols = self.protocols.clone();
+            let pending =
+                Pending::accepting(socket, &self.config, self.geometry, self.service, protocols);
             let index = self.pending.iter().position(Option::is_none).unwrap_or_else(|| {
                 self.pending.push(None);
                 self.pending.len() - 1

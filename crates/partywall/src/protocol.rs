@@ -13,8 +13,8 @@
 //! end one by one, and numbers that are used again are made here of what it says, which is only that a stream
 //! was opened, brought a message, or was closed. It starts no thread and never waits.
 //!
-//! [`Config::protocol`](crate::Config::protocol) lets a listener speak one beside our own,
-//! [`Config::speak`](crate::Config::speak) a connecting side instead of it.
+//! [`Listener::with_protocol`](crate::blocking::Listener::with_protocol) lets a listener serve one besides our own;
+//! [`connect_with_protocol`](crate::blocking::connect_with_protocol) speaks one instead of ours.
 //!
 //! # What a protocol cannot do
 //!

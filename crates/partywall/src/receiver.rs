@@ -2,7 +2,7 @@
 //! Receiving: owned messages, or a look at the ring itself.
 
 use crate::config::Config;
-use crate::error::{Fault, RecvError, TryRecvError};
+use crate::error::{Closed, Fault, RecvError, TryRecvError};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
 use crate::transport::{Found, RecvWire, Waited};
@@ -42,15 +42,16 @@ impl Receiver {
         self.wait = wait;
     }
 
-    /// The next message; waits for one.
+    /// Blocks until a message arrives, and returns it; `None` at the end: the sender has finished,
+    /// and every message it sent was received.
     ///
-    /// A short message is copied out of the ring, a long one is a view of the sender's memory.
+    /// A short message is copied out of the ring; a long one is a view of the sender's memory.
     ///
     /// # Errors
-    /// [`RecvError::Closed`] when no more will come: everything sent before has been received.
-    /// [`RecvError::Fault`] if the channel is broken.
+    /// [`RecvError::Disconnected`] if the peer died or hung up without finishing; what it had sent
+    /// was received before. [`RecvError::Fault`] if the channel is broken.
     #[inline]
-    pub fn recv(&mut self) -> Result<Message, RecvError> {
+    pub fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.recv_until(None)
     }
 
@@ -58,31 +59,31 @@ impl Receiver {
     ///
     /// # Errors
     /// [`RecvError::TimedOut`], and as `recv`.
-    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Message, RecvError> {
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.recv_until(Some(deadline))
     }
 
-    /// The next message if one is there now. Never waits.
+    /// Returns the next message if there is one now, or `None` at the end. Never blocks.
     ///
     /// # Errors
-    /// [`TryRecvError::Empty`] if none is there now, and as [`recv`](Self::recv).
+    /// [`TryRecvError::Empty`] if there is no message now, and as [`recv`](Self::recv).
     #[inline]
-    pub fn try_recv(&mut self) -> Result<Message, TryRecvError> {
+    pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         match self.wire.find(false)? {
-            Found::Message => Ok(self.wire.take()),
-            Found::Nothing | Found::Control(_) => self.look_at_the_end(),
-            Found::End(closed) => Err(closed.into()),
+            Found::Message => Ok(Some(self.wire.take())),
+            Found::Nothing | Found::Control(_) => self.try_recv_at_end(),
+            Found::End(closed) => Ok(end(closed)?),
         }
     }
 
-    /// A look at the next message where it lies, without any copy; waits for one.
+    /// As [`recv`](Self::recv), but borrows the message where it lies, without any copy.
     ///
-    /// It borrows the receiver, and keeps its place in the ring until it is dropped.
+    /// The message borrows the receiver, and keeps its place in the ring until it is dropped.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
     #[inline]
-    pub fn recv_ref(&mut self) -> Result<MessageRef<'_>, RecvError> {
+    pub fn recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, RecvError> {
         self.recv_ref_until(None)
     }
 
@@ -90,23 +91,26 @@ impl Receiver {
     ///
     /// # Errors
     /// [`RecvError::TimedOut`], and as `recv`.
-    pub fn recv_ref_deadline(&mut self, deadline: Instant) -> Result<MessageRef<'_>, RecvError> {
+    pub fn recv_ref_deadline(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Option<MessageRef<'_>>, RecvError> {
         self.recv_ref_until(Some(deadline))
     }
 
-    /// As [`recv_ref`](Self::recv_ref) if a message is there now. Never waits.
+    /// As [`recv_ref`](Self::recv_ref) if there is a message now. Never blocks.
     ///
     /// # Errors
     /// As [`try_recv`](Self::try_recv).
     #[inline]
-    pub fn try_recv_ref(&mut self) -> Result<MessageRef<'_>, TryRecvError> {
+    pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
         match self.wire.find(false)? {
-            Found::Message => Ok(MessageRef { receiver: self }),
+            Found::Message => Ok(Some(MessageRef { receiver: self })),
             Found::Nothing | Found::Control(_) => {
                 self.wire.notice_end()?;
                 Err(TryRecvError::Empty)
             }
-            Found::End(closed) => Err(closed.into()),
+            Found::End(closed) => Ok(end(closed)?),
         }
     }
 
@@ -126,24 +130,33 @@ impl Receiver {
         self.wire.stats()
     }
 
+    /// The number of the message received last, from 0.
+    #[cfg(any(feature = "serde", feature = "zerocopy"))]
+    pub(crate) fn last_number(&self) -> u64 {
+        self.stats().messages.saturating_sub(1)
+    }
+
     #[inline]
-    fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Message, RecvError> {
+    fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Option<Message>, RecvError> {
         loop {
             match self.wire.find(true)? {
-                Found::Message => return Ok(self.wire.take()),
+                Found::Message => return Ok(Some(self.wire.take())),
                 Found::Nothing | Found::Control(_) => self.wait_until(deadline)?,
-                Found::End(closed) => return Err(closed.into()),
+                Found::End(closed) => return Ok(end(closed)?),
             }
         }
     }
 
     #[inline]
-    fn recv_ref_until(&mut self, deadline: Option<Instant>) -> Result<MessageRef<'_>, RecvError> {
+    fn recv_ref_until(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<MessageRef<'_>>, RecvError> {
         loop {
             match self.wire.find(true)? {
-                Found::Message => return Ok(MessageRef { receiver: self }),
+                Found::Message => return Ok(Some(MessageRef { receiver: self })),
                 Found::Nothing | Found::Control(_) => self.wait_until(deadline)?,
-                Found::End(closed) => return Err(closed.into()),
+                Found::End(closed) => return Ok(end(closed)?),
             }
         }
     }
@@ -155,17 +168,40 @@ impl Receiver {
         }
     }
 
-    /// Nothing is there: for one who only ever tries, look now and then whether the sender lives.
+    /// Nothing is there: a receiver that only ever tries checks now and then whether the sender lives.
     #[cold]
-    fn look_at_the_end(&mut self) -> Result<Message, TryRecvError> {
+    fn try_recv_at_end(&mut self) -> Result<Option<Message>, TryRecvError> {
         if !self.wire.notice_end()? {
             return Err(TryRecvError::Empty);
         }
         match self.wire.find(false)? {
-            Found::Message => Ok(self.wire.take()),
+            Found::Message => Ok(Some(self.wire.take())),
             Found::Nothing | Found::Control(_) => Err(TryRecvError::Empty),
-            Found::End(closed) => Err(closed.into()),
+            Found::End(closed) => Ok(end(closed)?),
         }
+    }
+}
+
+/// The end of a direction: the good one is `None`.
+fn end<T>(closed: Closed) -> Result<Option<T>, Disconnected> {
+    match closed {
+        Closed::Finished => Ok(None),
+        Closed::Disconnected => Err(Disconnected),
+    }
+}
+
+/// The peer died or hung up without finishing.
+struct Disconnected;
+
+impl From<Disconnected> for RecvError {
+    fn from(_: Disconnected) -> Self {
+        Self::Disconnected
+    }
+}
+
+impl From<Disconnected> for TryRecvError {
+    fn from(_: Disconnected) -> Self {
+        Self::Disconnected
     }
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who may enter a lock without asking: the protocol of a bias towards one thread.
+//! The protocol of a lock that is biased towards one thread, which enters without the mutex.
 //!
 //! ```text
-//!  favoured thread F                          any other, R, with the mutex locked
-//!  ─────────────────────────────              ───────────────────────────────────
-//!  E1  inside[slot of F] = 1                  V1  favoured = nobody
+//!  favoured thread F                          another thread R, which holds the mutex
+//!  ─────────────────────────────              ───────────────────────────────────────
+//!  E1  inside[slot of F] = 1                  V1  favoured = 0
 //!  E2  light barrier                          V2  heavy barrier
 //!  E3  favoured is F?  yes: inside            V3  wait until inside[slot of F] = 0
 //!      no: inside = 0, take the mutex         (R has the value)
@@ -12,40 +12,46 @@
 //!  E4  inside = 0
 //! ```
 //!
-//! Never both: the two barriers come one after the other. If V2 is first, E3 sees V1 and F does not enter; if E2 is first, V3 sees
-//! E1 and R waits for E4. The light barrier keeps only the compiler from moving accesses: it is the heavy one that makes every
-//! thread of the process pass a full barrier, wherever it is in this picture, and so does the work of both
-//! (membarrier(2), "expedited"). So to enter and leave takes two plain stores and two loads.
+//! F and R never have the value at the same time, because one of the two barriers comes first. If
+//! V2 is first, E3 sees V1 and F does not enter. If E2 is first, V3 sees E1 and R waits for E4.
 //!
-//! A thread that read `favoured` long ago may write its flag at any later time, to find that it is not favoured any more. It must
-//! not write the flag of another, so each thread that was ever favoured has a slot of its own; there are
-//! [`FAVOURED_MAX`], and who comes later always takes the mutex.
+//! The light barrier only keeps the compiler from moving accesses. The heavy barrier makes every
+//! thread of the process execute a full barrier, at whichever step it is, and so does the work of
+//! both (membarrier(2), "expedited"). Entering and leaving therefore take two plain stores and two
+//! loads.
 //!
-//! There is no mutex here and no value: those belong to whoever has an operating system.
+//! A thread that read `favoured` long ago may write its flag at any later time, and then finds that
+//! it is no longer favoured. It must not write the flag of another thread. So each thread that was
+//! ever favoured has a slot of its own. There are [`FAVOURED_MAX`] slots; further threads always
+//! take the mutex.
+//!
+//! This file has neither the mutex nor the value: its user, which has an operating system, has
+//! them.
 //!
 //! # Invariants
 //!
-//! - `favoured` is written with the mutex locked, and names a thread only while that thread does not hold the mutex or is about to unlock it.
-//! - A slot is written by one thread, ever.
+//! - `favoured` is written while the mutex is locked. It names a thread only while that thread does
+//!   not hold the mutex, or is about to unlock it.
+//! - Only one thread ever writes a given slot.
 
 use crate::sync::{AtomicU64, Ordering, light_barrier};
 use core::num::NonZeroUsize;
 use partywall_layout::seeded_fault;
 
-/// So many threads may be favoured in the life of a lock, one after the other.
+/// Upper bound of the threads that are favoured in the life of a lock, one after the other.
 pub const FAVOURED_MAX: usize = 4;
 
-/// See the module.
+/// Which thread is favoured, and which threads are inside; see the module documentation.
 #[derive(Debug)]
 pub struct Bias {
-    /// Number of the thread times [`FAVOURED_MAX`], and its slot; 0: nobody.
+    /// The thread's number times [`FAVOURED_MAX`], plus its slot; 0 if no thread is favoured.
     favoured: AtomicU64,
     inside: [AtomicU64; FAVOURED_MAX],
 }
 
-/// The favoured thread is inside, with the flag of this slot.
+/// Proof that the favoured thread is inside; holds the number of its slot.
 #[derive(Debug)]
-#[must_use = "whoever is inside has to leave"]
+#[must_use = "the thread stays inside until `Bias::leave`"]
 pub struct Inside(NonZeroUsize);
 
 impl Inside {
@@ -60,14 +66,14 @@ impl Inside {
     }
 }
 
-/// Whose slots they are. It is kept under the mutex.
+/// Which thread owns which slot. The mutex protects it.
 #[derive(Debug, Default)]
 pub struct Slots {
     threads: [u64; FAVOURED_MAX],
 }
 
 impl Slots {
-    /// The slot of a thread, if it has one or one is free.
+    /// The slot of `thread`, or a free one, which becomes its slot.
     fn of(&mut self, thread: u64) -> Option<usize> {
         if seeded_fault("one_slot_for_all") {
             return Some(0);
@@ -85,35 +91,36 @@ impl Default for Bias {
 }
 
 impl Bias {
-    /// Towards nobody.
+    /// A bias that favours no thread.
     #[must_use]
     pub fn new() -> Self {
         Self { favoured: AtomicU64::new(0), inside: core::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// Enters, if this thread is favoured. `thread` is its number: not 0, and of no other thread, ever.
+    /// Enters if this thread is favoured. `thread` is its number, which is not 0 and is never given
+    /// to another thread.
     ///
     /// # Panics
-    ///
-    /// If the thread is inside already: it would have the value twice.
+    /// If the thread is inside already, because it would have the value twice.
     #[inline]
     #[must_use]
     pub fn enter(&self, thread: u64) -> Option<Inside> {
-        // ORDER: Relaxed: a hint. A favoured thread wrote the word itself; what another wrote is found at E3.
+        // ORDER: Relaxed: a hint. A favoured thread wrote the word itself; E3 finds a later write
+        // of another thread.
         let seen = self.favoured.load(Ordering::Relaxed);
         if seen / SLOTS != thread {
             return None;
         }
         let slot = (seen % SLOTS) as usize;
-        // ORDER: Relaxed: its own last store.
+        // ORDER: Relaxed: reads this thread's own last store.
         let is_inside = self.inside[slot].load(Ordering::Relaxed) != 0;
         assert!(!is_inside, "a thread locks what it has locked");
-        // ORDER: E1; the barriers order it, see above.
+        // ORDER: E1. Relaxed: the barriers order it, see the module documentation.
         self.inside[slot].store(1, Ordering::Relaxed);
         if !seeded_fault("no_light_barrier") {
             light_barrier();
         }
-        // ORDER: E3. Acquire keeps the accesses to the value behind it.
+        // ORDER: E3. Acquire keeps the accesses to the value after it.
         if self.favoured.load(Ordering::Acquire) == seen {
             return Some(Inside::new(slot));
         }
@@ -121,66 +128,71 @@ impl Bias {
         None
     }
 
-    /// Whether another thread waits for the one that is inside. One that is may leave, and come back when the other has gone.
+    /// Whether another thread waits for the one that is inside, which may then leave and enter
+    /// again later.
     #[inline]
     #[must_use]
     pub fn is_wanted(&self, _inside: &Inside) -> bool {
-        // ORDER: Relaxed: a hint, see V1. Nobody else is favoured before this one has left.
+        // ORDER: Relaxed: a hint, see V1. No other thread is favoured before this one has left.
         self.favoured.load(Ordering::Relaxed) == 0
     }
 
-    /// Leaves.
-    #[expect(clippy::needless_pass_by_value, reason = "whoever has left is not inside any more")]
+    /// Leaves: the value is no longer this thread's.
+    #[expect(clippy::needless_pass_by_value, reason = "a thread that left has no proof any more")]
     #[inline]
     pub fn leave(&self, inside: Inside) {
-        // ORDER: E4. Release pairs with the Acquire of V3: whoever waits for it sees what was done to the value.
+        // ORDER: E4. Release pairs with the Acquire of V3: the waiting thread sees all accesses to
+        // the value.
         self.inside[inside.slot()].store(0, Ordering::Release);
     }
 
-    /// Favours a thread, which has the mutex locked and is about to unlock it. Nothing happens if there is no slot for it.
+    /// Favours `thread`, which holds the mutex and is about to unlock it. Does nothing if no slot
+    /// is left for it.
     pub fn favour(&self, thread: u64, slots: &mut Slots) {
         if let Some(slot) = slots.of(thread) {
-            // ORDER: Relaxed: for others a hint; to this thread it is its own store.
+            // ORDER: Relaxed: a hint for other threads, and this thread's own store.
             self.favoured.store(thread * SLOTS + slot as u64, Ordering::Relaxed);
         }
     }
 
-    /// Favours nobody from here on; whoever was favoured is outside when this returns. The caller is `thread`, and has the mutex locked.
-    /// `heavy_barrier` has every thread of the process pass a full barrier; `pause` is called between two looks. The answer is whether somebody
-    /// else was favoured: only then is either of them called.
+    /// Favours no thread from here on. When this returns, the thread that was favoured is outside.
+    ///
+    /// The caller is `thread` and holds the mutex. `heavy_barrier` makes every thread of the
+    /// process execute a full barrier; `pause` is called between two polls with their count.
+    /// Returns whether another thread was favoured; only then are the two called.
     ///
     /// # Panics
-    ///
-    /// If the caller itself is inside: it would have the value twice.
+    /// If the caller itself is inside, because it would have the value twice.
     pub fn take_over(
         &self,
         thread: u64,
         heavy_barrier: impl FnOnce(),
         mut pause: impl FnMut(u32),
     ) -> bool {
-        // ORDER: Relaxed: written with the mutex locked, as it is now.
+        // ORDER: Relaxed: the word is written only while the mutex is locked, as it is now.
         let seen = self.favoured.load(Ordering::Relaxed);
         if seen == 0 {
             return false;
         }
         let flag = &self.inside[(seen % SLOTS) as usize];
         if seen / SLOTS == thread {
-            // ORDER: Relaxed: both are its own stores, and nobody else may write the first while the mutex is locked.
+            // ORDER: Relaxed: both words are this thread's own stores, and no other thread may
+            // write `favoured` while the mutex is locked.
             assert!(flag.load(Ordering::Relaxed) == 0, "a thread locks what it has locked");
-            // ORDER: Relaxed: for others a hint, and to this thread its own store.
+            // ORDER: Relaxed: a hint for other threads, and this thread's own store.
             self.favoured.store(0, Ordering::Relaxed);
             return false;
         }
-        // ORDER: V1; the barriers order it, see above.
+        // ORDER: V1. Relaxed: the barriers order it, see the module documentation.
         self.favoured.store(0, Ordering::Relaxed);
         if !seeded_fault("no_heavy_barrier") {
             heavy_barrier();
         }
-        let mut looks = 0;
+        let mut polls = 0;
         // ORDER: V3. Acquire pairs with the Release of E4.
         while flag.load(Ordering::Acquire) != 0 && !seeded_fault("no_wait_for_vacancy") {
-            looks += 1;
-            pause(looks);
+            polls += 1;
+            pause(polls);
         }
         true
     }

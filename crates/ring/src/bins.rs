@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which free chunk serves a request, in constant time: the index of a two-level segregated fit.
+//! The index of free chunks by size: a two-level segregated fit, which finds one in constant time.
 //!
 //! ```text
 //!  size in units   0 .. 15 | 16 .. 31 | 32 .. 63 | 64 .. 127 | ...        first level: powers of two
 //!                  one list per size  | 16 lists, each a sixteenth of it     second level
-//!  first ──▶ bit per first level with any list that is not empty
-//!  second[f] ──▶ bit per list
+//!  first ──▶ one bit per first level, set if one of its lists is not empty
+//!  second[f] ──▶ one bit per list
 //! ```
 //!
 //! After M. Masmano, I. Ripoll, A. Crespo, J. Real: "TLSF: a New Dynamic Memory Allocator for
-//! Real-Time Systems", ECRTS 2004. This file knows sizes and chunk numbers, no memory.
+//! Real-Time Systems", ECRTS 2004. This file knows sizes and chunk
+//! numbers, but no memory.
 
 use alloc::vec::Vec;
 
-/// No chunk.
+/// The chunk number that stands for none.
 pub const NONE: u32 = u32::MAX;
 
 const SECOND_BITS: u32 = 4;
 const SECOND: usize = 1 << SECOND_BITS;
-/// Sizes below 2^36 units: far more than any memory.
+/// First levels for sizes below 2^36 units, which is far more than any memory.
 const FIRST: usize = 36 - SECOND_BITS as usize + 1;
-/// How many chunks of the one list that *may* hold a fitting one are tried.
+/// Upper bound of the chunks that are tried in the one list that *may* hold a fitting one.
 const TRIES_MAX: usize = 16;
 
 /// The free chunks, by size.
@@ -29,7 +30,7 @@ pub struct Bins {
     first: u64,
     second: [u16; FIRST],
     heads: [[u32; SECOND]; FIRST],
-    /// By chunk number.
+    /// List links and size of each chunk, indexed by chunk number.
     links: Vec<Link>,
 }
 
@@ -41,7 +42,7 @@ struct Link {
 }
 
 impl Bins {
-    /// An empty index with room for chunks numbered below `chunks` without further allocation.
+    /// An empty index. Chunks numbered below `chunks` need no further allocation.
     pub fn new(chunks: usize) -> Self {
         Self {
             first: 0,
@@ -51,7 +52,7 @@ impl Bins {
         }
     }
 
-    /// Adds `chunk`, `units` long; it was not in the index.
+    /// Adds `chunk`, which is `units` long and not in the index.
     pub fn insert(&mut self, chunk: u32, units: u64) {
         let (first, second) = bin_of(units);
         let next = self.heads[first][second];
@@ -67,7 +68,7 @@ impl Bins {
         self.first |= 1 << first;
     }
 
-    /// Takes `chunk` out; it was in the index.
+    /// Removes `chunk`, which is in the index.
     pub fn remove(&mut self, chunk: u32) {
         let Link { units, previous, next } = self.links[chunk as usize];
         let (first, second) = bin_of(units);
@@ -89,8 +90,8 @@ impl Bins {
 
     /// A chunk of at least `units`, if one is found in constant time. It stays in the index.
     ///
-    /// Every chunk of the lists above `units`' own fits; of its own list the first few are tried, so
-    /// that a chunk made to measure is found.
+    /// Every chunk of a list above that of `units` fits. Of the list of `units` the first few
+    /// chunks are tried, so that an exact fit is found.
     pub fn find(&self, units: u64) -> Option<u32> {
         let (first, second) = bin_of(units);
         let mut chunk = self.heads[first][second];
@@ -122,7 +123,7 @@ impl Bins {
     }
 }
 
-/// Which list holds chunks of `units`.
+/// The list that holds chunks of `units`.
 const fn bin_of(units: u64) -> (usize, usize) {
     if units < SECOND as u64 {
         #[expect(clippy::cast_possible_truncation, reason = "less than 16")]
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_ordered_by_size() {
+    fn list_index_grows_with_size() {
         let mut last = (0, 0);
         for units in 1..100_000 {
             let bin = bin_of(units);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_found_chunk_is_large_enough() {
+    fn found_chunk_is_at_least_as_large() {
         let mut bins = Bins::new(8);
         bins.insert(0, 100);
         bins.insert(1, 17);

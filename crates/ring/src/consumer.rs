@@ -4,20 +4,20 @@
 //! ```text
 //!            reported         position
 //!  ──────────┼────────────────┼──────────────────────────▶ position
-//!   the producer may reuse    │ 0, or a whole record
-//!            └ own `consumed` ┘ at most ring/8 apart
+//!   free for  at most ring/8    0, or a whole record
+//!   producer  apart
 //! ```
 //!
-//! The ring lies in the neighbour's half: it is never written, and nothing in it is believed. Each
-//! header is loaded once and checked; progress is told through `consumed` in our own half.
+//! The ring lies in the peer's region, which this side never writes and does not trust. Each header
+//! is loaded once and checked. Progress is reported in the word `consumed` of the own region.
 //!
-//! What this does *not* do: it never waits, wakes nobody, and does not interpret payloads.
+//! The consumer never waits, never notifies, and does not interpret payloads.
 
 use crate::mem::{OwnMem, PeerMem};
 use partywall_layout::record_ring::{HEADER_BYTES, Kind, Position, RingSize, SLOT_BYTES};
 use partywall_layout::{RecordHeader, Violation};
 
-/// How far ahead [`Consumer::prefetch`] fetches.
+/// Distance in bytes at which [`Consumer::prefetch`] fetches ahead.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
 
 /// The one reader of a record ring.
@@ -25,31 +25,31 @@ const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
 pub struct Consumer {
     ring: PeerMem,
     size: RingSize,
-    /// The own control word `consumed`, at offset 0 of this memory.
+    /// The word `consumed` of the own control page, at offset 0 of this memory.
     consumed: OwnMem,
-    /// Where the next record begins.
+    /// Position of the next record.
     position: Position,
-    /// What `consumed` says.
+    /// The value stored in `consumed`.
     reported: Position,
 }
 
 impl Consumer {
-    /// Reads the neighbour's `ring`; `consumed` is the line of our own control page that tells the
-    /// neighbour how far we are.
+    /// A consumer of the peer's `ring`. `consumed` is the cache line of the own control page that
+    /// reports this consumer's progress to the peer.
     ///
     /// # Panics
-    /// If `ring` is not as long as `size` says.
+    /// If the length of `ring` is not `size`.
     #[must_use]
     pub fn new(ring: PeerMem, size: RingSize, consumed: OwnMem) -> Self {
         assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
         Self { ring, size, consumed, position: Position(0), reported: Position(0) }
     }
 
-    /// As [`new`](Self::new), but goes on at `position`, where a record begins or will begin, and says so in
-    /// `consumed`: everything before it was finished with.
+    /// As [`new`](Self::new), but continues at `position`, where a record begins or will begin, and
+    /// stores it in `consumed`: all records before it are consumed.
     ///
     /// # Panics
-    /// If `ring` is not as long as `size` says, or no record can begin at `position`.
+    /// If the length of `ring` is not `size`, or no record can begin at `position`.
     #[must_use]
     pub fn at(ring: PeerMem, size: RingSize, mut consumed: OwnMem, position: Position) -> Self {
         assert!(position.0 % SLOT_BYTES == 0, "records begin with slots");
@@ -64,13 +64,13 @@ impl Consumer {
         self.position
     }
 
-    /// The next record, if it was published; skips padding.
+    /// The header of the next record, if it is published; skips padding.
     ///
-    /// The record stays until [`advance`](Self::advance). If this returns `None`, a producer may
-    /// publish one at any moment.
+    /// The record remains the next one until [`advance`](Self::advance). After `None`, the producer
+    /// may publish a record at any moment.
     ///
     /// # Errors
-    /// A [`Violation`] if what lies there can be no record. The ring cannot be read any further.
+    /// A [`Violation`] if the words there are no record. The ring cannot be read any further.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<RecordHeader>, Violation> {
         loop {
@@ -81,25 +81,27 @@ impl Consumer {
             }
             let second = self.ring.peek(offset + 8);
             match RecordHeader::check(self.position, self.size, first, second)? {
-                // A PAD ends at the ring's end and is refused at its start: one at most, then a
-                // record at offset 0.
+                // A PAD ends at the end of the ring and is refused at offset 0, so at most one
+                // precedes a record.
                 Some(header) if header.kind == Kind::Pad => self.advance(&header),
                 found => return Ok(found),
             }
         }
     }
 
-    /// Whether something lies where the next record must begin: the cheap question of a waiter.
+    /// Whether a word other than 0 lies where the next record must begin: the cheap poll of a
+    /// waiter.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ring.peek(self.offset()) != 0
     }
 
-    /// Copies the payload of the record that [`peek`](Self::peek) returned, from byte `from` on.
+    /// Copies the payload of the record that [`peek`](Self::peek) returned, starting at its byte
+    /// `from`.
     ///
     /// # Panics
-    /// If the record's payload ends before `from + into.len()`.
+    /// If `from + into.len()` exceeds the payload's length.
     #[inline]
     pub fn copy(&self, header: &RecordHeader, from: usize, into: &mut [u8]) {
         assert!(from + into.len() <= header.len as usize, "beyond the record");
@@ -108,8 +110,7 @@ impl Consumer {
 
     /// The payload of the record that [`peek`](Self::peek) returned, in place.
     ///
-    /// For neighbours whose promise not to change committed bytes is believed; see
-    /// [`PeerMem::slice`].
+    /// Only for a peer that is trusted not to change published bytes; see [`PeerMem::slice`].
     #[cfg(not(loom))]
     #[inline]
     #[must_use]
@@ -117,9 +118,9 @@ impl Consumer {
         self.ring.slice(self.payload_offset(header), header.len as usize)
     }
 
-    /// Goes on behind the record that [`peek`](Self::peek) returned.
+    /// Moves past the record that [`peek`](Self::peek) returned.
     ///
-    /// Its place still belongs to it until progress is reported: see
+    /// The producer reuses the record's slots only after [`report`](Self::report); see also
     /// [`is_report_due`](Self::is_report_due).
     ///
     /// # Panics
@@ -130,7 +131,7 @@ impl Consumer {
         self.position = self.position.plus(header.footprint());
     }
 
-    /// Lets the processor fetch the first two lines of the next record.
+    /// Prefetches the first two cache lines of the next record.
     #[inline]
     pub fn prefetch_next(&self) {
         let offset = self.offset();
@@ -139,8 +140,8 @@ impl Consumer {
         self.ring.prefetch(offset + SLOT_BYTES as usize);
     }
 
-    /// Lets the processor fetch what lies a few records ahead. Only for a reader that is behind: in
-    /// step with the producer it would take away the lines that are being written.
+    /// Prefetches `bytes` bytes that lie a few records ahead. Only for a consumer that is behind:
+    /// in step with the producer it would take away the cache lines that are being written.
     #[inline]
     pub fn prefetch(&self, bytes: u64) {
         let ahead = self.position.plus(AHEAD_BYTES);
@@ -152,22 +153,22 @@ impl Consumer {
         }
     }
 
-    /// Whether enough was consumed that the producer must be told now (SPEC 4.6).
+    /// Whether enough is consumed that progress must be reported now (SPEC 4.6).
     #[inline]
     #[must_use]
     pub const fn is_report_due(&self) -> bool {
         self.position.since(self.reported) >= self.size.publish_every()
     }
 
-    /// Tells the producer how far we are; `true` if that was news, and the caller then asks its
-    /// `Waker` whether to ring.
+    /// Reports the progress to the producer. If it returns `true`, the report changed, and the
+    /// caller asks its `Waker` whether to notify.
     #[inline]
     pub fn report(&mut self) -> bool {
         if self.reported == self.position {
             return false;
         }
-        // ORDER (in `OwnMem::publish`): Release, so the producer that sees it may overwrite what we
-        // have read.
+        // ORDER (in `OwnMem::publish`): Release, so our reads are over before the producer sees the
+        // word and overwrites the slots.
         self.consumed.publish(0, self.position.0);
         self.reported = self.position;
         true

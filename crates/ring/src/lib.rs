@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! In which order: the record ring, the slab, the release ring and parking of a wall.
+//! The order of accesses to shared memory: record ring, slab, release ring, and parking.
 //!
 //! ```text
-//!        own half                                             neighbour's half (read-only)
+//!        own region                                           peer's region (read-only)
 //!  Producer ── records ─────────▶ record ring   ░░░ maps ░░░▶ Consumer
 //!     ▲  └ Slab: which memory is free, private                   │
 //!     │                                                          │ last view of a block dropped
 //!  Reclaimer ◀── block ids ────── release ring  ◀░░ maps ░░░── Releaser
-//!  Sleeper  "asleep, epoch n" ──▶ control page  ░░░ maps ░░░▶ Waker ── ring the bell? once
+//!  Sleeper  "asleep, epoch n" ──▶ control page  ░░░ maps ░░░▶ Waker ── notify? once per epoch
 //! ```
 //!
-//! The crate has no operating system, no clock and no thread, and allocates nothing after set-up:
-//! what maps the memory, rings a bell or waits for one is its user. All `unsafe` is in `mem.rs`.
+//! The crate uses no operating system, no clock and no thread, and allocates nothing after set-up.
+//! Its user maps the memory, notifies doorbells and waits for them. All `unsafe` code is in
+//! `mem.rs`.
 //!
-//! The single-writer rule is in the types: an [`OwnMem`] is written through `&mut`, a
-//! [`PeerMem`] cannot be written. The neighbour is hostile: every word of its half is
-//! loaded once, checked and only then used, and a bad one is a
-//! [`Violation`](partywall_layout::Violation), never a panic.
+//! The types enforce the single-writer rule: an [`OwnMem`] is written through `&mut`, a [`PeerMem`]
+//! cannot be written. The peer is hostile: each word of its region is loaded once, checked, and
+//! only then used. A bad word is a [`Violation`](partywall_layout::Violation), never a panic.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![cfg_attr(not(any(test, loom)), no_std)]
 #![deny(unsafe_code)]

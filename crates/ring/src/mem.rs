@@ -2,25 +2,25 @@
 //! Shared memory as values: memory that only this process writes, and memory that it only reads.
 //!
 //! ```text
-//!   own half                                       neighbour's half
+//!   own region                                     peer's region
 //!   ┌──────── OwnMem ────────┐                     ┌─────── PeerMem ───────┐
-//!   │ split_at → two OwnMem  │ one owner per byte  │ clone, part           │ anybody may read
-//!   │ join     → one OwnMem  │                     │ load, copy, slice     │
+//!   │ split_at → two OwnMem  │ one owner per byte  │ clone, part           │ any number of
+//!   │ join     → one OwnMem  │                     │ load, copy, slice     │ readers
 //!   └────────────────────────┘                     └───────────────────────┘
 //! ```
 //!
-//! [`OwnMem`] is owned like any value: splitting gives two that cannot overlap, joining needs two
-//! that touch. So no part of this crate can write memory that another part believes its own, and
-//! the slab's free list *is* the list of free memory. [`PeerMem`] can be read by anyone who holds it.
+//! [`OwnMem`] is owned like any value: a split gives two that cannot overlap, a join needs two that
+//! are adjacent. So no part of this crate can write memory that another part owns, and the slab's
+//! free list *is* the list of free memory. Every holder of a [`PeerMem`] may read it.
 //!
 //! This is the crate's only file with `unsafe`. It knows nothing of records. Invariants:
 //!
-//! 1. every byte of an own half belongs to exactly one live [`OwnMem`];
+//! 1. every byte of an own region belongs to exactly one live [`OwnMem`];
 //! 2. the pages stay mapped as long as any [`OwnMem`] or [`PeerMem`] of them lives;
-//! 3. words are loaded and stored atomically, so a hostile neighbour can make us read nonsense,
-//!    never half a word.
+//! 3. words are loaded and stored atomically, so a hostile peer can make this process read wrong
+//!    words, but no torn ones.
 //!
-//! Under loom a twin with the same methods (`mem_loom.rs`) takes this file's place.
+//! Under loom, `mem_loom.rs` takes this file's place, with the same methods.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 use alloc::boxed::Box;
@@ -34,24 +34,24 @@ use partywall_layout::seeded_fault;
 
 /// Memory that this process alone writes, for as long as the value lives.
 ///
-/// Implemented by whoever makes the mapping. A neighbour may read the bytes at any time.
+/// The maker of the mapping implements it. The peer may read the bytes at any time.
 pub trait Writable: Send + Sync + 'static {
-    /// All of the memory; start and length must be multiples of 64 bytes.
+    /// The whole memory. Its start and length must be multiples of 64 bytes.
     fn as_mut_slice(&mut self) -> &mut [u8];
 }
 
 /// Memory that another process writes, for as long as the value lives.
 pub trait Readable: Send + Sync + 'static {
-    /// All of the memory; its start must be aligned to 64 bytes.
+    /// The whole memory. Its start must be aligned to 64 bytes.
     fn cells(&self) -> &[UnsafeCell<u8>];
 }
 
-/// What keeps the pages of an [`OwnMem`] mapped.
+/// Keeps the pages of an [`OwnMem`] mapped.
 struct Keep {
     memory: Box<dyn Writable>,
 }
 
-/// A part of this process's own half, or of one of its segments.
+/// A part of this process's own region, or of one of its segments.
 pub struct OwnMem {
     base: NonNull<u8>,
     len: usize,
@@ -60,20 +60,21 @@ pub struct OwnMem {
 }
 
 // SAFETY: invariant 1 makes an `OwnMem` the one owner of its bytes in this process, like a
-// `Box<[u8]>`: whoever writes has `&mut`, whoever has `&` only reads.
+// `Box<[u8]>`: a writer has `&mut`, and a holder of `&` only reads.
 unsafe impl Send for OwnMem {}
 // SAFETY: as above.
 unsafe impl Sync for OwnMem {}
 
 impl OwnMem {
-    /// Takes over the whole of `memory`.
+    /// Owns the whole of `memory`.
     ///
     /// # Panics
-    /// If the memory does not start at a multiple of 64 bytes, or is not one long.
+    /// If the start or the length of the memory is not a multiple of 64 bytes.
     #[must_use]
     pub fn new(memory: Box<dyn Writable>) -> Self {
         let mut keep = Arc::new(Keep { memory });
-        // The pointer is taken where the memory stays: to move a box is to claim what it holds.
+        // The pointer is taken after the box was moved, because a move of the box would invalidate
+        // it.
         let bytes = Arc::get_mut(&mut keep).expect("made above").memory.as_mut_slice();
         let len = bytes.len();
         let base = NonNull::from(bytes).cast::<u8>();
@@ -81,19 +82,19 @@ impl OwnMem {
         Self { base, len, keep, owns: PhantomData }
     }
 
-    /// How many bytes.
+    /// The length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no byte at all.
+    /// Whether the length is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Two parts: the first `middle` bytes, and the rest.
+    /// Splits into the first `middle` bytes and the rest.
     ///
     /// # Panics
     /// If `middle` is beyond the end or not a multiple of 64.
@@ -111,7 +112,7 @@ impl OwnMem {
         (Self { len: middle, ..self }, rest)
     }
 
-    /// One part again from two that touch: `self`, then `after`.
+    /// Joins two adjacent parts: `self`, then `after`.
     ///
     /// # Panics
     /// If `after` does not begin where `self` ends in the same mapping.
@@ -120,39 +121,39 @@ impl OwnMem {
         assert!(
             Arc::ptr_eq(&self.keep, &after.keep)
                 && self.base.addr().get() + self.len == after.base.addr().get(),
-            "only neighbouring parts can be joined"
+            "only adjacent parts can be joined"
         );
         Self { len: self.len + after.len, ..self }
     }
 
-    /// The word at byte `offset`, as we last stored it.
+    /// The word at byte `offset`, as this process last stored it.
     #[inline]
     #[must_use]
     pub fn load(&self, offset: usize) -> u64 {
-        // ORDER: Relaxed: our own word, and `&self` means that nobody stores to it meanwhile.
+        // ORDER: Relaxed: our own word, and `&self` excludes a concurrent store.
         u64::from_le(self.word(offset).load(Ordering::Relaxed))
     }
 
-    /// Stores the word at byte `offset`; when a neighbour sees it says nothing about other memory.
+    /// Stores the word at byte `offset`. A peer that sees it may not see other stores yet.
     #[inline]
     pub fn store(&mut self, offset: usize, value: u64) {
-        // ORDER: Relaxed: whoever needs more calls `publish`, or fences (see park.rs).
+        // ORDER: Relaxed: a caller that needs more calls `publish`, or fences (see park.rs).
         self.word(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
-    /// Stores words one behind the other from byte `offset` on, as [`store`](Self::store) does.
+    /// Stores consecutive words from byte `offset` on, as [`store`](Self::store) does.
     ///
     /// # Panics
-    /// If they are not all there.
+    /// If a word lies outside the memory.
     #[inline]
     pub fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>) {
         let count = words.len();
-        assert!(offset % 8 == 0 && offset <= self.len, "no words there");
-        assert!(count <= (self.len - offset) / 8, "so many words are not there");
+        assert!(offset % 8 == 0 && offset <= self.len, "offset {offset} is not that of a word");
+        assert!(count <= (self.len - offset) / 8, "{count} words exceed the memory");
         // SAFETY: `offset` is within the memory, as asserted above.
         let first = unsafe { self.base.add(offset) };
-        // SAFETY: so many words are within this part, as asserted above, and aligned (the base to 64 bytes, the offset to 8); mapped while
-        // `keep` lives (invariant 2).
+        // SAFETY: `count` words are within this part, as asserted above, and aligned (the base to
+        // 64 bytes, the offset to 8); mapped while `keep` lives (invariant 2).
         let places =
             unsafe { core::slice::from_raw_parts(first.cast::<AtomicU64>().as_ptr(), count) };
         for (place, word) in places.iter().zip(words) {
@@ -161,7 +162,7 @@ impl OwnMem {
         }
     }
 
-    /// Stores the word at byte `offset`; a neighbour that sees it sees all we wrote before.
+    /// Stores the word at byte `offset`. A peer that sees it sees everything stored before.
     #[inline]
     pub fn publish(&mut self, offset: usize, value: u64) {
         // ORDER: Release pairs with the acquire fence in `PeerMem::load`.
@@ -170,17 +171,17 @@ impl OwnMem {
         self.word(offset).store(value.to_le(), order);
     }
 
-    /// Whatever was stored before this is in memory before any word that is stored after it: for words whose order
-    /// counts when this process was killed in between.
+    /// Orders every store before this call before every word stored after it. It is for words whose
+    /// order matters if this process is killed in between.
     #[inline]
     pub fn order_stores(&self) {
-        // ORDER: Release, before Relaxed stores: pairs with whoever reads those words and then fences (`PeerMem::load`),
-        // or opens the memory after our death. Without it a store could be moved before an earlier `publish`.
+        // ORDER: Release, before Relaxed stores: pairs with a reader that loads those words and
+        // then fences (`PeerMem::load`), or that opens the memory after our death. Without it a
+        // store could be moved before an earlier `publish`.
         fence(Ordering::Release);
     }
 
-    /// Lets the processor fetch the line at byte `offset` for writing, if there is one: a hint, nothing
-    /// more.
+    /// Prefetches the cache line at byte `offset` for writing, if it is within the memory.
     #[inline]
     pub fn prefetch_for_write(&self, offset: usize) {
         if offset >= self.len {
@@ -189,8 +190,8 @@ impl OwnMem {
         // SAFETY: `offset` is within the memory, as checked above.
         let line = unsafe { self.base.add(offset) };
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: the instruction changes nothing that the program can see and cannot fault; processors
-        // that do not know it do nothing. (The intrinsic needs a target feature to become it.)
+        // SAFETY: the instruction has no effect that the program can see and cannot fault;
+        // processors without it do nothing. (The intrinsic needs a target feature to become it.)
         unsafe {
             core::arch::asm!(
                 "prefetchw [{}]",
@@ -205,18 +206,18 @@ impl OwnMem {
     /// Copies `bytes` to `offset`.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If `bytes` exceed the memory.
     #[inline]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.slice_mut(offset, bytes.len()).copy_from_slice(bytes);
     }
 
-    /// `len` bytes from `offset`, to be filled in place.
+    /// `len` bytes from `offset`, for writing in place.
     ///
-    /// They hold what this process last wrote there; never anything of another process.
+    /// They hold the bytes that this process last wrote there, never those of another process.
     ///
     /// # Panics
-    /// If they are not all there.
+    /// If the range exceeds the memory.
     #[inline]
     pub fn slice_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
@@ -227,10 +228,10 @@ impl OwnMem {
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
-    /// `len` bytes from `offset`, to be read back.
+    /// `len` bytes from `offset`, for reading.
     ///
     /// # Panics
-    /// If they are not all there.
+    /// If the range exceeds the memory.
     #[inline]
     #[must_use]
     pub fn slice(&self, offset: usize, len: usize) -> &[u8] {
@@ -259,13 +260,13 @@ impl core::fmt::Debug for OwnMem {
     }
 }
 
-/// A part of the neighbour's half, or of one of its segments: read-only.
+/// A part of the peer's region, or of one of its segments: read-only.
 #[derive(Clone)]
 pub struct PeerMem {
-    /// At a multiple of eight bytes.
+    /// Aligned to eight bytes.
     base: NonNull<u8>,
     len: usize,
-    /// So many of them are words.
+    /// `len` rounded down to whole words, in bytes.
     words: usize,
     _keep: Arc<dyn Readable>,
 }
@@ -290,19 +291,19 @@ impl PeerMem {
         Self { base, len, words: len - len % 8, _keep: memory }
     }
 
-    /// How many bytes.
+    /// The length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no byte at all.
+    /// Whether the length is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where `len` bytes from `offset` lie, or `None` if they are not all there.
+    /// The range of `len` bytes from `offset`, or `None` if it exceeds the memory.
     #[inline]
     #[must_use]
     pub fn range(&self, offset: u64, len: u64) -> Option<Range<usize>> {
@@ -312,7 +313,8 @@ impl PeerMem {
         is_there.then(|| start..start + len)
     }
 
-    /// `len` bytes from `offset` as a value of its own, or `None` if they are not all there, or do not begin at a multiple of eight.
+    /// The part of `len` bytes from `offset`. `None` if it exceeds the memory, or `offset` is not a
+    /// multiple of eight.
     #[inline]
     #[must_use]
     pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
@@ -323,11 +325,11 @@ impl PeerMem {
         Some(Self { base, len, words: len - len % 8, _keep: Arc::clone(&self._keep) })
     }
 
-    /// The word at byte `offset`; all that the neighbour wrote before it published the word is
+    /// The word at byte `offset`. Everything that the peer wrote before it published the word is
     /// visible after this returns.
     ///
     /// # Panics
-    /// If there is no word at `offset`: callers check what a neighbour says before they use it.
+    /// If no word is at `offset`: callers check values of the peer before they use them.
     #[inline(always)]
     #[must_use]
     pub fn load(&self, offset: usize) -> u64 {
@@ -341,28 +343,28 @@ impl PeerMem {
         value
     }
 
-    /// The word at byte `offset`, saying nothing about other memory: for looking again and again.
+    /// The word at byte `offset`, without an order to other accesses: for polling.
     ///
     /// # Panics
-    /// If there is no word at `offset`.
+    /// If no word is at `offset`.
     #[inline(always)]
     #[must_use]
     pub fn peek(&self, offset: usize) -> u64 {
         assert!(offset % 8 == 0 && offset < self.words, "no such word");
         // SAFETY: `offset` is within the memory, as asserted above.
         let word = unsafe { self.base.add(offset) };
-        // SAFETY: aligned (the base to eight bytes where it is made, the offset as asserted above), and eight bytes within the
-        // part, because `words` is a multiple of eight; mapped while `_keep` lives (invariant 2). Only loads follow, so a
-        // read-only page is enough.
+        // SAFETY: aligned (the base to eight bytes by its constructors, the offset as asserted
+        // above), and eight bytes within the part, because `words` is a multiple of eight; mapped
+        // while `_keep` lives (invariant 2). Only loads follow, so a read-only page is enough.
         let word = unsafe { AtomicU64::from_ptr(word.cast::<u64>().as_ptr()) };
-        // ORDER: Relaxed, and the fence in `load` where more is needed.
+        // ORDER: Relaxed; a caller that needs more calls `load`, which adds the fence.
         u64::from_le(word.load(Ordering::Relaxed))
     }
 
-    /// The word at byte `offset` as [`load`](Self::load) gives it, and after it the one behind.
+    /// The word at byte `offset`, loaded as by [`load`](Self::load), and then the word after it.
     ///
     /// # Panics
-    /// If there are no two words at `offset`.
+    /// If no two words are at `offset`.
     #[inline(always)]
     #[must_use]
     pub fn load_two(&self, offset: usize) -> (u64, u64) {
@@ -370,16 +372,16 @@ impl PeerMem {
         (self.load(offset), self.peek(offset + 8))
     }
 
-    /// Whatever was loaded or copied before this was so before any word that is loaded after it.
+    /// Orders every load and copy before this call before every word loaded after it.
     #[inline(always)]
     pub fn order_loads(&self) {
-        // ORDER: Acquire, after Relaxed loads and copies: none of them moves behind a later load.
+        // ORDER: Acquire, after Relaxed loads and copies: none of them moves after a later load.
         if !seeded_fault("no_acquire_fence") {
             fence(Ordering::Acquire);
         }
     }
 
-    /// Lets the processor fetch the line at byte `offset`, if there is one: a hint, nothing more.
+    /// Prefetches the cache line at byte `offset`, if it is within the memory.
     #[inline]
     pub fn prefetch(&self, offset: usize) {
         if offset >= self.len {
@@ -388,7 +390,7 @@ impl PeerMem {
         // SAFETY: `offset` is within the memory, as checked above.
         let line = unsafe { self.base.add(offset) };
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a prefetch reads nothing that the program can see, and cannot fault.
+        // SAFETY: a prefetch has no effect that the program can see, and cannot fault.
         unsafe {
             core::arch::x86_64::_mm_prefetch(line.as_ptr().cast(), core::arch::x86_64::_MM_HINT_T0);
         }
@@ -398,27 +400,28 @@ impl PeerMem {
 
     /// Copies from `offset` into `into`.
     ///
-    /// The neighbour may be changing the bytes at this moment if it breaks the rules: what arrives
-    /// is then some mixture, and what the caller checks is its private copy.
+    /// A peer that breaks the rules may change the bytes during the copy. The copy is then a
+    /// mixture, but it is private, and the caller checks the copy.
     ///
     /// # Panics
-    /// If the bytes are not all there.
+    /// If the range exceeds the memory.
     #[inline]
     pub fn copy(&self, offset: usize, into: &mut [u8]) {
         assert!(offset <= self.len && into.len() <= self.len - offset, "beyond the memory");
         // SAFETY: `offset` is within the memory, as asserted above.
         let start = unsafe { self.base.add(offset) };
-        // SAFETY: source within the part and mapped (invariant 2); the destination is private, so
-        // they do not overlap. Bytes have no invalid values; a neighbour that writes meanwhile
-        // breaks "committed bytes do not change" and gets a mixture of its own making.
+        // SAFETY: the source is within the part and mapped (invariant 2); the destination is
+        // private, so they do not overlap. Bytes have no invalid values; a peer that writes
+        // meanwhile breaks "committed bytes do not change" (SPEC 4.7) and causes the mixture
+        // itself.
         unsafe { start.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 
-    /// Appends a copy of `len` bytes from `offset` on, as [`copy`](Self::copy) makes it, to `onto`: for who has no room with
-    /// values yet, and need not give it some before.
+    /// Appends a [`copy`](Self::copy) of `len` bytes from `offset` to `onto`, whose spare capacity
+    /// need not be initialised before.
     ///
     /// # Panics
-    /// If the bytes are not all there.
+    /// If the range exceeds the memory.
     #[inline]
     pub fn copy_onto(&self, offset: usize, len: usize, onto: &mut Vec<u8>) {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
@@ -426,16 +429,18 @@ impl PeerMem {
         // SAFETY: `offset` is within the memory, as asserted above.
         let start = unsafe { self.base.add(offset) };
         let spare = onto.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: the source as in `copy`; the destination is private and has room for `len` bytes, reserved above.
+        // SAFETY: the source as in `copy`; the destination is private and has room for `len` bytes,
+        // reserved above.
         unsafe { start.as_ptr().copy_to_nonoverlapping(spare, len) };
         // SAFETY: the first `len` bytes of the spare capacity were just written.
         unsafe { onto.set_len(onto.len() + len) };
     }
 
-    /// The same, with two words before them: stored one by one, because a processor that copies in one what was just stored in two waits.
+    /// As [`copy_onto`](Self::copy_onto), with two words before the bytes. The words are stored
+    /// directly, because one load over two recent stores stalls the processor.
     ///
     /// # Panics
-    /// If the bytes are not all there.
+    /// If the range exceeds the memory.
     #[inline(always)]
     pub fn copy_headed_onto(&self, head: [u64; 2], offset: usize, len: usize, onto: &mut Vec<u8>) {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
@@ -443,7 +448,8 @@ impl PeerMem {
         // SAFETY: `offset` is within the memory, as asserted above.
         let start = unsafe { self.base.add(offset) };
         let spare = onto.spare_capacity_mut().as_mut_ptr();
-        // SAFETY: the destination is private and has room for two words and `len` bytes, reserved above; it need not be aligned.
+        // SAFETY: the destination is private and has room for two words and `len` bytes, reserved
+        // above; it need not be aligned.
         unsafe { spare.cast::<u64>().write_unaligned(head[0].to_le()) };
         // SAFETY: as above.
         let second = unsafe { spare.add(HEAD_BYTES / 2) };
@@ -453,25 +459,25 @@ impl PeerMem {
         let rest = unsafe { spare.add(HEAD_BYTES) }.cast::<u8>();
         // SAFETY: the source as in `copy`; the destination as above.
         unsafe { start.as_ptr().copy_to_nonoverlapping(rest, len) };
-        // SAFETY: the first so many bytes of the spare capacity were just written.
+        // SAFETY: the first `HEAD_BYTES + len` bytes of the spare capacity were just written.
         unsafe { onto.set_len(onto.len() + HEAD_BYTES + len) };
     }
 
     /// `len` bytes from `offset`, without a copy.
     ///
-    /// Sound as far as the neighbour keeps "committed bytes do not change" for as long as the slice
-    /// lives: `Trust::Trusted`. For others there is [`copy`](Self::copy).
+    /// Sound if the peer keeps "committed bytes do not change" (SPEC 4.7) while the slice lives,
+    /// which `Trust::Trusted` assumes. For other peers there is [`copy`](Self::copy).
     ///
     /// # Panics
-    /// If the bytes are not all there.
+    /// If the range exceeds the memory.
     #[inline]
     #[must_use]
     pub fn slice(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
         // SAFETY: `offset` is within the memory, as asserted above.
         let start = unsafe { self.base.add(offset) };
-        // SAFETY: within the part, mapped while `_keep` lives (invariant 2); that the bytes do not
-        // change is the neighbour's promise (SPEC 4.7), which its own single-writer rule keeps.
+        // SAFETY: within the part, mapped while `_keep` lives (invariant 2). The peer promises that
+        // the bytes do not change (SPEC 4.7), and its own single-writer rule keeps the promise.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 }
@@ -482,11 +488,11 @@ impl core::fmt::Debug for PeerMem {
     }
 }
 
-/// Two words.
+/// Size of two words.
 const HEAD_BYTES: usize = 16;
 
-/// Heap memory of this process, seen from both sides: for models, tests and benchmarks of one
-/// process.
+/// Heap memory of this process, for its writer and for its reader: for models, tests and benchmarks
+/// within one process.
 ///
 /// # Panics
 /// If `bytes` is not a multiple of 64.

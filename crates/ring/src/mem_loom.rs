@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The twin of `mem.rs` for loom: the same memory, word by word, as loom's atomics.
+//! The substitute of `mem.rs` under loom: the same memory, as one loom atomic per word.
 //!
-//! Loom cannot watch mapped bytes. Here every eight bytes are one atomic word, payload included, and
-//! payload words are Relaxed: a missing Release or fence shows as a stale or torn payload, which the
-//! models look for. Slices do not exist in this twin; the ring copies.
+//! Loom cannot observe mapped bytes. Here each eight bytes are one atomic word, payload included,
+//! and payload words are Relaxed. So a missing Release or fence shows as a stale or torn payload,
+//! which the models check for. There are no slices here; the ring copies.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 use partywall_layout::seeded_fault;
@@ -16,7 +16,7 @@ pub struct OwnMem {
     len: usize,
 }
 
-/// The same memory as the other model thread sees it.
+/// The same memory, as the other model thread reads it.
 #[derive(Clone)]
 pub struct PeerMem {
     words: Arc<Vec<AtomicU64>>,
@@ -24,7 +24,7 @@ pub struct PeerMem {
     len: usize,
 }
 
-/// `bytes` of zeroed memory from both sides.
+/// `bytes` bytes of zeroed memory, for its writer and for its reader.
 #[must_use]
 pub fn pair(bytes: usize) -> (OwnMem, PeerMem) {
     let words = Arc::new((0..bytes / 8).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
@@ -35,17 +35,17 @@ pub fn pair(bytes: usize) -> (OwnMem, PeerMem) {
 }
 
 impl OwnMem {
-    /// How many bytes.
+    /// The length in bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no byte at all.
+    /// Whether the length is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Two parts: the first `middle` bytes, and the rest.
+    /// Splits into the first `middle` bytes and the rest.
     pub fn split_at(self, middle: usize) -> (Self, Self) {
         assert!(middle <= self.len && middle % 64 == 0);
         let rest = Self {
@@ -56,11 +56,11 @@ impl OwnMem {
         (Self { len: middle, ..self }, rest)
     }
 
-    /// One part again from two that touch.
+    /// Joins two adjacent parts.
     pub fn join(self, after: Self) -> Self {
         assert!(
             Arc::ptr_eq(&self.words, &after.words) && self.start + self.len == after.start,
-            "only neighbouring parts can be joined"
+            "only adjacent parts can be joined"
         );
         Self { len: self.len + after.len, ..self }
     }
@@ -71,13 +71,13 @@ impl OwnMem {
         self.word(offset).load(Ordering::Relaxed)
     }
 
-    /// Stores a word that orders nothing.
+    /// Stores a word and orders nothing.
     pub fn store(&mut self, offset: usize, value: u64) {
         // ORDER: as in mem.rs.
         self.word(offset).store(value, Ordering::Relaxed);
     }
 
-    /// Stores a word that orders all before it.
+    /// Stores a word after everything that was stored before.
     pub fn publish(&mut self, offset: usize, value: u64) {
         // ORDER: as in mem.rs.
         let is_faulty = seeded_fault("relaxed_publish");
@@ -85,18 +85,18 @@ impl OwnMem {
         self.word(offset).store(value, order);
     }
 
-    /// Words one behind the other.
+    /// Stores consecutive words.
     pub fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>) {
         words.enumerate().for_each(|(index, word)| self.store(offset + index * 8, word));
     }
 
-    /// Orders what is stored after it behind what was stored before.
+    /// Orders later stores after earlier ones.
     pub fn order_stores(&self) {
         // ORDER: as in mem.rs.
         fence(Ordering::Release);
     }
 
-    /// A hint that changes nothing.
+    /// A prefetch hint, which does nothing here.
     pub fn prefetch_for_write(&self, _offset: usize) {}
 
     /// Copies whole words; models use payloads of whole words.
@@ -115,17 +115,17 @@ impl OwnMem {
 }
 
 impl PeerMem {
-    /// How many bytes.
+    /// The length in bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no byte at all.
+    /// Whether the length is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// A part as a value of its own.
+    /// A part of this memory.
     pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         if offset > self.len || len > self.len - offset {
@@ -134,7 +134,7 @@ impl PeerMem {
         Some(Self { words: Arc::clone(&self.words), start: self.start + offset, len })
     }
 
-    /// A word, and all that was written before it was published.
+    /// Loads a word; everything written before its publication is visible afterwards.
     pub fn load(&self, offset: usize) -> u64 {
         let value = self.peek(offset);
         // ORDER: as in mem.rs.
@@ -144,19 +144,19 @@ impl PeerMem {
         value
     }
 
-    /// A word alone.
+    /// Loads a word and orders nothing.
     pub fn peek(&self, offset: usize) -> u64 {
         assert!(offset % 8 == 0 && offset < self.len);
         // ORDER: as in mem.rs.
         self.words[(self.start + offset) / 8].load(Ordering::Relaxed)
     }
 
-    /// Two words, one after the other.
+    /// Loads two consecutive words.
     pub fn load_two(&self, offset: usize) -> (u64, u64) {
         (self.load(offset), self.peek(offset + 8))
     }
 
-    /// Orders what is loaded after it behind what was loaded before.
+    /// Orders later loads after earlier ones.
     pub fn order_loads(&self) {
         // ORDER: as in mem.rs.
         if !seeded_fault("no_acquire_fence") {
@@ -164,7 +164,7 @@ impl PeerMem {
         }
     }
 
-    /// A hint that changes nothing.
+    /// A prefetch hint, which does nothing here.
     pub fn prefetch(&self, _offset: usize) {}
 
     /// Copies whole words.
@@ -175,14 +175,14 @@ impl PeerMem {
         }
     }
 
-    /// Appends a copy.
+    /// Appends a copy of `len` bytes.
     pub fn copy_onto(&self, offset: usize, len: usize, onto: &mut Vec<u8>) {
         let start = onto.len();
         onto.resize(start + len, 0);
         self.copy(offset, &mut onto[start..]);
     }
 
-    /// The same behind two words.
+    /// Appends two words and then a copy of `len` bytes.
     pub fn copy_headed_onto(&self, head: [u64; 2], offset: usize, len: usize, onto: &mut Vec<u8>) {
         head.iter().for_each(|word| onto.extend_from_slice(&word.to_le_bytes()));
         self.copy_onto(offset, len, onto);

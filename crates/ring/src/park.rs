@@ -1,120 +1,125 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who sleeps says so, and the neighbour rings once (SPEC 6).
+//! Parking: a side declares that it sleeps, and its peer notifies it once per sleep (SPEC 6).
 //!
 //! ```text
-//!  Sleeper, in our half                          Waker, looking from the other side
+//!  Sleeper, word in our region                   Waker, reads the peer's word
 //!  ─────────────────────────────────             ──────────────────────────────────
-//!  (caller drains its bell)                      (caller published records, progress or releases)
+//!  (caller drains its doorbell)                  (caller published records, progress or releases)
 //!  A1  epoch += 1; asleep = epoch                B1  publish
 //!  A2  full fence                                B2  full fence
-//!  A3  look again: found? disarm, go on          B3  e = asleep
-//!  (caller waits for the bell)                   B4  e ≠ 0 and e ≠ last rung: ring, once per epoch
+//!  A3  poll again: found? disarm, go on          B3  e = asleep
+//!  (caller waits for the doorbell)               B4  e ≠ 0, e ≠ last notified: notify, once per
+//!                                                    epoch
 //! ```
 //!
-//! No wake-up is lost: of the two fences one comes first in the single order of all such fences. If
-//! A2 is first, B3 sees A1 and B4 rings; if B2 is first, A3 sees B1 and nobody sleeps. The bell is
-//! drained *before* A1, so a ring for this epoch cannot be among what is drained.
+//! A sleeper and its waker form an eventcount. No wake-up is lost, because one of the two fences
+//! comes first in the single order of all sequentially consistent fences. If A2 is first, B3 sees
+//! A1 and B4 notifies. If B2 is first, A3 sees B1 and the caller does not sleep. The doorbell is
+//! drained *before* A1, so the notification of this epoch is never among those drained.
 //!
-//! There are two sleepers per side, one for records and one for room. This file neither waits nor
-//! rings: bells belong to the operating system.
+//! Each side has two sleepers, one for records and one for room. This file neither waits nor
+//! notifies: doorbells belong to the operating system.
 
 use crate::mem::{OwnMem, PeerMem};
 use crate::sync::{AtomicU64, Ordering, fence};
 use partywall_layout::seeded_fault;
 use partywall_layout::segment::{GONE, QUIET};
 
-/// The last epoch before the first comes again: with or without the flag it is not [`GONE`].
+/// The last epoch, after which the epochs start at 1 again. With or without [`QUIET`] it differs
+/// from [`GONE`].
 const EPOCH_MAX: u64 = QUIET - 2;
 
-/// Publishes "asleep, epoch n" in our own half.
+/// Publishes "asleep, epoch n" in our own region.
 #[derive(Debug)]
 pub struct Sleeper {
-    /// The own control word, at offset 0 of this memory.
+    /// The sleeper word of the own control page, at offset 0 of this memory.
     word: OwnMem,
     epoch: u64,
 }
 
 impl Sleeper {
-    /// A sleeper that is awake; `word` is its line of our own control page.
+    /// A sleeper that is awake. `word` is its cache line of the own control page.
     #[must_use]
     pub const fn new(word: OwnMem) -> Self {
         Self { word, epoch: 0 }
     }
 
-    /// Declares that we are about to sleep. The caller has drained its bell, *then* calls this,
-    /// *then* looks again, and sleeps only if there is still nothing.
+    /// Declares that this side is about to sleep. The caller drains its doorbell, *then* calls
+    /// this, *then* polls again, and sleeps only if the poll finds nothing.
     ///
-    /// With `quiet` ordinary commits do not ring: we look again by ourselves before long.
+    /// If `quiet`, an ordinary commit of the peer does not notify: the caller polls again by itself
+    /// after its period.
     #[inline]
     pub fn arm(&mut self, quiet: bool) {
         self.epoch = if self.epoch == EPOCH_MAX { 1 } else { self.epoch + 1 };
         let flag = if quiet { QUIET } else { 0 };
         self.word.store(0, self.epoch | flag);
-        // ORDER: A2. Pairs with the fence in `Waker::check`: either it sees the word above, or our
-        // caller's next look sees what was published.
+        // ORDER: A2. Pairs with the fence in `Waker::check`: either that sees the word above, or
+        // our caller's next poll sees what was published.
         if !seeded_fault("no_sleeper_fence") {
             fence(Ordering::SeqCst);
         }
     }
 
-    /// Declares that we are awake.
+    /// Declares that this side is awake.
     #[inline]
     pub fn disarm(&mut self) {
-        // Plain: a neighbour that still sees the old word rings in vain, at most once.
+        // No fence: a peer that still sees the old word notifies needlessly, at most once.
         self.word.store(0, 0);
     }
 
-    /// Declares that nobody will ever wait here, or look, again.
+    /// Declares that this side will never wait or poll again.
     ///
-    /// The caller then rings the neighbour, who may be waiting for room that will never come.
+    /// The caller then notifies the peer, which may be waiting for room that will never come.
     pub fn leave(&mut self) {
         self.word.store(0, GONE);
-        // ORDER: as A2: a neighbour that went to sleep before this is rung by our caller, one that
-        // does so later sees the word.
+        // ORDER: as A2: our caller notifies a peer that armed its sleeper before this; a peer that
+        // arms it later sees the word.
         fence(Ordering::SeqCst);
     }
 }
 
-/// What to do for the neighbour after something was published for it.
+/// What the caller must do for the peer's sleeper after publishing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// It is awake.
+    /// Nothing: the peer is awake.
     No,
-    /// It sleeps and was rung for this sleep already.
+    /// Nothing: the peer sleeps and was already notified in this epoch.
     Notified,
-    /// Ring its bell.
+    /// Notify the peer's doorbell.
     Notify,
-    /// It sleeps, but looks again by itself; ring only if we are about to wait for it.
+    /// Nothing, unless the caller is about to wait for the peer, which polls again by itself.
     Quiet,
-    /// It will never look again.
+    /// Nothing: the peer will never poll again.
     Gone,
 }
 
-/// Looks at one of the neighbour's sleepers, and remembers for which epoch it rang.
+/// Reads one sleeper word of the peer and remembers the epoch that it last notified.
 #[derive(Debug)]
 pub struct Waker {
-    /// The neighbour's control page.
+    /// The peer's control page.
     peer: PeerMem,
-    /// Offset of the sleeper's word in it.
+    /// Offset of the sleeper word in `peer`.
     offset: usize,
-    /// The last epoch we rang for. Private memory: our own threads may share a waker.
+    /// The epoch that was last notified. It is private memory, which threads of this process share.
     last_notified: AtomicU64,
 }
 
 impl Waker {
-    /// Looks at the word at `offset` of the neighbour's control page.
+    /// A waker for the sleeper word at `offset` of the peer's control page.
     #[must_use]
     pub fn new(peer: PeerMem, offset: usize) -> Self {
         Self { peer, offset, last_notified: AtomicU64::new(0) }
     }
 
-    /// Call after publishing; says whether the neighbour must be rung: once per epoch. A thread that
-    /// was held up in here for a whole epoch can cause one ring too many, never one too few.
+    /// Called after publishing; returns whether to notify the peer, which is due once per epoch. A
+    /// thread delayed in here for a whole epoch can cause a needless notification, never prevent
+    /// one.
     #[inline]
     #[must_use]
     pub fn check(&self) -> Wake {
-        // ORDER: B2. Pairs with the fence in `Sleeper::arm`: either the word below tells of the
-        // sleeper, or the sleeper's look after its fence sees what our caller published.
+        // ORDER: B2. Pairs with the fence in `Sleeper::arm`: either the load below sees the
+        // sleeper's word, or the poll after the sleeper's fence sees what our caller published.
         if !seeded_fault("no_waker_fence") {
             fence(Ordering::SeqCst);
         }
@@ -122,9 +127,9 @@ impl Waker {
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
-    /// Before publishing, or even writing: whether the neighbour sleeps and can be rung at once, so
-    /// that it wakes up while we still write. [`check`](Self::check) must follow the publishing all the
-    /// same: only that proves that no wake-up is lost.
+    /// Called before publishing, or even before writing; returns whether to notify the peer now, so
+    /// that it wakes up during the write. [`check`](Self::check) must still follow the publication:
+    /// only that one guarantees that no wake-up is lost.
     #[inline]
     #[must_use]
     pub fn check_early(&self) -> Wake {
@@ -132,7 +137,8 @@ impl Waker {
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
-    /// As [`check`](Self::check), but rings quiet sleepers too: for one who is about to wait for them.
+    /// As [`check`](Self::check), but notifies quiet sleepers too, because the caller is about to
+    /// wait for the peer.
     #[must_use]
     pub fn check_before_wait(&self) -> Wake {
         match self.check() {
@@ -141,7 +147,7 @@ impl Waker {
         }
     }
 
-    /// Whether the neighbour declared that it will never look again.
+    /// Whether the peer declared that it will never poll again.
     #[inline]
     #[must_use]
     pub fn is_gone(&self) -> bool {
@@ -166,7 +172,7 @@ impl Waker {
         if word == 0 {
             return Wake::No;
         }
-        // ORDER: Relaxed: decides only which of our threads rings; the ring itself is a system call.
+        // ORDER: Relaxed: decides only which of our threads notifies; notifying is a system call.
         if self.last_notified.swap(word, Ordering::Relaxed) == word {
             Wake::Notified
         } else {
@@ -183,7 +189,7 @@ mod tests {
     const EPOCH_BITS: u64 = QUIET - 1;
 
     #[test]
-    fn no_epoch_is_awake_or_quiet_or_gone() {
+    fn sleeper_word_of_any_epoch_is_neither_awake_nor_gone() {
         let (own, seen) = mem::pair(64);
         let mut sleeper = Sleeper::new(own);
         let mut last = 0;
@@ -194,7 +200,7 @@ mod tests {
                 let word = seen.peek(0);
                 assert!(word != GONE && word & EPOCH_BITS != 0, "{word:#x}");
                 assert_eq!(word & QUIET != 0, quiet);
-                assert_ne!(word & EPOCH_BITS, last, "two sleeps of one epoch");
+                assert_ne!(word & EPOCH_BITS, last, "two sleeps share an epoch");
                 last = word & EPOCH_BITS;
             }
         }

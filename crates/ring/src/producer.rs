@@ -4,25 +4,26 @@
 //! ```text
 //!            consumed                 published          tail
 //!  ──────────┼────────────────────────┼──────────────────┼───────────▶ position
-//!   free     │ the consumer's to read │ the open batch   │ 0 │ free
-//!                                       first word0 held     └ the slot past the end is zeroed
-//!                                       back until publish     before the batch is published
+//!   free     │ the consumer may read  │ the open batch   │ 0 │ free
+//!                                       first word0 is       └ the slot past the end is zeroed
+//!                                       held back until        before the batch is published
+//!                                       publish
 //! ```
 //!
-//! Records are appended to an open batch; [`publish`](Producer::publish) makes the whole batch exist
-//! with one store, [`abort`](Producer::abort) makes it never have been. A single message is a batch
-//! of one.
+//! Records are appended to an open batch. [`publish`](Producer::publish) makes the whole batch
+//! visible with one store, [`abort`](Producer::abort) drops it. A single message is a batch of one.
 //!
-//! Who consumes is a neighbour, whose word we look at; or nobody that we can look at, and we are told
-//! ([`resume`](Producer::resume): a ring that outlives its process).
+//! The consumer is usually the peer, whose word `consumed` the producer loads. A ring that outlives
+//! its process ([`resume`](Producer::resume)) has no such word; its user calls
+//! [`set_consumed`](Producer::set_consumed).
 //!
-//! What this does *not* do: it never waits, wakes nobody (see `park.rs`) and knows no slab.
+//! The producer never waits, never notifies (see `park.rs`) and does not know the slab.
 //!
 //! Invariants:
 //! 1. `published ≤ tail ≤ published + ring/2`, padding not counted, and everything before
 //!    `tail - ring` is consumed;
-//! 2. the slot at `tail` is 0 whenever the record before it is visible, so the consumer's next look
-//!    finds 0 or a whole record: neither old payload nor a word of an aborted batch comes alive;
+//! 2. the slot at `tail` is 0 whenever the record before it is visible, so the consumer's next poll
+//!    finds 0 or a whole record, never old payload or a word of an aborted batch;
 //! 3. one slot beyond that stays free, so that a closing record always fits.
 
 use crate::mem::{OwnMem, PeerMem};
@@ -34,12 +35,12 @@ use partywall_layout::record_ring::{
 use partywall_layout::seeded_fault;
 use partywall_layout::{Violation, segment};
 
-/// Why nothing was appended.
+/// Why no record was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
     /// The ring has no room for the record now; nothing changed.
     Full,
-    /// The neighbour's `consumed` is impossible; the connection is over.
+    /// The peer's `consumed` is impossible; the connection is over.
     Violation(Violation),
 }
 
@@ -54,32 +55,33 @@ impl From<Violation> for AppendError {
 pub struct Producer {
     ring: OwnMem,
     size: RingSize,
-    /// The neighbour's control page, for its `consumed`; none if we are told.
+    /// The peer's control page, which holds its `consumed`; `None` after [`resume`](Self::resume).
     peer: Option<PeerMem>,
-    /// Up to where the neighbour had consumed when we last looked, or were told.
+    /// The consumer's position at the last load, or at the last `set_consumed`.
     consumed: Position,
-    /// Where the open batch begins: everything before is visible to the consumer.
+    /// Position of the open batch: every record before it is visible to the consumer.
     published: Position,
-    /// Where the next record goes.
+    /// Position of the next record.
     tail: Position,
-    /// `word0` of the open batch's first record; stored last. 0 if there is none.
+    /// `word0` of the open batch's first record, which is stored last; 0 if the batch is empty.
     first_word: u64,
-    /// Up to here lines were fetched for writing.
+    /// Position up to which cache lines were fetched for writing.
     fetched: Position,
-    /// The slots from `tail` to here begin with 0 already: zeroed ahead, or never written.
+    /// The slots from `tail` to this position begin with 0: zeroed ahead, or never written.
     clean: Position,
 }
 
-/// How far ahead [`Producer::prepare_ahead`] fetches: as many lines as a processor fetches at a time.
+/// Distance that [`Producer::prepare_ahead`] fetches ahead: as many cache lines as a processor
+/// fetches at a time.
 const AHEAD_BYTES: u64 = 16 * SLOT_BYTES;
-/// How far ahead slots are zeroed: two small records. Their lines were fetched long before.
+/// Distance that slots are zeroed ahead: two small records. Their cache lines were fetched before.
 const CLEAN_BYTES: u64 = 4 * SLOT_BYTES;
 
 impl Producer {
-    /// Takes over a ring of zeroed memory; `peer` is the control page of the other half.
+    /// A producer for a ring of zeroed memory. `peer` is the peer's control page.
     ///
     /// # Panics
-    /// If `ring` is not as long as `size` says.
+    /// If the length of `ring` is not `size`.
     #[must_use]
     pub fn new(ring: OwnMem, size: RingSize, peer: PeerMem) -> Self {
         assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
@@ -92,24 +94,24 @@ impl Producer {
             tail: Position(0),
             first_word: 0,
             fetched: Position(0),
-            // Fresh memory is zero for a whole lap.
+            // New memory is zero for the first lap.
             clean: Position(size.bytes()),
         }
     }
 
-    /// Goes on in a ring that holds the records from `base` up to `tail`. What is before `base` may be overwritten; how
-    /// far that is from now on, [`set_consumed`](Self::set_consumed) says.
+    /// Continues in a ring that holds the records from `base` to `tail`. Slots before `base` may be
+    /// overwritten; [`set_consumed`](Self::set_consumed) raises that bound later.
     ///
-    /// Nothing is assumed of the rest of the ring: the slot at `tail` is zeroed here.
+    /// The rest of the ring may hold anything: this zeroes the slot at `tail`.
     ///
     /// # Panics
-    /// If `ring` is not as long as `size` says, or cannot hold these records and a slot behind them.
+    /// If the length of `ring` is not `size`, or these records and one further slot do not fit.
     #[must_use]
     pub fn resume(ring: OwnMem, size: RingSize, base: Position, tail: Position) -> Self {
         assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
         assert!((base.0 | tail.0) % SLOT_BYTES == 0, "records begin with slots");
         assert!(base <= tail && tail.since(base) + SLOT_BYTES <= size.bytes(), "more than a ring");
-        // What made `base` and `tail` true is in memory before anything is overwritten because of it.
+        // The stores that made `base` and `tail` valid precede every store to the freed slots.
         ring.order_stores();
         let mut producer = Self {
             ring,
@@ -126,7 +128,7 @@ impl Producer {
         producer
     }
 
-    /// Begins at position 0 again, in memory that holds anything; the open batch is forgotten.
+    /// Starts again at position 0, in memory that may hold anything, and drops the open batch.
     pub fn restart(&mut self) {
         self.consumed = Position(0);
         self.published = Position(0);
@@ -137,7 +139,7 @@ impl Producer {
         self.clear_first_slot();
     }
 
-    /// Makes nothing lie where the stream begins.
+    /// Zeroes the slot at position 0, so that no record lies there.
     pub fn clear_first_slot(&mut self) {
         self.ring.store(0, 0);
     }
@@ -148,30 +150,32 @@ impl Producer {
         self.size
     }
 
-    /// The position behind the last published record.
+    /// The position after the last published record.
     #[must_use]
     pub const fn published(&self) -> Position {
         self.published
     }
 
-    /// Before this position everything may be overwritten.
+    /// Slots before this position may be overwritten.
     #[must_use]
     pub const fn consumed(&self) -> Position {
         self.consumed
     }
 
-    /// Everything before `position` may be overwritten from now on: for rings without a neighbour who says so.
+    /// Allows slots before `position` to be overwritten. It is for a ring without a peer's
+    /// `consumed`.
     ///
     /// # Errors
-    /// A [`Violation`], and nothing changed, if that goes back or beyond what is published.
+    /// A [`Violation`], without any change, if `position` is below the last one or above
+    /// [`published`](Self::published).
     pub fn set_consumed(&mut self, position: Position) -> Result<(), Violation> {
         self.accept(position.0)?;
-        // What made that true (a state that was committed) is in memory before anything is overwritten.
+        // The store that made this valid (a durable state) precedes every store to the freed slots.
         self.ring.order_stores();
         Ok(())
     }
 
-    /// How many bytes of ring the open batch takes so far.
+    /// Ring bytes that the open batch takes so far.
     #[must_use]
     pub const fn open_bytes(&self) -> u64 {
         self.tail.since(self.published)
@@ -180,7 +184,7 @@ impl Producer {
     /// Appends a record with a copy of `payload` to the open batch.
     ///
     /// # Errors
-    /// [`AppendError`]: no room now, or a neighbour that breaks the rules.
+    /// [`AppendError`]: no room now, or a violation of the peer.
     ///
     /// # Panics
     /// If the payload exceeds a quarter of the ring, or the batch half of it: callers know both
@@ -192,15 +196,20 @@ impl Producer {
         Ok(())
     }
 
-    /// The same at a position that [`place`](Self::place) gave for a payload of this length, with room, for a batch that is not too long, and
-    /// when nothing else was done since: none of that is asked again. Otherwise records that nobody has read may be overwritten.
+    /// As [`append`](Self::append), at the position `begin` that [`place`](Self::place) returned
+    /// for a payload of this length, with room, for a batch within its limit, and with no call in
+    /// between. None of that is checked again; if it does not hold, unread records may be
+    /// overwritten.
     ///
     /// # Panics
-    /// With debug assertions, if it is another position, or there is no room.
+    /// With debug assertions, if the position is another one, or there is no room.
     #[inline(always)]
     pub fn append_placed(&mut self, begin: Position, kind: Kind, stream: u32, payload: &[u8]) {
         let padding = begin.since(self.tail);
-        debug_assert!(begin == self.next_position(payload.len()), "of another length, or time");
+        debug_assert!(
+            begin == self.next_position(payload.len()),
+            "not the position for this length now"
+        );
         debug_assert!(
             self.fits(self.needed(payload.len() as u64) + SLOT_BYTES),
             "there is no room"
@@ -209,14 +218,13 @@ impl Producer {
         self.ring.write(at, payload);
     }
 
-    /// Appends a record whose payload is `parts` one after the other; otherwise as
-    /// [`append`](Self::append).
+    /// As [`append`](Self::append), with a payload that is the concatenation of `parts`.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     ///
     /// # Panics
-    /// As [`append`](Self::append).
+    /// In the cases of [`append`](Self::append).
     #[inline]
     pub fn append_parts(
         &mut self,
@@ -236,10 +244,10 @@ impl Producer {
     /// Appends a record of `len` bytes and lets `fill` write its payload in place.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     ///
     /// # Panics
-    /// As [`append`](Self::append).
+    /// In the cases of [`append`](Self::append).
     #[cfg(not(loom))]
     #[inline]
     pub fn append_with(
@@ -254,7 +262,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Where a record of `len` payload bytes would begin if it was appended now: its PAD may come before it.
+    /// The position that a record of `len` payload bytes would have if it was appended now. A PAD
+    /// may precede it.
     #[inline]
     #[must_use]
     pub const fn next_position(&self, len: usize) -> Position {
@@ -262,11 +271,11 @@ impl Producer {
         self.tail.plus(self.needed(len as u64) - taken - SLOT_BYTES)
     }
 
-    /// Where a record of `len` payload bytes begins if it is appended now, and whether there is [room](Self::has_room) for it: the
-    /// two at once.
+    /// The [`next_position`](Self::next_position) of a record of `len` payload bytes, and whether
+    /// there [is room](Self::has_room) for it.
     ///
     /// # Errors
-    /// As [`has_room`](Self::has_room).
+    /// The errors of [`has_room`](Self::has_room).
     #[inline]
     pub fn place(&mut self, len: usize) -> Result<(Position, bool), Violation> {
         let needed = self.needed(len as u64);
@@ -275,11 +284,12 @@ impl Producer {
         Ok((begin, self.fits(room) || self.read_consumed(room)?))
     }
 
-    /// Where the payload of the next record will lie if it has `len` bytes, to be written before the record is appended
-    /// by [`append_with`](Self::append_with), which finds there what was written. Nothing has to be undone if it is not.
+    /// The memory of the next record's payload, if that has `len` bytes. The caller may write it
+    /// before [`append_with`](Self::append_with), which passes the same bytes to `fill`. A caller
+    /// that appends nothing has nothing to undo.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     ///
     /// # Panics
     /// As [`append`](Self::append), but for the limit of the batch.
@@ -290,15 +300,15 @@ impl Producer {
         if !self.has_room(len)? {
             return Err(AppendError::Full);
         }
-        // The payload begins behind the first two words of its slot, and may go through all slots behind.
+        // The payload begins after the first two words of its slot and may fill the slots after it.
         self.clean = self.clean.min(self.tail.plus(SLOT_BYTES));
         #[expect(clippy::cast_possible_truncation, reason = "16")]
         let at = self.offset(self.next_position(len)) + HEADER_BYTES as usize;
         Ok(self.ring.slice_mut(at, len))
     }
 
-    /// The published record that begins at `at`, which may still be read: its header, and all of its bytes, header
-    /// and payload. `None` if there is none. Only links keep records.
+    /// The published record at position `at`, if it is not consumed: its header, and its bytes,
+    /// header included. Only links retain records.
     #[cfg(not(loom))]
     #[must_use]
     pub fn retained(&self, at: Position) -> Option<(RecordHeader, &[u8])> {
@@ -313,20 +323,20 @@ impl Producer {
         Some((header, self.ring.slice(offset, bytes)))
     }
 
-    /// Whether a record of `len` payload bytes fits behind the open batch, and its PAD if it needs
+    /// Whether a record of `len` payload bytes fits after the open batch, with its PAD if it needs
     /// one.
     ///
     /// # Errors
-    /// A [`Violation`] if the neighbour's `consumed` is impossible.
+    /// A [`Violation`] if the peer's `consumed` is impossible.
     #[inline]
     pub fn has_room(&mut self, len: usize) -> Result<bool, Violation> {
         let needed = self.needed(len as u64) + SLOT_BYTES;
         Ok(self.fits(needed) || self.read_consumed(needed)?)
     }
 
-    /// Makes the open batch exist for the consumer, all at once. Without records, does nothing.
+    /// Makes the open batch visible to the consumer, all at once. Does nothing if it has no record.
     ///
-    /// The caller then asks its `Waker` whether to ring.
+    /// The caller then asks its `Waker` whether to notify.
     #[inline]
     pub fn publish(&mut self) {
         if self.tail == self.published {
@@ -337,19 +347,19 @@ impl Producer {
             self.clean = self.tail.plus(SLOT_BYTES);
         }
         // ORDER (in `OwnMem::publish`): Release, so a consumer that sees this word sees every
-        // record of the batch and the zero behind it.
+        // record of the batch and the zero after it.
         let start = self.offset(self.published);
         self.ring.publish(start, self.first_word);
         self.published = self.tail;
         self.first_word = 0;
     }
 
-    /// Prepares the slots that the next records will take: has the processor fetch their lines for
-    /// writing, and zeroes the beginnings of the nearest.
+    /// Prepares the slots of the next records: prefetches their cache lines for writing, and zeroes
+    /// the first words of the nearest.
     ///
-    /// Purely to save time: the consumer's copies of these lines, from the last lap, would otherwise
-    /// hold up each commit, and [`publish`](Self::publish) zeroes what was not zeroed here. To be called
-    /// once the consumer was told.
+    /// This only saves time. Otherwise the consumer's copies of these cache lines, from the last
+    /// lap, would delay each commit; and [`publish`](Self::publish) zeroes any slot that is not
+    /// zeroed here. Called after the consumer was notified.
     #[inline]
     pub fn prepare_ahead(&mut self) {
         if self.tail != self.published {
@@ -372,36 +382,36 @@ impl Producer {
         self.clean = slot;
     }
 
-    /// Forgets the open batch: the consumer never learns of it.
+    /// Drops the open batch: the consumer never sees it.
     #[inline]
     pub fn abort(&mut self) {
         if self.tail != self.published {
-            // The batch's first slot still begins with 0: its word was held back. Its other records,
-            // and payload, lie in the slots behind.
+            // The batch's first slot still begins with 0, because its word was held back. The slots
+            // after it hold its other records and payload.
             self.clean = self.published.plus(SLOT_BYTES);
         }
         self.tail = self.published;
         self.first_word = 0;
     }
 
-    /// Publishes a record without payload into the slot that is always kept free for it.
+    /// Publishes a record without payload into the slot that is always free for it.
     ///
-    /// After this the producer must not be used for further records.
+    /// After this the producer must not append further records.
     ///
     /// # Panics
-    /// If a batch is open, or that slot was used: nothing may be overwritten that is not yet read.
+    /// If a batch is open, or that slot was used already: an unread record must not be overwritten.
     pub fn close(&mut self, kind: Kind, stream: u32) {
         assert!(self.tail == self.published, "a batch is open");
         assert!(self.fits(2 * SLOT_BYTES), "the ring was closed before");
-        // Invariant 3: one slot for this record, one for the zero behind it. A single slot never
-        // needs a PAD.
+        // Invariant 3: one slot for this record, one for the zero after it. A record of one slot
+        // never needs a PAD.
         let start = self.tail;
         self.put(start, kind, stream, 0);
         self.tail = start.plus(SLOT_BYTES);
         self.publish();
     }
 
-    /// Makes room for a record at the tail and writes its header; returns where the payload goes.
+    /// Writes the header of a record at the tail, if it fits; returns the offset of its payload.
     #[inline]
     fn begin(&mut self, kind: Kind, stream: u32, len: usize) -> Result<usize, AppendError> {
         let taken = footprint(len as u64);
@@ -415,7 +425,8 @@ impl Producer {
         Ok(self.put_behind(needed - taken - SLOT_BYTES, kind, stream, len))
     }
 
-    /// Writes the header of a record behind so much padding; where its payload lies.
+    /// Writes a PAD of `padding` bytes and the header of a record; returns the offset of its
+    /// payload.
     #[inline(always)]
     fn put_behind(&mut self, padding: u64, kind: Kind, stream: u32, len: usize) -> usize {
         if padding > 0 {
@@ -433,7 +444,7 @@ impl Producer {
         payload
     }
 
-    /// Bytes a record takes at the tail: PAD, record, and the zeroed slot behind it.
+    /// Bytes that a record takes at the tail: PAD, record, and the zeroed slot after it.
     #[inline]
     const fn needed(&self, len: u64) -> u64 {
         let taken = footprint(len);
@@ -447,7 +458,7 @@ impl Producer {
         self.tail.since(self.consumed) + room <= self.size.bytes()
     }
 
-    /// Reads how far the neighbour has come; whether `room` bytes are free now.
+    /// Loads the peer's `consumed` and returns whether `room` bytes are free now.
     #[cold]
     fn read_consumed(&mut self, room: u64) -> Result<bool, Violation> {
         let Some(peer) = &self.peer else { return Ok(false) };
@@ -457,7 +468,7 @@ impl Producer {
         Ok(self.fits(room))
     }
 
-    /// Copy once (`found`), check, then use.
+    /// Checks a `consumed` that was loaded once, then uses it.
     fn accept(&mut self, found: u64) -> Result<(), Violation> {
         if found < self.consumed.0 || found > self.published.0 || found % SLOT_BYTES != 0 {
             return Err(Violation::Consumed { found, from: self.consumed.0, to: self.published.0 });
@@ -466,7 +477,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Writes a header at `at`; the first `word0` of a batch is held back for `publish`.
+    /// Writes a header at `at`. The first `word0` of a batch is held back for `publish`.
     #[inline]
     fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
         let offset = self.offset(at);
@@ -481,8 +492,8 @@ impl Producer {
         self.ring.store(offset + 8, record_ring::word1(len, stream));
     }
 
-    /// The consumer will look at this slot before anything is published there; it must find nothing
-    /// (SPEC 4.5).
+    /// Zeroes the first word of `slot`: the consumer polls it before a record is published there,
+    /// and must find 0 (SPEC 4.5).
     #[inline]
     fn zero_slot(&mut self, slot: Position) {
         if !seeded_fault("no_zero_next_slot") {

@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a block of the sender's slab comes home (SPEC 5.3).
+//! The release ring: how a block returns to the sender's slab (SPEC 5.3).
 //!
 //! ```text
-//!  receiver's half                                sender
-//!  release ring  | id | id | id |  ...            reads entries read..released, gives each id
-//!  released      count of entries ever written    to its slab, which knows what is really out
+//!  receiver's region                              sender
+//!  release ring  | id | id | id |  ...            reads entries taken..released, gives each id
+//!  released      count of entries ever written    to its slab, which knows the blocks in flight
 //! ```
 //!
-//! The receiver writes an id when the last view of a block drops, in any order. The ring cannot be
-//! full: a sender never has more blocks out than the ring has entries (SPEC 5.3).
+//! The receiver writes an id when the last view of a block drops, in any order. The ring is never
+//! full, because a sender never has more blocks in flight than the ring has entries (SPEC 5.3).
 
 use crate::mem::{OwnMem, PeerMem};
 use partywall_layout::Violation;
 
-/// The receiving side: gives blocks back.
+/// The receiving side: returns blocks to the peer.
 #[derive(Debug)]
 pub struct Releaser {
     ring: OwnMem,
-    /// The own control word `released`, at offset 0 of this memory.
+    /// The word `released` of the own control page, at offset 0 of this memory.
     released: OwnMem,
     count: u64,
     entries: u64,
 }
 
 impl Releaser {
-    /// Writes to `ring`; `released` is the line of our own control page that counts its entries.
+    /// A releaser that writes to `ring`. `released` is the cache line of the own control page that
+    /// counts its entries.
     ///
     /// # Panics
-    /// If `ring` is not a power of two of whole entries.
+    /// If the number of entries in `ring` is not a power of two.
     #[must_use]
     pub fn new(ring: OwnMem, released: OwnMem) -> Self {
         let entries = (ring.len() / 8) as u64;
@@ -35,42 +36,44 @@ impl Releaser {
         Self { ring, released, count: 0, entries }
     }
 
-    /// Tells the owner of `block` that nobody here looks at it any more.
+    /// Returns `block` to its owner: this side reads it no more.
     ///
-    /// The caller then asks its `Waker` for room whether to ring.
+    /// The caller then asks its `Waker` for room whether to notify.
     #[inline]
     pub fn release(&mut self, block: u64) {
         #[expect(clippy::cast_possible_truncation, reason = "an offset in mapped memory")]
         let offset = ((self.count & (self.entries - 1)) * 8) as usize;
         self.ring.store(offset, block);
         self.count += 1;
-        // ORDER (in `OwnMem::publish`): Release, so an owner that sees the count sees the entry and
-        // knows that our reads of the block are over.
+        // ORDER (in `OwnMem::publish`): Release, so an owner that sees the count sees the entry,
+        // and our reads of the block are over.
         self.released.publish(0, self.count);
     }
 }
 
-/// The sending side: takes blocks home.
+/// The sending side: takes returned blocks back.
 #[derive(Debug)]
 pub struct Reclaimer {
-    /// The neighbour's release ring.
+    /// The peer's release ring.
     ring: PeerMem,
-    /// The neighbour's control page.
+    /// The peer's control page.
     peer: PeerMem,
-    /// Offset of `released` in it.
+    /// Offset of `released` in `peer`.
     offset: usize,
-    /// How many entries we have taken.
+    /// Entries taken so far.
     taken: u64,
-    /// How many there were when we last looked.
+    /// Value of `released` at the last load.
     seen: u64,
     entries: u64,
 }
 
 impl Reclaimer {
-    /// Reads the neighbour's release `ring`, and its count at `offset` of its control page.
+    /// A reclaimer of the peer's release `ring`, whose count is at `offset` of the peer's control
+    /// page.
     ///
     /// # Panics
-    /// If `ring` is not a power of two of whole entries: geometry was checked before.
+    /// If the number of entries in `ring` is not a power of two; the caller has checked the
+    /// geometry.
     #[must_use]
     pub fn new(ring: PeerMem, peer: PeerMem, offset: usize) -> Self {
         let entries = (ring.len() / 8) as u64;
@@ -78,21 +81,21 @@ impl Reclaimer {
         Self { ring, peer, offset, taken: 0, seen: 0, entries }
     }
 
-    /// The next block id that came home. `out` is how many blocks are out: more cannot come.
+    /// The next returned block id. `in_flight` is the number of blocks in flight: no more can
+    /// return.
     ///
     /// # Errors
-    /// [`Violation::Released`] if the count is impossible. Whether the *id* is possible only the
-    /// slab knows.
+    /// [`Violation::Released`] if the count is impossible. The slab checks the *id*.
     #[inline]
-    pub fn next(&mut self, out: u64) -> Result<Option<u64>, Violation> {
+    pub fn next(&mut self, in_flight: u64) -> Result<Option<u64>, Violation> {
         if self.taken == self.seen {
             let found = self.peer.load(self.offset);
-            // Copy once (`found`), check, then use.
-            if found < self.seen || found - self.taken > out.min(self.entries) {
+            // Load once (`found`), check, then use.
+            if found < self.seen || found - self.taken > in_flight.min(self.entries) {
                 return Err(Violation::Released {
                     found,
                     from: self.seen,
-                    to: self.taken + out.min(self.entries),
+                    to: self.taken + in_flight.min(self.entries),
                 });
             }
             self.seen = found;
@@ -106,8 +109,7 @@ impl Reclaimer {
         Ok(Some(id))
     }
 
-    /// The count as the neighbour shows it at this moment, unchecked: a waiter compares it with an
-    /// earlier one.
+    /// The peer's current count, unchecked: a waiter compares it with an earlier one.
     #[inline]
     #[must_use]
     pub fn snapshot(&self) -> u64 {

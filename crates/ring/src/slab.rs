@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory for payloads too large to go inline (SPEC 5.1).
+//! The slab: memory for payloads that are too large for the record ring (SPEC 5.1).
 //!
 //! ```text
-//!  segment 0 (in the half)      |out 3|  free  |reserved|out 7|      free            |
+//!  segment 0 (in the region)    |in flight|  free  |reserved|in flight|   free       |
 //!  segment 1 (a further memfd)  |             free                                   |
 //!
-//!        allocate            commit                     reclaim (its id came home)
-//!  free ──────────▶ reserved ───────▶ out (the neighbour reads) ───────▶ free
+//!        allocate            commit                       reclaim (its id returned)
+//!  free ──────────▶ reserved ───────▶ in flight (the peer reads) ───────▶ free
 //!         ▲────────────┘ free
 //! ```
 //!
-//! All bookkeeping is private memory of the owner; the neighbour only ever names a block by the id
-//! it was given, and that id is checked against what is really out. Free memory is held as
-//! [`OwnMem`] values: allocating splits one, freeing joins neighbours, so two blocks cannot overlap
-//! whatever this file does.
+//! The allocation state is private memory of the owner. The peer names a block only by its id,
+//! which is checked against the blocks in flight. Free memory is held as [`OwnMem`] values:
+//! allocation splits one and freeing joins adjacent ones. So two blocks cannot overlap, whatever
+//! this file does.
 //!
-//! What this does *not* do: it makes no memory (segments are given to it) and has no lock.
+//! The slab makes no memory (its user adds segments) and has no lock.
 
 use crate::bins::{Bins, NONE};
 use crate::mem::OwnMem;
@@ -29,17 +29,17 @@ use partywall_layout::seeded_fault;
 const UNIT: usize = 64;
 const _: () = assert!(UNIT as u64 == SLOT_BYTES);
 
-/// A piece of a segment: free, reserved or out.
+/// A piece of a segment: free, reserved or in flight.
 #[derive(Debug)]
 struct Chunk {
-    /// The memory; `None` while a [`Block`] holds it.
+    /// The memory, or `None` while a [`Block`] holds it.
     mem: Option<OwnMem>,
     is_free: bool,
     /// Index in `Slab::segments`.
     segment: u32,
     offset: u64,
     units: u64,
-    /// The chunks that touch this one in its segment.
+    /// The adjacent chunks of the same segment.
     before: u32,
     after: u32,
 }
@@ -50,19 +50,19 @@ struct Segment {
     bytes: u64,
     /// The chunk at offset 0.
     first: u32,
-    /// Bytes that are reserved or out.
+    /// Bytes that are reserved or in flight.
     used: u64,
 }
 
-/// One that may be out with the neighbour; ids name these.
+/// An entry that a block id names: one per block that may be in flight.
 #[derive(Debug)]
 struct Ticket {
     generation: u32,
-    /// The chunk that is out, or `NONE`.
+    /// The chunk in flight, or `NONE`.
     chunk: u32,
 }
 
-/// A reserved block: memory that nobody else has, until it is committed or freed.
+/// A reserved block: exclusive memory until it is committed or freed.
 #[derive(Debug)]
 pub struct Block {
     mem: OwnMem,
@@ -70,30 +70,30 @@ pub struct Block {
     len: usize,
 }
 
-/// Where a committed block lies, as a BLOB record tells it.
+/// The position of a committed block, as its BLOB record contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What the neighbour writes to its release ring.
+    /// The block id, which the peer writes to its release ring.
     pub id: u64,
     /// The segment's number.
     pub segment: u32,
-    /// Where in the segment.
+    /// Offset in the segment, in bytes.
     pub offset: u64,
-    /// How many bytes of it are the message.
+    /// Length of the message in bytes.
     pub length: u64,
 }
 
-/// The owner's books over its slab.
+/// The allocation state of a slab, in its owner's private memory.
 #[derive(Debug)]
 pub struct Slab {
     bins: Bins,
     chunks: Vec<Chunk>,
-    /// Numbers of `chunks` that stand for nothing.
+    /// Unused indices of `chunks`.
     spare: Vec<u32>,
-    /// `None` where a segment was taken away.
+    /// `None` where a segment was removed.
     segments: Vec<Option<Segment>>,
     tickets: Vec<Ticket>,
-    /// Numbers of `tickets` that are not out.
+    /// Indices of `tickets` that are not in flight.
     idle: Vec<u32>,
     reserved: usize,
     bytes: u64,
@@ -101,8 +101,8 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// A slab without memory, of which at most `blocks_max` blocks can be reserved or out at a
-    /// time: the size of the neighbour's release ring.
+    /// A slab without memory. At most `blocks_max` blocks can be reserved or in flight at a time:
+    /// the number of entries of the peer's release ring.
     #[must_use]
     pub fn new(blocks_max: u32) -> Self {
         let chunks = 2 * blocks_max as usize + 64;
@@ -119,12 +119,15 @@ impl Slab {
         }
     }
 
-    /// Adds the memory of segment `number`; what does not fill whole units is not used.
+    /// Adds the memory of segment `number`. Bytes beyond the last whole unit stay unused.
     ///
     /// # Panics
-    /// If a segment of that number is there already.
+    /// If the slab has a segment of that number already.
     pub fn add_segment(&mut self, number: u32, mem: OwnMem) {
-        assert!(self.segments.iter().flatten().all(|known| known.number != number), "known");
+        assert!(
+            self.segments.iter().flatten().all(|known| known.number != number),
+            "segment {number} exists"
+        );
         let units = (mem.len() / UNIT) as u64;
         if units == 0 {
             return;
@@ -149,7 +152,8 @@ impl Slab {
         self.bins.insert(first, units);
     }
 
-    /// A block of `len` bytes, or `None` if there is no such memory, or too many blocks are in use.
+    /// Reserves a block of `len` bytes. `None` if no free memory is large enough, or too many
+    /// blocks are in use.
     #[inline]
     #[must_use]
     pub fn allocate(&mut self, len: usize) -> Option<Block> {
@@ -175,7 +179,7 @@ impl Slab {
         Some(Block { mem, chunk, len })
     }
 
-    /// A block of `len` bytes that was given back a moment ago, as it is.
+    /// Reserves a recently returned block of `len` bytes, without a search.
     #[inline]
     #[must_use]
     pub fn allocate_recent(&mut self, len: usize) -> Option<Block> {
@@ -186,19 +190,19 @@ impl Slab {
         self.hand_out(chunk, len)
     }
 
-    /// Whether a block of `len` bytes was given back a moment ago and can be had at once.
+    /// Whether [`allocate_recent`](Self::allocate_recent) would find a block of `len` bytes.
     #[inline]
     #[must_use]
     pub fn has_recent(&self, len: usize) -> bool {
         self.recent.has((len.max(1)).div_ceil(UNIT) as u64)
     }
 
-    /// Cuts a chunk of `units` out of the smallest that is large enough.
+    /// Cuts a chunk of `units` out of a free chunk that is large enough.
     fn cut(&mut self, units: u64) -> Option<u32> {
         let chunk = match self.bins.find(units) {
             Some(chunk) => chunk,
             None => {
-                // What is kept apart may be what is missing.
+                // Joining the recent chunks may make one that is large enough.
                 self.join_recent();
                 self.bins.find(units)?
             }
@@ -208,20 +212,20 @@ impl Slab {
         Some(chunk)
     }
 
-    /// Gives the block to the neighbour: it stays untouched until its id comes home.
+    /// Puts the block in flight: it stays unchanged until the peer returns its id.
     ///
     /// # Panics
-    /// If the block is another slab's.
+    /// If the block belongs to another slab.
     #[inline]
     #[must_use]
     pub fn commit(&mut self, block: Block) -> Place {
         let Block { mem, chunk, len } = block;
         let this = &mut self.chunks[chunk as usize];
-        assert!(this.mem.is_none() && !this.is_free, "the block is not one of this slab");
+        assert!(this.mem.is_none() && !this.is_free, "the block belongs to another slab");
         this.mem = Some(mem);
         let (segment, offset) = (this.segment, this.offset);
         self.reserved -= 1;
-        // Invariant: reserved + out ≤ tickets, so a reserved block finds one idle.
+        // Invariant: reserved + in flight ≤ tickets, so a reserved block finds an idle ticket.
         let ticket = self.idle.pop().unwrap_or(NONE);
         let slot = &mut self.tickets[ticket as usize];
         slot.chunk = chunk;
@@ -230,26 +234,26 @@ impl Slab {
         Place { id, segment, offset, length: len as u64 }
     }
 
-    /// Gives the block back unused.
+    /// Frees a reserved block.
     ///
     /// # Panics
-    /// If the block is another slab's.
+    /// If the block belongs to another slab.
     #[inline]
     pub fn free(&mut self, block: Block) {
         let this = &mut self.chunks[block.chunk as usize];
-        assert!(this.mem.is_none() && !this.is_free, "the block is not one of this slab");
+        assert!(this.mem.is_none() && !this.is_free, "the block belongs to another slab");
         this.mem = Some(block.mem);
         self.reserved -= 1;
         self.release_chunk(block.chunk);
     }
 
-    /// The neighbour says that it has finished with block `id`.
+    /// Frees block `id`, which the peer returned.
     ///
     /// # Errors
-    /// [`Violation::Block`] if that block is not out.
+    /// [`Violation::Block`] if that block is not in flight.
     #[inline]
     pub fn reclaim(&mut self, id: u64) -> Result<(), Violation> {
-        #[expect(clippy::cast_possible_truncation, reason = "the two halves of an id")]
+        #[expect(clippy::cast_possible_truncation, reason = "an id is ticket and generation")]
         let (ticket, generation) = (id as u32, (id >> 32) as u32);
         let Some(slot) = self.tickets.get_mut(ticket as usize) else {
             return Err(Violation::Block { id });
@@ -266,7 +270,7 @@ impl Slab {
         Ok(())
     }
 
-    /// Takes a segment away of which nothing is in use; never number 0.
+    /// Removes a segment without a block in use, if there is one; never segment 0.
     #[must_use]
     pub fn take_idle_segment(&mut self) -> Option<(u32, OwnMem)> {
         self.join_recent();
@@ -287,37 +291,37 @@ impl Slab {
         self.segments.iter().flatten().any(|segment| segment.number != 0 && segment.used == 0)
     }
 
-    /// How many blocks the neighbour holds.
+    /// Number of blocks in flight.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         (self.tickets.len() - self.idle.len()) as u64
     }
 
-    /// How many bytes of memory there are, used or not.
+    /// Size of all segments in bytes, used or not.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How many segments there are, the first included.
+    /// Number of segments, segment 0 included.
     #[must_use]
     pub fn segments(&self) -> usize {
         self.segments.iter().flatten().count()
     }
 
-    /// How many bytes are reserved or out.
+    /// Bytes that are reserved or in flight.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.segments.iter().flatten().map(|segment| segment.used).sum()
     }
 
-    /// Whether as many blocks are reserved or out as may be: more memory would not help.
+    /// Whether `blocks_max` blocks are reserved or in flight, so that more memory would not help.
     #[must_use]
     pub fn is_at_block_limit(&self) -> bool {
         self.reserved >= self.idle.len()
     }
 
-    /// Cuts the chunk, which is in no list, down to `units`; the rest becomes a free chunk.
+    /// Shortens the chunk, which is in no list, to `units`. The rest becomes a free chunk.
     fn split(&mut self, chunk: u32, units: u64) {
         let this = &mut self.chunks[chunk as usize];
         let rest_units = this.units - units;
@@ -347,29 +351,29 @@ impl Slab {
         self.bins.insert(rest, rest_units);
     }
 
-    /// Takes back a chunk that was used. The next one of its size gets it as it is.
+    /// Releases a used chunk. The next allocation of its size reuses it without a search.
     #[inline]
     fn release_chunk(&mut self, chunk: u32) {
         let this = &self.chunks[chunk as usize];
         let (segment, units) = (this.segment, this.units);
         self.segment_mut(segment).used -= units * SLOT_BYTES;
-        let [gone, rest] = self.recent.keep(units, chunk);
-        if let Some(gone) = gone {
-            self.join(gone);
+        let [evicted, rest] = self.recent.insert(units, chunk);
+        if let Some(evicted) = evicted {
+            self.join(evicted);
         }
         if let Some(rest) = rest {
             self.join(rest);
         }
     }
 
-    /// Makes all chunks free that were kept apart.
+    /// Frees all recent chunks.
     fn join_recent(&mut self) {
         while let Some(chunk) = self.recent.take_any() {
             self.join(chunk);
         }
     }
 
-    /// Makes a chunk free, joins it with free neighbours.
+    /// Frees a chunk and joins it with adjacent free ones.
     fn join(&mut self, chunk: u32) {
         self.chunks[chunk as usize].is_free = true;
         let (before, after) =
@@ -391,7 +395,7 @@ impl Slab {
         self.chunks.get(chunk as usize).is_some_and(|chunk| chunk.is_free)
     }
 
-    /// `left` becomes one with `right`, which touches it; both are free and in no list.
+    /// Joins `left` with `right`, which is adjacent. Both are free and in no list.
     fn absorb(&mut self, left: u32, right: u32) {
         let right_chunk = &mut self.chunks[right as usize];
         let (mem, units, after) = (right_chunk.mem.take(), right_chunk.units, right_chunk.after);
@@ -422,14 +426,14 @@ impl Slab {
 
     #[inline]
     fn segment_mut(&mut self, index: u32) -> &mut Segment {
-        // A chunk's segment exists as long as any of it is used: `take_idle_segment` asks.
+        // A chunk's segment exists while any of it is used: `take_idle_segment` checks that.
         #[expect(clippy::unwrap_used, reason = "the line above")]
         self.segments[index as usize].as_mut().unwrap()
     }
 }
 
 impl Block {
-    /// The memory of the block, as long as was asked for.
+    /// The memory of the block, of the length that was allocated.
     #[cfg(not(loom))]
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
@@ -437,7 +441,7 @@ impl Block {
         self.mem.slice_mut(0, len)
     }
 
-    /// What was written so far.
+    /// The bytes of the block.
     #[cfg(not(loom))]
     #[inline]
     #[must_use]
@@ -451,19 +455,19 @@ impl Block {
         self.mem.write(offset, bytes);
     }
 
-    /// How many bytes were asked for.
+    /// Length of the message in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the block has no bytes.
+    /// Whether the length is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Makes the message shorter than was asked for; the block stays as it is.
+    /// Shortens the message to `len` bytes. The block keeps its memory.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }

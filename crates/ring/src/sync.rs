@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where atomics come from: the language's own, or loom's when `--cfg loom` is given.
+//! The source of atomics: those of `core`, or those of loom under `--cfg loom`.
 //!
-//! Nothing else in this crate imports atomics, so every interleaving that matters is one that loom
-//! sees.
+//! No other file of this crate imports atomics, so loom explores every access to them.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Keeps the compiler from moving accesses across it. Another thread makes a barrier of it: membarrier(2).
+/// Keeps the compiler from moving accesses across it. Another thread's membarrier(2) makes it a
+/// full barrier.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn light_barrier() {
-    // ORDER: for the compiler alone; what it pairs with is in `bias.rs`.
+    // ORDER: for the compiler alone; `bias.rs` names the heavy barrier that it pairs with.
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// Loom knows no barrier that one thread executes for another: here each has its own.
+/// Loom has no barrier that one thread executes for another, so each thread executes its own.
 #[cfg(loom)]
 pub(crate) fn light_barrier() {
     // ORDER: as above.

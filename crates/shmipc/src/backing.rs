@@ -35,7 +35,8 @@ use partywall_sys::shared_file::{
     AdoptedFile, create_memfd, open_beneath, remove_abandoned, seal_size,
 };
 use partywall_sys::{
-    CreatedFile, FileFacts, FileIdentity, MemfdError, SharedFileError, SharedMap, sigbus::TableFull,
+    CreatedFile, FileIdentity, MemfdError, SharedFileError, SharedFileStat, SharedMap,
+    sigbus::TableFull,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -159,7 +160,7 @@ impl Allowed {
 #[derive(Debug)]
 pub struct Given {
     fd: OwnedFd,
-    facts: FileFacts,
+    facts: SharedFileStat,
     is_guarded: bool,
     /// Beneath which directory it lies, and where, if its owner is whom it was to be.
     place: Option<(PathBuf, PathBuf)>,
@@ -267,11 +268,11 @@ fn map(fd: BorrowedFd<'_>, size: usize) -> Result<SharedMap, BackingError> {
     SharedMap::map(fd, size).map_err(|source| BackingError::System { what: "mmap", source })
 }
 
-fn facts(fd: BorrowedFd<'_>) -> Result<FileFacts, BackingError> {
-    FileFacts::of(fd).map_err(|source| BackingError::System { what: "fstat", source })
+fn facts(fd: BorrowedFd<'_>) -> Result<SharedFileStat, BackingError> {
+    SharedFileStat::of(fd).map_err(|source| BackingError::System { what: "fstat", source })
 }
 
-fn check(facts: &FileFacts, size_max: u64) -> Result<(), BackingError> {
+fn check(facts: &SharedFileStat, size_max: u64) -> Result<(), BackingError> {
     if !facts.is_regular {
         return Err(BackingError::NoFile);
     }

@@ -21,7 +21,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// shmipc, versions 2 and 3: for [`partywall::Config::protocol`] and [`partywall::Config::speak`].
+/// shmipc, versions 2 and 3: for `Listener::with_protocol` and `connect_with_protocol` of
+/// [`partywall::blocking`] and `partywall::tokio`.
 ///
 /// All sessions that one value connects share one region of buffers, as those of a peer's session manager do; a
 /// second value has one of its own. Clones are the same value. A region of which a peer took something to its grave is
@@ -36,8 +37,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/app.sock", directory.path().display());
 /// // A listener that serves clients of shmipc, and of Partywall, at one address:
-/// let config = partywall::Config::default().protocol(Arc::new(Shmipc::default()));
-/// let mut listener = partywall::blocking::Listener::bind_with(&*address, &config)?;
+/// let listener = partywall::blocking::Listener::bind(&*address)?;
+/// let mut listener = listener.with_protocol(Arc::new(Shmipc::default()));
 /// # let server = std::thread::spawn(move || {
 /// let session = listener.accept()?;
 /// let mut stream = session.accept()?;
@@ -48,8 +49,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// # });
 ///
 /// // A client for servers that speak shmipc:
-/// let config = partywall::Config::default().speak(Arc::new(Shmipc::default()));
-/// let session = partywall::blocking::connect_with(&*address, &config)?;
+/// let (config, protocol) = (partywall::Config::default(), Arc::new(Shmipc::default()));
+/// let session = partywall::blocking::connect_with_protocol(&*address, &config, protocol)?;
 /// let mut stream = session.open(&[])?;
 /// stream.send(b"hello")?;
 /// assert_eq!(stream.recv()?, b"hello");

@@ -9,7 +9,7 @@ mod support_foe;
 #[path = "../../partywall/tests/support_two/mod.rs"]
 mod support_two;
 
-use partywall::blocking::{Listener, Session, connect_with};
+use partywall::blocking::{Listener, Session, connect_with_protocol};
 use partywall::{BackPressure, Config, StreamSendError};
 use partywall_shmipc::inside::{Allowed, Given, Region, open_buffer};
 use partywall_shmipc::{MemMapType, Shmipc};
@@ -51,11 +51,10 @@ fn victim() {
     let Some(role) = variable(ROLE) else { return };
     let directory = variable(DIRECTORY).unwrap();
     let directory = Path::new(&directory);
-    let speaks = protocol(directory, variable(FILES).unwrap() == "true");
+    let protocol = protocol(directory, variable(FILES).unwrap() == "true");
     let path = directory.join(variable(SOCKET).unwrap());
     if role != "client" {
-        let config = Config::default().protocol(speaks);
-        let mut listener = Listener::bind_with(&*address(&path), &config).unwrap();
+        let mut listener = Listener::bind(&*address(&path)).unwrap().with_protocol(protocol);
         std::thread::scope(|scope| {
             while let Ok(session) = listener.accept_deadline(soon()) {
                 scope.spawn(move || echo(&session));
@@ -67,7 +66,7 @@ fn victim() {
         return;
     }
     let log = File::options().write(true).open(directory.join("log")).unwrap();
-    let session = connect_with(&*address(&path), &Config::default().speak(speaks)).unwrap();
+    let session = connect_with_protocol(&*address(&path), &Config::default(), protocol).unwrap();
     std::thread::scope(|scope| {
         for id in 0..STREAMS {
             let (session, log) = (&session, &log);
@@ -105,11 +104,11 @@ fn start_at(socket: &str, role: &str, directory: &Path, files: bool) -> Second {
 }
 
 /// A session with a server that is about to listen.
-fn connected(path: &Path, speaks: &Arc<Shmipc>) -> Session {
-    let config = Config::default().speak(Arc::clone(speaks) as _);
+fn connected(path: &Path, protocol: &Arc<Shmipc>) -> Session {
     let mut session = None;
     support_foe::until("it listens", || {
-        session = connect_with(&*address(path), &config).ok();
+        let protocol = Arc::clone(protocol) as _;
+        session = connect_with_protocol(&*address(path), &Config::default(), protocol).ok();
         session.is_some()
     });
     session.unwrap()
@@ -135,11 +134,11 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
     let received = std::thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let mut tasks = Vec::new();
-            while let Ok(mut stream) = session.accept() {
+            while let Ok(Some(mut stream)) = session.accept() {
                 tasks.push(scope.spawn(move || {
                     let (mut id, mut number) = (0, 0);
                     let mut held = Vec::new();
-                    while let Ok(message) = stream.recv_deadline(soon()) {
+                    while let Ok(Some(message)) = stream.recv_deadline(soon()) {
                         id = u64::from_le_bytes(message[..8].try_into().unwrap());
                         assert!(is_pattern(&message[8..], id << 32 | number), "{id}: {number}");
                         number += 1;
@@ -186,8 +185,8 @@ fn a_server_dies(speaks: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64)
                             return number;
                         }
                         match stream.recv_deadline(soon()) {
-                            Ok(echoed) => assert!(*echoed == sent[..], "{id}: {number}"),
-                            Err(_) => return number,
+                            Ok(Some(echoed)) => assert!(*echoed == sent[..], "{id}: {number}"),
+                            Ok(None) | Err(_) => return number,
                         }
                     }
                     0
@@ -221,13 +220,14 @@ fn deaths(role: &str, files: bool) {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     File::create(directory.join("log")).unwrap();
-    let speaks = protocol(directory, files);
-    let accepts = Config::default().protocol(Arc::clone(&speaks) as _);
-    let mut listener = (role == "client")
-        .then(|| Listener::bind_with(&*address(&directory.join("s.sock")), &accepts).unwrap());
+    let protocol = protocol(directory, files);
+    let mut listener = (role == "client").then(|| {
+        let listener = Listener::bind(&*address(&directory.join("s.sock"))).unwrap();
+        listener.with_protocol(Arc::clone(&protocol) as _)
+    });
     let mut one = |seed| match &mut listener {
         Some(listener) => a_client_dies(listener, directory, files, seed),
-        None => a_server_dies(&speaks, directory, files, seed),
+        None => a_server_dies(&protocol, directory, files, seed),
     };
     for seed in 0..3 {
         one(seed);
@@ -264,7 +264,7 @@ fn call(session: &Session, calls: u64, chance: &mut Chance) {
     for number in 0..calls {
         let sent = pattern(1 + chance.size(9000), number);
         stream.send_deadline(&sent, soon()).unwrap();
-        assert!(*stream.recv_deadline(soon()).unwrap() == sent[..], "answer {number}");
+        assert!(*stream.recv_deadline(soon()).unwrap().unwrap() == sent[..], "answer {number}");
     }
 }
 
@@ -362,7 +362,7 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
                 scope.spawn(move || {
                     for number in 0.. {
                         let sent = stream.send_deadline(&pattern(3000, id + number), soon());
-                        if sent.is_err() || stream.recv_deadline(soon()).is_err() {
+                        if sent.is_err() || !matches!(stream.recv_deadline(soon()), Ok(Some(_))) {
                             return;
                         }
                     }
@@ -373,7 +373,7 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
             drop(victim);
             call(&session, 50, &mut chance);
         });
-        doomed.close();
+        doomed.close(0, "");
         doomed.finished(Some(soon())).unwrap();
         call(&session, 50, &mut chance);
         let baseline = region.free_counts();
@@ -401,17 +401,17 @@ fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
         let directory = tempfile::tempdir().unwrap();
         let victim = start("server", directory.path(), false);
         let path = address(&directory.path().join("s.sock"));
-        let speaks = Shmipc::new(small().queue_cap(64)).unwrap();
-        let config = Config::default().back_pressure(policy).speak(Arc::new(speaks));
+        let protocol = Arc::new(Shmipc::new(small().queue_cap(64)).unwrap());
+        let config = Config::default().back_pressure(policy);
         let mut session = None;
         support_foe::until("it listens", || {
-            session = connect_with(&*path, &config).ok();
+            session = connect_with_protocol(&*path, &config, Arc::clone(&protocol) as _).ok();
             session.is_some()
         });
         let session = session.unwrap();
         let mut stream = session.open(&[]).unwrap();
         stream.send(b"hello").unwrap();
-        assert_eq!(stream.recv_deadline(soon()).unwrap(), b"hello");
+        assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"hello");
         stop(victim.pid(), soon()).unwrap();
         let mut sent = 0_u64;
         // By the ring, and a few that go by the socket, until neither takes more.
@@ -433,7 +433,7 @@ fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
         let expected: Vec<u8> =
             (0..sent).flat_map(|at| pattern(if at < 30 { 100 } else { 60_000 }, at)).collect();
         while bytes.len() < expected.len() {
-            bytes.extend_from_slice(&stream.recv_deadline(soon()).unwrap());
+            bytes.extend_from_slice(&stream.recv_deadline(soon()).unwrap().unwrap());
         }
         assert!(bytes == expected, "something was lost or reordered");
     }

@@ -19,7 +19,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Takes the lock of byte `offset`; `false` if another description holds it. Never blocks.
+/// Takes the lock of byte `offset`; `false` if another description holds it. The call never blocks.
 ///
 /// # Errors
 ///
@@ -40,7 +40,7 @@ pub fn try_lock(file: impl AsFd, offset: u64) -> io::Result<bool> {
 ///
 /// # Errors
 ///
-/// As [`try_lock`].
+/// The errors of [`try_lock`].
 pub fn unlock(file: impl AsFd, offset: u64) -> io::Result<()> {
     control(&file, libc::F_OFD_SETLK, libc::F_UNLCK, offset).map(|_| ())
 }
@@ -49,7 +49,7 @@ pub fn unlock(file: impl AsFd, offset: u64) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// As [`try_lock`].
+/// The errors of [`try_lock`].
 pub fn is_locked(file: impl AsFd, offset: u64) -> io::Result<bool> {
     let found = control(&file, libc::F_OFD_GETLK, libc::F_WRLCK, offset)?;
     Ok(libc::c_int::from(found.l_type) != libc::F_UNLCK)
@@ -84,7 +84,7 @@ fn control(
     Err(io::ErrorKind::Interrupted.into())
 }
 
-/// `SEEK_SET`.
+/// The value of `SEEK_SET`.
 const WHENCE_START: libc::c_short = 0;
 
 /// Attempts, each interrupted by a signal, before a call that never blocks gives up.

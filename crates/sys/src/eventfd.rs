@@ -82,7 +82,7 @@ impl Doorbell {
         }
     }
 
-    /// Clears the pending notifications and returns whether there were any. Never blocks.
+    /// Clears the pending notifications and returns whether there were any. The call never blocks.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl AsFd for Doorbell {
 ///
 /// # Errors
 ///
-/// As [`Doorbell::new`].
+/// The errors of [`Doorbell::new`].
 pub fn blocking_counter() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }

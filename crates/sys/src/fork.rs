@@ -6,7 +6,8 @@
 //!   one private page, MADV_WIPEONFORK          process      word
 //!   ┌──────────────┐                           parent       A        guard(A): owner
 //!   │ word: u64    │      fork()               child        0        guard(A): child
-//!   └──────────────┘                           child, later B        guard(A): child, guard(B): owner
+//!   └──────────────┘                           child, later B        guard(A): child,
+//!                                                                    guard(B): owner
 //! ```
 //!
 //! The kernel hands a child this page filled with zeros. A guard remembers the word it saw when it

@@ -28,7 +28,7 @@ use crate::procfs;
 /// The numbers that identify one process, across restarts of its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// The process id.
+    /// Process id of the instance.
     pub pid: u32,
     /// Its start time, in clock ticks since boot.
     pub start_ticks: u64,

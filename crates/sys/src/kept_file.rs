@@ -5,7 +5,7 @@
 //! ```text
 //!   make   O_TMPFILE 0600 ─▶ ftruncate ─▶ fallocate ─▶ (write) ─▶ linkat: fails if the name exists
 //!          unnamed: a crash leaves nothing                   └ from here on it exists, complete
-//!   open   O_NOFOLLOW, O_CLOEXEC, O_NONBLOCK ─▶ Facts: our own, regular, closed to other users?
+//!   open   O_NOFOLLOW, O_CLOEXEC, O_NONBLOCK ─▶ FileStat: our own, regular, closed to other users?
 //!   map    read and write, absent in forked children   or   PROT_READ, of a read-only descriptor
 //! ```
 //!
@@ -42,26 +42,26 @@ pub struct KeptDirectory {
 
 /// Owner, mode and size of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// The owning user.
+pub struct FileStat {
+    /// User id of the file's owner.
     pub owner: u32,
-    /// The permission bits.
+    /// Permission bits of the file.
     pub mode: u32,
     /// Whether it is a regular file.
     pub is_regular: bool,
-    /// Size in bytes.
+    /// Size of the file in bytes.
     pub size: u64,
 }
 
-impl Facts {
+impl FileStat {
     /// Reads them from an open descriptor.
     ///
     /// # Errors
     ///
     /// The error that the system returned.
-    pub fn of(fd: impl AsFd) -> io::Result<Facts> {
+    pub fn of(fd: impl AsFd) -> io::Result<FileStat> {
         let stat = fstat(fd)?;
-        Ok(Facts {
+        Ok(FileStat {
             owner: stat.st_uid,
             mode: stat.st_mode & PERMISSIONS,
             is_regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
@@ -82,7 +82,7 @@ pub enum MakeError {
     },
     /// The file system cannot create unnamed files, or cannot reserve space.
     Unsupported {
-        /// The missing operation.
+        /// The operation that is missing.
         what: &'static str,
         /// The error that the system returned.
         source: io::Error,
@@ -118,8 +118,8 @@ impl KeptDirectory {
     /// # Errors
     ///
     /// The error that the system returned.
-    pub fn facts(&self) -> io::Result<Facts> {
-        Facts::of(&self.fd)
+    pub fn stat(&self) -> io::Result<FileStat> {
+        FileStat::of(&self.fd)
     }
 
     /// Creates an unnamed file of `size` zeros, which is freed unless it gets a name.
@@ -190,12 +190,12 @@ impl KeptDirectory {
     /// # Errors
     ///
     /// The system's error: [`io::ErrorKind::NotFound`], `ELOOP` for a link.
-    pub fn open_file(&self, name: &str, is_written: bool) -> io::Result<(File, Facts)> {
+    pub fn open_file(&self, name: &str, is_written: bool) -> io::Result<(File, FileStat)> {
         let access = if is_written { OFlags::RDWR } else { OFlags::RDONLY };
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = openat(&self.fd, name, flags, Mode::empty())?;
-        let facts = Facts::of(&fd)?;
-        Ok((fd.into(), facts))
+        let stat = FileStat::of(&fd)?;
+        Ok((fd.into(), stat))
     }
 }
 

@@ -89,6 +89,6 @@ pub use memfd::{MemfdError, OwnMap, SIZE_GRANULE};
 pub use nonce::nonce;
 pub use peer::{Credentials, PidFd, PidFdError};
 pub use shared::{Area, Piece, Pieces, SharedMap};
-pub use shared_file::{CreatedFile, FileFacts, FileIdentity, SharedFileError};
+pub use shared_file::{CreatedFile, FileIdentity, SharedFileError, SharedFileStat};
 pub use socket::{FDS_MAX, Family, Received, Socket};
 pub use timer::Timer;

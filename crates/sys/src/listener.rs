@@ -135,7 +135,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// `ENOBUFS`.
+    /// `ENOBUFS` if the kernel has no buffer left.
     pub fn local_addr(&self) -> io::Result<Option<SocketAddr>> {
         Ok(SocketAddr::try_from(getsockname(&self.fd)?).ok())
     }

@@ -153,7 +153,7 @@ pub enum MapError {
     /// The memory is not on tmpfs; it may consist of huge pages, for instance.
     #[error("the peer's memory is on a file system of type {filesystem:#x}, not tmpfs (0x1021994)")]
     NotTmpfs {
-        /// `f_type` from statfs.
+        /// The `f_type` that statfs returned.
         filesystem: u64,
     },
     /// The memory exceeds the accepted size.
@@ -161,21 +161,21 @@ pub enum MapError {
         "the peer announced {announced} bytes, the limit here is {limit}: raise it or ask for less"
     )]
     TooLarge {
-        /// Number of bytes.
+        /// The size that the peer announced, in bytes.
         announced: u64,
-        /// Number of bytes.
+        /// The limit of this process, in bytes.
         limit: u64,
     },
     /// The size is not valid for a region.
     #[error("the peer announced {announced} bytes, which is not a nonzero multiple of 65536")]
     BadSize {
-        /// Number of bytes.
+        /// The size that the peer announced, in bytes.
         announced: u64,
     },
     /// The file's size differs from the announced size.
     #[error("the peer announced {announced} bytes, its memory has {actual}")]
     SizeMismatch {
-        /// Number of bytes.
+        /// The size that the peer announced, in bytes.
         announced: u64,
         /// In bytes, from fstat.
         actual: u64,
@@ -183,9 +183,9 @@ pub enum MapError {
     /// The memory has holes, which a read would fill at the expense of this process.
     #[error("the peer's memory has {size} bytes, of which only {allocated} are allocated")]
     Sparse {
-        /// Number of bytes.
+        /// Size of the memory in bytes.
         size: u64,
-        /// Number of bytes.
+        /// The part that is allocated, in bytes.
         allocated: u64,
     },
     /// The descriptor is not readable.
@@ -200,7 +200,7 @@ pub enum MapError {
          vm.max_map_count"
     )]
     OutOfMemory {
-        /// Number of bytes.
+        /// Size of the memory in bytes.
         size: u64,
         /// The error that the kernel returned.
         source: io::Error,

@@ -206,7 +206,7 @@ pub enum MemfdError {
     },
     /// Memory is exhausted, or limited.
     #[error(
-        "no memory for {size} bytes of shared memory ({source}): make the half smaller, or raise \
+        "no memory for {size} bytes of shared memory ({source}): make the region smaller, or raise \
          the memory limit of the control group"
     )]
     OutOfMemory {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random bytes that tell connections and files apart.
+//! Random bytes that identify connections and files.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -13,7 +13,7 @@ use crate::procfs::{field, read_text};
 /// The process to inspect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
-    /// The calling process.
+    /// The process that calls.
     Own,
     /// A process by its number.
     Pid(i32),
@@ -25,7 +25,7 @@ pub enum Process {
 pub struct MappedRange {
     /// Address of the first byte.
     pub start: u64,
-    /// Length in bytes.
+    /// Length of the range in bytes.
     pub len: u64,
     /// Such as `r--s`: read, write, execute, and `s`hared or `p`rivate.
     pub permissions: String,
@@ -104,11 +104,12 @@ mod tests {
 
     #[test]
     fn a_line_of_maps_is_read() {
-        let line = "7f0000000000-7f0000010000 r--s 00000000 00:01 1030      /memfd:half (deleted)";
+        let line =
+            "7f0000000000-7f0000010000 r--s 00000000 00:01 1030      /memfd:region (deleted)";
         let range = parse_mapping(line).unwrap();
         assert_eq!((range.start, range.len), (0x7f00_0000_0000, 0x10000));
         assert_eq!(range.permissions, "r--s");
-        assert_eq!(range.name, "/memfd:half (deleted)");
+        assert_eq!(range.name, "/memfd:region (deleted)");
         assert_eq!(parse_mapping("7f00-7f80 rw-p 00000000 00:00 0").unwrap().name, "");
         assert_eq!(parse_mapping("nonsense"), None);
     }

@@ -20,8 +20,8 @@
 //! - Words are accessed atomically, and never within a claimed piece: the code that lays out an
 //!   area knows its words.
 //! - "Committed bytes do not change": the other process does not write a piece that this process
-//!   has claimed. That is the other process's promise (`Trust::Trusted`). If it breaks the promise, a
-//!   reader gets a mixture of bytes.
+//!   has claimed. That is the other process's promise (`Trust::Trusted`). If it breaks the promise,
+//!   a reader gets a mixture of bytes.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -240,7 +240,7 @@ pub struct Area {
     pub stride: usize,
     /// Bytes of a piece; at most the stride.
     pub size: usize,
-    /// Number of pieces.
+    /// The number of pieces.
     pub count: usize,
 }
 

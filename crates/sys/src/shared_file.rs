@@ -6,8 +6,9 @@
 //!   created   memfd   memfd_create → ftruncate → fallocate → (map, fill) → seal SHRINK|GROW|SEAL
 //!             file    open O_EXCL|O_NOFOLLOW 0600 → ftruncate → fallocate → (map, fill)
 //!                     → unlinked by its creator alone
-//!   received  memfd   fstat: FileFacts
-//!             path    beneath one directory, no symbolic link, no other mount → fstat: FileFacts
+//!   received  memfd   fstat: SharedFileStat
+//!             path    beneath one directory, no symbolic link, no other mount
+//!                     → fstat: SharedFileStat
 //!                     → adopted on request: unlinked here if its creator does not
 //! ```
 //!
@@ -54,12 +55,12 @@ pub struct FileIdentity {
 
 /// The kernel's description of an open file.
 #[derive(Clone, Copy, Debug)]
-pub struct FileFacts {
+pub struct SharedFileStat {
     /// The file's identity, valid while any process has it open or mapped.
     pub identity: FileIdentity,
-    /// Size in bytes.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// The owning user.
+    /// User id of the file's owner.
     pub owner: u32,
     /// Whether it is a regular file.
     pub is_regular: bool,
@@ -71,18 +72,18 @@ pub struct FileFacts {
     pub is_memory: bool,
 }
 
-impl FileFacts {
-    /// Queries the kernel.
+impl SharedFileStat {
+    /// Reads the state from the kernel.
     ///
     /// # Errors
     ///
     /// The error of fstat.
-    pub fn of(fd: BorrowedFd<'_>) -> io::Result<FileFacts> {
+    pub fn of(fd: BorrowedFd<'_>) -> io::Result<SharedFileStat> {
         let stat = fstat(fd)?;
         // EINVAL from files that have no seals.
         let seals = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
         let is_memory = is_tmpfs(fd)?;
-        Ok(FileFacts {
+        Ok(SharedFileStat {
             identity: identity(&stat),
             size: u64::try_from(stat.st_size).unwrap_or(0),
             owner: stat.st_uid,
@@ -164,17 +165,17 @@ impl CreatedFile {
         Ok(file)
     }
 
-    /// The descriptor.
+    /// The descriptor of the file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Its identity.
+    /// The identity of the file.
     pub fn identity(&self) -> FileIdentity {
         self.identity
     }
 
-    /// Its path.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -301,7 +302,7 @@ pub enum SharedFileError {
     Outside {
         /// As the peer named it.
         path: PathBuf,
-        /// The allowed directory.
+        /// The directory that was allowed.
         directory: PathBuf,
     },
     /// The file is on another mount beneath the directory.
@@ -314,7 +315,7 @@ pub enum SharedFileError {
     OtherMount {
         /// As the peer named it.
         path: PathBuf,
-        /// The allowed directory.
+        /// The directory that was allowed.
         directory: PathBuf,
     },
     /// The system call failed.

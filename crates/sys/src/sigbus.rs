@@ -147,7 +147,7 @@ fn current() -> Option<libc::sigaction> {
     (asked == 0).then_some(action)
 }
 
-/// The signal handler.
+/// The handler of the signal.
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo_t while it runs.
     let (code, address) = unsafe { fault(info) };

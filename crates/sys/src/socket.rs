@@ -116,16 +116,16 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// As [`Socket::read`].
+    /// The errors of [`Socket::read`].
     pub fn receive(&self, buf: &mut [u8], nonblocking: bool) -> io::Result<Received> {
         let flags = receive_flags(nonblocking) | RecvFlags::CMSG_CLOEXEC;
-        let (message, beside) =
+        let (message, control) =
             retry_on_intr(|| ancillary::receive(&self.fd, &mut [IoSliceMut::new(buf)], flags))?;
         Ok(Received {
             bytes: message.bytes,
-            fds: beside.fds,
-            credentials: beside.credentials,
-            truncated: message.flags.contains(ReturnFlags::CTRUNC) || beside.excess,
+            fds: control.fds,
+            credentials: control.credentials,
+            truncated: message.flags.contains(ReturnFlags::CTRUNC) || control.excess,
         })
     }
 
@@ -162,7 +162,7 @@ impl Socket {
         let has_bytes = bufs.iter().any(|buf| !buf.is_empty());
         let has_descriptors = credentials || !fds.is_empty();
         assert!(fds.len() <= FDS_MAX, "{} descriptors, the limit is {FDS_MAX}", fds.len());
-        assert!(!has_descriptors || has_bytes, "a stream carries nothing beside no bytes");
+        assert!(!has_descriptors || has_bytes, "a stream carries ancillary data only with bytes");
         assert!(!has_descriptors || self.family == Family::Unix, "TCP carries bytes only");
 
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX), ScmCredentials(1))];
@@ -267,7 +267,7 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// `ENOBUFS`.
+    /// `ENOBUFS` if the kernel has no buffer left.
     pub fn local_addr(&self) -> io::Result<Option<SocketAddr>> {
         Ok(SocketAddr::try_from(rustix::net::getsockname(&self.fd)?).ok())
     }

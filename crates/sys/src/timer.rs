@@ -46,7 +46,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Whether the timer has fired since it was set or last drained. Never blocks.
+    /// Whether the timer has fired since it was set or last drained. The call never blocks.
     ///
     /// # Errors
     ///

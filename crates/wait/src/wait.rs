@@ -84,8 +84,8 @@ impl Spinner {
 
     /// Calls `poll` repeatedly, as `wait` says.
     ///
-    /// [`SpinOutcome::CheckDue`] asks the caller to make its periodic checks and to call again. Only
-    /// [`Wait::Spin`] returns it.
+    /// [`SpinOutcome::CheckDue`] asks the caller to make its periodic checks and to call again.
+    /// Only [`Wait::Spin`] returns it.
     #[inline]
     pub fn spin(&mut self, wait: Wait, poll: impl FnMut() -> bool) -> SpinOutcome {
         match wait {

@@ -35,7 +35,7 @@ const LIBRARIES: [&str; 6] = [
 const ALLOWED: [&str; 4] = [
     "crates/partywall/src/blocking/drive.rs",
     "crates/partywall/src/session/interleavings/",
-    "crates/link/src/link_state/walled/",
+    "crates/link/src/link_state/shm/",
     "crates/link/src/end/tests.rs",
 ];
 const STARTS: [&str; 3] = ["thread::spawn", "thread::Builder", "thread::scope"];
@@ -61,7 +61,7 @@ mod tests {
         let test = format!("#[cfg(test)]\nmod tests {{\n{start}}}\n");
         let tree = [
             ("crates/cli/src/bench/crowd.rs", start),
-            ("crates/partywall/tests/death.rs", start),
+            ("crates/partywall/tests/death/channels.rs", start),
             ("crates/partywall/src/message.rs", &*test),
             ("crates/partywall/src/session/interleavings/races.rs", start),
             ("crates/partywall/src/lib.rs", "//! std::thread::spawn(f)\n"),

@@ -53,7 +53,7 @@ impl StreamTransport for Own {
 
     async fn bind(cell: Cell, setup: &Setup) -> Result<ShmServer> {
         let address = format!("unix:{}", setup.path("shmipc-ours").display());
-        ShmServer::bind(address, &config().protocol(protocol(cell, setup)?))
+        Ok(ShmServer::bind(address, &config())?.with_protocol(protocol(cell, setup)?))
     }
 
     async fn connect(cell: Cell, setup: &Setup, address: &str) -> Result<OwnClient> {
@@ -78,8 +78,8 @@ impl StreamTransport for OwnAndPeer {
 
 impl OwnClient {
     async fn connect(cell: Cell, setup: &Setup, address: &str) -> Result<Self> {
-        let config = config().speak(protocol(cell, setup)?);
-        Ok(Self(ShmClient::connect(address, &config).await?))
+        let protocol = protocol(cell, setup)?;
+        Ok(Self(ShmClient::connect_with_protocol(address, &config(), protocol).await?))
     }
 }
 

@@ -20,12 +20,12 @@ async fn perform(command: &Command) -> Result<u8> {
     match command {
         Command::Serve(options) => {
             let protocol = Arc::new(Shmipc::new(config(options)).context("settings")?);
-            let config = partywall::Config::default().protocol(protocol.clone());
             if options.network == Network::Unix {
                 // A successor takes the address of the server that will hand over to it.
                 let _ = std::fs::remove_file(&options.address);
             }
-            let listener = Listener::bind_with(&*address(options), &config).context("binding")?;
+            let listener = Listener::bind(&*address(options)).context("binding")?;
+            let listener = listener.with_protocol(protocol.clone());
             let bound = listener.local_address().to_string();
             let (_, address) = bound.split_once(':').unwrap_or(("", &bound));
             conformance_traffic::serve(options, PEER, address, Accepting::new(listener, protocol))

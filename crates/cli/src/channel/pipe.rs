@@ -220,14 +220,12 @@ fn receive_all(
 /// Writes one message to `output`; returns whether more may follow.
 fn receive_one(receiver: &mut Receiver, output: &mut File) -> Result<bool, Broken> {
     match receiver.recv_ref() {
-        Ok(message) => write_all(output, &message).map(|()| true).map_err(|error| Broken {
+        Ok(Some(message)) => write_all(output, &message).map(|()| true).map_err(|error| Broken {
             exit: Exit::OutputClosed,
             reason: format!("writing to stdout failed: {error}"),
         }),
-        Err(error) => match Exit::from(&error) {
-            Exit::Done => Ok(false),
-            exit => Err(Broken { exit, reason: error.to_string() }),
-        },
+        Ok(None) => Ok(false),
+        Err(error) => Err(Broken { exit: Exit::from(&error), reason: error.to_string() }),
     }
 }
 

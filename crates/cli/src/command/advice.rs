@@ -103,18 +103,18 @@ mod tests {
         let refused = HandshakeError::NotAdmitted { peer: peer(), reason: "another user".into() };
         let texts = [
             (
-                HandshakeError::TimedOut { peer: peer(), hint: "; Config::speak" }.in_flags(),
+                HandshakeError::TimedOut { peer: peer(), hint: "; connect_with" }.in_flags(),
                 "--handshake-timeout",
             ),
             (
-                HandshakeError::HungUp { peer: peer(), hint: "; Config::speak" }.in_flags(),
+                HandshakeError::HungUp { peer: peer(), hint: "; connect_with" }.in_flags(),
                 "its own log",
             ),
             (
                 HandshakeError::NotPartywall {
                     peer: peer(),
                     found: String::new(),
-                    advice: "Config::protocol",
+                    advice: "with_protocol",
                 }
                 .in_flags(),
                 "the right address",

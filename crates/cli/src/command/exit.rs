@@ -79,7 +79,7 @@ impl From<&Fault> for Exit {
 impl From<&RecvError> for Exit {
     fn from(error: &RecvError) -> Self {
         match error {
-            RecvError::Closed(closed) => closed.into(),
+            RecvError::Disconnected => Self::PeerDied,
             RecvError::Fault(fault) => fault.into(),
             _ => Self::Failure,
         }

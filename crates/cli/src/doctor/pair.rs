@@ -10,7 +10,7 @@ use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use partywall::{AcceptError, Channel, FallbackReason, Listener, Transport};
+use partywall::{AcceptError, Channel, Closed, FallbackReason, Listener, Transport};
 use partywall_sys::limits;
 use partywall_sys::process::{Process, mappings, open_descriptors};
 
@@ -71,8 +71,10 @@ fn works(mut ours: Channel, mut theirs: Channel) -> Finding {
         .send_deadline(&message, deadline)
         .map_err(|error| error.to_string())
         .and_then(|()| theirs.recv_deadline(deadline).map_err(|error| error.to_string()))
+        .and_then(|got| got.ok_or_else(|| Closed::Finished.to_string()))
         .and_then(|got| theirs.send_deadline(&got, deadline).map_err(|error| error.to_string()))
-        .and_then(|()| ours.recv_deadline(deadline).map_err(|error| error.to_string()));
+        .and_then(|()| ours.recv_deadline(deadline).map_err(|error| error.to_string()))
+        .and_then(|got| got.ok_or_else(|| Closed::Finished.to_string()));
     match there_and_back {
         Ok(got) if got == message => {
             Finding::ok("channel", format!("works; a process of the same user is {trust}"))

@@ -7,13 +7,14 @@
 //!   plain     payload and a newline   the bytes up to the newline
 //! ```
 
+use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use partywall::{Address, Config, Receiver, RecvError, SendError, Sender};
+use partywall::{Address, Closed, Config, Receiver, RecvError, SendError, Sender};
 use partywall_sys::{Family, Socket, connect_tcp, connect_unix_abstract, connect_unix_path};
 
 use super::endpoint::Endpoint;
@@ -122,9 +123,16 @@ impl EchoReceiver {
     pub fn receive(&mut self, expected: &[u8], deadline: Instant) -> Result<(), EchoError> {
         match self {
             Self::Channel(receiver) => {
-                let message =
-                    receiver.recv_ref_deadline(deadline).map_err(|error| no_echo(&error))?;
-                verify(&message, expected)
+                match receiver.recv_ref_deadline(deadline) {
+                    Ok(Some(message)) => verify(&message, expected),
+                    // The end is too early here, also in good order.
+                    Ok(None) => Err(no_echo(Exit::PeerDied, &Closed::Finished)),
+                    Err(error) => {
+                        let is_over =
+                            matches!(error, RecvError::Disconnected | RecvError::TimedOut);
+                        Err(no_echo(late_or(is_over, Exit::from(&error)), &error))
+                    }
+                }
             }
             Self::Plain(stream, line) => {
                 let line = &mut line[..=expected.len()];
@@ -212,11 +220,8 @@ fn wrong(found: usize, expected: usize) -> EchoError {
     EchoError { exit: Exit::Protocol, reason }
 }
 
-fn no_echo(error: &RecvError) -> EchoError {
-    // Even an end in good order comes too early.
-    let is_over = matches!(error, RecvError::Closed(_) | RecvError::TimedOut);
-    let exit = late_or(is_over, Exit::from(error));
-    EchoError { exit, reason: format!("no echo was received: {error}") }
+fn no_echo(exit: Exit, reason: &dyn fmt::Display) -> EchoError {
+    EchoError { exit, reason: format!("no echo was received: {reason}") }
 }
 
 /// The exit code of a late peer, which counts as dead.

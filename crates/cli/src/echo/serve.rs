@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use partywall::{Channel, Closed, RecvError, SendError};
+use partywall::{Channel, Closed, SendError};
 use partywall_sys::Doorbell;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
@@ -186,8 +186,8 @@ fn serve_channel(channel: Channel, service: &Service) -> Result<(), String> {
     let (mut sender, mut receiver) = channel.split();
     loop {
         let message = match receiver.recv_ref() {
-            Ok(message) => message,
-            Err(RecvError::Closed(Closed::Finished)) => return Ok(()),
+            Ok(Some(message)) => message,
+            Ok(None) => return Ok(()),
             Err(error) => return Err(format!("{peer}: {error}")),
         };
         match sender.send(&message) {

@@ -265,8 +265,9 @@ impl<'a> Receiving<'a> {
         let mut bytes = 0;
         while self.batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
             let message = match self.link.try_recv() {
-                Ok(message) => message,
-                Err(TryRecvError::Empty) => return Ok(()),
+                Ok(Some(message)) => message,
+                // An event reports as well that the peer has finished.
+                Ok(None) | Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Stopped(stopped)) => return Err(stopped.into()),
                 Err(error) => return Err(Ended::failed(error.to_string())),
             };
@@ -309,7 +310,7 @@ fn follows(message: &Message, last: &Message) -> bool {
 
 /// The entry before a batch.
 fn entry_of(link: &Link, length: u64) -> Result<Entry> {
-    let at = link.consumed_position()?;
+    let at = link.acked_position()?;
     let (stream, position) = at.map_or((0, 0), |at| (at.stream, at.position));
     Ok(Entry { stream, position, first: length, second: link.epoch()? })
 }
@@ -328,7 +329,7 @@ fn open_checkpoint(path: &Path, link: &Link, output: &mut Output) -> Result<Chec
         output.len(),
         checkpoint::advice(Kind::Out)
     );
-    match link.consumed_position()? {
+    match link.acked_position()? {
         Some(at) if at.stream == stream && at.position == position => output.truncate_to(length)?,
         Some(at) if at.stream == stream && at.position < position => bail!(
             "the file of the link is older than the output: it was restored from a copy; see `partywall link inspect`"

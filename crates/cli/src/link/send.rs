@@ -241,7 +241,7 @@ impl<'a> Sending<'a> {
             batch.send(self.splitter.bytes(message));
         }
         loop {
-            match batch.try_publish() {
+            match batch.try_commit() {
                 Ok(()) => break,
                 Err(TrySendError::Full) => {
                     self.update(true)?;
@@ -285,7 +285,7 @@ impl<'a> Sending<'a> {
 
     /// Handles events. Messages of the peer stay unacknowledged, for another program.
     fn update(&mut self, waits_for_peer: bool) -> Result<(), Ended> {
-        while self.link.try_recv().is_ok() {}
+        while let Ok(Some(_)) = self.link.try_recv() {}
         self.monitor.update(self.link, waits_for_peer)
     }
 

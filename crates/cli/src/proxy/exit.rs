@@ -67,13 +67,18 @@ async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Sha
             () = shared.stages.draining() => break,
         };
         match accepted {
-            Ok(stream) => {
+            Ok(Some(stream)) => {
                 let (target, shared) = (Arc::clone(target), Arc::clone(shared));
                 let open = shared.begin();
                 tokio::spawn(async move {
                     connect(stream, &target, &shared).await;
                     drop(open);
                 });
+            }
+            Ok(None) => {
+                let why = session.close_reason().map_or_else(String::new, |why| why.to_string());
+                return shared
+                    .print(&format!("the session with {} has ended: {why}", session.peer()));
             }
             Err(why) => {
                 let peer = session.peer();

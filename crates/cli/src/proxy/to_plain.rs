@@ -59,7 +59,7 @@ async fn copy_all(
     loop {
         let first = select! {
             biased;
-            received = recv.recv() => received?,
+            received = recv.recv() => received?.ok_or(Ended::Finished)?,
             () = writer.broken() => return Err(Ended::Broken),
         };
         batch.push(first);
@@ -79,7 +79,7 @@ fn receive_queued(batch: &mut Vec<Message>, recv: &mut RecvStream) {
     let mut bytes: usize = batch.iter().map(|message| message.len()).sum();
     while batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
         // The next `recv` reports the end again.
-        let Ok(message) = recv.try_recv() else { return };
+        let Ok(Some(message)) = recv.try_recv() else { return };
         bytes += message.len();
         batch.push(message);
     }
@@ -124,7 +124,6 @@ fn advanced(batch: &[Message], mut index: usize, mut offset: usize) -> (usize, u
 impl From<StreamRecvError> for Ended {
     fn from(error: StreamRecvError) -> Self {
         match error {
-            StreamRecvError::Finished => Self::Finished,
             StreamRecvError::Reset { code } => Self::Reset(code),
             _ => Self::Over,
         }

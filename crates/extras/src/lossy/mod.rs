@@ -33,7 +33,7 @@
 //! log.log(b"started");
 //! // in the agent
 //! let mut records = LossyReceiver::new(there.split().1);
-//! let record = records.recv()?;
+//! let record = records.recv()?.unwrap();
 //! assert_eq!((record.lost_before, &record.message[..]), (0, &b"started"[..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

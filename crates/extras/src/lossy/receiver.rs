@@ -23,7 +23,7 @@ pub struct Record {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossyRecvError<E> {
-    /// The channel has no message. Once it is closed, [`LossyReceiver::lost`] is final.
+    /// The channel returned no message.
     #[error(transparent)]
     Recv(E),
     /// A message is not a record. It was taken; the next one can be received.
@@ -70,17 +70,18 @@ impl LossyReceiver {
         self.lost
     }
 
-    /// The next record; waits for one.
+    /// Blocks until a record arrives, and returns it; `None` at the end, when
+    /// [`lost`](Self::lost) is final.
     ///
     /// # Errors
     /// See [`LossyRecvError`].
-    pub fn recv(&mut self) -> Result<Record, LossyRecvError<RecvError>> {
-        loop {
-            let message = self.receiver.recv().map_err(LossyRecvError::Recv)?;
+    pub fn recv(&mut self) -> Result<Option<Record>, LossyRecvError<RecvError>> {
+        while let Some(message) = self.receiver.recv().map_err(LossyRecvError::Recv)? {
             if let Some(record) = self.take(message)? {
-                return Ok(record);
+                return Ok(Some(record));
             }
         }
+        Ok(None)
     }
 
     /// As [`recv`](Self::recv), but only until `deadline`.
@@ -90,26 +91,28 @@ impl LossyReceiver {
     pub fn recv_deadline(
         &mut self,
         deadline: Instant,
-    ) -> Result<Record, LossyRecvError<RecvError>> {
-        loop {
-            let message = self.receiver.recv_deadline(deadline).map_err(LossyRecvError::Recv)?;
+    ) -> Result<Option<Record>, LossyRecvError<RecvError>> {
+        while let Some(message) =
+            self.receiver.recv_deadline(deadline).map_err(LossyRecvError::Recv)?
+        {
             if let Some(record) = self.take(message)? {
-                return Ok(record);
+                return Ok(Some(record));
             }
         }
+        Ok(None)
     }
 
-    /// The next record if one is there now. Never waits.
+    /// Returns the next record if there is one now, or `None` at the end. Never blocks.
     ///
     /// # Errors
     /// See [`LossyRecvError`].
-    pub fn try_recv(&mut self) -> Result<Record, LossyRecvError<TryRecvError>> {
-        loop {
-            let message = self.receiver.try_recv().map_err(LossyRecvError::Recv)?;
+    pub fn try_recv(&mut self) -> Result<Option<Record>, LossyRecvError<TryRecvError>> {
+        while let Some(message) = self.receiver.try_recv().map_err(LossyRecvError::Recv)? {
             if let Some(record) = self.take(message)? {
-                return Ok(record);
+                return Ok(Some(record));
             }
         }
+        Ok(None)
     }
 
     /// The record of a message; `None` if it is a report, which was counted.

@@ -51,7 +51,7 @@ pub fn short_header(
     (first, second): (u64, u64),
     len_max: u32,
 ) -> Option<(u32, u32)> {
-    #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+    #[expect(clippy::cast_possible_truncation, reason = "the word holds two u32")]
     let (len, crc) = (second as u32, (second >> 32) as u32);
     let taken = footprint(u64::from(len));
     let is_compact =

@@ -100,7 +100,7 @@ pub const fn since_word(bytes: u64, digest: u32) -> Option<u64> {
 /// The slots and the record digest in a word; `None` if it is damaged.
 const fn since_of(word: u64) -> Option<(u64, u32)> {
     let slots = word >> 32 & 0xffff;
-    #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+    #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are meant")]
     let digest = word as u32;
     if slots != 0 && word >> 48 == parity(word) as u64 { Some((slots, digest)) } else { None }
 }
@@ -119,9 +119,9 @@ pub const SINCE_MAX: u64 = 0xffff * SLOT_BYTES;
 /// The record and the word in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumed {
-    /// The sealed record.
+    /// The record with its seal.
     pub record: ConsumedRecord,
-    /// The consumed position.
+    /// The position up to which is consumed.
     pub position: u64,
     /// The record digest at that position.
     pub digest: u32,
@@ -174,7 +174,7 @@ impl Consumed {
 /// Checks the control page and returns the record and the word in force.
 ///
 /// # Errors
-/// [`FileFault::ConsumedDamaged`], [`FileFault::Contradiction`].
+/// Either [`FileFault::ConsumedDamaged`] or [`FileFault::Contradiction`].
 pub fn check(control_page: &[u8]) -> Result<Consumed, FileFault> {
     let bytes = |offset: u64, len: usize| {
         let start = usize::try_from(offset).ok()?;

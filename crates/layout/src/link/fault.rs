@@ -15,7 +15,7 @@ pub enum FileFault {
     Truncated {
         /// The size in its header, or the minimum, in bytes.
         expected: u64,
-        /// Number of bytes.
+        /// Size of the file in bytes.
         actual: u64,
     },
     /// An older, unsupported version of this software made the file.
@@ -39,12 +39,12 @@ pub enum FileFault {
     TooLong {
         /// The size in its header, in bytes.
         expected: u64,
-        /// Number of bytes.
+        /// Size of the file in bytes.
         actual: u64,
     },
     /// An invalid name: empty, not UTF-8, or not followed by zeros.
     Name {
-        /// The name's field.
+        /// The field that holds the name.
         which: &'static str,
     },
     /// The file of another link whose names have the same hash.
@@ -64,9 +64,9 @@ pub enum FileFault {
     ConsumedDamaged,
     /// An intact image with impossible content.
     Contradiction {
-        /// The broken rule.
+        /// The rule that is broken.
         what: &'static str,
-        /// The value found.
+        /// The value of the field.
         found: u64,
     },
 }

@@ -8,9 +8,9 @@
 //!  word   bit 63 … 1 | 0          crc   crc32c of bytes 0..11 and of the body
 //!         kind       | 0: no record (a record has 1 there, SPEC 4.2)
 //!
-//!  attach.rs    ATTACH, ATTACHED     side.rs      what both say of themselves
+//!  attach.rs    ATTACH, ATTACHED     side.rs      identity and positions of a side
 //!  refuse.rs    REFUSE               progress.rs  CONFIRM, BEGIN, ACK
-//!  decision.rs  how a direction goes on            fault.rs     what is wrong with a frame
+//!  decision.rs  how a direction resumes            fault.rs     why a frame is invalid
 //! ```
 //!
 //! It decodes frames that are in memory as a whole. It does not decide which side sends which frame
@@ -48,11 +48,11 @@ pub const FRAME_VERSION_MAX: u16 = 1;
 
 /// Size of a frame's header, in bytes.
 pub const FRAME_HEADER_BYTES: usize = 16;
-/// Bytes of application data in an ATTACH or ATTACHED at most.
+/// Upper bound of the application data in an ATTACH or ATTACHED, in bytes.
 pub const LOGIN_BYTES_MAX: usize = 4096;
-/// Bytes of text in a REFUSE at most.
+/// Upper bound of the text in a REFUSE, in bytes.
 pub const REFUSAL_TEXT_MAX: usize = 255;
-/// Bytes in the body of any frame at most.
+/// Upper bound of the body of any frame, in bytes.
 pub const FRAME_BODY_MAX: usize = size_of::<AttachFields>() + 3 * NAME_BYTES_MAX + LOGIN_BYTES_MAX;
 
 /// The kind of a frame.
@@ -150,7 +150,7 @@ impl FrameHeader {
     /// The kind of the frame and the length of its body, at most [`FRAME_BODY_MAX`].
     ///
     /// # Errors
-    /// [`FrameFault::Kind`], [`FrameFault::Length`].
+    /// Either [`FrameFault::Kind`] or [`FrameFault::Length`].
     pub fn check(&self) -> Result<(FrameKind, usize), FrameFault> {
         let word = self.word.get();
         let kind = FrameKind::ALL.into_iter().find(|kind| (*kind as u64) << 1 == word);

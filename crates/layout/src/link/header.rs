@@ -28,7 +28,7 @@ pub const NAME_FIELDS: [&str; 3] = ["local", "remote", "link"];
 
 /// Identifies the rules of this format, as the layout hash of a region does (SPEC 3.2).
 pub const LINK_LAYOUT_HASH: u64 = {
-    let facts: [u64; 14] = [
+    let rules: [u64; 14] = [
         LINK_VERSION as u64,
         PAGE_BYTES,
         OWNER_OFFSET,
@@ -44,7 +44,7 @@ pub const LINK_LAYOUT_HASH: u64 = {
         size_of::<super::ConsumedRecord>() as u64,
         crate::segment::LAYOUT_HASH,
     ];
-    fnv::of_numbers(&facts)
+    fnv::of_numbers(&rules)
 };
 
 /// The header, which fills a whole page.
@@ -63,13 +63,13 @@ pub const LINK_LAYOUT_HASH: u64 = {
 )]
 #[repr(C)]
 pub struct LinkHeader {
-    /// [`LINK_MAGIC`].
+    /// Always [`LINK_MAGIC`].
     pub magic: [u8; 8],
-    /// [`LINK_VERSION`].
+    /// Always [`LINK_VERSION`].
     pub version: U32,
     /// Size of this page in bytes.
     pub header_size: U32,
-    /// [`LINK_LAYOUT_HASH`].
+    /// Always [`LINK_LAYOUT_HASH`].
     pub layout_hash: U64,
     /// Size of the file in bytes.
     pub file_size: U64,

@@ -92,7 +92,7 @@ impl Slot for OwnerRecord {
 /// Checks the owner page and returns the record in force.
 ///
 /// # Errors
-/// [`FileFault::OwnerDamaged`], [`FileFault::Contradiction`].
+/// Either [`FileFault::OwnerDamaged`] or [`FileFault::Contradiction`].
 pub fn check(page: &[u8]) -> Result<OwnerRecord, FileFault> {
     let [first, second] = slots(page, size_of::<OwnerRecord>()).ok_or(FileFault::OwnerDamaged)?;
     let record: OwnerRecord = in_force(first, second).ok_or(FileFault::OwnerDamaged)?;

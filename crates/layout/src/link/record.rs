@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  byte 0        8      12     16     20        24       32          36       40
-//!       | word0 | len  | tag  | crc  | blob_crc | ack_pos | ack_digest | ack_tag | DATA: the message
+//!       | word0 | len  | tag  | crc  | blob_crc | ack_pos | ack_digest | ack_tag | DATA: message
 //!       └─ header, SPEC 4.2 ─┘└─ payload: LinkPrefix ──────────────────────────┘ BLOB: LinkBlob
 //!       └───────────────────┘  ╎  └───────────────────────────────────────────────────────────┘
 //!               the crc covers these bytes, one after the other
@@ -92,7 +92,7 @@ const _: () = {
 #[must_use]
 #[inline]
 pub const fn tag(stream: u64) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+    #[expect(clippy::cast_possible_truncation, reason = "the word holds two u32")]
     let folded = stream as u32 ^ (stream >> 32) as u32;
     if folded == 0 { 1 } else { folded }
 }
@@ -107,7 +107,7 @@ pub fn blob_crc(bytes: &[u8]) -> u32 {
 /// streams is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
-    /// The acknowledged position.
+    /// Position that the record acknowledges.
     pub position: u64,
     /// The record digest at that position.
     pub digest: u32,
@@ -171,7 +171,7 @@ const CRC_BYTES: usize = 4;
 /// A record that has been checked completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkRecord<'a> {
-    /// The record header.
+    /// The header of the record.
     pub header: RecordHeader,
     /// The record digest at the position where it ends; 0 for a PAD, which has none.
     pub digest: u32,

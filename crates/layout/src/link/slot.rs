@@ -98,7 +98,7 @@ pub fn seal(body: &[u8]) -> u64 {
     u64::from(crc32c(body)) << 32 | u64::from(low(sequence))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+#[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are meant")]
 const fn low(word: u64) -> u32 {
     word as u32
 }

@@ -15,7 +15,7 @@ use super::slot::{Slot, in_force};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Capacity for reports.
+/// Upper bound of the reports.
 pub const REPORTS_MAX: usize = 16;
 /// Capacity for the deliveries of earlier owners.
 pub const DELIVERED_MAX: usize = 16;
@@ -58,7 +58,7 @@ pub struct StateImage {
     /// The record digest at that position.
     pub receiving_digest: U32,
     /// 0 without quarantine. Otherwise the reason, 1, 2 or 3 ([`IMPOSSIBLE_MAX`]), possibly with
-    /// [`QUARANTINE_RECEIVING`].
+    /// Always [`QUARANTINE_RECEIVING`].
     pub quarantine: U32,
     /// The highest incarnation of the peer that was seen; 0 if none was.
     pub peer_incarnation: U64,
@@ -98,15 +98,15 @@ pub struct StateImage {
 #[repr(C)]
 pub struct Report {
     /// 1 gap, 2 lost, 3 undelivered; 4, 5, 6 in quarantine for reason 1, 2, 3 of
-    /// [`IMPOSSIBLE_MAX`].
+    /// Always [`IMPOSSIBLE_MAX`].
     pub kind: U32,
-    /// [`REPORT_RECEIVING`], [`REPORT_INEXACT`], [`REPORT_OPEN`].
+    /// A union of [`REPORT_RECEIVING`], [`REPORT_INEXACT`] and [`REPORT_OPEN`].
     pub flags: U32,
     /// The epoch of the range.
     pub epoch: U64,
     /// The stream of the range; 0 if none.
     pub stream: U64,
-    /// The first position.
+    /// First position of the range.
     pub from: U64,
     /// The end of the range, as far as known.
     pub to: U64,
@@ -119,7 +119,7 @@ pub const REPORT_INEXACT: u32 = 2;
 /// Flag of a [`Report`], only with [`REPORT_INEXACT`]: the end is unknown.
 pub const REPORT_OPEN: u32 = 4;
 
-/// The highest [`Report::kind`].
+/// The highest value of [`Report::kind`].
 pub const REPORT_KIND_MAX: u32 = 6;
 /// The highest reason for a contradiction between two stores: 1 the receiver is ahead, 2 no record
 /// ends there, 3 another record ends there.
@@ -166,7 +166,7 @@ impl StateImage {
         Self { sequence: U64::new(1), ..Self::new_zeroed() }.sealed()
     }
 
-    /// The valid reports.
+    /// The reports that are valid.
     #[must_use]
     pub fn reports(&self) -> &[Report] {
         let count = usize::try_from(self.report_count.get()).unwrap_or(usize::MAX);
@@ -290,7 +290,7 @@ fn ensure(holds: bool, what: &'static str, found: u64) -> Result<(), FileFault> 
 /// Checks the state page and returns the state in force.
 ///
 /// # Errors
-/// [`FileFault::StateDamaged`], [`FileFault::Contradiction`].
+/// Either [`FileFault::StateDamaged`] or [`FileFault::Contradiction`].
 pub fn check(page: &[u8]) -> Result<StateImage, FileFault> {
     let [first, second] = slots(page, size_of::<StateImage>()).ok_or(FileFault::StateDamaged)?;
     let state: StateImage = in_force(first, second).ok_or(FileFault::StateDamaged)?;

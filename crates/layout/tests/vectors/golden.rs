@@ -3,7 +3,7 @@
 //!
 //! The lines are written by hand from SPEC.md, not taken from the reader.
 
-use super::writer::{RingWriter, SocketWriter, blob, first, segment};
+use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
 use super::{Image, PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, pattern};
 use partywall_layout::hello::{self, Hello, Offer, Ready, RejectHead};
 use partywall_layout::{FallbackReason, Geometry, Kind, Refusal};
@@ -26,7 +26,7 @@ pub fn images() -> Vec<Image> {
     images.push(region());
     images.extend([three_records(), wrapped(), stale(), batch_open(), batch()]);
     images.extend([blobs(), segments(), fragments(), fragments_aborted(), closed()]);
-    images.extend([socket(), socket_cut()]);
+    images.extend([session_blobs(), socket(), socket_cut()]);
     images
 }
 
@@ -191,6 +191,20 @@ fn blobs() -> Image {
     let expected = "0 Blob block=7 segment=0 offset=64 length=5000; \
                     64 Blob block=4294967299 segment=0 offset=114624 length=64";
     ring_image("ring-blob", 0, expected, "two messages in the slab, one up to its last byte", ring)
+}
+
+/// A session over shared memory: one BLOB returns credit of its stream, the other returns none.
+fn session_blobs() -> Image {
+    let mut ring = RingWriter::new(RING_BYTES);
+    ring.stream = 2;
+    ring.send(Kind::Open, &[]);
+    ring.send(Kind::Blob, &blob_with_credit(&blob(7, 0, 64, 5000), U64::new(12_288)));
+    ring.send(Kind::Blob, &blob(8, 0, 8192, 64));
+    let expected = "0 Open stream=2 \"\"; \
+                    64 Blob stream=2 block=7 segment=0 offset=64 length=5000 credited=12288; \
+                    128 Blob stream=2 block=8 segment=0 offset=8192 length=64";
+    let about = "BLOBs of 40 and of 32 bytes on one stream; the first carries credit";
+    Image { kind: "session", ..ring_image("session-blob", 0, expected, about, ring) }
 }
 
 fn segments() -> Image {

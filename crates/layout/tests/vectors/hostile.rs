@@ -4,7 +4,7 @@
 //! Each image breaks one rule; everything else about it is in order.
 
 use super::golden::hello;
-use super::writer::{RingWriter, SocketWriter, blob, first, segment};
+use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
 use super::{Image, PEER_BLOCKS_MAX, RING_BYTES, SESSION, pattern};
 use partywall_layout::hello::{Hello, Offer, Ready, RejectHead};
 use partywall_layout::hello::{OFFER_DOORBELLS, ROLE_ACCEPTOR, TRANSPORT_SHM};
@@ -12,6 +12,7 @@ use partywall_layout::record_ring::{word0, word1};
 use partywall_layout::{Geometry, Kind, Position, RegionHeader};
 use std::slice::from_ref;
 use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
 
 /// What stands above the table.
 pub const PREFACE: &str = "\
@@ -190,6 +191,12 @@ fn bodies() -> Vec<Image> {
     vec![
         blob_of("blob-short", 7, "a BLOB of 31 bytes", blob(1, 0, 0, 8)[..31].to_vec()),
         blob_of("blob-long", 7, "a BLOB of 33 bytes", [blob(1, 0, 0, 8), vec![0]].concat()),
+        blob_of(
+            "blob-credit",
+            7,
+            "a BLOB of 40 bytes: only those of sessions carry credit",
+            blob_with_credit(&blob(1, 0, 0, 8), U64::new(0)),
+        ),
         blob_of("blob-beyond", 7, "ends one byte behind the slab", blob(1, 0, 114_681, 8)),
         blob_of("blob-outside", 7, "begins behind the slab", blob(1, 0, 1 << 40, 8)),
         blob_of("blob-wraps", 7, "offset + length exceeds 64 bits", blob(1, 0, u64::MAX, 8)),

@@ -7,7 +7,7 @@ use super::Image;
 use partywall_layout::link::frame::decision::{
     DECISION_GAP, DECISION_IMPOSSIBLE, DECISION_LOST, DECISION_NEW_EPOCH, DECISION_RESUME,
 };
-use partywall_layout::link::frame::side::SIDE_SHOWS;
+use partywall_layout::link::frame::side::SIDE_SHARES_MEMORY;
 use partywall_layout::link::frame::{
     AckFields, AttachFields, AttachedFields, BeginFields, ConfirmFields, DecisionFields,
     FRAME_HEADER_BYTES, FRAME_MAGIC, FrameBody, FrameFault, FrameHeader, FrameKind, RefuseFields,
@@ -75,9 +75,9 @@ pub fn read(bytes: &[u8]) -> Result<String, FrameFault> {
 }
 
 fn side_line(side: &SideFields) -> String {
-    let shows = if side.flags == SIDE_SHOWS { " shows" } else { "" };
+    let shares = if side.flags == SIDE_SHARES_MEMORY { " shares" } else { "" };
     format!(
-        "nonce={} incarnation={} generation={} epoch={} sending={}:{}..{} receiving={}:{}..{}/{} past={}:{} skip={}:{}..{} window={}+{}{shows}",
+        "nonce={} incarnation={} connection={} epoch={} sending={}:{}..{} receiving={}:{}..{}/{} past={}:{} skip={}:{}..{} window={}+{}{shares}",
         side.nonce,
         side.incarnation,
         side.connection_number,
@@ -220,7 +220,7 @@ fn good() -> Vec<Image> {
     let later = attach(new_side(), |fields| fields.version_max = 7.into());
     let gap = decision(DECISION_GAP, 5, 0, 64, 128, 0);
     let lost = decision(DECISION_LOST, 5, 76, 128, 256, 64);
-    let shows = SideFields { flags: SIDE_SHOWS.into(), ..new_side() };
+    let shares = SideFields { flags: SIDE_SHARES_MEMORY.into(), ..new_side() };
     let confirmed = |name, about, decision| ok(name, about, Confirm, confirm(decision));
     vec![
         ok("attach", "a client that has everything", Attach, attach(side(), |_| ())),
@@ -245,7 +245,7 @@ fn good() -> Vec<Image> {
         ok("begin-nothing", "one that consumes nothing yet", Begin, begin(0, 0, 0)),
         ok("ack", "consumed", Ack, ack(55, 192)),
         ok("leave", "leaving", Leave, Vec::new()),
-        ok("attach-shows", "a client that shows its memory", Attach, attach(shows, |_| ())),
+        ok("attach-shares", "a client that shares its memory", Attach, attach(shares, |_| ())),
         ok("share", "no record goes over this socket", Share, Vec::new()),
     ]
 }

@@ -42,7 +42,7 @@ pub const SESSION: [u8; 16] = *b"0123456789abcdef";
 pub struct Image {
     /// File name.
     pub name: String,
-    /// `frame`, `region`, `ring`, `socket`, `link`, `link frame` or `record`: how to read it.
+    /// `frame`, `region`, `ring`, `session`, `socket`, `link`, `link frame` or `record`: how to read it.
     pub kind: &'static str,
     /// The position at which the reader of a ring stands.
     pub from: u64,

@@ -9,7 +9,7 @@
 
 use super::{PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION};
 use partywall_layout::hello::{self, Frame, PREAMBLE_BYTES, ROLE_ACCEPTOR};
-use partywall_layout::record_ring::SegmentBody;
+use partywall_layout::record_ring::{BlobCredit, SegmentBody};
 use partywall_layout::segment::GRAIN_BYTES;
 use partywall_layout::{
     BlobBody, Geometry, Kind, Position, RecordHeader, RegionHeader, RingSize, Violation,
@@ -33,6 +33,7 @@ pub fn read(kind: &str, from: u64, bytes: &[u8]) -> Result<String, Violation> {
         "frame" => frame(bytes),
         "region" => region(bytes),
         "ring" => ring(bytes, from),
+        "session" => session(bytes, from),
         "socket" => socket(bytes),
         other => panic!("no images of kind {other}"),
     }
@@ -102,6 +103,27 @@ fn ring(image: &[u8], from: u64) -> Result<String, Violation> {
         };
         let payload = &image[offset + 16..][..header.len as usize];
         channel.record(&header, payload)?;
+        position = position.plus(header.footprint());
+    }
+}
+
+/// A ring of a session. Which record a stream allows when is the state machine's to decide, so only
+/// headers and the bodies of BLOBs are checked.
+fn session(image: &[u8], from: u64) -> Result<String, Violation> {
+    let size = RingSize::new(image.len() as u64).unwrap();
+    let mut channel = Channel::new();
+    let mut position = Position(from);
+    loop {
+        let offset = usize::try_from(size.offset(position)).unwrap();
+        let (first, second) = (word(image, offset), word(image, offset + 8));
+        let Some(header) = RecordHeader::check(position, size, first, second)? else {
+            return Ok(channel.lines.join("; "));
+        };
+        let payload = &image[offset + 16..][..header.len as usize];
+        match header.kind {
+            Kind::Blob => channel.session_blob(&header, payload)?,
+            _ => channel.session_line(&header, &text_or_sum(payload)),
+        }
         position = position.plus(header.footprint());
     }
 }
@@ -199,8 +221,31 @@ impl Channel {
         Ok(())
     }
 
+    fn session_line(&mut self, header: &RecordHeader, text: &str) {
+        self.line(header, &format!("stream={} {text}", header.stream));
+    }
+
+    fn session_blob(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<(), Violation> {
+        let (payload, credit) = match payload.split_at_checked(size_of::<BlobBody>()) {
+            Some((blob, credit)) if credit.len() == size_of::<BlobCredit>() => (blob, Some(credit)),
+            _ => (payload, None),
+        };
+        let mut text = self.blob_text(header, payload)?;
+        if let Some(credit) = credit {
+            text += &format!(" credited={}", word(credit, 0));
+        }
+        self.session_line(header, &text);
+        Ok(())
+    }
+
     fn blob(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<(), Violation> {
         self.not_in_fragments(header)?;
+        let text = self.blob_text(header, payload)?;
+        self.line(header, &text);
+        Ok(())
+    }
+
+    fn blob_text(&self, header: &RecordHeader, payload: &[u8]) -> Result<String, Violation> {
         let body = blob_body(header, payload)?;
         let number = body.segment.get();
         let Some((_, size)) = self.segments.iter().find(|known| known.0 == number) else {
@@ -211,9 +256,7 @@ impl Channel {
             return Err(bad(header, "offset", offset));
         }
         let block = body.block.get();
-        let text = format!("block={block} segment={number} offset={offset} length={length}");
-        self.line(header, &text);
-        Ok(())
+        Ok(format!("block={block} segment={number} offset={offset} length={length}"))
     }
 
     fn fragment(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<(), Violation> {

@@ -3,7 +3,7 @@
 //!
 //! It does not look for room: the images are small.
 
-use partywall_layout::record_ring::{SegmentBody, footprint, word0, word1};
+use partywall_layout::record_ring::{BlobCredit, SegmentBody, footprint, word0, word1};
 use partywall_layout::{BlobBody, Kind, Position, RecordHeader, RingSize};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
@@ -16,6 +16,8 @@ pub struct RingWriter {
     published: Position,
     tail: Position,
     first_word: u64,
+    /// The stream of the records that follow.
+    pub stream: u32,
 }
 
 impl RingWriter {
@@ -23,7 +25,8 @@ impl RingWriter {
     pub fn new(bytes: u64) -> Self {
         let size = RingSize::new(bytes).unwrap();
         let image = vec![0; usize::try_from(bytes).unwrap()];
-        Self { image, size, published: Position(0), tail: Position(0), first_word: 0 }
+        let (published, tail) = (Position(0), Position(0));
+        Self { image, size, published, tail, first_word: 0, stream: 0 }
     }
 
     /// Adds a record to the open batch, and the PAD before it if it does not fit before the end.
@@ -65,7 +68,7 @@ impl RingWriter {
         } else {
             self.word(self.tail, 0, word);
         }
-        self.word(self.tail, 8, word1(len, 0));
+        self.word(self.tail, 8, word1(len, self.stream));
         let start = self.place(self.tail) + 16;
         self.image[start..start + payload.len()].copy_from_slice(payload);
         self.tail = self.tail.plus(footprint(len.into()));
@@ -106,6 +109,11 @@ pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> Vec<u8> {
     let (block, offset, length) = (U64::new(block), U64::new(offset), U64::new(length));
     let (segment, zero) = (U32::new(segment), U32::new(0));
     BlobBody { block, segment, zero, offset, length }.as_bytes().to_vec()
+}
+
+/// The body of a BLOB that also carries the credit of its stream.
+pub fn blob_with_credit(blob: &[u8], credited: BlobCredit) -> Vec<u8> {
+    [blob, credited.as_bytes()].concat()
 }
 
 /// The body of SEGMENT and SEGMENT_RETIRE.

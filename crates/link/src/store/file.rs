@@ -29,7 +29,7 @@ use partywall_layout::link::{
 };
 use partywall_layout::segment::{ASLEEP_RECORDS, LINE_BYTES, PAGE_BYTES};
 use partywall_ring::{OwnMem, Writable};
-use partywall_sys::kept_file::{Facts, reopen_read_only};
+use partywall_sys::kept_file::{FileStat, reopen_read_only};
 use partywall_sys::{FileMap, UnnamedFile};
 use zerocopy::IntoBytes;
 
@@ -182,7 +182,7 @@ fn found_or_made(
     directory: &Directory,
     key: &Key,
     sizes: Sizes,
-) -> Result<(File, Facts), StorageError> {
+) -> Result<(File, FileStat), StorageError> {
     let name = key.file_name();
     for _ in 0..ATTEMPTS_MAX {
         if let Some(found) = directory.open_file(&name, true)? {
@@ -220,7 +220,7 @@ fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, S
 /// Judges the file and becomes its owner.
 fn own(
     mut file: File,
-    facts: Facts,
+    facts: FileStat,
     key: &Key,
     path: &Path,
 ) -> Result<(Ownership, Image), StorageError> {
@@ -242,7 +242,7 @@ fn own(
 }
 
 /// What an owner that is gone left behind, all of it checked.
-fn last_image(file: &File, facts: Facts, key: &Key, path: &Path) -> Result<Image, StorageError> {
+fn last_image(file: &File, facts: FileStat, key: &Key, path: &Path) -> Result<Image, StorageError> {
     let read = || read_pages(file, facts.size).map_err(|e| system(path, "reading", e));
     let mut pages = read()?;
     for _ in 0..ATTEMPTS_MAX {
@@ -301,7 +301,7 @@ pub(crate) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
 }
 
 fn system(path: &Path, what: &'static str, source: io::Error) -> StorageError {
-    StorageError::System { path: path.to_owned(), what, source }
+    StorageError::System { path: path.to_owned(), what, cause: source }
 }
 
 /// A size that was checked, or that mmap refuses.

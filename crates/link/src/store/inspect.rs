@@ -19,7 +19,7 @@ use partywall_layout::link::state::{
 use partywall_layout::link::{
     Consumed, FileFault, Image, LINK_CONTROL_OFFSET, LinkGeometry, Report, StateImage,
 };
-use partywall_sys::kept_file::Facts;
+use partywall_sys::kept_file::FileStat;
 
 use super::directory::Directory;
 use super::error::StorageError;
@@ -211,11 +211,12 @@ fn look(directory: &Directory, name: &str, key: Option<&Key>) -> Option<Found> {
 
 fn facts_of(
     file: &std::fs::File,
-    facts: Facts,
+    facts: FileStat,
     key: Option<&Key>,
     path: &Path,
 ) -> Result<Box<Inspection>, StorageError> {
-    let system = |what| move |source| StorageError::System { path: path.to_owned(), what, source };
+    let system =
+        |what| move |source| StorageError::System { path: path.to_owned(), what, cause: source };
     let mut fault = FileFault::Foreign;
     let mut seen = Vec::new();
     for _ in 0..LOOKS_MAX {

@@ -7,8 +7,10 @@ use crate::address::{Address, AddressError};
 use crate::config::Config;
 use crate::connect::establish;
 use crate::error::{AcceptError, BindError, ConnectError, HandshakeError};
+use crate::protocol::Protocol;
 use partywall_layout::hello::SERVICE_SESSION;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Where sessions are accepted.
@@ -43,6 +45,14 @@ impl Listener {
     {
         let address = address.try_into().map_err(AddressError::from)?;
         Ok(Self { listener: crate::Listener::bind_service(address, config, SERVICE_SESSION)? })
+    }
+
+    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them by their
+    /// first bytes. May be called for several protocols.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
+        self.listener.add_protocol(protocol);
+        self
     }
 
     /// The address, with the port that the system chose where 0 was asked for.
@@ -118,8 +128,31 @@ where
     A: TryInto<Address>,
     AddressError: From<A::Error>,
 {
-    let address = address.try_into().map_err(AddressError::from)?;
-    let established = establish(&address, config, SERVICE_SESSION)?;
+    connect_session(address.try_into().map_err(AddressError::from)?, config, None)
+}
+
+/// Opens a session with the server at `address`, which speaks `protocol` instead of our own.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub fn connect_with_protocol<A>(
+    address: A,
+    config: &Config,
+    protocol: Arc<dyn Protocol>,
+) -> Result<Session, ConnectError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
+    connect_session(address.try_into().map_err(AddressError::from)?, config, Some(protocol))
+}
+
+fn connect_session(
+    address: Address,
+    config: &Config,
+    protocol: Option<Arc<dyn Protocol>>,
+) -> Result<Session, ConnectError> {
+    let established = establish(&address, config, SERVICE_SESSION, protocol)?;
     let (handle, running) = drive::start(established, config).map_err(|source| {
         let (peer, what) = (address.to_string(), "starting the session's thread");
         ConnectError::from(HandshakeError::System { peer, what, source })

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whoever speaks another protocol: handed to its protocol, and what that comes to.
+//! Handshakes of other protocols: the first bytes choose the protocol, which then negotiates.
 //!
 //! ```text
 //!   not our first bytes ─▶ recognise ── yes ──▶ admitted? ─▶ Protocol::accept  ┐
 //!                                  └─ perhaps ─▶ read on                      ├▶ progress ─▶ Established
-//!   Config::speak ────────────────────────────▶ admitted? ─▶ Protocol::connect ┘
+//!   connect_with_protocol ──────────────────▶ admitted? ─▶ Protocol::connect ┘
 //! ```
 //!
 //! The same rules hold as for our own protocol: who may come in, how far they are trusted, and by when they must
@@ -31,7 +31,7 @@ impl Pending {
     /// The protocol of these bytes; `Some(None)` if more of them are needed.
     fn recognition(&self, found: &[u8]) -> Option<Option<Arc<dyn Protocol>>> {
         let mut is_open = false;
-        for protocol in &self.config.protocols {
+        for protocol in &self.protocols {
             match protocol.recognise(found) {
                 Recognition::Yes => return Some(Some(Arc::clone(protocol))),
                 Recognition::Incomplete => is_open |= found.len() < RECOGNISED_BYTES,
@@ -47,16 +47,11 @@ impl Pending {
         self.begin_foreign(&*protocol, found)
     }
 
-    /// Speaks another protocol on a connection that we made.
-    pub(super) fn speak(
+    /// Begins the handshake of another protocol on a connection that we made.
+    pub(super) fn connect_foreign(
         &mut self,
         protocol: &dyn Protocol,
-        service: u32,
     ) -> Result<(), HandshakeError> {
-        if service != SERVICE_SESSION {
-            let what = "it has sessions only: open one, or leave out Config::speak".to_owned();
-            return Err(self.foreign_failed(protocol.name(), ProtocolError::Refused { what }));
-        }
         self.credentials = self.socket.peer_credentials();
         self.begin_foreign(protocol, Vec::new())
     }
@@ -67,10 +62,6 @@ impl Pending {
         first: Vec<u8>,
     ) -> Result<(), HandshakeError> {
         let name = protocol.name();
-        if self.own_hello.service.get() != SERVICE_SESSION {
-            let what = "it has sessions only, and this listener serves channels".to_owned();
-            return Err(self.foreign_failed(name, ProtocolError::Refused { what }));
-        }
         self.admit()?;
         // Its process is known by number only, and may be gone: then the connection is, too.
         let known = self.credentials.filter(|who| who.is_pid_visible());
@@ -143,12 +134,12 @@ impl Pending {
         HandshakeError::Protocol { peer: self.label.clone(), protocol, reason }
     }
 
-    /// The other side began with these bytes, and nobody here speaks that.
+    /// The peer began with these bytes, which belong to no protocol that is spoken here.
     #[cold]
     pub(super) fn not_partywall(&self, found: &[u8]) -> HandshakeError {
         let advice = match (is_shmipc(found), self.is_acceptor) {
             // One that is spoken here does not know them either.
-            (true, true) if self.config.protocols.is_empty() => SHMIPC_CAME,
+            (true, true) if self.protocols.is_empty() => SHMIPC_CAME,
             (true, false) => SHMIPC_ANSWERED,
             _ => "is this the right address?",
         };
@@ -156,10 +147,10 @@ impl Pending {
         HandshakeError::NotPartywall { peer, found, advice }
     }
 
-    /// What may be the matter if the other side says nothing, or hangs up.
+    /// A possible reason why the peer sends nothing, or hangs up.
     pub(super) fn hint(&self) -> &'static str {
         let is_session = self.own_hello.service.get() == SERVICE_SESSION;
-        match (self.is_acceptor, self.config.speaks.is_some()) {
+        match (self.is_acceptor, !self.protocols.is_empty()) {
             (false, true) => NO_PROTOCOL,
             (false, false) if is_session => PERHAPS_SHMIPC,
             _ => "",
@@ -181,9 +172,11 @@ fn printable(bytes: &[u8]) -> String {
 
 /// In each message of shmipc, behind its length.
 const SHMIPC_MAGIC: &[u8] = &[0x77, 0x58];
-const SHMIPC_CAME: &str = "it speaks shmipc: give the listener Config::protocol";
-const SHMIPC_ANSWERED: &str = "it speaks shmipc: reach it with Config::speak";
-const PERHAPS_SHMIPC: &str = "; if it is a server of shmipc, reach it with Config::speak";
-const NO_PROTOCOL: &str = "; if it is a listener of Partywall, give it Config::protocol";
+const SHMIPC_CAME: &str =
+    "it speaks shmipc: give the listener of sessions that protocol (with_protocol)";
+const SHMIPC_ANSWERED: &str = "it speaks shmipc: use connect_with_protocol";
+const PERHAPS_SHMIPC: &str = "; if it is a server of shmipc, use connect_with_protocol";
+const NO_PROTOCOL: &str =
+    "; if it is a listener of Partywall, use connect_with or give it the protocol";
 /// So many bytes must be enough to recognise a protocol.
 const RECOGNISED_BYTES: usize = 8;

@@ -24,7 +24,7 @@ pub(crate) use established::StreamTerms;
 use crate::config::Config;
 use crate::error::HandshakeError;
 use crate::peer::{Peer, Trust, decide_trust};
-use crate::protocol::{DriverWaker, Negotiation};
+use crate::protocol::{DriverWaker, Negotiation, Protocol};
 use crate::region::{OwnRegion, PeerRegion};
 use crate::transport::shm::{Doorbells, Limits};
 use machine::{Awaiting, Heard, Machine, Misheard};
@@ -37,6 +37,7 @@ use partywall_sys::socket::Family;
 use partywall_sys::{Credentials, Doorbell, ForkGuard, MemfdError, PidFd, PidFdError, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// A handshake under way.
@@ -57,6 +58,8 @@ pub(crate) struct Pending {
     /// We have sent READY and owe no frame: the peer may be running.
     is_ready_sent: bool,
     known: Option<Known>,
+    /// Other protocols: those that an acceptor serves, or the one that a connector speaks.
+    protocols: Vec<Arc<dyn Protocol>>,
     /// Another protocol is spoken.
     foreign: Option<Foreign>,
 }
@@ -95,16 +98,44 @@ struct Offered {
 const DESCRIPTORS_MAX: usize = 3;
 
 impl Pending {
-    /// Begins on a fresh connection. The connecting side speaks first.
-    pub(crate) fn begin(
+    /// Begins the acceptor's handshake on a fresh connection. Peers may also speak one of `protocols`.
+    pub(crate) fn accepting(
+        socket: Socket,
+        config: &Config,
+        geometry: Geometry,
+        service: u32,
+        protocols: Vec<Arc<dyn Protocol>>,
+    ) -> Self {
+        Self::new(socket, config, geometry, true, service, protocols)
+    }
+
+    /// Begins the connector's handshake on a fresh connection, and sends first.
+    pub(crate) fn connecting(
+        socket: Socket,
+        config: &Config,
+        geometry: Geometry,
+        service: u32,
+        protocol: Option<Arc<dyn Protocol>>,
+    ) -> Result<Self, HandshakeError> {
+        let protocols = protocol.iter().cloned().collect();
+        let mut pending = Self::new(socket, config, geometry, false, service, protocols);
+        match protocol {
+            Some(protocol) => pending.connect_foreign(&*protocol)?,
+            None => pending.send_hello()?,
+        }
+        Ok(pending)
+    }
+
+    fn new(
         socket: Socket,
         config: &Config,
         geometry: Geometry,
         is_acceptor: bool,
         service: u32,
-    ) -> Result<Self, HandshakeError> {
+        protocols: Vec<Arc<dyn Protocol>>,
+    ) -> Self {
         let obstacle = terms::own_obstacle(config, socket.family());
-        let mut pending = Self {
+        Self {
             label: socket.peer_label(),
             guard: ForkGuard::current(),
             config: config.clone(),
@@ -117,17 +148,10 @@ impl Pending {
             credentials: None,
             is_ready_sent: false,
             known: None,
+            protocols,
             foreign: None,
             socket,
-        };
-        if !is_acceptor {
-            if let Some(protocol) = config.speaks.clone() {
-                pending.speak(&*protocol, service)?;
-                return Ok(pending);
-            }
-            pending.send_hello()?;
         }
-        Ok(pending)
     }
 
     /// Whether the peer has not said a word: perhaps somebody only looked whether we live.

@@ -11,7 +11,7 @@
 //! It opens no stream: those who do look at the state that it writes.
 
 use super::backoff::Backoff;
-use super::listen::connect_with;
+use super::listen::connect_session;
 use super::pool_config::{PoolConfig, PoolEvent};
 use super::session::Session;
 use crate::address::Address;
@@ -46,6 +46,9 @@ pub(super) struct Keeper {
 
 /// Sessions of one place that are drained at a time; the oldest is closed when there are more.
 const DRAINING_MAX: usize = 4;
+/// Reasons with which the pool closes its sessions.
+const CLOSED: &str = "the pool was closed";
+const DRAINED: &str = "the session was drained after the peer's go_away";
 
 /// How a session ended for the pool.
 enum Ending {
@@ -67,12 +70,15 @@ impl Keeper {
         }
         draining.close();
         let live = self.place(None);
-        live.iter().for_each(Session::close);
+        if let Some(session) = live {
+            session.close(0, CLOSED);
+        }
     }
 
     async fn keep(&self, backoff: &mut Backoff, draining: &mut Draining) {
         loop {
-            let connecting = connect_with(self.address.clone(), &self.config.session);
+            let protocol = self.config.protocol.clone();
+            let connecting = connect_session(self.address.clone(), &self.config.session, protocol);
             let wait = match draining.during(connecting).await {
                 Ok(session) => self.use_up(session, backoff, draining).await,
                 Err(error) => self.failed(error, backoff),
@@ -152,7 +158,7 @@ impl Draining {
     fn add(&mut self, session: Session, until: Instant) {
         if self.sessions.len() == DRAINING_MAX {
             if let Some((oldest, _)) = self.sessions.pop_front() {
-                oldest.close();
+                oldest.close(0, DRAINED);
             }
         }
         self.sessions.push_back((session, until));
@@ -170,12 +176,12 @@ impl Draining {
                 () = sleep_until(*until) => {}
             }
             if let Some((over, _)) = self.sessions.pop_front() {
-                over.close();
+                over.close(0, DRAINED);
             }
         }
     }
 
     fn close(&mut self) {
-        self.sessions.drain(..).for_each(|(session, _)| session.close());
+        self.sessions.drain(..).for_each(|(session, _)| session.close(0, CLOSED));
     }
 }

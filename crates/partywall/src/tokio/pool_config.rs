@@ -3,6 +3,7 @@
 
 use crate::config::Config;
 use crate::error::ConnectError;
+use crate::protocol::Protocol;
 use crate::session::SessionError;
 use crate::tokio::Caller;
 use std::fmt;
@@ -26,6 +27,7 @@ type OnEvent = Arc<dyn Fn(&PoolEvent) + Send + Sync>;
 #[derive(Clone)]
 pub struct PoolConfig {
     pub(super) session: Config,
+    pub(super) protocol: Option<Arc<dyn Protocol>>,
     pub(super) sessions: usize,
     pub(super) backoff_min: Duration,
     pub(super) backoff_max: Duration,
@@ -41,6 +43,7 @@ impl Default for PoolConfig {
     fn default() -> Self {
         Self {
             session: Config::default(),
+            protocol: None,
             sessions: 1,
             backoff_min: Duration::from_millis(20),
             backoff_max: Duration::from_secs(2),
@@ -56,6 +59,13 @@ impl PoolConfig {
     #[must_use]
     pub fn session(mut self, config: Config) -> Self {
         self.session = config;
+        self
+    }
+
+    /// Speaks `protocol` with the server instead of our own protocol. Default: our own.
+    #[must_use]
+    pub fn protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
+        self.protocol = Some(protocol);
         self
     }
 

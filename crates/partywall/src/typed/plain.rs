@@ -148,7 +148,7 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Deref for Plain<T> {
             Ok(value) => value,
             // Not reached, also not in a forked child: length and address were checked when it was made, and
             // neither ever changes. What lies there may, and any bytes are a value. The mapping is read-only,
-            // so children inherit it (tests/fork.rs); what is copied lies at a multiple of 64 wherever it moves.
+            // so children inherit it (tests/fork/channels.rs); what is copied lies at a multiple of 64 wherever it moves.
             Err(_) => unreachable!("the place of a plain struct has changed"),
         }
     }
@@ -202,7 +202,7 @@ impl Message {
     /// # let mut there = listener.accept()?;
     /// # let mut channel = client.join().unwrap();
     /// channel.send_plain(&[1_u64, 2, 3][..])?;
-    /// let numbers = there.recv()?.into_plain::<[u64]>()?;
+    /// let numbers = there.recv()?.unwrap().into_plain::<[u64]>()?;
     /// assert_eq!(numbers.iter().sum::<u64>(), 6);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -253,7 +253,7 @@ impl Sender {
     /// struct Point { x: f64, y: f64 }
     ///
     /// channel.sender().send_plain(&Point { x: 1.0, y: 2.0 })?;
-    /// let point = there.receiver().recv_plain::<Point>()?;
+    /// let point = there.receiver().recv_plain::<Point>()?.unwrap();
     /// assert_eq!(point.x + point.y, 3.0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -306,12 +306,12 @@ impl Receiver {
     /// # Errors
     /// [`RecvPlainError::NotPlain`] if its length is another: the message is taken, and can be had from the
     /// error. And as [`recv`](Self::recv).
-    pub fn recv_plain<T>(&mut self) -> Result<Plain<T>, RecvPlainError<RecvError>>
+    pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
     {
         let message = self.recv().map_err(RecvPlainError::Recv)?;
-        plain(message, self.stats().messages.saturating_sub(1))
+        message.map(|message| plain(message, self.last_number())).transpose()
     }
 
     /// As [`recv_plain`](Self::recv_plain), but only until `deadline`.
@@ -321,24 +321,24 @@ impl Receiver {
     pub fn recv_plain_deadline<T>(
         &mut self,
         deadline: Instant,
-    ) -> Result<Plain<T>, RecvPlainError<RecvError>>
+    ) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
     {
         let message = self.recv_deadline(deadline).map_err(RecvPlainError::Recv)?;
-        plain(message, self.stats().messages.saturating_sub(1))
+        message.map(|message| plain(message, self.last_number())).transpose()
     }
 
     /// As [`recv_plain`](Self::recv_plain), if a message is there now. Never waits.
     ///
     /// # Errors
     /// As there, and [`TryRecvError::Empty`].
-    pub fn try_recv_plain<T>(&mut self) -> Result<Plain<T>, RecvPlainError<TryRecvError>>
+    pub fn try_recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<TryRecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
     {
         let message = self.try_recv().map_err(RecvPlainError::Recv)?;
-        plain(message, self.stats().messages.saturating_sub(1))
+        message.map(|message| plain(message, self.last_number())).transpose()
     }
 
     /// The next message as a struct that not all bytes are a value of (with enums, `bool` or `char`): copied,
@@ -347,9 +347,11 @@ impl Receiver {
     /// # Errors
     /// [`RecvPlainError::NotPlain`] if its length is another, or its bytes are no value. And as
     /// [`recv`](Self::recv).
-    pub fn recv_checked<T: TryFromBytes>(&mut self) -> Result<T, RecvPlainError<RecvError>> {
+    pub fn recv_checked<T: TryFromBytes>(
+        &mut self,
+    ) -> Result<Option<T>, RecvPlainError<RecvError>> {
         let message = self.recv().map_err(RecvPlainError::Recv)?;
-        checked(message, self.stats().messages.saturating_sub(1))
+        message.map(|message| checked(message, self.last_number())).transpose()
     }
 }
 
@@ -369,7 +371,7 @@ impl Channel {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_plain<T>(&mut self) -> Result<Plain<T>, RecvPlainError<RecvError>>
+    pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
     {
@@ -380,7 +382,9 @@ impl Channel {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_checked<T: TryFromBytes>(&mut self) -> Result<T, RecvPlainError<RecvError>> {
+    pub fn recv_checked<T: TryFromBytes>(
+        &mut self,
+    ) -> Result<Option<T>, RecvPlainError<RecvError>> {
         self.receiver().recv_checked()
     }
 }
@@ -406,28 +410,33 @@ mod streams {
     }
 
     impl RecvStream {
-        /// The next message as a plain struct, or as a slice of them.
+        /// The next message as a plain struct, or as a slice of them; `None` once the peer has finished.
         ///
         /// # Errors
         /// [`RecvPlainError::NotPlain`] if its length is another, and as [`recv`](Self::recv).
-        pub async fn recv_plain<T>(&mut self) -> Result<Plain<T>, RecvPlainError<StreamRecvError>>
+        pub async fn recv_plain<T>(
+            &mut self,
+        ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
         where
             T: FromBytes + KnownLayout + Immutable + ?Sized,
         {
             let message = self.recv().await.map_err(RecvPlainError::Recv)?;
-            plain(message, self.received().saturating_sub(1))
+            let number = self.received().saturating_sub(1);
+            message.map(|message| plain(message, number)).transpose()
         }
 
-        /// The next message as a struct that not all bytes are a value of: copied, then checked.
+        /// The next message as a struct that not all bytes are a value of: copied, then checked. `None`
+        /// once the peer has finished.
         ///
         /// # Errors
         /// [`RecvPlainError::NotPlain`] if its length is another, or its bytes are no value. And as
         /// [`recv`](Self::recv).
         pub async fn recv_checked<T: TryFromBytes>(
             &mut self,
-        ) -> Result<T, RecvPlainError<StreamRecvError>> {
+        ) -> Result<Option<T>, RecvPlainError<StreamRecvError>> {
             let message = self.recv().await.map_err(RecvPlainError::Recv)?;
-            checked(message, self.received().saturating_sub(1))
+            let number = self.received().saturating_sub(1);
+            message.map(|message| checked(message, number)).transpose()
         }
     }
 
@@ -447,7 +456,9 @@ mod streams {
         ///
         /// # Errors
         /// As there.
-        pub async fn recv_plain<T>(&mut self) -> Result<Plain<T>, RecvPlainError<StreamRecvError>>
+        pub async fn recv_plain<T>(
+            &mut self,
+        ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
         where
             T: FromBytes + KnownLayout + Immutable + ?Sized,
         {

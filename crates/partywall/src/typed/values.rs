@@ -191,7 +191,7 @@ impl Message {
     /// # let mut there = listener.accept()?;
     /// # let mut channel = client.join().unwrap();
     /// channel.send_value(&("a name", 7_u32))?;
-    /// let message = there.recv()?;
+    /// let message = there.recv()?.unwrap();
     /// let (name, number): (&str, u32) = message.value()?;
     /// assert_eq!((name, number), ("a name", 7));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -273,9 +273,11 @@ impl Receiver {
     /// # Errors
     /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from the error.
     /// And as [`recv`](Self::recv).
-    pub fn recv_value<T: DeserializeOwned>(&mut self) -> Result<T, RecvValueError<RecvError>> {
+    pub fn recv_value<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<Option<T>, RecvValueError<RecvError>> {
         let message = self.recv().map_err(RecvValueError::Recv)?;
-        decode(message, self.stats().messages.saturating_sub(1))
+        message.map(|message| decode(message, self.last_number())).transpose()
     }
 
     /// As [`recv_value`](Self::recv_value), but only until `deadline`.
@@ -285,9 +287,9 @@ impl Receiver {
     pub fn recv_value_deadline<T: DeserializeOwned>(
         &mut self,
         deadline: Instant,
-    ) -> Result<T, RecvValueError<RecvError>> {
+    ) -> Result<Option<T>, RecvValueError<RecvError>> {
         let message = self.recv_deadline(deadline).map_err(RecvValueError::Recv)?;
-        decode(message, self.stats().messages.saturating_sub(1))
+        message.map(|message| decode(message, self.last_number())).transpose()
     }
 
     /// As [`recv_value`](Self::recv_value), if a message is there now. Never waits.
@@ -296,9 +298,9 @@ impl Receiver {
     /// As there, and [`TryRecvError::Empty`].
     pub fn try_recv_value<T: DeserializeOwned>(
         &mut self,
-    ) -> Result<T, RecvValueError<TryRecvError>> {
+    ) -> Result<Option<T>, RecvValueError<TryRecvError>> {
         let message = self.try_recv().map_err(RecvValueError::Recv)?;
-        decode(message, self.stats().messages.saturating_sub(1))
+        message.map(|message| decode(message, self.last_number())).transpose()
     }
 }
 
@@ -318,7 +320,9 @@ impl Channel {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_value<T: DeserializeOwned>(&mut self) -> Result<T, RecvValueError<RecvError>> {
+    pub fn recv_value<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<Option<T>, RecvValueError<RecvError>> {
         self.receiver().recv_value()
     }
 }
@@ -355,16 +359,18 @@ mod streams {
     }
 
     impl RecvStream {
-        /// The next message as a serde value. Cancel-safe: a future that is dropped took nothing.
+        /// The next message as a serde value; `None` once the peer has finished. Cancel-safe: a future
+        /// that is dropped took nothing.
         ///
         /// # Errors
         /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from the
         /// error. And as [`recv`](Self::recv).
         pub async fn recv_value<T: DeserializeOwned>(
             &mut self,
-        ) -> Result<T, RecvValueError<StreamRecvError>> {
+        ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
             let message = self.recv().await.map_err(RecvValueError::Recv)?;
-            decode(message, self.received().saturating_sub(1))
+            let number = self.received().saturating_sub(1);
+            message.map(|message| decode(message, number)).transpose()
         }
     }
 
@@ -386,7 +392,7 @@ mod streams {
         /// As there.
         pub async fn recv_value<T: DeserializeOwned>(
             &mut self,
-        ) -> Result<T, RecvValueError<StreamRecvError>> {
+        ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
             self.halves_mut().1.recv_value().await
         }
     }

@@ -70,11 +70,11 @@ impl Home {
             let client = scope.spawn(move || {
                 let mut channel = partywall::connect(&address).unwrap();
                 channel.send(b"honest").unwrap();
-                channel.recv().unwrap();
+                channel.recv().unwrap().unwrap();
             });
             let mut channel =
                 self.listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
-            assert_eq!(channel.recv().unwrap(), b"honest");
+            assert_eq!(channel.recv().unwrap().unwrap(), b"honest");
             channel.send(b"welcome").unwrap();
             client.join().unwrap();
         });

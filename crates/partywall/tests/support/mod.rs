@@ -2,7 +2,7 @@
 //! What the tests of misfortune and malice share: a place for sockets, a watchdog, numbers that look
 //! random, second processes, and a neighbour that keeps no rule.
 //!
-//! A second process is this very test program, started again to run the test `child` in a role that an
+//! A second process is this very test program, started again to run one test, `child`, in a role that an
 //! environment variable names; without the variable that test returns at once.
 #![allow(dead_code, reason = "no test program uses all of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
@@ -16,7 +16,7 @@ use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// The environment variable that names the role of a second process.
@@ -47,10 +47,17 @@ impl Place {
     }
 }
 
-/// Keeps the other tests of this program from running meanwhile: they hold descriptors, too.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Tests that count what the process holds write; the other tests of such an executable read.
+static COUNTED: RwLock<()> = RwLock::new(());
+
+/// Keeps the other tests of this executable from running: they would change what this one counts.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    COUNTED.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets a test that counts nothing run beside its like, but not beside one that counts.
+pub fn together() -> RwLockReadGuard<'static, ()> {
+    COUNTED.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends the whole program if a test does not end in time: a hang must not pass for patience.
@@ -135,10 +142,10 @@ pub fn argument(name: &str) -> String {
     std::env::var(format!("{ROLE}_{name}")).unwrap()
 }
 
-/// The command that runs this test program in another role.
-pub fn second_process(role: &str, arguments: &[(&str, &str)]) -> Command {
+/// The command that runs `test` (a path as the harness prints it) of this test program, in another role.
+pub fn second_process(test: &str, role: &str, arguments: &[(&str, &str)]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["child", "--exact", "--nocapture"]).env(ROLE, role);
+    command.args([test, "--exact", "--nocapture"]).env(ROLE, role);
     for (name, value) in arguments {
         command.env(format!("{ROLE}_{name}"), value);
     }

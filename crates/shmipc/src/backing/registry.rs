@@ -52,7 +52,7 @@ pub fn open_buffer(given: &Given) -> Result<Arc<Region>, RegionError> {
 /// Sees to it that the file in `given`, which a client named and a session has, is removed once no session of this
 /// process keeps it; `None` if that is not for us to do.
 pub fn keep(given: Given) -> Option<Arc<Backing>> {
-    AdoptedFile::look_again();
+    AdoptedFile::remove_unlocked();
     let mut kept = kept();
     // None is dropped under the lock: its file would be removed there.
     if let Some(backing) = kept.get(&given.identity()).and_then(Weak::upgrade) {

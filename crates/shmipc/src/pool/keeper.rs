@@ -25,7 +25,7 @@ use crate::names::Naming;
 use crate::stats::{Count, SessionMetrics};
 use crate::transport::Control;
 use crate::{Config, Shmipc};
-use partywall::tokio::{Session, connect_with};
+use partywall::tokio::{Session, connect_with_protocol};
 use partywall::{Address, ConnectError, HandshakeError};
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -314,17 +314,18 @@ impl Keeper {
         self.under_way.insert(number, Attempt { index, epoch: self.epoch, replaces });
         let watcher = Arc::new(Watcher::new(number, Arc::clone(&self.shared.notices)));
         let watched = Watched { shmipc: self.shmipc.clone(), watcher: Arc::clone(&watcher) };
-        let config = self.shared.session.clone().speak(Arc::new(watched));
+        let config = self.shared.session.clone();
         let address = self.shared.address.clone();
         self.attempts.spawn(async move {
-            let connected = match connect_with(address.clone(), &config).await {
-                Ok(session) => watcher.line().map(|line| (session, line)).ok_or_else(|| {
-                    let (peer, what) = (address.to_string(), "starting the session");
-                    let source = ErrorKind::ConnectionReset.into();
-                    HandshakeError::System { peer, what, source }.into()
-                }),
-                Err(error) => Err(error),
-            };
+            let connected =
+                match connect_with_protocol(address.clone(), &config, Arc::new(watched)).await {
+                    Ok(session) => watcher.line().map(|line| (session, line)).ok_or_else(|| {
+                        let (peer, what) = (address.to_string(), "starting the session");
+                        let source = ErrorKind::ConnectionReset.into();
+                        HandshakeError::System { peer, what, source }.into()
+                    }),
+                    Err(error) => Err(error),
+                };
             (number, connected)
         });
     }
@@ -385,7 +386,7 @@ impl Keeper {
         });
         for place in &places {
             place.replace();
-            place.session.close();
+            place.session.close(0, "");
         }
         for place in &places {
             place.session.finished().await;

@@ -30,11 +30,11 @@ impl Home {
         let directory = tempfile::tempdir().unwrap();
         let protocol = Arc::new(Shmipc::new(protocol.directory(directory.path())).unwrap());
         let (tell, refused) = mpsc::channel();
-        let config = config.protocol(protocol).on_refused(move |error| {
+        let config = config.on_refused(move |error| {
             let _ = tell.send(error.to_string());
         });
         let address = format!("unix:{}/s.sock", directory.path().display());
-        let mut listener = Listener::bind_with(&*address, &config).unwrap();
+        let mut listener = Listener::bind_with(&*address, &config).unwrap().with_protocol(protocol);
         let (tell, ended) = mpsc::channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&is_over);
@@ -98,11 +98,12 @@ pub fn echo(session: &Session) -> SessionError {
     std::thread::scope(|scope| {
         loop {
             let mut stream = match session.accept() {
-                Ok(stream) => stream,
+                Ok(Some(stream)) => stream,
+                Ok(None) => return session.close_reason().expect("it has ended"),
                 Err(error) => return error,
             };
             scope.spawn(move || {
-                while let Ok(message) = stream.recv() {
+                while let Ok(Some(message)) = stream.recv() {
                     if stream.send_deadline(&message, soon()).is_err() {
                         return;
                     }

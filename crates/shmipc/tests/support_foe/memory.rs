@@ -4,7 +4,7 @@
 
 use partywall_shmipc::inside::{Class, Consumer, Producer, Queue, QueueLayout, Region, Side};
 use partywall_sys::shared_file::{create_memfd, seal_size};
-use partywall_sys::{FileFacts, SharedMap};
+use partywall_sys::{SharedFileStat, SharedMap};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Memory {
 
     /// Which region of buffers it is.
     pub fn identity(&self) -> partywall_sys::FileIdentity {
-        FileFacts::of(self.buffer()).unwrap().identity
+        SharedFileStat::of(self.buffer()).unwrap().identity
     }
 
     /// A message as the rules have it; where it begins.
@@ -97,7 +97,7 @@ impl Memory {
 }
 
 fn map(fd: &OwnedFd) -> SharedMap {
-    let size = FileFacts::of(fd.as_fd()).unwrap().size;
+    let size = SharedFileStat::of(fd.as_fd()).unwrap().size;
     let map = SharedMap::map(fd.as_fd(), usize::try_from(size).unwrap()).unwrap();
     // A foe that truncates goes on in the same process.
     map.guard().unwrap();

@@ -10,7 +10,7 @@
 //! Of what ours says, three things are masked, and nothing else (`spec/shmipc/README.md`): what names begin with,
 //! up to the process id; the lengths that follow from it; and the seals of memfds.
 
-use partywall_sys::{FileFacts, Socket};
+use partywall_sys::{SharedFileStat, Socket};
 use std::fmt::Write as _;
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -100,7 +100,7 @@ impl Transcript {
 
     /// Writes a descriptor that our client sent, which is sealed where those of peers cannot be.
     pub fn write_descriptor(&mut self, descriptor: &OwnedFd, mask: &Mask) {
-        let facts = FileFacts::of(descriptor.as_fd()).unwrap();
+        let facts = SharedFileStat::of(descriptor.as_fd()).unwrap();
         assert!(facts.is_sealed, "not sealed");
         let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
         let name = std::fs::read_link(link).unwrap();

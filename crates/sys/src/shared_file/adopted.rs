@@ -18,7 +18,9 @@
 //! - While the value lives, the file's identity cannot become another file's.
 //! - A forked child removes nothing.
 
-use super::{DIRECTORY, FileFacts, FileIdentity, identity, names_beneath, open_beneath, resolve};
+use super::{
+    DIRECTORY, FileIdentity, SharedFileStat, identity, names_beneath, open_beneath, resolve,
+};
 use crate::fork::ForkGuard;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, open, statat, unlinkat};
 use std::collections::VecDeque;
@@ -45,15 +47,15 @@ struct Named {
 }
 
 impl AdoptedFile {
-    /// Adopts `fd`, which was opened as `path` beneath `directory` and described by `facts`.
-    pub fn new(fd: OwnedFd, facts: &FileFacts, directory: &Path, path: &Path) -> AdoptedFile {
-        let FileFacts { identity, owner, .. } = *facts;
+    /// Adopts `fd`, which was opened as `path` beneath `directory` and described by `stat`.
+    pub fn new(fd: OwnedFd, stat: &SharedFileStat, directory: &Path, path: &Path) -> AdoptedFile {
+        let SharedFileStat { identity, owner, .. } = *stat;
         let named = Named { directory: directory.into(), path: path.into(), identity, owner };
         AdoptedFile { fd, named, opener: ForkGuard::current() }
     }
 
     /// Removes the files that were locked when dropped and no longer are.
-    pub fn look_again() {
+    pub fn remove_unlocked() {
         // They are checked without holding the mutex: a file system may be slow.
         let mut before = std::mem::take(&mut *locked());
         before.retain(|named| named.remove_closed() == Found::Locked);
@@ -65,12 +67,12 @@ impl AdoptedFile {
         }
     }
 
-    /// The descriptor.
+    /// The descriptor of the file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Its identity.
+    /// The identity of the file.
     pub fn identity(&self) -> FileIdentity {
         self.named.identity
     }
@@ -81,7 +83,7 @@ impl Drop for AdoptedFile {
         if self.opener.is_child() {
             return;
         }
-        AdoptedFile::look_again();
+        AdoptedFile::remove_unlocked();
         if self.named.remove(self.fd.as_fd()) == Found::Locked {
             let Named { directory, path, identity, owner } = &self.named;
             let (directory, path) = (directory.clone(), path.clone());
@@ -138,10 +140,10 @@ impl Named {
     /// As [`remove`](Self::remove), for a file that was closed meanwhile.
     fn remove_closed(&self) -> Found {
         let Ok(fd) = open_beneath(&self.directory, &self.path) else { return Found::Over };
-        let is_it = |facts: FileFacts| {
-            facts.identity == self.identity && facts.owner == self.owner && facts.is_regular
+        let is_it = |stat: SharedFileStat| {
+            stat.identity == self.identity && stat.owner == self.owner && stat.is_regular
         };
-        if FileFacts::of(fd.as_fd()).is_ok_and(is_it) {
+        if SharedFileStat::of(fd.as_fd()).is_ok_and(is_it) {
             self.remove(fd.as_fd())
         } else {
             Found::Over
@@ -168,8 +170,8 @@ mod tests {
 
     fn adopt(directory: &Path, path: &Path) -> AdoptedFile {
         let fd = open_beneath(directory, path).unwrap();
-        let facts = FileFacts::of(fd.as_fd()).unwrap();
-        AdoptedFile::new(fd, &facts, directory, path)
+        let stat = SharedFileStat::of(fd.as_fd()).unwrap();
+        AdoptedFile::new(fd, &stat, directory, path)
     }
 
     #[test]
@@ -230,7 +232,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(10);
         while path.exists() {
             assert!(Instant::now() < deadline, "the locked file is not checked again");
-            AdoptedFile::look_again();
+            AdoptedFile::remove_unlocked();
         }
     }
 }

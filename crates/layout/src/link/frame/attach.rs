@@ -2,11 +2,12 @@
 //! ATTACH and ATTACHED: the two sides introduce themselves (SPEC 15.2).
 //!
 //! ```text
-//!  ATTACH     magic │ versions │ side │ lengths │ client's name │ server's name │ link's name │ login
+//!  ATTACH     magic │ versions │ side │ lengths │ names: client, server, link │ login
 //!  ATTACHED   version │ echo │ side │ decision │ length │ login
 //! ```
 //!
-//! The first 24 bytes of an ATTACH are the same in every version, so that whoever speaks none of them can say so.
+//! The first 24 bytes of an ATTACH are the same in every version, so that whoever speaks none of
+//! them can say so.
 
 use super::decision::DecisionFields;
 use super::{FRAME_MAGIC, FRAME_VERSION_MAX, FRAME_VERSION_MIN, LOGIN_BYTES_MAX};
@@ -26,21 +27,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct AttachFields {
-    /// [`FRAME_MAGIC`].
+    /// Always [`FRAME_MAGIC`].
     pub magic: [u8; 8],
-    /// The oldest version that the client speaks.
+    /// The oldest version that the client supports.
     pub version_min: U16,
-    /// The newest.
+    /// The newest version that the client supports.
     pub version_max: U16,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero: U32,
-    /// The client.
+    /// Identity and positions of the client.
     pub side: SideFields,
-    /// Of the client's name, the server's, and the link's: from 1.
+    /// Lengths of the client's name, the server's and the link's, from 1, in bytes.
     pub name_lengths: [u8; 3],
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero_too: u8,
-    /// Up to [`LOGIN_BYTES_MAX`].
+    /// Length of the login in bytes, at most [`LOGIN_BYTES_MAX`].
     pub login_bytes: U32,
 }
 
@@ -56,23 +57,23 @@ pub struct AttachFields {
 )]
 #[repr(C)]
 pub struct AttachedFields {
-    /// The version that both speak from here on.
+    /// The version that both sides use from here on.
     pub version: U16,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero: [u8; 6],
-    /// The client's nonce.
+    /// The nonce that the client sent.
     pub echo: U64,
-    /// The server.
+    /// Identity and positions of the server.
     pub side: SideFields,
-    /// About the server's records.
+    /// The decision about the server's records.
     pub decision: DecisionFields,
-    /// Up to [`LOGIN_BYTES_MAX`].
+    /// Length of the login in bytes, at most [`LOGIN_BYTES_MAX`].
     pub login_bytes: U32,
-    /// Always 0.
+    /// A reserved field, always 0.
     pub zero_too: U32,
 }
 
-/// How much of an ATTACH is the same in every version: up to and with the nonce.
+/// Size of the part of an ATTACH that is the same in every version: through the nonce, in bytes.
 pub const ANY_VERSION_BYTES: usize = 24;
 
 const _: () = {
@@ -94,7 +95,7 @@ const _: () = {
     assert!(core::mem::offset_of!(AttachedFields, zero_too) == 292);
 };
 
-/// Whether who attaches speaks of links at all.
+/// Whether the body begins with the magic of the link protocol.
 pub(super) fn check_magic(body: &[u8]) -> Result<(), FrameFault> {
     match body.first_chunk() {
         Some(magic) if *magic == FRAME_MAGIC => Ok(()),
@@ -129,7 +130,7 @@ pub(super) fn parse_attach(body: &[u8]) -> Result<FrameBody<'_>, FrameFault> {
 fn check_versions(body: &[u8]) -> Result<(), FrameFault> {
     let (min, max, nonce) = (number(body, 8), number(body, 10), body.get(16..24));
     let nonce = nonce.and_then(|bytes| bytes.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b));
-    ensure(1 <= min && min <= max, "versions that are none", min.into())?;
+    ensure(1 <= min && min <= max, "an empty range of versions", min.into())?;
     let is_common = min <= FRAME_VERSION_MAX && FRAME_VERSION_MIN <= max;
     if is_common { Ok(()) } else { Err(FrameFault::Version { min, max, nonce }) }
 }
@@ -160,10 +161,10 @@ pub(super) fn parse_attached(body: &[u8]) -> Result<FrameBody<'_>, FrameFault> {
 fn login_bytes(bytes: U32) -> Result<usize, FrameFault> {
     let found = bytes.get();
     let bytes = usize::try_from(found).unwrap_or(usize::MAX);
-    ensure(bytes <= LOGIN_BYTES_MAX, "a login that is too long", found.into())?;
+    ensure(bytes <= LOGIN_BYTES_MAX, "the login is too long", found.into())?;
     Ok(bytes)
 }
 
-const NOT_ZERO: &str = "something where nothing is";
-/// What the names are called, in their order.
+const NOT_ZERO: &str = "a reserved field is not 0";
+/// The names in an ATTACH, in their order, for error texts.
 const WHICH_NAMES: [&str; 3] = ["client's name", "server's name", "link's name"];

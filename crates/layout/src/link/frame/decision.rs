@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a direction goes on, as its sender decided (SPEC 12.3, 15.3).
+//! How a direction resumes, as its sender decided (SPEC 12.3, 15.3).
 //!
 //! ```text
-//!              proof   of   from   to   at
+//!              digest  of   from   to   at
 //!  1 resume                             position
 //!  2 gap         ●            ●     ●
 //!  3 lost        ●      ●     ●     ●   position
-//!  4 impossible                         why
-//!  5 new epoch                          epoch           what has no meaning is 0
+//!  4 impossible                         reason
+//!  5 new epoch                          epoch           fields without ● are 0
 //! ```
 //!
-//! Whether it follows from the views is for `reconcile`.
+//! `reconcile` checks whether the decision follows from the views; this file does not.
 
 use super::{FrameFault, ensure};
 use crate::link::past::is_position;
@@ -18,39 +18,39 @@ use crate::link::state::IMPOSSIBLE_MAX;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A decision.
+/// How one direction resumes.
 ///
 /// ```text
-///  0  kind    4  proof    8  of    16  from    24  to    32  at    40
+///  0  kind    4  digest   8  of    16  from    24  to    32  at    40
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct DecisionFields {
-    /// `DECISION_…`.
+    /// One of the `DECISION_…` kinds.
     pub kind: U32,
-    /// At the position that is gone on with.
+    /// Record digest at the position where the direction resumes.
     pub digest: U32,
-    /// The stream that was lost.
+    /// Id of the lost stream.
     pub of: U64,
-    /// The first position that the receiver will not get.
+    /// First position of the range that the receiver will not get.
     pub from: U64,
-    /// The position behind the last.
+    /// End of that range.
     pub to: U64,
-    /// The position that is gone on with; or why not, 1 to 3; or the epoch.
+    /// The position where the direction resumes; or the reason why it cannot, 1 to 3; or the epoch.
     pub at: U64,
 }
 
-/// [`DecisionFields::kind`]: at the position that the receiver had reached.
+/// [`DecisionFields::kind`]: the direction resumes at the receiver's position.
 pub const DECISION_RESUME: u32 = 1;
-/// [`DecisionFields::kind`]: at the end of the range.
+/// [`DecisionFields::kind`]: the direction resumes at the end of a skipped range.
 pub const DECISION_GAP: u32 = 2;
-/// [`DecisionFields::kind`]: with another stream.
+/// [`DecisionFields::kind`]: the direction resumes with another stream.
 pub const DECISION_LOST: u32 = 3;
-/// [`DecisionFields::kind`]: not at all.
+/// [`DecisionFields::kind`]: the direction cannot resume.
 pub const DECISION_IMPOSSIBLE: u32 = 4;
-/// [`DecisionFields::kind`]: not yet, because one side is in a higher epoch.
+/// [`DecisionFields::kind`]: it does not resume yet, because one side is in a higher epoch.
 pub const DECISION_NEW_EPOCH: u32 = 5;
 
 const _: () = {
@@ -67,27 +67,39 @@ impl DecisionFields {
         let (kind, of, at) = (self.kind.get(), self.of.get(), self.at.get());
         let is_skip = kind == DECISION_GAP || kind == DECISION_LOST;
         let is_kind = (DECISION_RESUME..=DECISION_NEW_EPOCH).contains(&kind);
-        ensure(is_kind, "a decision of no kind", kind.into())?;
+        ensure(is_kind, "unknown decision kind", kind.into())?;
         let (from, to, digest) = (self.from.get(), self.to.get(), self.digest.get());
         let is_plain = from == 0 && to == 0 && digest == 0;
-        ensure(is_skip || is_plain, "a range in a decision that skips nothing", to)?;
-        ensure((kind == DECISION_LOST) == (of != 0), "a decision about no such stream", of)?;
+        ensure(is_skip || is_plain, "a range in a decision without a skip", to)?;
+        ensure(
+            (kind == DECISION_LOST) == (of != 0),
+            "a stream id that does not fit the decision",
+            of,
+        )?;
         for position in [self.from, self.to] {
-            ensure(is_position(position), "a decision about no position", position.get())?;
+            ensure(
+                is_position(position),
+                "a field of the decision is not a position",
+                position.get(),
+            )?;
         }
-        ensure(from <= to, "a decision about less than nothing", to)?;
+        ensure(from <= to, "the range of the decision ends before it begins", to)?;
         match kind {
-            DECISION_GAP => ensure(at == 0, "a second end of a gap", at)?,
+            DECISION_GAP => ensure(at == 0, "a gap with a second end", at)?,
             DECISION_IMPOSSIBLE => {
                 let is_reason = (1..=u64::from(IMPOSSIBLE_MAX)).contains(&at);
-                ensure(is_reason, "an impossibility that is none", at)?;
+                ensure(is_reason, "unknown reason of an impossible resume", at)?;
             }
             DECISION_RESUME | DECISION_LOST => {
-                ensure(is_position(self.at), "a place to go on that is none", at)?;
+                ensure(is_position(self.at), "the resume position is not a position", at)?;
             }
             _ => {}
         }
         let resumed = if kind == DECISION_GAP { to } else { at };
-        ensure(digest == 0 || resumed != 0, "a proof where a stream begins", digest.into())
+        ensure(
+            digest == 0 || resumed != 0,
+            "a record digest at the start of a stream",
+            digest.into(),
+        )
     }
 }

@@ -1,53 +1,53 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is wrong with a frame of a link (SPEC 15.4).
+//! Why a frame of a link is invalid (SPEC 15.4).
 //!
-//! It ends the connection and changes nothing: both sides keep what they have.
+//! An invalid frame ends the connection. It changes no state of either end.
 
 use super::{FRAME_VERSION_MAX, FRAME_VERSION_MIN, FrameKind};
 use core::fmt;
 
-/// Why these bytes are no frame that this version could take.
+/// Why this version cannot accept these bytes as a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameFault {
-    /// It begins like none, or like a record.
+    /// The first word is that of a record, or of no known kind.
     Kind {
-        /// Its first eight bytes.
+        /// The first eight bytes.
         word: u64,
     },
-    /// No frame of this kind is so long, or so short.
+    /// The length of the body does not fit the kind.
     Length {
-        /// What it says it is.
+        /// The kind that the header names.
         kind: FrameKind,
-        /// How long its body is.
+        /// Length of the body in bytes.
         bytes: usize,
     },
-    /// Who attaches speaks another protocol.
+    /// The peer uses another protocol.
     Foreign {
-        /// What it begins with.
+        /// The first bytes of the body.
         magic: [u8; 8],
     },
     /// The checksum is wrong.
     Crc,
-    /// Who attaches, or is attached to, speaks no version that we speak.
+    /// The peer supports no version that this crate supports.
     Version {
-        /// The oldest it speaks.
+        /// The oldest version of the peer.
         min: u16,
-        /// The newest it speaks.
+        /// The newest version of the peer.
         max: u16,
-        /// To be echoed in REFUSE.
+        /// The peer's nonce, which a REFUSE echoes.
         nonce: u64,
     },
-    /// A field that cannot be.
+    /// A field has an impossible value.
     Field {
-        /// What is wrong.
+        /// The field and the broken rule.
         what: &'static str,
-        /// The value found.
+        /// The value of the field.
         found: u64,
     },
-    /// A name or a text that is none: empty, too long, or not UTF-8.
+    /// A name or a text is empty, too long, or not UTF-8.
     Text {
-        /// Which one.
+        /// The name or text that is invalid.
         which: &'static str,
     },
 }
@@ -71,18 +71,23 @@ impl FrameFault {
 impl fmt::Display for FrameFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Kind { word } => write!(f, "no frame of a link begins with {word:#018x}"),
-            Self::Length { kind, bytes } => write!(f, "no {kind:?} has a body of {bytes} bytes"),
-            Self::Foreign { magic } => {
-                write!(f, "it is no end of a link: it begins with \"{}\"", magic.escape_ascii())
+            Self::Kind { word } => write!(f, "{word:#018x} is not the first word of a link frame"),
+            Self::Length { kind, bytes } => {
+                write!(f, "a {kind:?} frame with a body of {bytes} bytes: wrong length")
             }
-            Self::Crc => write!(f, "the checksum of a frame is wrong"),
+            Self::Foreign { magic } => {
+                write!(f, "not the link protocol: the first bytes are \"{}\"", magic.escape_ascii())
+            }
+            Self::Crc => write!(f, "invalid frame: checksum mismatch"),
             Self::Version { min, max, .. } => write!(
                 f,
-                "it speaks versions {min} to {max} of links, we speak {FRAME_VERSION_MIN} to {FRAME_VERSION_MAX}"
+                "the peer offers link versions {min} to {max}, this side supports {FRAME_VERSION_MIN} to \
+                 {FRAME_VERSION_MAX}"
             ),
-            Self::Field { what, found } => write!(f, "a frame has {what} ({found:#x})"),
-            Self::Text { which } => write!(f, "the {which} of a frame is none"),
+            Self::Field { what, found } => write!(f, "invalid frame: {what} ({found:#x})"),
+            Self::Text { which } => {
+                write!(f, "invalid frame: the {which} is empty, too long or not UTF-8")
+            }
         }?;
         write!(f, " (SPEC 15.4)")
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CONFIRM, BEGIN and ACK: what was decided is taken, what was consumed is told (SPEC 15.2).
+//! CONFIRM and BEGIN accept a decision; ACK acknowledges consumption (SPEC 15.2).
 //!
 //! ```text
 //!  CONFIRM   echo │ tail │ decision
@@ -7,7 +7,7 @@
 //!  ACK       stream │ consumed
 //! ```
 //!
-//! Whether it was consumed is for whoever sent it.
+//! The sender of an ACK decides what is consumed; this file does not.
 
 use super::decision::DecisionFields;
 use super::{FrameFault, ensure};
@@ -15,7 +15,7 @@ use crate::link::past::is_position;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A CONFIRM.
+/// The body of a CONFIRM.
 ///
 /// ```text
 ///  0  echo    8  tail    16  decision (40)    56
@@ -25,15 +25,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct ConfirmFields {
-    /// The server's nonce.
+    /// The nonce that the server sent.
     pub echo: U64,
-    /// From here on the client's records speak of the stream that is now consumed.
+    /// From this position on, acked offsets in the client's records refer to the stream that it now
+    /// consumes.
     pub tail: U64,
-    /// About the client's records.
+    /// The decision about the client's records.
     pub decision: DecisionFields,
 }
 
-/// A BEGIN.
+/// The body of a BEGIN.
 ///
 /// ```text
 ///  0  stream    8  consumed    16  tail    24
@@ -43,15 +44,15 @@ pub struct ConfirmFields {
 )]
 #[repr(C)]
 pub struct BeginFields {
-    /// What the server consumes; 0 if nothing, then `consumed` is 0.
+    /// Id of the stream that the server consumes; 0 if none, and then `consumed` is 0.
     pub stream: U64,
-    /// Up to where.
+    /// Position up to which the stream is consumed.
     pub consumed: U64,
-    /// From here on the server's records speak of that stream.
+    /// From this position on, acked offsets in the server's records refer to that stream.
     pub tail: U64,
 }
 
-/// An ACK.
+/// The body of an ACK.
 ///
 /// ```text
 ///  0  stream    8  consumed    16
@@ -61,9 +62,9 @@ pub struct BeginFields {
 )]
 #[repr(C)]
 pub struct AckFields {
-    /// Of which stream; never 0.
+    /// Id of the consumed stream; never 0.
     pub stream: U64,
-    /// Up to where.
+    /// Position up to which the stream is consumed.
     pub consumed: U64,
 }
 
@@ -80,7 +81,7 @@ const _: () = {
 
 impl ConfirmFields {
     pub(super) fn check(&self) -> Result<(), FrameFault> {
-        ensure(is_position(self.tail), "a tail that is no position", self.tail.get())?;
+        ensure(is_position(self.tail), "the tail is not a position", self.tail.get())?;
         self.decision.check()
     }
 }
@@ -90,17 +91,17 @@ impl BeginFields {
         let consumed = self.consumed.get();
         ensure(is_position(self.consumed), NO_PLACE, consumed)?;
         let is_stream = self.stream.get() != 0 || consumed == 0;
-        ensure(is_stream, "something consumed of no stream", consumed)?;
-        ensure(is_position(self.tail), "a tail that is no position", self.tail.get())
+        ensure(is_stream, "a position is consumed of no stream", consumed)?;
+        ensure(is_position(self.tail), "the tail is not a position", self.tail.get())
     }
 }
 
 impl AckFields {
     pub(super) fn check(&self) -> Result<(), FrameFault> {
         let consumed = self.consumed.get();
-        ensure(self.stream.get() != 0, "something consumed of no stream", consumed)?;
+        ensure(self.stream.get() != 0, "a position is consumed of no stream", consumed)?;
         ensure(is_position(self.consumed), NO_PLACE, consumed)
     }
 }
 
-const NO_PLACE: &str = "a place up to which was consumed that is none";
+const NO_PLACE: &str = "consumed is not a position";

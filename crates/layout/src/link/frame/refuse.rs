@@ -5,7 +5,7 @@
 //!  echo │ code │ length │ number │ text
 //! ```
 //!
-//! What the other side does about it is in SPEC 12.2.
+//! SPEC 12.2 says what the peer does on receipt.
 
 use super::{FrameBody, FrameFault, FrameKind, ensure};
 use zerocopy::little_endian::{U32, U64};
@@ -21,31 +21,36 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct RefuseFields {
-    /// The other side's nonce.
+    /// The nonce that the peer sent.
     pub echo: U64,
-    /// `REFUSE_…`.
+    /// One of the `REFUSE_…` codes.
     pub code: U32,
-    /// Up to [`REFUSAL_TEXT_MAX`](super::REFUSAL_TEXT_MAX), and only where the code has a text.
+    /// Length of the text: at most [`REFUSAL_TEXT_MAX`](super::REFUSAL_TEXT_MAX), and 0 where the
+    /// code has no text.
     pub text_bytes: U32,
-    /// A generation, an incarnation, or versions; else 0.
+    /// A connection number, an incarnation, or versions; else 0.
     pub number: U64,
 }
 
-/// [`RefuseFields::code`]: not newer than the connection of the generation `number`.
+/// [`RefuseFields::code`]: not newer than the connection with the number `number`.
 pub const REFUSE_STALE: u32 = 1;
-/// [`RefuseFields::code`]: a later owner, `number`, was here.
+/// [`RefuseFields::code`]: a later incarnation, `number`, has attached.
 pub const REFUSE_FENCED: u32 = 2;
-/// [`RefuseFields::code`]: it keeps all bytes until a person decides.
+/// [`RefuseFields::code`]: the end is quarantined: it keeps all bytes until an
+/// operator decides.
 pub const REFUSE_QUARANTINED: u32 = 3;
-/// [`RefuseFields::code`]: it has another name, or no such link; with a text.
+/// [`RefuseFields::code`]: the refusing end has another name, or no such link;
+/// with a text.
 pub const REFUSE_UNKNOWN: u32 = 4;
-/// [`RefuseFields::code`]: its application said no; with a text.
+/// [`RefuseFields::code`]: the application rejected the peer; with a text.
 pub const REFUSE_REJECTED: u32 = 5;
-/// [`RefuseFields::code`]: it will not hold so much; with a text.
+/// [`RefuseFields::code`]: the peer's records exceed its limits; with a text.
 pub const REFUSE_TOO_LARGE: u32 = 6;
-/// [`RefuseFields::code`]: it is about to end, or has no room for one more connection; with a text.
+/// [`RefuseFields::code`]: it shuts down, or has no room for a further connection;
+/// with a text.
 pub const REFUSE_BUSY: u32 = 7;
-/// [`RefuseFields::code`]: no version in common; `number` is its oldest, and its newest above 16 bits.
+/// [`RefuseFields::code`]: no version in common. `number` holds its oldest version
+/// in the low 16 bits and its newest above them.
 pub const REFUSE_VERSION: u32 = 8;
 
 const _: () = {
@@ -60,7 +65,7 @@ pub(super) fn parse(body: &[u8]) -> Result<FrameBody<'_>, FrameFault> {
     let Ok((fields, text)) = RefuseFields::ref_from_prefix(body) else { return Err(length) };
     let (code, number) = (fields.code.get(), fields.number.get());
     let is_code = (REFUSE_STALE..=REFUSE_VERSION).contains(&code);
-    ensure(is_code, "a refusal of no kind", code.into())?;
+    ensure(is_code, "unknown refusal code", code.into())?;
     let is_number = match code {
         REFUSE_STALE => true,
         REFUSE_FENCED => number != 0,
@@ -69,10 +74,14 @@ pub(super) fn parse(body: &[u8]) -> Result<FrameBody<'_>, FrameFault> {
         }
         _ => number == 0,
     };
-    ensure(is_number, "a number that refuses nothing", number)?;
+    ensure(is_number, "a number that the refusal code does not have", number)?;
     let has_text = (REFUSE_UNKNOWN..=REFUSE_BUSY).contains(&code);
     let text_bytes = fields.text_bytes.get();
-    ensure(has_text || text_bytes == 0, "a text where there is none", text_bytes.into())?;
+    ensure(
+        has_text || text_bytes == 0,
+        "a text that the refusal code does not have",
+        text_bytes.into(),
+    )?;
     if text.len() != usize::try_from(text_bytes).unwrap_or(usize::MAX) {
         return Err(length);
     }

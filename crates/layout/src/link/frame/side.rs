@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a side tells of itself when it attaches: who it is, and where (SPEC 12.2, 15.2).
+//! The identity and the positions that a side sends when it attaches (SPEC 12.2, 15.2).
 //!
 //! ```text
-//!  nonce │ identity │ what it sends: base..tail │ what it has received: consumed, received │ past │ skip │ window
+//!  nonce │ identity │ sending: base..tail │ receiving: consumed, received │ past │ skip │ sizes
 //! ```
 //!
-//! What two sides' words say together is for `reconcile`.
+//! `reconcile` compares these fields of two sides; this file does not.
 
 use super::{FrameFault, ensure};
 use crate::link::owner::INCARNATION_MAX;
@@ -18,10 +18,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The part that ATTACH and ATTACHED have in common.
 ///
 /// ```text
-///  0    nonce              8    incarnation        16   lineage (16)
-///  32   generation         40   epoch
+///  0    nonce              8    incarnation        16   store id (16)
+///  32   connection number  40   epoch
 ///  48   sending: stream    56   base               64   tail
-///  72   receiving: stream  80   consumed           88   received   96  proof   100  flags
+///  72   receiving: stream  80   consumed           88   received   96  digest  100  flags
 ///  104  past (64)          168  skip (48)
 ///  216  ring bytes         224  slab bytes         232
 /// ```
@@ -30,39 +30,39 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct SideFields {
-    /// By chance, for this connection.
+    /// Random number of this connection.
     pub nonce: U64,
-    /// Of its memory, from 1.
+    /// Incarnation of the side's store, from 1.
     pub incarnation: U64,
-    /// Of its memory; never 0.
+    /// Store id; never 0.
     pub store_id: [u8; 16],
-    /// Of the connection.
+    /// Number of the connection.
     pub connection_number: U64,
-    /// Where it is.
+    /// The side's current epoch.
     pub epoch: U64,
-    /// Its own stream; never 0.
+    /// Id of the stream that the side sends; never 0.
     pub sending_stream: U64,
-    /// The first position of it that it has.
+    /// First position of that stream that the side retains.
     pub base: U64,
-    /// The end of it.
+    /// Position of the next record of that stream.
     pub tail: U64,
-    /// The neighbour's stream, as far as it knows; 0 if it knows none.
+    /// Id of the peer's stream, as far as the side knows it; 0 if it knows none.
     pub receiving_stream: U64,
-    /// Up to where it has consumed it.
+    /// Position up to which the side has consumed the peer's stream.
     pub consumed: U64,
-    /// Up to where it has received it.
+    /// Position up to which the side has received the peer's stream.
     pub received: U64,
-    /// The proof at `consumed`.
+    /// Record digest at `consumed`.
     pub digest: U32,
-    /// [`SIDE_SHOWS`], or 0.
+    /// Either [`SIDE_SHARES_MEMORY`] or 0.
     pub flags: U32,
-    /// How it left the last epoch.
+    /// The state in which the side left the last epoch (SPEC 12.4).
     pub past: Previous,
-    /// What it went past last, as a receiver.
+    /// The last range that the side skipped as a receiver.
     pub skip: SkipFields,
-    /// Bytes of its record ring.
+    /// Size of the side's record ring in bytes.
     pub ring_bytes: U64,
-    /// Bytes of its slab.
+    /// Size of the side's slab in bytes.
     pub slab_bytes: U64,
 }
 
@@ -90,46 +90,51 @@ impl SideFields {
     pub(super) fn check(&self) -> Result<(), FrameFault> {
         let (incarnation, epoch) = (self.incarnation.get(), self.epoch.get());
         let is_owner = (1..=INCARNATION_MAX).contains(&incarnation);
-        ensure(is_owner, "an incarnation that is none", incarnation)?;
-        ensure(self.store_id != [0; 16], "a lineage that is none", 0)?;
+        ensure(is_owner, "the incarnation is out of range", incarnation)?;
+        ensure(self.store_id != [0; 16], "the store id is zero", 0)?;
         self.check_views()?;
         let unfit = |(what, found)| FrameFault::Field { what, found };
         self.past.check(epoch).map_err(unfit)?;
         self.skip.check().map_err(unfit)?;
         let skipped = self.skip.epoch.get();
-        ensure(skipped <= epoch, "a skip in a later epoch", skipped)?;
+        ensure(skipped <= epoch, "the skip is of a later epoch", skipped)?;
         let ring = self.ring_bytes.get();
         let is_ring = RingSize::new(ring).is_some();
         let is_ring = is_ring && (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring);
-        ensure(is_ring, "a ring of no size", ring)?;
+        ensure(is_ring, "the ring size is out of range", ring)?;
         let slab = self.slab_bytes.get();
-        ensure(slab <= SLAB_BYTES_MAX, "a slab of no size", slab)
+        ensure(slab <= SLAB_BYTES_MAX, "the slab size is out of range", slab)
     }
 
     fn check_views(&self) -> Result<(), FrameFault> {
         let positions = [
-            ("a base that is no position", self.base),
-            ("a tail that is no position", self.tail),
-            ("a place up to which was consumed that is none", self.consumed),
-            ("a place up to which was received that is none", self.received),
+            ("the base is not a position", self.base),
+            ("the tail is not a position", self.tail),
+            ("consumed is not a position", self.consumed),
+            ("received is not a position", self.received),
         ];
         for (what, position) in positions {
             ensure(is_position(position), what, position.get())?;
         }
-        ensure(self.sending_stream.get() != 0, "nothing that is sent", 0)?;
-        ensure(self.base <= self.tail, "a base beyond the tail", self.base.get())?;
+        ensure(self.sending_stream.get() != 0, "the id of the sent stream is 0", 0)?;
+        ensure(self.base <= self.tail, "the base exceeds the tail", self.base.get())?;
         let (stream, consumed) = (self.receiving_stream.get(), self.consumed.get());
         let received = self.received.get();
-        ensure(stream != 0 || received == 0, "something received of no stream", received)?;
-        ensure(consumed <= received, "more consumed than received", consumed)?;
+        ensure(stream != 0 || received == 0, "a position is received of no stream", received)?;
+        ensure(consumed <= received, "consumed exceeds received", consumed)?;
         let digest = self.digest.get();
-        ensure(consumed != 0 || digest == 0, "a proof where a stream begins", digest.into())?;
+        ensure(
+            consumed != 0 || digest == 0,
+            "a record digest at the start of a stream",
+            digest.into(),
+        )?;
         let flags = self.flags.get();
-        ensure(flags & !SIDE_SHOWS == 0, "a flag that is none", flags.into())
+        ensure(flags & !SIDE_SHARES_MEMORY == 0, "an unknown flag is set", flags.into())
     }
 }
 
-/// Flag: the side shows its memory, and descriptors come with the first byte of the frame (SPEC 16.2).
-pub const SIDE_SHOWS: u32 = 1;
-/// As of a file (SPEC 13.6).
+/// Flag: the side shares its memory; its descriptors come with the first byte of the frame
+/// (SPEC 16.2).
+pub const SIDE_SHARES_MEMORY: u32 = 1;
+/// Upper bound of a slab in bytes, as in a link file (SPEC 13.6).
 pub const SLAB_BYTES_MAX: u64 = 1 << 40;

@@ -6,7 +6,7 @@
 //!     every lock, every ring and every sleep is a point where shuttle lets another thread go on
 //!
 //!   sides.rs   two sessions joined by a twin, a thread that drives each, and how users wait
-//!   model.rs   whatever users do, streams are queues: the model of tests/session_model.rs
+//!   model.rs   whatever users do, streams are queues: the model of tests/sessions/model.rs
 //!   plan.rs    what they do
 //!   races.rs   one race each: who waits for what while somebody else does what
 //!   ends.rs    the same as the session ends       acts.rs   what users do in both

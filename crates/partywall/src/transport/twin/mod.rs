@@ -18,7 +18,7 @@
 //!
 //! It writes again what a wall's ends decide (what goes inline, in memory or in pieces, and how credit goes along),
 //! so the models show what sessions do with such a wire, and nothing of the wall's own code: that is asked over real
-//! ones (`tests/session_model.rs`, `tests/session_credit.rs`).
+//! ones (`tests/sessions/model.rs`, `tests/sessions/credit.rs`).
 //!
 //! It is *not* shared memory: memory orders are the loom models' business, what a neighbour may forge that of the
 //! hostile tests. Nothing here waits for time, nobody is quiet, and there are no batches of channels. Where a wall

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `doctor` says how it is and what to do, to people and to programs, and fails where memory cannot be
+//! shared.
+
+use crate::program;
+
+use std::process::{Command, Output, Stdio};
+
+use program::{Running, run, text};
+use serde_json::Value;
+
+/// Runs `doctor` after a shell has lowered a limit of its own.
+fn doctor_with(limit: &str, arguments: &str) -> Output {
+    let script = format!("ulimit -c 0; {limit}; exec \"$0\" doctor {arguments}");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_partywall")]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(&mut command).finish()
+}
+
+fn findings(output: &Output) -> Vec<Value> {
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["healthy"], output.status.success());
+    assert!(report["version"].is_string());
+    report["findings"].as_array().expect("a list").clone()
+}
+
+fn find<'a>(findings: &'a [Value], subject: &str) -> &'a Value {
+    let found = findings.iter().find(|finding| finding["subject"] == subject);
+    found.unwrap_or_else(|| panic!("nothing about {subject}"))
+}
+
+#[test]
+fn here_shared_memory_works() {
+    let output = run(&["doctor"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for subject in SUBJECTS {
+        assert!(said.contains(subject), "nothing about {subject} in {said}");
+    }
+    assert!(said.contains("shared memory, set up in"), "{said}");
+    assert!(said.contains("Shared memory works here") || said.contains("All is well"), "{said}");
+}
+
+#[test]
+fn programs_get_the_same() {
+    let output = run(&["doctor", "--json"]);
+    let findings = findings(&output);
+    for subject in SUBJECTS {
+        let finding = find(&findings, subject);
+        let severity = finding["severity"].as_str().expect("a word");
+        assert!(["ok", "note", "warn", "fail"].contains(&severity), "{finding}");
+        assert!(finding["state"].is_string());
+        assert_eq!(finding["advice"].is_string(), severity != "ok", "{finding}");
+    }
+}
+
+#[test]
+fn few_descriptors_are_noted_with_the_number_of_channels() {
+    let output = doctor_with("ulimit -n 60", "--json");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    let findings = findings(&output);
+    let finding = find(&findings, "descriptors");
+    assert_eq!(finding["severity"], "note");
+    assert!(finding["state"].as_str().unwrap().contains("limit 60"), "{finding}");
+    assert!(finding["advice"].as_str().unwrap().contains("ulimit -n"), "{finding}");
+}
+
+#[test]
+fn without_descriptors_it_fails_and_says_so() {
+    let output = doctor_with("ulimit -n 9", "--json");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    let findings = findings(&output);
+    assert!(findings.iter().any(|finding| finding["severity"] == "fail"));
+}
+
+#[test]
+fn a_file_size_limit_fails_and_kills_nobody() {
+    let output = doctor_with("ulimit -f 8", "--json");
+    assert_eq!(output.status.code(), Some(1), "{} {}", text(&output.stdout), text(&output.stderr));
+    let findings = findings(&output);
+    let finding = find(&findings, "RLIMIT_FSIZE");
+    assert_eq!(finding["severity"], "fail");
+    assert!(finding["advice"].as_str().unwrap().contains("ulimit -f"));
+}
+
+/// What is looked at wherever shared memory works.
+const SUBJECTS: [&str; 23] = [
+    "kernel",
+    "memfd with seals",
+    "MFD_NOEXEC_SEAL",
+    "F_SEAL_FUTURE_WRITE",
+    "a region of 64 KiB",
+    "pidfd",
+    "eventfd",
+    "SCM_CREDENTIALS",
+    "vm.memfd_noexec",
+    "cores",
+    "CPU quota",
+    "spinning",
+    "memory",
+    "cgroup memory",
+    "RLIMIT_FSIZE",
+    "RLIMIT_AS",
+    "overcommit",
+    "shmem huge pages",
+    "RemoveIPC",
+    "transport",
+    "channel",
+    "descriptors",
+    "vm.max_map_count",
+];

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Each way of ending has its own exit code, and says on stderr what happened.
+
+use crate::program;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+
+use partywall_bench::former_names::FORMER_NAMES;
+use program::{Listening, Running, announced, partywall, run, text};
+
+const FAILURE: i32 = 1;
+const NO_CONNECTION: i32 = 3;
+const PEER_DIED: i32 = 4;
+const PROTOCOL: i32 = 5;
+const OUTPUT_CLOSED: i32 = 6;
+
+/// Runs to the end, and compares the code and a part of the explanation.
+fn ends(arguments: &[&str], code: i32, says: &str) {
+    let output = run(arguments);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
+    assert!(errors.contains(says), "{arguments:?}: {errors:?} does not say {says:?}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+}
+
+fn address(directory: &Path) -> String {
+    format!("unix:{}/exit.sock", directory.display())
+}
+
+/// Both sides over each wire, with pipes to all streams.
+fn each(mut test: impl FnMut(Listening, Running)) {
+    for transport in ["shm", "socket"] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = ["--transport", transport];
+        let address = address(directory.path());
+        let mut listen = Listening::start(&[&[&*address][..], &options].concat(), Stdio::piped());
+        let arguments = [&["connect", &listen.address][..], &options].concat();
+        let mut connect = Running::start(partywall(&arguments).stdin(Stdio::piped()));
+        // A byte each way proves that they are connected.
+        let mut byte = [0];
+        connect.0.stdin.as_mut().unwrap().write_all(b"?").unwrap();
+        listen.process.0.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+        listen.process.0.stdin.as_mut().unwrap().write_all(b"!").unwrap();
+        connect.0.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+        test(listen, connect);
+    }
+}
+
+#[test]
+fn wrong_usage_is_1() {
+    ends(&[], FAILURE, "Usage");
+    ends(&["nonsense"], FAILURE, "unrecognized");
+    ends(&["listen"], FAILURE, "ADDRESS");
+    ends(&["connect", "/no/scheme"], FAILURE, "must begin with unix: or tcp:");
+    ends(&["listen", "tcp:127.0.0.1"], FAILURE, "port is missing");
+    ends(&["connect", "unix:/x", "--wait", "sleep"], FAILURE, "poll:1ms");
+    ends(&["connect", "unix:/x", "--memory", "none"], FAILURE, "64k");
+    ends(&["connect", "unix:/x", "--block", "2m", "--memory", "1m"], FAILURE, "--block");
+    ends(&["listen", "unix:/x", "--mode", "rw"], FAILURE, "octal");
+}
+
+#[test]
+fn former_value_is_an_error_with_the_present_name() {
+    for row in FORMER_NAMES {
+        let line = row.place.command_line(row.former);
+        let line: Vec<&str> = line.iter().map(String::as_str).collect();
+        ends(&line, FAILURE, &format!("is now called '{}'", row.present));
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_1_before_anything_is_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "kept").unwrap();
+    // Of ten minutes a round, the test would not see the end.
+    let long = ["bench", "ping", "--duration", "600s", "--out"];
+    for out in [file.clone(), file.join("within")] {
+        ends(&[&long[..], &[out.to_str().unwrap()]].concat(), FAILURE, out.to_str().unwrap());
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+}
+
+#[test]
+fn a_stdin_that_cannot_be_read_is_1_and_the_other_side_learns_that_something_is_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut listen = Listening::start(&[&address(directory.path())], Stdio::null());
+    let unreadable = File::open(directory.path()).unwrap();
+    let mut connect = partywall(&["connect", &listen.address]);
+    let output = Running::start(connect.stdin(unreadable)).finish();
+    assert_eq!(output.status.code(), Some(FAILURE));
+    assert!(text(&output.stderr).contains("reading stdin"), "{}", text(&output.stderr));
+    assert_eq!(listen.process.code(), PEER_DIED);
+}
+
+#[test]
+fn nobody_to_listen_to_or_to_reach_is_3() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().display().to_string();
+    ends(&["connect", &format!("unix:{path}/nobody")], NO_CONNECTION, "does not exist");
+    ends(&["connect", "tcp:127.0.0.1:1"], NO_CONNECTION, "start the server; --retry 5s waits");
+    for endpoint in ["tcp:127.0.0.1:1", "plain:tcp:127.0.0.1:1"] {
+        let says = "partywall: nobody listens on tcp:127.0.0.1:1: start the server; --retry 5s";
+        ends(&["echo", "run", "--connect", endpoint], NO_CONNECTION, says);
+    }
+    ends(&["connect", "unix:@partywall-nobody", "--retry", "50ms"], NO_CONNECTION, "nobody");
+    ends(&["listen", &format!("unix:{path}/no/such/dir")], NO_CONNECTION, "directory");
+    ends(&["listen", "tcp:0.0.0.0:0"], NO_CONNECTION, "--allow-remote");
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    ends(&["listen", &format!("unix:{}", file.display())], NO_CONNECTION, "not a socket");
+    ends(&["connect", &format!("unix:{}", file.display())], NO_CONNECTION, "is a regular file");
+    let retried = ["connect", &format!("unix:{path}"), "--retry", "2min"];
+    ends(&retried, NO_CONNECTION, "is a directory, not a socket");
+    let _taken = Listening::start(&[&address(directory.path())], Stdio::null());
+    ends(&["listen", &address(directory.path())], NO_CONNECTION, "in use");
+    let late = format!("unix:{path}/late");
+    let output = run(&["listen", &late, "--timeout", "50ms"]);
+    assert_eq!(output.status.code(), Some(NO_CONNECTION));
+    assert!(!Path::new(&late[5..]).exists(), "the socket file is gone");
+}
+
+#[test]
+fn a_listener_that_does_not_speak_partywall_is_3() {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(directory.path().join("exit.sock")).unwrap();
+    let other = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n, and so on and so forth").unwrap();
+        let _ = stream.read(&mut [0; 512]);
+    });
+    ends(&["connect", &address(directory.path())], NO_CONNECTION, "is no Partywall listener");
+    other.join().unwrap();
+}
+
+#[test]
+fn a_channel_and_a_session_do_not_meet_and_both_sides_say_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = address(directory.path());
+    let mut proxy =
+        Running::start(&mut partywall(&["proxy", "--listen", &address, "--to", "tcp:127.0.0.1:1"]));
+    let mut stderr = BufReader::new(proxy.0.stderr.take().unwrap());
+    let address = announced(&mut stderr);
+    ends(&["connect", &address], NO_CONNECTION, "proxy makes a session with another proxy");
+    ends(&["echo", "run", "--connect", &address], NO_CONNECTION, "serves something else");
+    let mut refused = String::new();
+    stderr.read_line(&mut refused).unwrap();
+    assert!(refused.contains("asks for channels, and this listener serves sessions"), "{refused}");
+}
+
+#[test]
+fn without_shared_memory_asked_for_shm_is_3() {
+    let listen = Listening::start(&["tcp:127.0.0.1:0"], Stdio::null());
+    ends(&["connect", &listen.address, "--transport", "shm"], NO_CONNECTION, "--transport auto");
+}
+
+#[test]
+fn advice_names_flags_of_the_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = address(directory.path());
+    let silent = directory.path().join("silent.sock");
+    let _listener = UnixListener::bind(&silent).unwrap();
+    let silent = format!("unix:{}", silent.display());
+    let impatient = ["connect", &silent, "--handshake-timeout", "50ms"];
+    ends(&impatient, NO_CONNECTION, "--handshake-timeout");
+    // Both ways of a message that is too long: for ourselves, and for the other side.
+    for (ours, theirs, says) in [("64k", "64m", "on this side"), ("64m", "64k", "at the peer")] {
+        let mut listen = Listening::start(&[&address, "--memory", theirs], Stdio::null());
+        let ask = ["echo", "run", "--connect", &listen.address, "--size", "1m", "--memory", ours];
+        ends(&ask, FAILURE, &format!("raise --memory {says}"));
+        assert_eq!(listen.process.code(), 0, "{says}");
+    }
+}
+
+#[test]
+fn a_killed_peer_is_4_on_either_side() {
+    each(|mut listen, mut connect| {
+        listen.process.0.kill().unwrap();
+        assert_eq!(connect.code(), PEER_DIED);
+    });
+    each(|mut listen, mut connect| {
+        connect.0.kill().unwrap();
+        assert_eq!(listen.process.code(), PEER_DIED);
+    });
+}
+
+#[test]
+fn bytes_changed_on_the_way_are_5() {
+    let mut listen = Listening::start(&["tcp:127.0.0.1:0"], Stdio::piped());
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp:127.0.0.1:{}", proxy.local_addr().unwrap().port());
+    let beyond = listen.address.strip_prefix("tcp:").unwrap().to_owned();
+    thread::spawn(move || {
+        let (near, _) = proxy.accept().unwrap();
+        let far = TcpStream::connect(beyond).unwrap();
+        let (near_back, far_back) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        thread::spawn(move || pass(far_back, near_back));
+        pass(near, far);
+    });
+    let mut connect = partywall(&["connect", &address]);
+    let mut connect = Running::start(connect.stdin(Stdio::piped()));
+    let mut input = connect.0.stdin.take().unwrap();
+    input.write_all(b"first").unwrap();
+    let mut first = [0; 5];
+    listen.process.0.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    input.write_all(b"SPOIL").unwrap();
+    assert_eq!(listen.process.code(), PROTOCOL);
+    assert_eq!(connect.code(), PEER_DIED);
+    let mut said = String::new();
+    listen.stderr.read_to_string(&mut said).unwrap();
+    assert!(said.contains("broke the protocol"), "{said}");
+}
+
+/// Passes bytes on; those that come together with `SPOIL` are changed.
+fn pass(mut from: TcpStream, mut to: TcpStream) {
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        let bytes = &mut buffer[..count];
+        if bytes.windows(5).any(|window| window == b"SPOIL") {
+            bytes.iter_mut().for_each(|byte| *byte ^= 0xff);
+        }
+        if to.write_all(bytes).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Write);
+}
+
+#[test]
+fn an_output_that_nobody_reads_is_6_and_the_sender_learns_of_it() {
+    each(|mut listen, mut connect| {
+        drop(listen.stdout());
+        let mut input = connect.0.stdin.take().unwrap();
+        // It may end before it has taken all of it.
+        let _ = input.write_all(&[7; 1_000_000]);
+        assert_eq!(listen.process.code(), OUTPUT_CLOSED);
+        assert_eq!(connect.code(), PEER_DIED);
+    });
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of stdin closes one direction only: the other goes on until its own end.
+
+use crate::program;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use program::{Listening, Running, partywall, text, wait_until};
+
+/// Address and options of each wire.
+const WIRES: [(&str, &str); 3] = [("unix", "shm"), ("unix", "socket"), ("tcp", "auto")];
+
+/// Both sides, with pipes to all their streams.
+fn each(mut test: impl FnMut(&str, Listening, Running)) {
+    for (family, transport) in WIRES {
+        let directory = tempfile::tempdir().unwrap();
+        let address = match family {
+            "unix" => format!("unix:{}/half.sock", directory.path().display()),
+            _ => "tcp:127.0.0.1:0".to_owned(),
+        };
+        let options = ["--transport", transport];
+        let listen = Listening::start(&[&[&*address][..], &options].concat(), Stdio::piped());
+        let arguments = [&["connect", &listen.address][..], &options].concat();
+        let connect = Running::start(partywall(&arguments).stdin(Stdio::piped()));
+        test(transport, listen, connect);
+    }
+}
+
+/// One side asks and closes; the other still answers, at length.
+fn ask_and_answer(name: &str, asking: &mut Running, answering: &mut Running) {
+    let mut input = asking.0.stdin.take().unwrap();
+    input.write_all(b"question").unwrap();
+    drop(input);
+    let mut question = [0; 8];
+    answering.0.stdout.as_mut().unwrap().read_exact(&mut question).unwrap();
+    assert_eq!(&question, b"question", "{name}");
+
+    let answer: Vec<u8> = (0..3_000_000_u32).map(|index| (index % 251) as u8).collect();
+    let mut output = answering.0.stdin.take().unwrap();
+    let mut heard = asking.0.stdout.take().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            output.write_all(&answer).unwrap();
+            drop(output);
+        });
+        let mut whole = Vec::new();
+        heard.read_to_end(&mut whole).unwrap();
+        assert!(whole == answer, "{name}: {} bytes came", whole.len());
+    });
+    assert_eq!(asking.code(), 0, "{name}");
+    assert_eq!(answering.code(), 0, "{name}");
+}
+
+#[test]
+fn the_listener_answers_after_the_question_has_ended() {
+    each(|name, mut listen, mut connect| {
+        ask_and_answer(name, &mut connect, &mut listen.process);
+    });
+}
+
+#[test]
+fn the_connecting_side_answers_after_the_question_has_ended() {
+    each(|name, mut listen, mut connect| {
+        ask_and_answer(name, &mut listen.process, &mut connect);
+    });
+}
+
+#[test]
+fn a_conversation_goes_line_by_line() {
+    each(|name, mut listen, mut connect| {
+        let (mut there, mut here) = (connect.0.stdin.take().unwrap(), listen.stdout());
+        let (mut back, mut heard) =
+            (listen.process.0.stdin.take().unwrap(), connect.0.stdout.take().unwrap());
+        for index in 0..100_u8 {
+            let mut got = [0; 2];
+            there.write_all(&[index, b'?']).unwrap();
+            here.read_exact(&mut got).unwrap();
+            assert_eq!(got, [index, b'?'], "{name}");
+            back.write_all(&[index, b'!']).unwrap();
+            heard.read_exact(&mut got).unwrap();
+            assert_eq!(got, [index, b'!'], "{name}");
+        }
+        drop((there, back));
+        assert_eq!((listen.process.code(), connect.code()), (0, 0), "{name}");
+    });
+}
+
+/// Whether the thread that receives and writes to stdout has ended: it has received the end.
+fn has_heard_the_end(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process of ours");
+    let names = tasks.flatten().map(|task| fs::read_to_string(task.path().join("comm")));
+    names.flatten().all(|name| name.trim_end() != "stdout")
+}
+
+#[test]
+fn a_death_after_the_other_side_has_closed_is_noticed_while_stdin_is_silent() {
+    each(|name, mut listen, mut connect| {
+        if name == "auto" {
+            return; // TCP tells only those who write
+        }
+        let (mut there, mut here) = (connect.0.stdin.take().unwrap(), listen.stdout());
+        let mut byte = [0];
+        there.write_all(b"?").unwrap();
+        here.read_exact(&mut byte).unwrap();
+        drop(listen.process.0.stdin.take());
+        let pid = connect.0.id();
+        wait_until("the end is heard", || has_heard_the_end(pid));
+        listen.process.0.kill().unwrap();
+        let output = connect.finish();
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{name}: {errors}");
+        assert!(errors.contains("the peer died"), "{name}: {errors}");
+        drop(there); // open until here
+    });
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command: its help, exit codes and output, and every subcommand but `proxy` and `link`.
+
+#[path = "../program/mod.rs"]
+mod program;
+
+mod bench_json;
+mod doctor;
+mod echo;
+mod exit_codes;
+mod half_close;
+mod help;
+mod shmipc_dump;
+mod signals;
+mod stream;
+mod summary;

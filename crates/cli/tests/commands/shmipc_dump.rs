@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `partywall shmipc dump` tells the living from the dead, the sound from the damaged, and what is none of it.
+
+use crate::program;
+
+use partywall::blocking::{Listener, Session, Stream, connect_with_protocol};
+use partywall_shmipc::{Config, MemMapType, Shmipc};
+use program::{Listening, Running, run, text, wait_until};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const SOUND: i32 = 0;
+const UNSOUND: i32 = 1;
+const UNREADABLE: i32 = 2;
+/// Makes this program a server, in this directory.
+const SERVES_IN: &str = "PARTYWALL_TEST_SERVES_IN";
+
+/// This process is looked at as a whole, so one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn dump(arguments: &[&str]) -> (i32, String, String) {
+    let output = run(&[&["shmipc", "dump"], arguments].concat());
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A session in this process, one message of which nobody has taken.
+struct Held {
+    directory: tempfile::TempDir,
+    server: Session,
+    client: Session,
+    stream: Stream,
+}
+
+impl Held {
+    fn new(mapping: MemMapType) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let prefix = directory.path().join("regions").display().to_string();
+        let config = Config::default().mem_map_type(mapping).share_memory_path_prefix(prefix);
+        let config = config.share_memory_buffer_cap(2 << 20).queue_cap(64);
+        let protocol = Arc::new(Shmipc::new(config.directory(directory.path())).unwrap());
+        let address = format!("unix:{}/s.sock", directory.path().display());
+        let mut listener = Listener::bind(&*address).unwrap().with_protocol(protocol.clone());
+        let accepting = std::thread::spawn(move || listener.accept().unwrap());
+        let config = partywall::Config::default();
+        let client = connect_with_protocol(&*address, &config, protocol).unwrap();
+        let mut stream = client.open(&[]).unwrap();
+        stream.send(b"nobody reads this").unwrap();
+        Self { directory, server: accepting.join().unwrap(), client, stream }
+    }
+
+    /// The file of this session whose name ends so.
+    fn file(&self, end: &str) -> PathBuf {
+        let entries = fs::read_dir(self.directory.path()).unwrap();
+        let mut paths = entries.map(|entry| entry.unwrap().path());
+        paths.find(|path| path.to_str().unwrap().ends_with(end)).expect(end)
+    }
+
+    fn end(self) {
+        drop((self.stream, self.client, self.server));
+    }
+}
+
+/// What a process that was killed leaves: both files, and nobody who has them.
+fn left_behind(directory: &Path) -> (String, String) {
+    let held = Held::new(MemMapType::DevShmFile);
+    let (buffers, queues) = (held.file("_buffer"), held.file("_queue_0"));
+    let live = buffers.to_str().unwrap();
+    wait_until("the message is taken from the queue", || {
+        dump(&[live]).1.contains("kept by it for reuse: \"nobody reads this\"")
+    });
+    let copy = |from: &Path| {
+        let to = directory.join(from.file_name().unwrap());
+        fs::copy(from, &to).unwrap();
+        to.to_str().unwrap().to_owned()
+    };
+    let copies = (copy(&buffers), copy(&queues));
+    held.end();
+    copies
+}
+
+#[test]
+fn what_somebody_has_is_held_and_not_leaked() {
+    let _alone = alone();
+    let held = Held::new(MemMapType::DevShmFile);
+    let (buffers, queues) = (held.file("_buffer"), held.file("_queue_0"));
+    for path in [&buffers, &queues] {
+        let (code, said, errors) = dump(&[path.to_str().unwrap()]);
+        assert_eq!(code, SOUND, "{said}{errors}");
+        assert!(said.contains(&format!("process {} has it", std::process::id())), "{said}");
+        assert!(said.contains("64 elements per direction"), "{said}");
+        assert!(said.contains("everything that was checked holds") && said.contains("\nsound\n"));
+        assert!(said.contains("\"nobody reads this\""), "{said}");
+        assert!(!said.contains("leaked"), "{said}");
+    }
+    held.end();
+}
+
+#[test]
+fn memfds_are_found_by_the_process_that_has_them() {
+    let _alone = alone();
+    let held = Held::new(MemMapType::MemFd);
+    let pid = std::process::id().to_string();
+    let (code, said, errors) = dump(&[&pid, "--json"]);
+    assert_eq!(code, SOUND, "{said}{errors}");
+    let whole: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(whole["sound"], true);
+    assert_eq!(whole["processes"][0], std::process::id());
+    let prefix = held.directory.path().join("regions").display().to_string();
+    let regions = whole["regions"].as_array().unwrap();
+    let region = regions
+        .iter()
+        .find(|region| region["buffers"]["name"].as_str().unwrap().starts_with(&prefix))
+        .expect(&prefix);
+    assert!(region["buffers"]["source"].as_str().unwrap().starts_with(&format!("/proc/{pid}/")));
+    assert_eq!(region["lists"].as_array().unwrap().len(), 3);
+    assert_eq!(region["queues"][0]["capacity"], 64);
+    assert_eq!((&region["leaked"], &region["broken"]), (&0.into(), &serde_json::json!([])));
+    held.end();
+}
+
+/// In a process of its own, which has nothing but a server's end: mappings, and of memfds no descriptor.
+#[test]
+fn serves_where_a_test_asks_for_it() {
+    let Ok(directory) = std::env::var(SERVES_IN) else { return };
+    let config = Config::default().directory(&directory);
+    let protocol = Arc::new(Shmipc::new(config).unwrap());
+    let listener = Listener::bind(&*format!("unix:{directory}/s.sock")).unwrap();
+    let mut listener = listener.with_protocol(protocol);
+    let session = listener.accept().unwrap();
+    let mut stream = session.accept().unwrap().unwrap();
+    let message = stream.recv().unwrap().unwrap();
+    stream.send(&message).unwrap();
+    let _ = stream.recv();
+}
+
+fn a_server_is_looked_into(mapping: MemMapType, read_from: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().to_str().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "shmipc_dump::serves_where_a_test_asks_for_it"]).env(SERVES_IN, place);
+    let server = Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()));
+    // The default queue_cap: a region of queues that is no multiple of a page.
+    let config = Config::default().mem_map_type(mapping);
+    let config = config.share_memory_path_prefix(format!("{place}/regions"));
+    let protocol = Arc::new(Shmipc::new(config).unwrap());
+    let config = partywall::Config::default();
+    let address = format!("unix:{place}/s.sock");
+    let mut session = None;
+    wait_until("the server listens", || {
+        session = connect_with_protocol(&*address, &config, protocol.clone()).ok();
+        session.is_some()
+    });
+    let session = session.unwrap();
+    let mut stream = session.open(&[]).unwrap();
+    stream.send(b"there and back").unwrap();
+    assert_eq!(stream.recv().unwrap().unwrap(), b"there and back");
+    let (code, said, errors) = dump(&[&server.0.id().to_string()]);
+    assert_eq!(code, SOUND, "{said}{errors}");
+    assert!(said.contains("_queue_0, 196656 bytes, read from /proc/"), "{said}");
+    assert!(said.contains(read_from) && said.contains("8192 elements per direction"), "{said}");
+    assert!(said.contains("\nsound\n"), "{said}");
+    drop((stream, session));
+}
+
+#[test]
+fn the_queues_of_a_server_are_found_where_memfds_were_sent() {
+    let _alone = alone();
+    a_server_is_looked_into(MemMapType::MemFd, "/mem at 0x");
+}
+
+#[test]
+fn the_queues_of_a_server_are_found_where_files_were_named() {
+    let _alone = alone();
+    // It keeps their descriptors, to remove them when the session ends.
+    a_server_is_looked_into(MemMapType::DevShmFile, "/fd/");
+}
+
+#[test]
+fn what_the_dead_did_not_give_back_is_leaked() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let (buffers, queues) = left_behind(directory.path());
+    let (code, said, _) = dump(&[&buffers]);
+    assert_eq!(code, UNSOUND, "{said}");
+    assert!(said.contains("its processes are gone"), "{said}");
+    assert!(said.contains("not sound: 0 broken, 1 slices leaked"), "{said}");
+    assert!(said.contains("in a pending message: leaked\n"), "{said}");
+    // Called anything, the queue has to be named.
+    let (region, queue) = (directory.path().join("region"), directory.path().join("q"));
+    fs::rename(&buffers, &region).unwrap();
+    fs::copy(&queues, &queue).unwrap();
+    let region = region.to_str().unwrap();
+    assert!(dump(&[region]).1.contains("no queue was found"));
+    let (code, said, _) = dump(&[region, "--queue", queue.to_str().unwrap(), "--json"]);
+    assert_eq!(code, UNSOUND);
+    let whole: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&whole["regions"][0]["leaked"], &whole["sound"]), (&1.into(), &false.into()));
+    // Queues alone leak nothing.
+    let (code, said, _) = dump(&[&queues]);
+    assert_eq!(code, SOUND, "{said}");
+    assert!(said.contains("the buffers that the queues point into are not here"), "{said}");
+}
+
+#[test]
+fn what_does_not_hold_is_told() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let (buffers, _) = left_behind(directory.path());
+    let mut bytes = fs::read(&buffers).unwrap();
+    bytes[8] ^= 1; // how many slices of the first list are free
+    fs::write(&buffers, &bytes).unwrap();
+    let (code, said, _) = dump(&[&buffers]);
+    assert_eq!(code, UNSOUND, "{said}");
+    assert!(said.contains("broken:") && said.contains("can be reached from the head"), "{said}");
+    bytes[..8].fill(0xff);
+    fs::write(&buffers, &bytes).unwrap();
+    let (code, said, errors) = dump(&[&buffers]);
+    assert_eq!((code, &*said), (UNREADABLE, ""));
+    assert!(errors.contains("cannot have so many lists"), "{errors}");
+}
+
+#[test]
+fn what_is_no_region_is_said_to_be_none() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let other = directory.path().join("other_buffer");
+    fs::write(&other, "something else altogether").unwrap();
+    let (other, path) = (other.to_str().unwrap(), directory.path().to_str().unwrap());
+    let refused = |arguments: &[&str], says: &str| {
+        let (code, said, errors) = dump(arguments);
+        assert_eq!((code, &*said), (UNREADABLE, ""), "{arguments:?}");
+        assert!(errors.contains(says), "{arguments:?}: {errors:?} does not say {says:?}");
+    };
+    refused(&[other], "is neither a region of buffers nor one of queues");
+    refused(&[path], "is no file");
+    refused(&["/no/such/file"], "No such file");
+    refused(&["4294967295"], "there is no process 4294967295");
+    refused(&["1", "--queue", other], "of a process all queues are found");
+    refused(&[], "FILE|PID");
+    let listen = Listening::start(&[&format!("unix:{path}/l.sock")], Stdio::null());
+    let pid = listen.process.0.id().to_string();
+    refused(&[&pid], &format!("process {pid} has no region of shmipc"));
+    if fs::read_dir("/proc/1/fd").is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
+        refused(&["1"], "not allowed to look into process 1: run this as its user, or as root");
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A stream through `connect` and `listen` arrives as it was, whatever its length and over every
+//! transport, and neither process takes more memory than it was allowed.
+//!
+//! ```text
+//!   xorshift ─▶ stdin of connect ══ wall, socket, tcp ══▶ listen, its stdout ─▶ hash
+//!        └─▶ hash                                                              the same?
+//! ```
+
+use crate::program;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::{ChildStdin, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use program::{Listening, Running, partywall};
+
+/// The wires, with the options that lead to them.
+const WIRES: [(&str, &str, &str); 3] =
+    [("shm", "unix", "shm"), ("unix socket", "unix", "socket"), ("tcp", "tcp", "auto")];
+
+#[test]
+fn empty() {
+    WIRES.iter().for_each(|wire| stream(wire, 0, 64));
+}
+
+#[test]
+fn one_byte() {
+    WIRES.iter().for_each(|wire| stream(wire, 1, 64));
+}
+
+#[test]
+fn of_300_megabytes() {
+    WIRES.iter().for_each(|wire| stream(wire, 300_000_001, 16));
+}
+
+#[test]
+fn of_5_gibibytes_over_the_shm() {
+    stream(&WIRES[0], FIVE_GIB, 64);
+}
+
+#[test]
+fn of_5_gibibytes_over_the_socket() {
+    stream(&WIRES[1], FIVE_GIB, 64);
+}
+
+/// Sends `bytes` through two processes that may create `memory` MiB each.
+fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let address = match family {
+        "unix" => format!("unix:{}/stream.sock", directory.path().display()),
+        _ => "tcp:127.0.0.1:0".to_owned(),
+    };
+    let allowance = format!("{memory}m");
+    let options = ["--transport", transport, "--memory", &allowance, "--stats"];
+    let started = Instant::now();
+    let mut listen = Listening::start(&[&[&*address][..], &options].concat(), Stdio::null());
+    let arguments = [&["connect", &listen.address][..], &options].concat();
+    let mut connect = Running::start(partywall(&arguments).stdin(Stdio::piped()));
+    let watched = [listen.process.0.id(), connect.0.id()].map(Watch::start);
+
+    let input = connect.0.stdin.take().unwrap();
+    let writer = thread::spawn(move || write(input, bytes));
+    let received = read(listen.stdout());
+    let sent = writer.join().unwrap();
+
+    let resident = watched.map(Watch::finish);
+    let mut said = String::new();
+    listen.stderr.read_to_string(&mut said).unwrap();
+    assert_eq!(listen.process.code(), 0, "{name}: {said}");
+    let output = connect.finish();
+    assert_eq!(output.status.code(), Some(0), "{name}: {}", program::text(&output.stderr));
+    assert_eq!(received.0, bytes, "{name}");
+    assert_eq!(received, sent, "{name}: other bytes came than went");
+    let line = said.lines().find(|line| line.starts_with("transport  ")).expect(&said);
+    assert_eq!(line.contains("socket:"), transport != "shm", "{said}");
+    let max = (64 + memory) << 20;
+    for (who, resident) in ["listen", "connect"].iter().zip(resident) {
+        assert!(resident <= max, "{name}: {who} had {resident} bytes resident, allowed: {max}");
+    }
+    let [ours, theirs] = resident.map(|bytes| bytes >> 20);
+    println!("{name}: {bytes} bytes in {:?}, resident {ours} and {theirs} MiB", started.elapsed());
+}
+
+/// Looks how much memory a process has resident, until it is told to stop.
+struct Watch {
+    stop: mpsc::Sender<()>,
+    thread: JoinHandle<u64>,
+}
+
+impl Watch {
+    fn start(pid: u32) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let mut most = 0;
+            while stopped.recv_timeout(SAMPLE_EVERY) == Err(RecvTimeoutError::Timeout) {
+                most = most.max(resident_bytes(pid));
+            }
+            most
+        });
+        Self { stop, thread }
+    }
+
+    fn finish(self) -> u64 {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap()
+    }
+}
+
+/// The second number of `/proc/PID/statm`; 0 when the process has ended.
+fn resident_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let pages: u64 = text.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+    pages * PAGE_BYTES_MAX
+}
+
+/// Writes `bytes` of noise; how many, and their hash.
+fn write(mut to: ChildStdin, bytes: u64) -> (u64, u64) {
+    let mut block = vec![0; BLOCK_BYTES];
+    let (mut noise, mut hash) = (0x9e37_79b9_7f4a_7c15_u64, Hash::default());
+    let mut left = bytes;
+    while left > 0 {
+        for word in block.chunks_exact_mut(8) {
+            noise ^= noise << 13;
+            noise ^= noise >> 7;
+            noise ^= noise << 17;
+            word.copy_from_slice(&noise.to_le_bytes());
+        }
+        let len = left.min(BLOCK_BYTES as u64) as usize;
+        hash.add(&block[..len]);
+        to.write_all(&block[..len]).unwrap();
+        left -= len as u64;
+    }
+    (bytes, hash.value())
+}
+
+/// Reads to the end; how many bytes, and their hash.
+fn read(mut from: impl Read) -> (u64, u64) {
+    let mut block = vec![0; BLOCK_BYTES];
+    let (mut bytes, mut hash) = (0, Hash::default());
+    loop {
+        // Whole blocks, so that the hash does not depend on how the bytes come.
+        let mut len = 0;
+        while len < block.len() {
+            match from.read(&mut block[len..]).unwrap() {
+                0 => break,
+                count => len += count,
+            }
+        }
+        hash.add(&block[..len]);
+        bytes += len as u64;
+        if len < block.len() {
+            return (bytes, hash.value());
+        }
+    }
+}
+
+/// A hash that notices each changed, lost or exchanged word; four lanes, for speed.
+#[derive(Default)]
+struct Hash([u64; 4]);
+
+impl Hash {
+    fn add(&mut self, bytes: &[u8]) {
+        let mut chunks = bytes.chunks_exact(32);
+        for chunk in &mut chunks {
+            for (lane, word) in self.0.iter_mut().zip(chunk.chunks_exact(8)) {
+                let word = u64::from_le_bytes(word.try_into().unwrap());
+                *lane = (*lane ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
+            }
+        }
+        for byte in chunks.remainder() {
+            self.0[0] = (self.0[0] ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    fn value(&self) -> u64 {
+        self.0
+            .iter()
+            .fold(0, |hash, lane| (hash ^ lane).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(7))
+    }
+}
+
+const FIVE_GIB: u64 = 5 << 30;
+const BLOCK_BYTES: usize = 1 << 18;
+const SAMPLE_EVERY: Duration = Duration::from_millis(10);
+/// On the machines that this runs on; larger pages would make the test fail too early, not too late.
+const PAGE_BYTES_MAX: u64 = 4096;

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `partywall link send` and `recv` are killed with SIGKILL at any moment, and started again: with --exactly-once the output
+//! is that of never having been killed; with --at-least-once nothing is missing, and what comes again does so in order.
+
+use crate::linked;
+use crate::program;
+
+use linked::Ground;
+use program::{Running, TIMEOUT};
+use std::fs;
+use std::time::Instant;
+
+/// The same numbers every time.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+/// Both ends, started again whenever they were killed.
+struct Both<'a> {
+    ground: &'a Ground,
+    sending: Vec<&'a str>,
+    receiving: Vec<&'a str>,
+    sender: Running,
+    receiver: Running,
+    kills: usize,
+}
+
+impl<'a> Both<'a> {
+    fn start(ground: &'a Ground, sending: &[&'a str], receiving: &[&'a str]) -> Self {
+        let (sending, receiving) = (ground.alice(sending), ground.bob(receiving));
+        let (sender, receiver) = (ground.start(&sending), ground.start(&receiving));
+        Self { ground, sending, receiving, sender, receiver, kills: 0 }
+    }
+
+    fn kill(&mut self, is_sender: bool) {
+        let (process, arguments) = match is_sender {
+            true => (&mut self.sender, &self.sending),
+            false => (&mut self.receiver, &self.receiving),
+        };
+        self.kills += usize::from(process.0.try_wait().unwrap().is_none());
+        process.0.kill().unwrap();
+        process.0.wait().unwrap();
+        *process = self.ground.start(arguments);
+    }
+
+    /// Whether one of them is done, and so both of them soon.
+    fn is_done(&mut self) -> bool {
+        [&mut self.sender, &mut self.receiver]
+            .iter_mut()
+            .any(|one| one.0.try_wait().unwrap().is_some())
+    }
+
+    /// Until the output has grown by so many bytes, or one of them is done.
+    fn until_grown(&mut self, bytes: u64) {
+        let length =
+            |ground: &Ground| fs::metadata(ground.path("out")).map_or(0, |facts| facts.len());
+        let (wanted, deadline) = (length(self.ground) + bytes, Instant::now() + TIMEOUT);
+        while length(self.ground) < wanted && !self.is_done() {
+            assert!(Instant::now() < deadline, "nothing moves");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Kills one or both, at moments of every kind, so many times.
+    fn torment(&mut self, kills: usize, chance: &mut Chance, grown_max: u64) {
+        for _ in 0..kills * 10 {
+            if self.kills >= kills {
+                return;
+            }
+            match chance.below(3) {
+                // Somewhere between the start of the process and its first message.
+                0 => (0..chance.below(300)).for_each(|_| std::thread::yield_now()),
+                _ => self.until_grown(chance.below(grown_max)),
+            }
+            let whom = chance.below(5);
+            // On a slow day it was all there before the last kill: then both begin once more, and have little to do.
+            let is_done = self.is_done();
+            if whom < 3 || is_done {
+                self.kill(true);
+            }
+            if whom > 1 || is_done {
+                self.kill(false);
+            }
+        }
+        panic!("it was too fast: only {} kills", self.kills);
+    }
+
+    /// Without a kill, to the end.
+    fn end(mut self) {
+        // One that had ended already has nobody to wait for.
+        self.kill(true);
+        self.kill(false);
+        assert_eq!(self.sender.code(), 0);
+        assert_eq!(self.receiver.code(), 0);
+    }
+}
+
+fn exactly_once(is_tcp: bool, framing: &str) {
+    let ground = Ground::new(is_tcp);
+    let mut chance = Chance(0x9e37_79b9 + u64::from(is_tcp));
+    let mut input = Vec::new();
+    for number in 0..1_000_000_u64 {
+        let filler = usize::try_from(chance.below(40)).unwrap();
+        let message =
+            format!("{number} {}", &"abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrst"[..filler]);
+        if framing == "length" {
+            input.extend_from_slice(&u32::try_from(message.len()).unwrap().to_le_bytes());
+        }
+        input.extend_from_slice(message.as_bytes());
+        if framing == "lines" {
+            input.push(b'\n');
+        }
+    }
+    let (from, to) = (ground.write("in", &input), ground.path("out"));
+    let options = ["--exactly-once", "--framing", framing];
+    let sending = [&options[..], &["--in", &from]].concat();
+    let receiving = [&options[..], &["--out", &to, "--once"]].concat();
+    let mut both = Both::start(&ground, &sending, &receiving);
+    both.torment(12, &mut chance, 10_000);
+    both.end();
+    let output = fs::read(ground.path("out")).unwrap();
+    let same = output.iter().zip(&input).take_while(|(a, b)| a == b).count();
+    assert!(output == input, "{} of {} bytes, the first {same} alike", output.len(), input.len());
+}
+
+#[test]
+fn lines_over_a_unix_socket_are_there_exactly_once() {
+    exactly_once(false, "lines");
+}
+
+#[test]
+fn lines_over_tcp_are_there_exactly_once() {
+    exactly_once(true, "lines");
+}
+
+#[test]
+fn messages_with_lengths_over_a_unix_socket_are_there_exactly_once() {
+    exactly_once(false, "length");
+}
+
+#[test]
+fn messages_with_lengths_over_tcp_are_there_exactly_once() {
+    exactly_once(true, "length");
+}
+
+#[test]
+fn at_least_once_repeats_in_order_and_misses_nothing() {
+    const LINES: u64 = 300_000;
+    let ground = Ground::new(false);
+    let mut chance = Chance(77);
+    let input: String = (0..LINES).map(|number| format!("{number:07}\n")).collect();
+    let (from, to) = (ground.write("in", input), ground.path("out"));
+    let mut both = Both::start(&ground, &["--in", &from], &["--out", &to, "--once"]);
+    both.torment(8, &mut chance, 10_000);
+    both.end();
+    let output = ground.read("out");
+    let (mut next, mut reached) = (0, 0);
+    // A line that was being written when its writer was killed may be there in part, on a line of its own.
+    for line in output.lines().filter(|line| line.len() == 7) {
+        let number: u64 = line.parse().unwrap();
+        assert!(number <= next, "{number} follows {next}: something is missing");
+        next = number + 1;
+        reached = reached.max(next);
+    }
+    assert_eq!((next, reached), (LINES, LINES));
+}

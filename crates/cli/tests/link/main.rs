@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The subcommand `link`.
+
+#[path = "../linked/mod.rs"]
+mod linked;
+#[path = "../program/mod.rs"]
+mod program;
+
+mod inspect;
+mod kills;
+mod repair;
+mod send_recv;

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A file that was put back from a copy brings quarantine; `partywall link adopt` and `reset` end it, and say before what
+//! that costs.
+
+use crate::linked;
+use crate::program;
+
+use linked::Ground;
+use program::{run, text};
+use std::fs;
+
+const QUARANTINE: (Option<i32>, Option<i32>) = (Some(5), Some(5));
+const BOTH_DONE: (Option<i32>, Option<i32>) = (Some(0), Some(0));
+
+/// Three messages were consumed, of which the sender's file remembers the first.
+fn quarantined() -> Ground {
+    let ground = Ground::new(false);
+    let (file, copy) = (ground.beside("alice", "link"), ground.path("copy"));
+    assert_eq!(ground.carry("1\n", &[], &[]).codes, BOTH_DONE);
+    fs::copy(&file, &copy).unwrap();
+    assert_eq!(ground.carry("2\n3\n", &[], &[]).output, "2\n3\n");
+    fs::copy(&copy, &file).unwrap();
+    let carried = ground.carry("4\n", &[], &[]);
+    assert_eq!(carried.codes, QUARANTINE, "{carried:?}");
+    for said in [&carried.sender, &carried.receiver] {
+        assert!(said.contains("in quarantine") && said.contains("adopt --help"), "{said}");
+    }
+    ground
+}
+
+fn repair(ground: &Ground, task: &str, local: &str, more: &[&str]) -> (i32, String) {
+    let peer = if local == "alice" { "bob" } else { "alice" };
+    let dir = ground.links.to_str().unwrap();
+    let own = ["link", task, "--dir", dir, "--name", local, "--peer", peer];
+    let output = run(&[&own[..], more].concat());
+    (output.status.code().unwrap(), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[test]
+fn adopted_at_both_ends_all_that_is_there_comes_again() {
+    let ground = quarantined();
+    let (code, said) = repair(&ground, "adopt", "bob", &[]);
+    assert!(code == 1 && said.contains("would be forgotten") && said.contains("--yes"), "{said}");
+    assert_eq!(ground.inspected().matches("quarantined  ").count(), 2);
+    let (code, said) = repair(&ground, "adopt", "bob", &["--yes"]);
+    assert!(code == 0 && said.contains("receiving: receiver ahead: ended"), "{said}");
+    let (code, said) = repair(&ground, "adopt", "alice", &["--yes"]);
+    assert!(code == 0 && said.contains("sending: receiver ahead: ended"), "{said}");
+    let carried = ground.carry("5\n", &[], &[]);
+    assert_eq!(carried.codes, BOTH_DONE, "{carried:?}");
+    // The fourth was sent before quarantine, or never.
+    assert!(["1\n4\n5\n", "1\n5\n"].contains(&&*carried.output), "{carried:?}");
+    // What was forgotten is not remembered by the next owner.
+    assert_eq!(ground.carry("6\n", &[], &[]).output, "6\n");
+}
+
+#[test]
+fn reset_gives_up_what_was_sent_and_keeps_a_copy() {
+    let ground = quarantined();
+    let before = fs::read(ground.beside("alice", "link")).unwrap();
+    let (code, said) = repair(&ground, "reset", "alice", &[]);
+    assert!(code == 1 && said.contains("at most: would be given up"), "{said}");
+    let (code, said) = repair(&ground, "reset", "alice", &["--yes"]);
+    assert!(
+        code == 0 && said.contains("at most: given up") && said.contains(".link.reset-1"),
+        "{said}"
+    );
+    let copy = fs::read(ground.beside("alice", "link.reset-1")).unwrap();
+    assert!(copy[8192..] == before[8192..], "but for its owners the copy is the file as it was");
+    // The receiver still knows the other stream; that is enough to go on, once it may.
+    let (code, _) = repair(&ground, "adopt", "bob", &["--yes"]);
+    assert_eq!(code, 0);
+    let carried = ground.carry("5\n", &[], &[]);
+    assert_eq!((carried.codes, &*carried.output), (BOTH_DONE, "5\n"), "{carried:?}");
+    assert!(carried.sender.contains("undelivered: positions"), "{}", carried.sender);
+    assert_eq!(ground.carry("6\n", &[], &[]).output, "6\n");
+}
+
+#[test]
+fn one_end_alone_changes_nothing_for_the_other() {
+    let ground = quarantined();
+    let (code, _) = repair(&ground, "adopt", "alice", &["--yes"]);
+    assert_eq!(code, 0);
+    let carried = ground.carry("5\n", &["--timeout", "5s"], &[]);
+    assert_eq!(carried.codes.1, Some(5), "{carried:?}");
+    assert_ne!(carried.codes.0, Some(0), "{carried:?}");
+}
+
+#[test]
+fn what_stands_well_is_not_adopted_and_what_is_owned_not_touched() {
+    let ground = Ground::new(false);
+    assert_eq!(ground.carry("1\n", &[], &[]).codes, BOTH_DONE);
+    let (code, said) = repair(&ground, "adopt", "alice", &["--yes"]);
+    assert!(code == 2 && said.contains("not in quarantine"), "{said}");
+    let (code, said) = repair(&ground, "reset", "alice", &["--link", "other"]);
+    assert!(code == 2 && said.contains("link inspect"), "{said}");
+    let receiver = ground.start(&ground.bob(&[]));
+    let owned = format!("owned by process {}", receiver.0.id());
+    // Only looked at: one who asked for a reset too early would own the file itself, and send the receiver away.
+    program::wait_until("it owns its file", || ground.inspected().contains(&owned));
+    let (code, said) = repair(&ground, "reset", "bob", &["--yes"]);
+    assert!(code == 2 && said.contains(&owned), "{said}");
+    let (code, said) = repair(&ground, "reset", "alice", &["--yes"]);
+    assert!(code == 0 && said.contains("undelivered  positions 0..64, at most"), "{said}");
+}

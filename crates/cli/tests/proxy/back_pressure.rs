@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program that does not read makes the one at the other end wait, and nobody else.
+
+use crate::proxied;
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::thread;
+
+use proxied::{Pair, pattern};
+
+/// Proxies from a socket file to another, whose listener is ours: the kernel's buffers are small there.
+struct Fixture {
+    _directory: tempfile::TempDir,
+    _pair: Pair,
+    front: PathBuf,
+    server: UnixListener,
+}
+
+impl Fixture {
+    fn new(options: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (front, back) = (directory.path().join("front"), directory.path().join("back"));
+        let server = UnixListener::bind(&back).unwrap();
+        let pair = Pair::unix(&front, &back, options);
+        Self { _directory: directory, _pair: pair, front, server }
+    }
+
+    /// Both ends of a new connection.
+    fn connect(&self) -> (UnixStream, UnixStream) {
+        let client = UnixStream::connect(&self.front).unwrap();
+        (client, self.server.accept().unwrap().0)
+    }
+}
+
+/// Writes as much as is taken now.
+fn fill(socket: &mut UnixStream) -> usize {
+    socket.set_nonblocking(true).unwrap();
+    let (mut total, block) = (0, [7; 8192]);
+    loop {
+        match socket.write(&block) {
+            Ok(count) => total += count,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                return total;
+            }
+        }
+        assert!(total < TAKEN_MAX, "the writer is not stopped");
+    }
+}
+
+/// Sends `bytes` through and compares them.
+fn pass(from: &mut UnixStream, to: &mut UnixStream, bytes: &[u8]) {
+    let (mut from, copy) = (from.try_clone().unwrap(), bytes.to_vec());
+    let sender = thread::spawn(move || from.write_all(&copy).unwrap());
+    let mut got = vec![0; bytes.len()];
+    to.read_exact(&mut got).unwrap();
+    sender.join().unwrap();
+    assert!(got == bytes);
+}
+
+#[test]
+fn a_writer_is_stopped_by_a_reader_that_does_not_read_and_others_go_on() {
+    let fixture = Fixture::new(&[]);
+    let (mut stuck, _unread) = fixture.connect();
+    let (mut client, mut there) = fixture.connect();
+    let mut taken = 0;
+    // So often in a row nothing more was taken, while others went there and back.
+    let mut quiet_rounds = 0;
+    while quiet_rounds < 20 {
+        let count = fill(&mut stuck);
+        taken += count;
+        quiet_rounds = if count == 0 { quiet_rounds + 1 } else { 0 };
+        assert!(taken < TAKEN_MAX, "the writer is not stopped");
+        pass(&mut client, &mut there, &pattern(200_000, taken as u64));
+        pass(&mut there, &mut client, &pattern(1000, taken as u64));
+    }
+    assert!(taken > 256 << 10, "a window at least: {taken}");
+}
+
+#[test]
+fn what_was_held_back_arrives_once_it_is_read() {
+    let fixture = Fixture::new(&["--window", "16k"]);
+    let (mut client, mut there) = fixture.connect();
+    let bytes = pattern(4 << 20, 3);
+    let taken = {
+        client.set_nonblocking(true).unwrap();
+        let mut taken = 0;
+        while let Ok(count) = client.write(&bytes[taken..]) {
+            taken += count;
+        }
+        client.set_nonblocking(false).unwrap();
+        taken
+    };
+    assert!(taken < bytes.len());
+    let (rest, mut writing) = (bytes[taken..].to_vec(), client.try_clone().unwrap());
+    let writer = thread::spawn(move || writing.write_all(&rest).unwrap());
+    let mut got = vec![0; bytes.len()];
+    there.read_exact(&mut got).unwrap();
+    writer.join().unwrap();
+    assert!(got == bytes);
+}
+
+#[test]
+fn unread_connections_that_take_all_memory_hold_up_nobody() {
+    let fixture = Fixture::new(&["--memory", "1m"]);
+    let mut stuck: Vec<_> = (0..12).map(|_| fixture.connect()).collect();
+    let (mut client, mut there) = fixture.connect();
+    for round in 0..10 {
+        for (writer, _) in &mut stuck {
+            fill(writer);
+        }
+        pass(&mut client, &mut there, &pattern(1 << 20, round));
+        pass(&mut there, &mut client, &pattern(1 << 20, round + 100));
+    }
+}
+
+/// More than all buffers on the way: a window, a chunk, and those of two Unix sockets.
+const TAKEN_MAX: usize = 4 << 20;

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes in at one end of two proxies comes out at the other: every byte, both ways, of many at once.
+
+use crate::proxied;
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use proxied::{
+    Pair, Proxy, accept, connect, echo_tcp, echo_unix, exchange, listen, pattern, round_trip,
+};
+
+#[test]
+fn streams_of_any_length_come_back_the_same() {
+    let server = echo_tcp();
+    let pair = Pair::tcp(&server, &[]);
+    for (seed, len) in
+        [1, 2, 1023, 1024, 1025, 4097, 65_536, 65_537, 1 << 20, 8 << 20].into_iter().enumerate()
+    {
+        round_trip(pair.connect(), &pattern(len, seed as u64));
+    }
+}
+
+#[test]
+fn many_connections_at_once_do_not_mix() {
+    let server = echo_tcp();
+    let pair = Pair::tcp(&server, &["--threads", "2"]);
+    let clients: Vec<_> = (0..100)
+        .map(|seed: u64| {
+            let socket = pair.connect();
+            thread::spawn(move || {
+                round_trip(socket, &pattern(1 << (seed % 20), seed));
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+}
+
+#[test]
+fn questions_and_answers_of_changing_lengths() {
+    let server = echo_tcp();
+    let pair = Pair::tcp(&server, &[]);
+    let mut socket = pair.connect();
+    for round in 0..300_u64 {
+        let len = 1 + (round * round * 7919) as usize % if round % 9 == 0 { 300_000 } else { 900 };
+        exchange_at_once(&mut socket, &pattern(len, round));
+    }
+}
+
+/// As `exchange`, but reads while it writes: what is long does not fit into the buffers on the way.
+fn exchange_at_once(socket: &mut std::net::TcpStream, bytes: &[u8]) {
+    let mut writing = socket.try_clone().unwrap();
+    let copy = bytes.to_vec();
+    let writer = thread::spawn(move || writing.write_all(&copy).unwrap());
+    let mut back = vec![0; bytes.len()];
+    socket.read_exact(&mut back).unwrap();
+    writer.join().unwrap();
+    assert!(back == bytes);
+}
+
+#[test]
+fn the_end_of_one_direction_leaves_the_other_open() {
+    let server = listen();
+    let pair = Pair::tcp(&server, &[]);
+    let mut client = pair.connect();
+    client.write_all(b"all there is").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut there = accept(&server);
+    let mut question = String::new();
+    there.read_to_string(&mut question).unwrap();
+    assert_eq!(question, "all there is");
+    let answer = pattern(3 << 20, 1);
+    let copy = answer.clone();
+    let answering = thread::spawn(move || there.write_all(&copy).unwrap());
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).unwrap();
+    answering.join().unwrap();
+    assert!(got == answer);
+
+    // And the server may be the first to end.
+    let mut client = pair.connect();
+    let mut there = accept(&server);
+    there.write_all(b"welcome").unwrap();
+    there.shutdown(Shutdown::Write).unwrap();
+    let mut greeting = String::new();
+    client.read_to_string(&mut greeting).unwrap();
+    assert_eq!(greeting, "welcome");
+    client.write_all(b"thanks").unwrap();
+    drop(client);
+    let mut thanks = String::new();
+    there.read_to_string(&mut thanks).unwrap();
+    assert_eq!(thanks, "thanks");
+}
+
+#[test]
+fn plain_unix_sockets_at_both_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let (front, back) = (directory.path().join("front"), directory.path().join("back"));
+    echo_unix(&back);
+    let pair = Pair::unix(&front, &back, &[]);
+    assert_eq!(pair.entry.address, format!("plain:unix:{}", front.display()));
+    for (seed, len) in [1, 1500, 5 << 20].into_iter().enumerate() {
+        round_trip(UnixStream::connect(&front).unwrap(), &pattern(len, seed as u64));
+    }
+}
+
+#[test]
+fn abstract_names_and_a_shm_that_is_a_socket() {
+    let name = format!("partywall-proxy-{}", std::process::id());
+    let server = echo_tcp();
+    let to = proxied::address_of(&server);
+    let shm = format!("unix:@{name}");
+    let options = ["--transport", "socket", "--stats"];
+    let _exit = Proxy::start(&shm, &to, &options);
+    let entry = Proxy::start("tcp:127.0.0.1:0", &shm, &options);
+    round_trip(connect(&entry.address), &pattern(2 << 20, 5));
+}
+
+#[test]
+fn no_more_than_so_many_connections_are_open_at_a_time() {
+    let server = echo_tcp();
+    let pair = Pair::tcp(&server, &["--connections", "2", "--stats"]);
+    let clients: Vec<_> = (0..20)
+        .map(|seed| {
+            let socket = pair.connect();
+            thread::spawn(move || round_trip(socket, &pattern(100_000, seed)))
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    for proxy in [pair.entry, pair.exit] {
+        proxy.signal("TERM");
+        let (code, said) = proxy.finish();
+        assert_eq!(code, 0);
+        let line = said.lines().find(|line| line.starts_with("connections")).expect("a table");
+        assert!(line.contains(" 20 (0 still open, "), "{said}");
+        let most: u32 =
+            line.rsplit_once(" at most").unwrap().0.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(most <= 2, "{line}");
+        assert!(said.contains("(2000000 bytes)"), "{said}");
+    }
+}
+
+#[test]
+fn several_entries_share_one_exit() {
+    let server = echo_tcp();
+    let pair = Pair::tcp(&server, &[]);
+    let options = ["--stats", "--stats-every", "1h"];
+    let other = Proxy::start("tcp:127.0.0.1:0", &pair.exit.address, &options);
+    let (mut one, mut two) = (pair.connect(), connect(&other.address));
+    for round in 0..50 {
+        exchange(&mut one, &pattern(700, round));
+        exchange(&mut two, &pattern(900, round + 1000));
+    }
+    drop(two);
+    other.signal("TERM");
+    let (code, said) = other.finish();
+    assert_eq!(code, 0);
+    // The first line comes at the beginning, before or after the client: only the table knows them all.
+    assert!(said.contains(" open, ") && said.contains(" from plain, "), "{said}");
+    let table = said.lines().find(|line| line.starts_with("connections")).expect("a table");
+    assert!(table.contains(" 1 (0 still open, 1 at most)"), "{said}");
+}

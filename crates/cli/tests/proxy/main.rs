@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The subcommand `proxy`.
+
+#[path = "../program/mod.rs"]
+mod program;
+#[path = "../proxied/mod.rs"]
+mod proxied;
+
+mod back_pressure;
+mod carries;
+mod ends_and_returns;
+mod redis;
+mod resets;
+mod unread_stderr;

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What breaks at one end is seen to be broken at the other, and a part is not passed off as the whole.
+
+use crate::proxied;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use proxied::{Pair, Proxy, accept, assert_reset, echo_tcp, exchange, listen, reset, until};
+
+#[test]
+fn a_client_that_resets_resets_the_server() {
+    let server = listen();
+    let pair = Pair::tcp(&server, &[]);
+    let client = pair.connect();
+    let mut there = accept(&server);
+    there.write_all(b"x").unwrap();
+    reset(client);
+    assert_reset(&mut there);
+}
+
+#[test]
+fn a_server_that_resets_resets_the_client() {
+    let server = listen();
+    let pair = Pair::tcp(&server, &[]);
+    let mut client = pair.connect();
+    let there = accept(&server);
+    client.write_all(b"x").unwrap();
+    reset(there);
+    assert_reset(&mut client);
+}
+
+#[test]
+fn a_client_that_resets_after_its_end_resets_the_server() {
+    let server = listen();
+    let pair = Pair::tcp(&server, &[]);
+    let client = pair.connect();
+    let mut there = accept(&server);
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(there.read(&mut [0]).unwrap(), 0);
+    there.write_all(b"x").unwrap();
+    reset(client);
+    // The server sends nothing of its own accord: it must learn of it all the same.
+    until("the server fails to write", || there.write_all(b"y").is_err());
+}
+
+#[test]
+fn a_reset_passes_a_connection_that_is_stuck() {
+    let server = listen();
+    let pair = Pair::tcp(&server, &[]);
+    let mut client = pair.connect();
+    let mut there = accept(&server);
+    there.write_all(b"x").unwrap();
+    // Nobody reads there: in the end this is stuck, wherever it may be.
+    client.set_nonblocking(true).unwrap();
+    let stuck = loop {
+        match client.write(&[7; 65_536]) {
+            Ok(count) => assert!(count > 0),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(stuck.kind(), ErrorKind::WouldBlock);
+    client.set_nonblocking(false).unwrap();
+    reset(client);
+    assert_reset(&mut there);
+}
+
+#[test]
+fn what_the_server_said_before_it_reset_is_read() {
+    let server = listen();
+    let pair = Pair::tcp(&server, &[]);
+    let mut client = pair.connect();
+    let mut there = accept(&server);
+    client.write_all(b"x").unwrap();
+    there.write_all(b"go away").unwrap();
+    let mut said = [0; 7];
+    client.read_exact(&mut said).unwrap();
+    reset(there);
+    assert_eq!(&said, b"go away");
+    assert_reset(&mut client);
+}
+
+#[test]
+fn nobody_behind_the_exit_resets_the_client_and_later_ones_get_through() {
+    // A port that was somebody's a moment ago may be somebody else's by now, or that of the one who dials it.
+    let to = "tcp:127.0.0.1:1";
+    let directory = tempfile::tempdir().unwrap();
+    let shm = format!("unix:{}/wall.sock", directory.path().display());
+    let exit = Proxy::start(&shm, to, &["--stats"]);
+    let entry = Proxy::start("tcp:127.0.0.1:0", &shm, &["--stats"]);
+    let mut client = proxied::connect(&entry.address);
+    assert_reset(&mut client);
+    drop(client);
+    for proxy in [entry, exit] {
+        proxy.signal("TERM");
+        let (code, said) = proxy.finish();
+        assert_eq!(code, 0);
+        assert!(said.contains("failures       1 "), "{said}");
+        assert!(said.contains("--to") || said.contains("refused"), "{said}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_a_unix_socket_ends_that_direction_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let (front, back) = (directory.path().join("front"), directory.path().join("back"));
+    let server = UnixListener::bind(&back).unwrap();
+    let _pair = Pair::unix(&front, &back, &[]);
+    let mut client = UnixStream::connect(&front).unwrap();
+    let mut there = server.accept().unwrap().0;
+    client.write_all(b"x").unwrap();
+    there.read_exact(&mut [0]).unwrap();
+    there.shutdown(Shutdown::Read).unwrap();
+    until("the client fails to write", || {
+        client.write_all(b"y").is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
+    });
+    there.write_all(b"still here").unwrap();
+    drop(there);
+    let mut said = String::new();
+    client.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "still here");
+}
+
+#[test]
+fn others_do_not_notice_a_reset() {
+    let server = echo_tcp();
+    let pair = Pair::tcp(&server, &[]);
+    let mut other = pair.connect();
+    for _ in 0..30 {
+        let mut client = pair.connect();
+        client.write_all(b"x").unwrap();
+        reset(client);
+        exchange(&mut other, b"as ever");
+    }
+}

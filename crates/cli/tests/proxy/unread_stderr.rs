@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Nobody reads what a proxy says: it carries on all the same, and it ends.
+
+use crate::program;
+use crate::proxied;
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use program::{Running, TIMEOUT, partywall, wait_until};
+use proxied::{Proxy, echo_unix, exchange, pattern, signal};
+
+/// An entry whose stderr takes not a byte more, from the beginning on.
+struct Fixture {
+    _directory: tempfile::TempDir,
+    exit: Proxy,
+    entry: Running,
+    front: PathBuf,
+    /// The other end of its stderr, and what fills it.
+    stderr: UnixStream,
+    filling: usize,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let (front, back, shm) = (path("front"), path("back"), path("shm"));
+        echo_unix(&back);
+        let shm = format!("unix:{}", shm.display());
+        let exit = Proxy::start(&shm, &format!("plain:unix:{}", back.display()), &[]);
+        let (stderr, theirs) = UnixStream::pair().unwrap();
+        let filling = fill(&theirs);
+        let listen = format!("plain:unix:{}", front.display());
+        let arguments = ["proxy", "--listen", &listen, "--to", &shm, "--stats-every", "1ms"];
+        let mut command = partywall(&[&arguments[..], &["--stats"]].concat());
+        let entry = Running::start(command.stderr(Stdio::from(OwnedFd::from(theirs))));
+        stderr.set_read_timeout(Some(TIMEOUT)).unwrap();
+        Self { _directory: directory, exit, entry, front, stderr, filling }
+    }
+
+    /// Something goes through.
+    fn carries(&self) {
+        let mut client = None;
+        wait_until("the entry listens", || {
+            client = UnixStream::connect(&self.front).ok();
+            client.is_some()
+        });
+        let mut client = client.unwrap();
+        client.set_read_timeout(Some(TIMEOUT)).unwrap();
+        for seed in 0..100 {
+            exchange(&mut client, &pattern(10_000, seed));
+        }
+    }
+}
+
+/// Writes until not a byte more is taken; how many were.
+fn fill(mut socket: &UnixStream) -> usize {
+    socket.set_nonblocking(true).unwrap();
+    let mut total = 0;
+    for size in [4096, 1] {
+        loop {
+            match socket.write(&[b'.'; 4096][..size]) {
+                Ok(count) => total += count,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    break;
+                }
+            }
+        }
+    }
+    socket.set_nonblocking(false).unwrap();
+    total
+}
+
+#[test]
+fn what_is_said_waits_for_a_reader_and_nobody_waits_for_it() {
+    let mut fixture = Fixture::new();
+    fixture.carries();
+    let mut filling = vec![0; fixture.filling];
+    fixture.stderr.read_exact(&mut filling).unwrap();
+    let mut lines = BufReader::new(&fixture.stderr).lines().map(Result::unwrap);
+    let first = lines.next().unwrap();
+    assert!(first.starts_with("listening on plain:unix:"), "{first}");
+    let mut lines = lines.skip_while(|line| !line.contains("from plain"));
+    assert!(lines.next().is_some_and(|line| line.contains(" open, ")));
+    signal(&fixture.entry, "TERM");
+    assert!(lines.any(|line| line.starts_with("sessions       1")), "the table comes last");
+    assert_eq!(fixture.entry.code(), 0);
+    drop(fixture.exit);
+}
+
+#[test]
+fn it_ends_though_its_last_words_are_not_read() {
+    let mut fixture = Fixture::new();
+    fixture.carries();
+    signal(&fixture.entry, "TERM");
+    assert_eq!(fixture.entry.code(), 0);
+}

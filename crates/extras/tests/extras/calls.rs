@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls over one stream: answered in any order, given up in time, and never left without a verdict.
+#![cfg(feature = "calls")]
+
+use partywall::tokio::{Listener, Session, Stream, connect_with};
+use partywall::{Config, StreamRecvError, TransportPolicy, TrustPolicy};
+use partywall_extras::calls::{
+    CallError, CallViolation, CallsConfig, Client, Failure, Lost, Request, ServeError, Server,
+    VIOLATION,
+};
+use std::future::pending;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+
+/// What must happen, happens before this is over.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+struct Pair {
+    client: Session,
+    server: Session,
+    here: Stream,
+    there: Stream,
+    _directory: tempfile::TempDir,
+}
+
+async fn pair_with(config: &Config) -> Pair {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}/c.sock", directory.path().display());
+    let listener = Listener::bind_with(&address, config).unwrap();
+    let (client, server) = tokio::join!(connect_with(&address, config), listener.accept());
+    let (client, server) = (client.unwrap(), server.unwrap());
+    let here = client.open(b"calls").await.unwrap();
+    let there = server.accept().await.unwrap().unwrap();
+    Pair { client, server, here, there, _directory: directory }
+}
+
+async fn pair() -> Pair {
+    pair_with(&Config::default()).await
+}
+
+async fn soon<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(TIMEOUT, future).await.expect("in time")
+}
+
+/// Tells when a handler is dropped before it was done.
+struct Dropped(Option<mpsc::UnboundedSender<&'static str>>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        if let Some(told) = self.0.take() {
+            let _ = told.send("dropped");
+        }
+    }
+}
+
+/// A server whose handlers never answer, and tell when they begin and when they are dropped.
+fn serve_for_ever(
+    stream: Stream,
+    config: CallsConfig,
+) -> (JoinHandle<Result<(), ServeError>>, mpsc::UnboundedReceiver<&'static str>) {
+    let (tell, told) = mpsc::unbounded_channel();
+    let serving = Server::with(stream, config).serve(move |request: Request| {
+        let tell = tell.clone();
+        async move {
+            let _ = tell.send(if request.is_one_way() { "one way" } else { "began" });
+            let _dropped = Dropped(Some(tell));
+            pending::<Result<Vec<u8>, Failure>>().await
+        }
+    });
+    (tokio::spawn(serving), told)
+}
+
+#[tokio::test]
+async fn many_calls_of_every_size_are_each_answered() {
+    for (name, config) in [
+        ("shm", Config::default().transport(TransportPolicy::SharedMemory)),
+        ("isolated", Config::default().trust(TrustPolicy::Untrusted)),
+        ("socket", Config::default().transport(TransportPolicy::Socket)),
+    ] {
+        let pair = pair_with(&config).await;
+        let serving = tokio::spawn(Server::new(pair.there).serve(|request: Request| async move {
+            Ok(request.iter().map(|byte| byte.wrapping_add(1)).collect::<Vec<u8>>())
+        }));
+        let client = Client::with(pair.here, CallsConfig::default().in_flight_max(20));
+        let mut tasks = Vec::new();
+        for index in 0..100_usize {
+            let client = client.clone();
+            tasks.push(tokio::spawn(async move {
+                let len = [0, 1, 100, 496, 497, 5000, 100_000][index % 7];
+                let payload = vec![index as u8; len];
+                let answer = client.call(&payload).await.unwrap();
+                assert_eq!(answer, vec![index as u8 + 1; len]);
+                (len, answer.is_zero_copy())
+            }));
+        }
+        for task in tasks {
+            let (len, is_view) = soon(task).await.unwrap();
+            if len >= 5000 && name == "shm" {
+                assert!(is_view, "an answer of {len} bytes was copied");
+            }
+        }
+        drop(client);
+        soon(serving).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn answers_overtake_one_another() {
+    let pair = pair().await;
+    let gate = Arc::new(Notify::new());
+    let opens = Arc::clone(&gate);
+    tokio::spawn(Server::new(pair.there).serve(move |request: Request| {
+        let gate = Arc::clone(&gate);
+        async move {
+            if *request == *b"slow" {
+                gate.notified().await;
+            }
+            Ok(request.to_vec())
+        }
+    }));
+    let client = Client::new(pair.here);
+    let slow = tokio::spawn({
+        let client = client.clone();
+        async move { client.call(b"slow").await }
+    });
+    for _ in 0..10 {
+        assert_eq!(soon(client.call(b"quick")).await.unwrap(), b"quick");
+    }
+    assert!(!slow.is_finished());
+    opens.notify_one();
+    assert_eq!(soon(slow).await.unwrap().unwrap(), b"slow");
+}
+
+#[tokio::test]
+async fn dropping_a_call_drops_its_handler_and_frees_its_slot() {
+    let pair = pair().await;
+    let config = CallsConfig::default().in_flight_max(1).running_max(1);
+    let (_serving, mut told) = serve_for_ever(pair.there, config);
+    let client = Client::with(pair.here, config);
+    for _ in 0..5 {
+        let call = tokio::spawn({
+            let client = client.clone();
+            async move { client.call(b"").await }
+        });
+        assert_eq!(soon(told.recv()).await, Some("began"));
+        call.abort();
+        assert_eq!(soon(told.recv()).await, Some("dropped"));
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_waits_to_run_and_is_cancelled_never_runs() {
+    let pair = pair().await;
+    let (_serving, mut told) = serve_for_ever(pair.there, CallsConfig::default().running_max(1));
+    let client = Client::new(pair.here);
+    let call = |payload: &'static [u8]| {
+        let client = client.clone();
+        tokio::spawn(async move { client.call(payload).await })
+    };
+    let first = call(b"first");
+    assert_eq!(soon(told.recv()).await, Some("began"));
+    let second = client.call_deadline(b"second", Instant::now() + Duration::from_millis(1)).await;
+    assert!(matches!(second, Err(CallError::DeadlineExceeded)), "{second:?}");
+    // Behind the cancellation of the second, on the same stream.
+    client.call_one_way(b"third").await.unwrap();
+    first.abort();
+    assert_eq!(soon(told.recv()).await, Some("dropped"));
+    assert_eq!(soon(told.recv()).await, Some("one way"));
+}
+
+#[tokio::test]
+async fn a_deadline_ends_the_call_on_both_sides() {
+    let pair = pair().await;
+    let (_serving, mut told) = serve_for_ever(pair.there, CallsConfig::default());
+    let client = Client::new(pair.here);
+    // On a busy machine its time may be over before its handler begins.
+    for time_ms in [200, 2000, 20_000] {
+        let time = Duration::from_millis(time_ms);
+        let called = client.call_deadline(b"", Instant::now() + time).await;
+        assert!(matches!(called, Err(CallError::DeadlineExceeded)), "{called:?}");
+        if tokio::time::timeout(2 * time, told.recv()).await == Ok(Some("began")) {
+            assert_eq!(soon(told.recv()).await, Some("dropped"));
+            return;
+        }
+    }
+    panic!("its handler never begins");
+}
+
+#[tokio::test]
+async fn handlers_see_the_time_that_is_left() {
+    let pair = pair().await;
+    tokio::spawn(Server::new(pair.there).serve(|request: Request| async move {
+        let left = request.deadline().map(|deadline| deadline - Instant::now());
+        Ok([u8::from(left.is_some_and(|left| left <= TIMEOUT))])
+    }));
+    let client = Client::new(pair.here);
+    assert_eq!(client.call_deadline(b"", Instant::now() + TIMEOUT).await.unwrap(), [1]);
+    assert_eq!(client.call(b"").await.unwrap(), [0]);
+}
+
+#[tokio::test]
+async fn failures_panics_and_too_many_calls_have_their_own_errors() {
+    let pair = pair().await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let config = CallsConfig::default().running_max(1).waiting_max(0);
+    tokio::spawn(Server::with(pair.there, config).serve(move |request: Request| {
+        let tell = tell.clone();
+        async move {
+            match &request[..] {
+                b"fail" => Err(Failure::new(7, vec![1, 2])),
+                b"panic" => panic!("as the test wants"),
+                b"stay" => {
+                    let _ = tell.send(());
+                    pending().await
+                }
+                _ => Ok(b"fine"),
+            }
+        }
+    }));
+    let client = Client::new(pair.here);
+    let Err(CallError::Failed { code, detail }) = client.call(b"fail").await else { panic!() };
+    assert_eq!((code, &detail[..]), (7, &[1, 2][..]));
+    assert!(matches!(soon(client.call(b"panic")).await, Err(CallError::Aborted)));
+    assert_eq!(soon(client.call(b"")).await.unwrap(), b"fine");
+    let stays = tokio::spawn({
+        let client = client.clone();
+        async move { client.call(b"stay").await }
+    });
+    soon(told.recv()).await.unwrap();
+    assert!(matches!(soon(client.call(b"")).await, Err(CallError::Busy)));
+    stays.abort();
+}
+
+#[tokio::test]
+async fn a_lost_session_ends_every_call_at_once() {
+    let pair = pair().await;
+    let (serving, mut told) = serve_for_ever(pair.there, CallsConfig::default());
+    let client = Client::with(pair.here, CallsConfig::default().in_flight_max(4));
+    // The fifth waits for a slot.
+    let calls: Vec<_> = (0..5)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.call(b"").await })
+        })
+        .collect();
+    for _ in 0..4 {
+        assert_eq!(soon(told.recv()).await, Some("began"));
+    }
+    pair.server.close(0, "");
+    for call in calls {
+        let called = soon(call).await.unwrap();
+        assert!(matches!(called, Err(CallError::Lost(_))), "{called:?}");
+    }
+    assert!(soon(serving).await.unwrap().is_err());
+    assert!(matches!(soon(client.call(b"")).await, Err(CallError::Lost(_))));
+    assert!(client.lost().is_some());
+}
+
+#[tokio::test]
+async fn a_server_that_leaves_ends_every_call() {
+    let pair = pair().await;
+    let (serving, mut told) = serve_for_ever(pair.there, CallsConfig::default());
+    let client = Client::new(pair.here);
+    let call = tokio::spawn({
+        let client = client.clone();
+        async move { client.call(b"").await }
+    });
+    assert_eq!(soon(told.recv()).await, Some("began"));
+    serving.abort();
+    assert!(matches!(soon(call).await.unwrap(), Err(CallError::Lost(_))));
+    assert_eq!(soon(told.recv()).await, Some("dropped"));
+    assert!(pair.client.close_reason().is_none(), "the session goes on");
+}
+
+#[tokio::test]
+async fn who_breaks_the_rules_has_its_stream_reset_and_no_more() {
+    // (message, answer expected from a raw server, or from a raw client)
+    let call = [1_u8, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
+    let answer = [4_u8, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
+    for messages in [vec![&call[..], &call[..]], vec![&answer[..]], vec![&[1, 2, 3][..]]] {
+        let mut pair = pair().await;
+        let serving = tokio::spawn(
+            Server::new(pair.there).serve(|_: Request| pending::<Result<Vec<u8>, Failure>>()),
+        );
+        for message in &messages {
+            pair.here.send(message).await.unwrap();
+        }
+        let served = soon(serving).await.unwrap();
+        assert!(matches!(served, Err(ServeError::Violation(_))), "{served:?}");
+        let end = soon(pair.here.recv()).await;
+        assert!(matches!(end, Err(StreamRecvError::Reset { code: VIOLATION })), "{end:?}");
+        assert!(pair.client.close_reason().is_none());
+    }
+    for message in [&call[..], &answer[..], &[][..]] {
+        let mut pair = pair().await;
+        let client = Client::new(pair.here);
+        let asking = tokio::spawn(async move { client.call(b"x").await });
+        soon(pair.there.recv()).await.unwrap().unwrap();
+        pair.there.send(message).await.unwrap();
+        let asked = soon(asking).await.unwrap();
+        assert!(matches!(asked, Err(CallError::Lost(Lost::Violation(_)))), "{asked:?}");
+        assert!(pair.server.close_reason().is_none());
+    }
+}
+
+#[tokio::test]
+async fn answers_to_calls_that_are_gone_are_tolerated() {
+    let mut pair = pair().await;
+    let client = Client::new(pair.here);
+    let answer = |id: u8| [4, 0, 0, 0, 0, 0, 0, 0, id, 0, 0, 0, 0, 0, 0, 0, b'a'];
+    let call = tokio::spawn({
+        let client = client.clone();
+        async move { client.call(b"1").await }
+    });
+    assert_eq!(soon(pair.there.recv()).await.unwrap().unwrap()[8], 1);
+    call.abort();
+    let cancel = soon(pair.there.recv()).await.unwrap().unwrap();
+    assert_eq!(cancel, [3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    pair.there.send(&answer(1)).await.unwrap();
+    let call = tokio::spawn({
+        let client = client.clone();
+        async move { client.call(b"2").await }
+    });
+    assert_eq!(soon(pair.there.recv()).await.unwrap().unwrap()[8], 2);
+    pair.there.send(&answer(2)).await.unwrap();
+    pair.there.send(&answer(2)).await.unwrap();
+    assert_eq!(soon(call).await.unwrap().unwrap(), b"a");
+    assert!(client.lost().is_none());
+    let unknown = CallViolation::UnknownId { id: 3, last: 2 };
+    assert!(unknown.to_string().contains("call 3"));
+}
+
+#[tokio::test]
+async fn one_way_calls_are_handled_even_when_the_client_is_gone() {
+    let pair = pair().await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let serving = tokio::spawn(Server::new(pair.there).serve(move |request: Request| {
+        let tell = tell.clone();
+        async move {
+            let _ = tell.send(request.to_vec());
+            Ok([])
+        }
+    }));
+    let client = Client::new(pair.here);
+    for number in 0..100_u8 {
+        client.call_one_way(&[number]).await.unwrap();
+    }
+    drop(client);
+    soon(serving).await.unwrap().unwrap();
+    let mut all = Vec::new();
+    while let Some(one) = told.recv().await {
+        all.push(one[0]);
+    }
+    all.sort_unstable();
+    assert_eq!(all, (0..100).collect::<Vec<_>>());
+}

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls over one stream, and lossy channels, between processes.
+
+#[path = "../../../partywall/tests/support/mod.rs"]
+mod support;
+
+mod calls;
+mod calls_across_processes;
+mod lossy_agents;

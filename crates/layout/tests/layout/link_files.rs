@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files of links are read as the table in the specification says, and no single byte of them can be changed so that
+//! an older image comes back.
+#![forbid(unsafe_code)]
+
+use crate::vectors;
+
+use partywall_layout::link::{FileFault, Image, LINK_CONTROL_OFFSET, PARTS_OFFSET, file_name_hash};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use vectors::index;
+use vectors::links::{self, Maker, NAMES};
+
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/links")
+}
+
+#[test]
+fn every_file_is_read_as_its_row_says() {
+    let mut codes = BTreeSet::new();
+    for row in index::rows(&directory()) {
+        let bytes = fs::read(directory().join(&row.name)).unwrap();
+        match links::read(&bytes, row.from) {
+            Ok(line) => assert_eq!(line, row.expected, "{}", row.name),
+            Err(fault) => {
+                assert_eq!(fault.code().to_string(), row.expected, "{}: {fault}", row.name);
+                assert!(fault.to_string().ends_with("(SPEC 13.6)"), "{fault}");
+                codes.insert(fault.code());
+            }
+        }
+    }
+    assert_eq!(codes, (1..=14).collect(), "each fault has a file");
+}
+
+#[test]
+fn files_are_what_the_generator_makes() {
+    let images = links::images();
+    for image in &images {
+        let file = fs::read(directory().join(&image.name)).unwrap();
+        assert!(file == image.bytes, "{} differs: run the example `vectors`", image.name);
+    }
+    let text = fs::read_to_string(directory().join("INDEX.md")).unwrap();
+    assert_eq!(text, index::text(links::PREFACE, &images));
+    let mut names: Vec<String> = images.into_iter().map(|image| image.name).collect();
+    names.sort();
+    assert_eq!(names, index::files(&directory()));
+}
+
+#[test]
+fn the_name_of_a_file_is_a_hash_of_names_and_lengths() {
+    assert_eq!(file_name_hash(NAMES), 0xc357_7146_f595_3aeb);
+    assert_ne!(file_name_hash(["a", "bc", "d"]), file_name_hash(["ab", "c", "d"]));
+}
+
+/// What is in force, as far as anybody acts on it.
+fn in_force(pages: &[u8], size: u64) -> Result<Image, FileFault> {
+    Image::check(pages, size, Some(NAMES))
+}
+
+#[test]
+fn no_single_byte_brings_an_older_image_back() {
+    let mut torn = Maker::used();
+    for image in links::images().into_iter().filter(|image| image.name == "link-torn.bin") {
+        torn.put(0, &image.bytes);
+    }
+    for maker in [Maker::new(), Maker::used(), torn] {
+        let good = in_force(&maker.bytes, maker.size).unwrap();
+        let mut pages = maker.bytes.clone();
+        let mut refused = 0;
+        for index in 0..pages.len() {
+            // Each bit alone, all of them, and what turns this byte into its neighbours in number.
+            let byte = pages[index];
+            let near = [byte.wrapping_add(1), byte.wrapping_sub(1), byte.wrapping_sub(2), 0, 0xff];
+            let single = (0..8).map(|bit| byte ^ (1 << bit));
+            for other in single.chain(near).filter(|other| *other != byte) {
+                pages[index] = other;
+                match in_force(&pages, maker.size) {
+                    Ok(found) => assert_eq!(found, good, "byte {index}: {byte} to {other}"),
+                    Err(_) => refused += 1,
+                }
+            }
+            pages[index] = byte;
+        }
+        assert!(refused > 13 * 4096, "the header alone");
+    }
+}
+
+#[test]
+fn a_commit_that_was_killed_anywhere_leaves_the_image_before() {
+    let before = Maker::used();
+    let good = in_force(&before.bytes, before.size).unwrap();
+    let after = {
+        let mut next = before.clone();
+        let consumed = partywall_layout::link::ConsumedRecord::new(4, 77, 12_288, 12);
+        next.consumed(consumed);
+        next
+    };
+    let place = usize::try_from(LINK_CONTROL_OFFSET + 64).unwrap();
+    // The word first, then the record, of which the seal is the last.
+    let since = place + 40..place + 48;
+    assert_ne!(before.bytes[since.clone()], after.bytes[since.clone()]);
+    for words in 0..5 {
+        let mut torn = before.clone();
+        for written in [since.clone(), place..place + 8 * words] {
+            assert_eq!(in_force(&torn.bytes, torn.size).as_ref(), Ok(&good), "{words} words");
+            torn.bytes[written.clone()].copy_from_slice(&after.bytes[written]);
+        }
+        assert_eq!(in_force(&torn.bytes, torn.size).as_ref(), Ok(&good), "{words} words");
+    }
+    assert_eq!(in_force(&after.bytes, after.size).unwrap().consumed_to(), (12_288, 12));
+    assert_eq!(before.bytes.len() as u64, PARTS_OFFSET);
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Links leave no descriptor behind. These tests count what the process holds: one runs at a time.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+#[path = "../support_ends/mod.rs"]
+mod support_ends;
+#[cfg(feature = "tokio")]
+#[path = "../support_link_async/mod.rs"]
+mod support_link_async;
+
+mod async_links;
+mod hostile_memory;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How many descriptors this process has.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Keeps the other tests of this executable from running: they would change what this one counts.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process that is killed at any instant while it commits leaves a state that it committed, whole, and none older than
+//! the last that it knew to be committed. The same holds for what it consumed.
+
+use crate::support_link;
+use crate::support_two;
+
+use partywall_layout::link::{Report, StateImage};
+use partywall_link::store::OwnFile;
+use partywall_sys::signal::{self, Signal};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use support_link::{DIRECTORY, directory, look, open};
+use support_two::{Chance, Second, TIMEOUT, soon, variable};
+
+const ROUNDS: u32 = 150;
+/// More than so many commits are seen in all.
+const COMMITS: u64 = 10_000;
+const STREAM: u64 = 7;
+
+/// Commits for ever, and writes down what is committed. Ends by itself if nobody kills it.
+#[test]
+fn committer() {
+    let Some(directory) = variable(DIRECTORY) else { return };
+    let directory = PathBuf::from(directory);
+    let mut own = open(&directory).unwrap();
+    let log = fs::File::options().write(true).open(directory.join("log")).unwrap();
+    let first = own.state.state().epoch.get();
+    let consumed = own.image.consumed_to().0 / 64;
+    let until = Instant::now() + TIMEOUT;
+    for step in 1.. {
+        let number = first + step;
+        own.state.commit(&numbered(number));
+        log.write_all_at(&number.to_le_bytes(), 0).unwrap();
+        let number = consumed + step;
+        own.consumed.commit(STREAM, number * 64, digest(number));
+        log.write_all_at(&number.to_le_bytes(), 8).unwrap();
+        if Instant::now() >= until {
+            return;
+        }
+    }
+}
+
+/// A state, every part of which shows the number.
+fn numbered(number: u64) -> StateImage {
+    let report = Report {
+        kind: 1.into(),
+        flags: 0.into(),
+        epoch: number.into(),
+        stream: number.into(),
+        from: (number * 64).into(),
+        to: (number * 192).into(),
+    };
+    StateImage {
+        epoch: number.into(),
+        sending_stream: number.into(),
+        sending_base: (number * 64).into(),
+        sending_acked: (number * 128).into(),
+        sending_digest: digest(number).into(),
+        report_count: 16.into(),
+        receiving_stream: STREAM.into(),
+        peer_incarnation: number.into(),
+        peer_store_id: [1; 16],
+        reports: [report; 16],
+        ..StateImage::new()
+    }
+}
+
+fn digest(number: u64) -> u32 {
+    u32::try_from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).unwrap()
+}
+
+fn word(log: &fs::File, offset: u64) -> u64 {
+    let mut bytes = [0; 8];
+    log.read_exact_at(&mut bytes, offset).unwrap();
+    u64::from_le_bytes(bytes)
+}
+
+/// Looks at what a killed process left; how many states it had committed.
+fn judge(own: &OwnFile, log: &fs::File) -> u64 {
+    let state = own.state.state();
+    let number = state.epoch.get();
+    let expected = if number == 0 { StateImage::new() } else { numbered(number) };
+    let same = StateImage { sequence: state.sequence, seal: state.seal, ..expected };
+    assert!(same == *state, "state {number} is not whole: {state:?}");
+    let confirmed = word(log, 0);
+    assert!((confirmed..=confirmed + 1).contains(&number), "{number}, confirmed {confirmed}");
+    let (consumed, found) = own.image.consumed_to();
+    let number_consumed = consumed / 64;
+    assert!(consumed == 0 || found == digest(number_consumed), "consumed {number_consumed}");
+    let confirmed = word(log, 8);
+    let range = confirmed..=confirmed + 1;
+    assert!(range.contains(&number_consumed), "consumed {number_consumed}, confirmed {confirmed}");
+    number
+}
+
+fn log_in(directory: &Path) -> fs::File {
+    let path = directory.join("log");
+    fs::write(&path, [0; 16]).unwrap();
+    fs::File::open(path).unwrap()
+}
+
+#[test]
+fn whatever_is_found_was_committed_and_nothing_confirmed_is_lost() {
+    let directory = directory();
+    let log = log_in(directory.path());
+    let mut chance = Chance(u64::from(std::process::id()));
+    let mut commits = 0;
+    let deadline = Instant::now() + 4 * TIMEOUT;
+    for round in 1.. {
+        // On a busy machine there is little time before a kill: then there are more of them.
+        if round > ROUNDS && commits > COMMITS {
+            break;
+        }
+        assert!(round <= ROUNDS || Instant::now() < deadline, "{commits} commits");
+        let variables = [(DIRECTORY, directory.path().to_str().unwrap())];
+        let mut second = Second::start("state_survives_kills::committer", &variables);
+        // From the first commit on, after a time of any order of magnitude.
+        let (before, until) = (word(&log, 0), soon());
+        while word(&log, 0) == before {
+            assert!(Instant::now() < until, "nothing is committed");
+            std::thread::yield_now();
+        }
+        let kill_at = Instant::now() + Duration::from_micros(chance.size(5000) as u64);
+        while Instant::now() < kill_at {
+            // Whoever looks meanwhile, without a lock, sees a whole state, too.
+            look(directory.path());
+        }
+        signal::kill(second.pid(), Signal::KILL).unwrap();
+        second.wait();
+        let own = open(directory.path()).unwrap();
+        assert_eq!(own.incarnation, 2 * u64::from(round));
+        commits = judge(&own, &log);
+    }
+}
+
+#[test]
+fn a_state_that_contradicts_itself_is_never_committed() {
+    let directory = directory();
+    let mut own = open(directory.path()).unwrap();
+    let before = fs::read(support_link::file(directory.path())).unwrap();
+    let wrong = StateImage { sending_base: 1.into(), ..numbered(1) };
+    let commit = std::panic::AssertUnwindSafe(|| own.state.commit(&wrong));
+    assert!(std::panic::catch_unwind(commit).is_err());
+    assert!(fs::read(support_link::file(directory.path())).unwrap() == before);
+}

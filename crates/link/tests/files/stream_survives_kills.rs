@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An owner that is killed between any two stores leaves the stream as it was before a batch was published, or as it is
+//! after, and never anything else.
+//!
+//! ```text
+//!  before ── stores of a step ──▶ after       found in before, in after, and in any mixture of the words that differ:
+//!             in any order                    what was published, whole; and nothing of what was not
+//!  publish   all others, then the first word0: nothing without it, all with it
+//! ```
+//!
+//! That is more than killing after each store: the order of stores that nothing orders is tried both ways. A kill of a
+//! real process is in `link_state_survives_kills.rs`.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
+use crate::support_retained;
+
+use partywall_link::retained::{Refused, Retained};
+use partywall_reconcile::Position;
+use std::collections::VecDeque;
+use support_retained::{Image, Memory, State, all_bytes, all_messages, message};
+
+/// Numbers by chance, the same ones each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+/// The words in which two images differ: ring first, by offset.
+fn differences(before: &Image, after: &Image) -> Vec<(bool, usize)> {
+    let words = |before: &[u8], after: &[u8], in_ring: bool| {
+        let starts = (0..before.len()).step_by(8);
+        let differs = |start: &usize| before[*start..*start + 8] != after[*start..*start + 8];
+        starts.filter(differs).map(|start| (in_ring, start)).collect::<Vec<_>>()
+    };
+    let mut found = words(&before.ring, &after.ring, true);
+    found.extend(words(&before.slab, &after.slab, false));
+    found
+}
+
+fn copy(from: &Image, to: &mut Image, (in_ring, start): (bool, usize)) {
+    let (from, to) = if in_ring { (&from.ring, &mut to.ring) } else { (&from.slab, &mut to.slab) };
+    to[start..start + 8].copy_from_slice(&from[start..start + 8]);
+}
+
+/// Calls `check` with images in which some of the words of `after` have come: each number of them from either end, each
+/// one alone, all but each one, and some by chance.
+fn mixtures(
+    before: &Image,
+    after: &Image,
+    words: &[(bool, usize)],
+    random: &mut Random,
+    mut check: impl FnMut(&Image),
+) {
+    let mut try_some = |is_in: &mut dyn FnMut(usize) -> bool| {
+        let mut image = before.clone();
+        for (index, word) in words.iter().enumerate() {
+            if is_in(index) {
+                copy(after, &mut image, *word);
+            }
+        }
+        check(&image);
+    };
+    for count in 0..=words.len() {
+        try_some(&mut |index| index < count);
+        try_some(&mut |index| index >= count);
+        try_some(&mut |index| index == count);
+        try_some(&mut |index| index != count);
+        try_some(&mut |_| random.below(2) == 0);
+    }
+}
+
+struct World {
+    retained: Option<Retained>,
+    memory: Memory,
+    state: State,
+    /// Published, with where they end.
+    kept: VecDeque<(Position, Vec<u8>)>,
+    batch: Vec<(Position, Vec<u8>)>,
+    random: Random,
+    image: Image,
+    numbers: usize,
+    has_seen: Seen,
+}
+
+/// That the script goes where it has to go.
+#[derive(Debug, Default)]
+struct Seen {
+    pads: usize,
+    laps: usize,
+    blobs: usize,
+    /// As far as they may be.
+    compact: usize,
+    epochs: usize,
+    epochs_over_a_record: usize,
+    kills: usize,
+    zeros_ahead: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let image = Image::zeroed(1024, 1024);
+        let (ring, slab, memory) = image.memory();
+        let state = State::new(1);
+        let retained = Retained::empty(ring, image.size(), slab, state.stream).with_inline_max(150);
+        Self {
+            retained: Some(retained),
+            memory,
+            state,
+            kept: VecDeque::new(),
+            batch: Vec::new(),
+            random: Random(seed),
+            image,
+            numbers: 0,
+            has_seen: Seen::default(),
+        }
+    }
+
+    fn retained(&mut self) -> &mut Retained {
+        self.retained.as_mut().unwrap()
+    }
+
+    /// What the next owner must find.
+    fn expect(image: &Image, state: State, expected: &[Vec<u8>]) {
+        let (found, _) = image.found(state).unwrap();
+        assert_eq!(all_messages(&found, state.base.position), expected);
+    }
+
+    fn published(&self) -> Vec<Vec<u8>> {
+        self.kept.iter().map(|(_, bytes)| bytes.clone()).collect()
+    }
+
+    /// A step that publishes nothing was taken: wherever it was killed, all is as before.
+    fn changed_nothing(&mut self) {
+        let after = self.memory.image();
+        let words = differences(&self.image, &after);
+        let (expected, state) = (self.published(), self.state);
+        let kills = &mut self.has_seen.kills;
+        mixtures(&self.image, &after, &words, &mut self.random, |image| {
+            Self::expect(image, state, &expected);
+            *kills += 1;
+        });
+        self.image = after;
+    }
+
+    fn append(&mut self) {
+        let lens = [0, 1, 24, 25, 100, 150, 151, 300, 500, 1024];
+        let len = lens[self.random.below(lens.len())];
+        self.numbers += 1;
+        let bytes = message(self.numbers, len);
+        let is_compact = self.random.below(2) == 0;
+        let appended = match is_compact {
+            true => self.retained().append_compact(&[&bytes], None),
+            false => self.retained().append(&[&bytes], None),
+        };
+        if let Ok(end) = appended {
+            self.has_seen.compact += usize::from(is_compact);
+            self.has_seen.blobs += usize::from(len > 150);
+            self.batch.push((end, bytes));
+        }
+        self.changed_nothing();
+    }
+
+    fn reserve_and_drop(&mut self) {
+        let (len, filling) = (self.random.below(500), self.random.below(256) as u8);
+        if let Ok(mut reservation) = self.retained().reserve(len) {
+            reservation.bytes().fill(filling);
+        }
+        self.changed_nothing();
+    }
+
+    fn publish(&mut self) {
+        let Some((first, _)) = self.batch.first().cloned() else { return };
+        let begin = self.retained().tail();
+        self.retained().publish();
+        let after = self.memory.image();
+        let (expected, state) = (self.published(), self.state);
+        // The batch's first record, or its PAD, is where the tail was.
+        let commit = (true, (begin.0 % 1024) as usize);
+        let mut words = differences(&self.image, &after);
+        assert!(words.contains(&commit) && words.len() <= 2, "{words:?}: the word and a zero");
+        words.retain(|word| *word != commit);
+        let kills = &mut self.has_seen.kills;
+        mixtures(&self.image, &after, &words, &mut self.random, |image| {
+            Self::expect(image, state, &expected);
+            *kills += 1;
+        });
+        let slots = (begin.0..self.retained().tail().0).step_by(64);
+        let is_pad = |slot: &u64| {
+            let start = (slot % 1024) as usize;
+            after.ring[start..start + 8] == (slot | 31 << 1 | 1).to_le_bytes()
+        };
+        self.has_seen.pads += slots.filter(is_pad).count();
+        self.has_seen.laps = self.has_seen.laps.max((first.0 / 1024) as usize);
+        self.kept.extend(self.batch.drain(..));
+        Self::expect(&after, self.state, &self.published());
+        self.image = after;
+    }
+
+    /// As after telling the neighbour, which may have consumed all of it by now: nothing of what is kept may go with it.
+    fn prepare(&mut self) {
+        if self.random.below(2) == 0 {
+            let tail = self.retained().tail();
+            self.retained().acknowledged(tail).unwrap();
+        }
+        self.retained().prepare_ahead();
+        let after = self.memory.image();
+        let (expected, state) = (self.published(), self.state);
+        let words = differences(&self.image, &after);
+        assert!(words.iter().all(|(is_ring, offset)| *is_ring && offset % 64 == 0), "{words:?}");
+        self.has_seen.zeros_ahead += words.len();
+        mixtures(&self.image, &after, &words, &mut self.random, |image| {
+            Self::expect(image, state, &expected);
+        });
+        Self::expect(&after, self.state, &self.published());
+        self.image = after;
+    }
+
+    fn trim(&mut self) {
+        let (acked, tail) = (self.retained().acked(), self.retained().tail());
+        let more = tail.since(acked) * self.random.below(257) as u64 / 256;
+        self.retained().acknowledged(Position((acked.0 + more) & !63)).unwrap();
+        let Some(base) = self.retained().trim_to() else { return };
+        // The state's commit is one store, before the room is used: both bases are right now.
+        Self::expect(&self.memory.image(), self.state, &self.published());
+        self.state.base = base;
+        let before = self.kept.len();
+        self.kept.retain(|(end, _)| *end > base.position);
+        assert!(self.kept.len() < before);
+        Self::expect(&self.memory.image(), self.state, &self.published());
+        self.retained().trimmed(base);
+        self.changed_nothing();
+    }
+
+    /// Killed, and opened by the next owner.
+    fn restart(&mut self) {
+        let (found, memory) = self.image.found(self.state).unwrap();
+        self.retained = Some(found.with_inline_max(150));
+        self.memory = memory;
+        self.batch.clear();
+        self.changed_nothing();
+    }
+
+    fn epoch(&mut self) {
+        let next = State::new(self.state.stream.0.get() + 1);
+        self.retained().end(next.stream);
+        self.changed_nothing();
+        // The state's commit: from here on there is the next stream, and nothing in it.
+        self.state = next;
+        self.kept.clear();
+        self.batch.clear();
+        self.has_seen.epochs += 1;
+        self.has_seen.epochs_over_a_record += usize::from(self.image.ring[..8] != [0; 8]);
+        Self::expect(&self.image, next, &[]);
+        if self.random.below(2) == 0 {
+            return self.restart();
+        }
+        self.retained().begin(next.stream);
+        self.changed_nothing();
+    }
+
+    fn step(&mut self) {
+        match self.random.below(32) {
+            0..10 => self.append(),
+            10..12 => self.reserve_and_drop(),
+            12..20 => self.publish(),
+            20 => {
+                self.retained().abort();
+                self.batch.clear();
+                self.changed_nothing();
+            }
+            21..26 => self.trim(),
+            26..29 => self.prepare(),
+            29..31 => self.restart(),
+            _ if self.random.below(3) == 0 => self.epoch(),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn killed_between_any_two_stores() {
+    let mut world = World::new(0x9e37_79b9);
+    for _ in 0..6000 {
+        world.step();
+    }
+    let seen = &world.has_seen;
+    assert!(seen.pads > 5 && seen.laps > 3 && seen.blobs > 200 && seen.compact > 200, "{seen:?}");
+    assert!(seen.epochs > 20 && seen.epochs_over_a_record > 5, "{seen:?}");
+    assert!(seen.kills > 100_000 && seen.zeros_ahead > 100, "{seen:?}");
+}
+
+/// Stale records of the former stream at the very positions of the new one, and whole: only the tag tells.
+#[test]
+fn a_former_stream_never_comes_alive() {
+    let image = Image::zeroed(1024, 64);
+    let (ring, slab, memory) = image.memory();
+    let (first, next) = (State::new(1), State::new(2));
+    let mut retained = Retained::empty(ring, image.size(), slab, first.stream);
+    for number in 0..4 {
+        // The first of them has a prefix: by its tag it is known.
+        retained.append_compact(&[&message(number, 10)], None).unwrap();
+        retained.publish();
+    }
+    let before = memory.image();
+    retained.end(next.stream);
+    World::expect(&memory.image(), first, &(0..4).map(|n| message(n, 10)).collect::<Vec<_>>());
+    World::expect(&memory.image(), next, &[]);
+    retained.begin(next.stream);
+    World::expect(&memory.image(), next, &[]);
+    retained.append(&[&message(9, 10)], None).unwrap();
+    World::expect(&memory.image(), next, &[]);
+    retained.publish();
+    World::expect(&memory.image(), next, &[message(9, 10)]);
+    // Right behind it a BARE one of the former, as if nothing had been zeroed: damage, and never a message.
+    let mut image = memory.image();
+    image.ring[64..128].copy_from_slice(&before.ring[64..128]);
+    assert!(image.found(next).is_err());
+}
+
+/// A reservation that was dropped has written into a record that was given up, where the next stream begins.
+#[test]
+fn half_a_record_is_not_left_where_the_next_stream_begins() {
+    let image = Image::zeroed(1024, 64);
+    let (ring, slab, memory) = image.memory();
+    let (mut first, next) = (State::new(1), State::new(2));
+    let mut retained = Retained::empty(ring, image.size(), slab, first.stream);
+    for number in 0..5 {
+        retained.append(&[&message(number, 150)], None).unwrap();
+        retained.publish();
+        retained.acknowledged(retained.tail()).unwrap();
+        first.base = retained.trim_to().unwrap();
+        retained.trimmed(first.base);
+    }
+    retained.reserve(150).unwrap().bytes().fill(7);
+    assert_eq!(memory.image().ring[100], 7, "behind a PAD, at the beginning of the ring");
+    retained.end(next.stream);
+    World::expect(&memory.image(), first, &[]);
+    World::expect(&memory.image(), next, &[]);
+}
+
+#[test]
+#[should_panic(expected = "another tag")]
+fn streams_that_cannot_be_told_apart_do_not_follow_each_other() {
+    let image = Image::zeroed(1024, 64);
+    let (ring, slab, _) = image.memory();
+    let mut retained = Retained::empty(ring, image.size(), slab, State::new(7).stream);
+    retained.end(State::new(7 ^ 0xffff_0000_ffff).stream);
+    let (ring, slab, _) = image.memory();
+    let mut retained = Retained::empty(ring, image.size(), slab, State::new(7).stream);
+    retained.end(State::new(7 << 32).stream);
+}
+
+/// Every other record is BARE, where it may be.
+fn appended(retained: &mut Retained, number: usize, len: usize) -> Result<Position, Refused> {
+    let message = message(number, len);
+    match number % 2 {
+        0 => retained.append(&[&message], None),
+        _ => retained.append_compact(&[&message], None),
+    }
+}
+
+/// A stream with everything: PAD, BLOBs around the end of the slab, a base that is not the start.
+fn full(base_at_start: bool) -> (Image, State, usize) {
+    let image = Image::zeroed(1024, 1024);
+    let (ring, slab, memory) = image.memory();
+    let mut state = State::new(0x1122_3344_5566_7788);
+    let retained = Retained::empty(ring, image.size(), slab, state.stream);
+    let mut retained = retained.with_inline_max(150);
+    let mut lens = vec![150, 300, 64, 400];
+    let mut count = lens.len();
+    if !base_at_start {
+        lens = vec![150, 20, 300, 150, 100, 500, 300, 150, 150, 60, 180];
+        count = 0;
+    }
+    for (number, len) in lens.into_iter().enumerate() {
+        while appended(&mut retained, number, len).is_err() {
+            retained.acknowledged(Position(retained.acked().0 + 64)).unwrap();
+            if let Some(base) = retained.trim_to() {
+                retained.trimmed(base);
+                state.base = base;
+            }
+        }
+        retained.publish();
+    }
+    if count == 0 {
+        count = all_messages(&retained, retained.base()).len();
+    }
+    (memory.image(), state, count)
+}
+
+#[test]
+fn no_single_byte_is_damaged_unnoticed() {
+    for base_at_start in [true, false] {
+        let (image, state, count) = full(base_at_start);
+        assert!(count > 2 && (state.base.position > Position(0)) != base_at_start);
+        let (good, _) = image.found(state).unwrap();
+        let (tail, bytes) = (good.tail(), all_bytes(&good, state.base.position));
+        let (mut noticed, mut taken_for_the_end) = (0, Vec::new());
+        for index in 0..image.ring.len() + image.slab.len() {
+            let mut damaged = image.clone();
+            let (ring, slab) = (&mut damaged.ring, &mut damaged.slab);
+            let byte = ring.get(index).copied().unwrap_or_else(|| slab[index - 1024]);
+            let bits = (0..8).map(|bit| byte ^ 1 << bit);
+            for other in bits.chain([0, 0xff, byte ^ 0xff]).filter(|other| *other != byte) {
+                if index < 1024 {
+                    damaged.ring[index] = other;
+                } else {
+                    damaged.slab[index - 1024] = other;
+                }
+                match damaged.found(state) {
+                    Err(damage) => {
+                        assert!(damage.position >= state.base.position, "{damage}");
+                        assert!(damage.to_string().contains("SPEC 14"), "{damage}");
+                        noticed += 1;
+                    }
+                    Ok((found, _)) if found.tail() < tail => taken_for_the_end.push((index, other)),
+                    Ok((found, _)) => {
+                        assert_eq!(found.tail(), tail);
+                        assert_eq!(all_bytes(&found, state.base.position), bytes, "byte {index}");
+                    }
+                }
+            }
+        }
+        assert!(noticed > 8000, "{noticed}");
+        // The one exception, as `found.rs` says: the first word of the first positions has one byte that is not 0.
+        assert!(
+            taken_for_the_end
+                .iter()
+                .all(|(index, other)| [0, 64, 128, 192].contains(index) && *other == 0)
+        );
+        assert_eq!(taken_for_the_end.is_empty(), !base_at_start);
+    }
+}
+
+#[test]
+fn a_state_that_does_not_fit_its_records_is_damage() {
+    let (image, state, _) = full(false);
+    let base = state.base.position;
+    for position in [Position(base.0 + 1), Position(!63), Position(64)] {
+        let mut other = state;
+        other.base.position = position;
+        let damage = image.found(other).unwrap_err();
+        assert_eq!(damage.position, position, "{damage}");
+    }
+    let mut other = State::new(1);
+    other.base.digest.0 = 1;
+    assert!(image.found(other).is_err(), "a proof where none can be");
+    let (mut found, _) = image.found(state).unwrap();
+    assert!(found.acknowledged(Position(found.tail().0 + 64)).is_err(), "an acked beyond the tail");
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Futures of links that are dropped at any of their awaits: nothing is lost, nothing happens twice, nothing is half done.
+#![cfg(feature = "tokio")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use crate::support_ends;
+use crate::support_link_async;
+
+use partywall_link::tokio::{Link, Message};
+use partywall_link::{Config, Event, Status, TrySendError};
+use std::collections::HashSet;
+use std::sync::mpsc;
+use support_ends::{Ground, Via, message, number};
+use support_link_async::{
+    Ends, TIMEOUT, client, config, echo, ends, for_turns, on_runtimes, runtimes, server, turns,
+    within,
+};
+use tokio::task::JoinSet;
+
+/// So many turns until a future is dropped, one after the other.
+fn timeout(round: u64) -> usize {
+    usize::try_from(round * 7 % 5).unwrap()
+}
+
+/// Receives by futures that are dropped over and over.
+async fn recv(link: &Link) -> Message {
+    let mut round = 0;
+    loop {
+        round += 1;
+        if let Some(received) = for_turns(timeout(round), link.recv()).await {
+            return received.unwrap().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_recv_that_is_dropped_took_nothing() {
+    on_runtimes(|| async {
+        for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
+            let ground = Ground::new(via, false);
+            let Ends { server: _server, client: _client, served, link } = ends(&ground, &config());
+            let sends = tokio::spawn(async move {
+                for n in 0..1000 {
+                    link.send(&message(n, 100)).await.unwrap();
+                    turns(timeout(n)).await;
+                }
+                link.wait_acked().await.unwrap();
+            });
+            for n in 0..1000 {
+                let message = recv(&served).await;
+                assert_eq!(number(&message), n);
+                message.ack().unwrap();
+            }
+            sends.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_send_that_is_dropped_sent_nothing() {
+    on_runtimes(|| async {
+        for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
+            let ground = Ground::new(via, false);
+            let config = config().ring_bytes(4096);
+            let Ends { server: _server, client: _client, served, link } = ends(&ground, &config);
+            let sends = tokio::spawn(async move {
+                let (mut n, mut dropped) = (0, 0_u64);
+                while n < 2000 {
+                    // One message, or two that appear at once.
+                    let sent = if n % 3 == 0 {
+                        let mut batch = link.batch();
+                        batch.send(&message(n, 100)).send(&message(n + 1, 100));
+                        let published = for_turns(timeout(dropped), batch.commit()).await;
+                        published.map(|published| published.map(|()| 2))
+                    } else {
+                        let payload = message(n, 100);
+                        let sent = for_turns(timeout(dropped), link.send(&payload)).await;
+                        sent.map(|sent| sent.map(|()| 1))
+                    };
+                    match sent {
+                        Some(count) => n += count.unwrap(),
+                        None => dropped += 1,
+                    }
+                }
+                while for_turns(2, link.wait_acked()).await.is_none() {}
+                assert_eq!(link.unconsumed_bytes().unwrap(), 0);
+                (n, dropped)
+            });
+            let mut next = 0;
+            while next < 2000 {
+                let message = served.recv().await.unwrap().unwrap();
+                assert_eq!(number(&message), next);
+                message.ack().unwrap();
+                next += 1;
+                turns(timeout(next)).await;
+            }
+            // Another message, or the sender's end.
+            if let Some(Ok(Some(last))) = for_turns(50, served.recv()).await {
+                last.ack().unwrap();
+                next += 1;
+            }
+            let (sent, dropped) = sends.await.unwrap();
+            assert!(sent == next && dropped > 0, "{sent} sent, {next} received, {dropped} dropped");
+        }
+    });
+}
+
+#[test]
+fn a_reply_that_is_dropped_neither_sent_nor_committed() {
+    on_runtimes(|| async {
+        let ground = Ground::new(Via::SharedMemory, false);
+        let config = config().ring_bytes(4096);
+        let Ends { server: _server, client: _client, served, link } = ends(&ground, &config);
+        let (sender, mut receiver) = link.split();
+        let asks = tokio::spawn(async move {
+            for n in 0..500 {
+                sender.send(&message(n, 8)).await.unwrap();
+            }
+        });
+        let replies = tokio::spawn(async move {
+            let (mut n, mut dropped) = (0, 0);
+            while n < 500 {
+                let request = served.recv().await.unwrap().unwrap();
+                assert_eq!(number(&request), n);
+                match for_turns(timeout(dropped), request.reply(&message(n, 300))).await {
+                    Some(done) => {
+                        done.unwrap();
+                        n += 1;
+                    }
+                    None => {
+                        dropped += 1;
+                        served.rewind().unwrap();
+                    }
+                }
+            }
+            served.wait_acked().await.unwrap();
+            dropped
+        });
+        // Nobody takes answers until the ring is full of them.
+        turns(2000).await;
+        for n in 0..500 {
+            let answer = receiver.recv().await.unwrap().unwrap();
+            assert_eq!(number(&answer), n);
+            answer.ack().unwrap();
+            turns(timeout(n)).await;
+        }
+        asks.await.unwrap();
+        assert!(replies.await.unwrap() > 0);
+    });
+}
+
+#[test]
+fn an_accept_that_is_dropped_took_no_link() {
+    on_runtimes(|| async {
+        let ground = Ground::new(Via::SharedMemory, false);
+        let (server, client) = (server(&ground, config()), client(&ground, config()));
+        let (mut links, mut names) = (Vec::new(), HashSet::new());
+        let mut round = 0;
+        while names.len() < 50 {
+            if links.len() < 50 {
+                let name = links.len().to_string();
+                links.push(client.connect(server.local_address(), "bob", &name).unwrap());
+            }
+            round += 1;
+            if let Some(link) = for_turns(timeout(round), server.accept()).await {
+                assert!(names.insert(link.unwrap().key().link().to_owned()));
+            }
+        }
+    });
+}
+
+#[test]
+fn an_event_that_nobody_waited_for_to_the_end_is_told_the_next() {
+    on_runtimes(|| async {
+        let ground = Ground::new(Via::Tcp, false);
+        let Ends { server: _server, client: _client, served, link } = ends(&ground, &config());
+        let mut round = 0;
+        for epoch in 1..20 {
+            link.begin_epoch(epoch).unwrap();
+            loop {
+                round += 1;
+                let event = for_turns(timeout(round), served.next_event()).await;
+                match event.transpose().unwrap() {
+                    Some(Event::Epoch { epoch: told }) if told == epoch => break,
+                    _ => {}
+                }
+            }
+            while for_turns(timeout(round), link.wait_attached()).await.is_none() {
+                round += 1;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_link_that_is_closed_has_sent_everything() {
+    on_runtimes(|| async {
+        for ground in Ground::all() {
+            let config = config().ring_bytes(64 << 10);
+            let Ends { server, client: _client, served, link } = ends(&ground, &config);
+            for n in 0..100 {
+                link.send(&message(n, 100)).await.unwrap();
+            }
+            link.close().await.unwrap();
+            for n in 0..100 {
+                let message = served.recv().await.unwrap().unwrap();
+                assert_eq!(number(&message), n);
+                message.ack().unwrap();
+            }
+            while !served.next_event().await.unwrap().is_farewell() {}
+            // One of a server is its no more, and can be had again.
+            served.close().await.unwrap();
+            let again = server.open("alice", "orders").unwrap();
+            assert!(!matches!(again.status(), Status::Closed));
+        }
+    });
+}
+
+#[test]
+fn a_close_that_is_dropped_closes_at_once() {
+    on_runtimes(|| async {
+        let ground = Ground::new(Via::SharedMemory, true);
+        let client = client(&ground, config());
+        let link = client.connect(&*ground.address(), "bob", "orders").unwrap();
+        let (sender, _receiver) = link.split();
+        sender.send(b"kept").await.unwrap();
+        // There is nobody to whom it could go.
+        assert!(for_turns(20, sender.link().close()).await.is_none());
+        assert!(sender.send(b"too late").await.is_err());
+        let server = server(&ground, config());
+        let served = server.open("alice", "orders").unwrap();
+        served.send(b"kept, too").await.unwrap();
+        assert!(for_turns(20, served.close()).await.is_none());
+        // Both can be had again at once, with what they keep.
+        let served = server.open("alice", "orders").unwrap();
+        let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+        assert_eq!(served.recv().await.unwrap().unwrap(), b"kept");
+        assert_eq!(link.recv().await.unwrap().unwrap(), b"kept, too");
+    });
+}
+
+#[test]
+fn a_close_that_takes_long_holds_up_no_other_link_and_leaves_no_thread() {
+    let ([asleep, awake], large) = (runtimes(), Config::default());
+    let (ground, elsewhere) =
+        (Ground::new(Via::Unix, false), Ground::new(Via::SharedMemory, false));
+    let stuck_server = {
+        let _inside = asleep.enter();
+        server(&ground, large.clone())
+    };
+    let (client, link) = {
+        let _inside = awake.enter();
+        let client = client(&ground, large);
+        let link = client.connect(stuck_server.local_address(), "bob", "orders").unwrap();
+        (client, link)
+    };
+    let _served = asleep.block_on(within(stuck_server.accept())).unwrap();
+    // From here on nobody drives the server: its socket fills.
+    awake.block_on(within(async {
+        while !matches!(link.try_send(&[1; 8192]), Err(TrySendError::Full)) {}
+        let closes = tokio::spawn(link.close());
+        let server = server(&elsewhere, config());
+        let mut tasks = JoinSet::new();
+        for n in 0..4 {
+            let link = client.connect(server.local_address(), "bob", &n.to_string()).unwrap();
+            tasks.spawn(async move {
+                for n in 0..100 {
+                    link.send(&message(n, 8)).await.unwrap();
+                    let answer = link.recv().await.unwrap().unwrap();
+                    assert_eq!(number(&answer), n);
+                    answer.ack().unwrap();
+                }
+            });
+            let served = server.accept().await.unwrap();
+            tasks.spawn(async move { echo(&served, 100).await });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap();
+        }
+        assert!(!closes.is_finished());
+        closes.abort();
+        assert!(closes.await.unwrap_err().is_cancelled());
+    }));
+    // It would wait for the thread.
+    let (ended, is_over) = mpsc::channel();
+    std::thread::spawn(move || {
+        drop((client, awake));
+        ended.send(()).unwrap();
+    });
+    is_over.recv_timeout(TIMEOUT).unwrap();
+}

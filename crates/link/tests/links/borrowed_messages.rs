@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A message that is lent is the same message: read, committed, answered, poisonous, received again; over each transport.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
+use crate::support_ends;
+
+use partywall_link::{AckError, Delivery, Receiver, RecvError, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
+use support_ends::every_length::{LENS, attach, config, message};
+use support_ends::{Ground, Pair, soon};
+
+#[test]
+fn messages_of_every_length_are_lent_in_order() {
+    for ground in Ground::all() {
+        let Pair { server: _server, served, link } = ground.pair(&config());
+        let rounds = 40;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..rounds * LENS.len() {
+                    link.send_deadline(&message(number, LENS[number % LENS.len()]), soon())
+                        .unwrap();
+                }
+                link.wait_acked(soon()).unwrap();
+            });
+            let (_sender, mut receiver) = served.split();
+            let mut last = None;
+            for number in 0..rounds * LENS.len() {
+                let lent = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
+                assert!(lent == message(number, LENS[number % LENS.len()]), "message {number}");
+                assert_eq!((lent.attempt(), lent.is_poison()), (1, false));
+                assert!(last < Some(lent.position()));
+                last = Some(lent.position());
+                let kept = lent.to_bytes();
+                assert_eq!(kept, &lent[..]);
+                // Some are committed with those behind them.
+                if number % 3 != 1 {
+                    lent.ack().unwrap();
+                }
+            }
+            assert!(matches!(receiver.try_recv_ref(), Err(TryRecvError::Empty)));
+        });
+        link.close(soon()).unwrap();
+    }
+}
+
+#[test]
+fn what_was_lent_and_not_committed_is_lent_again() {
+    for ground in Ground::all() {
+        let Pair { server: _server, served, link } = ground.pair(&config());
+        let (_sender, mut receiver) = served.split();
+        for (number, len) in LENS.iter().enumerate() {
+            link.send(&message(number, *len)).unwrap();
+        }
+        // Until all of it is out somebody has to come back to the link, and this thread will not.
+        let sends = thread::spawn(move || link.wait_acked(soon()));
+        // Committed up to here; then up to there.
+        for (from, to) in [(0, 3), (3, 9), (9, LENS.len())] {
+            let mut tokens = Vec::new();
+            for (number, len) in LENS.iter().enumerate().skip(from) {
+                let lent = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
+                assert!(lent == message(number, *len), "message {number}");
+                tokens.push(lent.token());
+            }
+            receiver.ack_to(tokens[to - from - 1]).unwrap();
+            let again = receiver.ack_to(tokens[to - from - 1]);
+            assert!(matches!(again, Err(AckError::Consumed)), "{again:?}");
+            receiver.rewind().unwrap();
+        }
+        // The last acknowledgement goes when the receiver waits, and then the sender closes its end.
+        let none = receiver.try_recv_ref();
+        assert!(matches!(none, Err(TryRecvError::Empty) | Ok(None)), "{none:?}");
+        let waited = receiver.recv_ref_deadline(Instant::now() + Duration::from_millis(1));
+        // Then it closes its end.
+        assert!(matches!(waited, Err(RecvError::TimedOut) | Ok(None)), "{waited:?}");
+        sends.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn lent_and_owned_messages_take_turns() {
+    for ground in Ground::all() {
+        let Pair { server: _server, served, link } = ground.pair(&config());
+        attach(&link, &served);
+        let (_sender, mut receiver) = served.split();
+        let mut kept = Vec::new();
+        for number in 0..600 {
+            let len = LENS[number % 9];
+            link.send_deadline(&message(number, len), soon()).unwrap();
+            if number % 2 == 0 {
+                let owned = receiver.recv_deadline(soon()).unwrap().unwrap();
+                kept.push((number, len, owned.bytes()));
+                owned.ack().unwrap();
+            } else {
+                let lent = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
+                assert!(lent == message(number, len), "message {number}");
+                lent.ack().unwrap();
+            }
+        }
+        // What is owned stays what it was, whatever came later.
+        assert!(kept.iter().all(|(number, len, bytes)| *bytes == message(*number, *len)));
+    }
+}
+
+#[test]
+fn a_lent_message_is_answered() {
+    for ground in Ground::all() {
+        let Pair { server: _server, served, link } = ground.pair(&config());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut receiver: Receiver = served.split().1;
+                for number in 0..400 {
+                    let lent = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
+                    let answer = message(number + 1, lent.len());
+                    if number % 2 == 0 {
+                        lent.reply(&answer)
+                    } else {
+                        lent.reply_deadline(&answer, soon())
+                    }
+                    .unwrap();
+                }
+            });
+            for number in 0..400 {
+                let len = LENS[number % 9];
+                link.send_deadline(&message(number, len), soon()).unwrap();
+                let back = link.recv_deadline(soon()).unwrap().unwrap();
+                assert!(back == message(number + 1, len), "message {number}");
+                back.ack().unwrap();
+            }
+            assert_eq!(link.unconsumed_bytes().unwrap(), 0);
+        });
+    }
+}
+
+#[test]
+fn at_most_once_is_consumed_as_it_is_lent() {
+    for ground in Ground::all() {
+        let config = config().delivery(Delivery::AtMostOnce);
+        let Pair { server: _server, served, link } = ground.pair(&config);
+        attach(&link, &served);
+        let (_sender, mut receiver) = served.split();
+        for number in 0..100 {
+            link.send_deadline(&message(number, LENS[number % 9]), soon()).unwrap();
+            let lent = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
+            assert!(lent == message(number, LENS[number % 9]), "message {number}");
+            if number % 2 == 0 {
+                lent.ack().unwrap();
+            }
+        }
+        receiver.rewind().unwrap();
+        assert!(matches!(receiver.try_recv_ref(), Err(TryRecvError::Empty)));
+        link.wait_acked(soon()).unwrap();
+    }
+}
+
+#[test]
+fn waiting_for_one_ends_at_the_deadline() {
+    for ground in Ground::all() {
+        let Pair { server: _server, served, link: _link } = ground.pair(&config());
+        let (_sender, mut receiver) = served.split();
+        let until = Instant::now() + Duration::from_millis(20);
+        let waited = receiver.recv_ref_deadline(until).map(drop);
+        assert!(matches!(waited, Err(RecvError::TimedOut)), "{waited:?}");
+        assert!(Instant::now() >= until);
+    }
+}

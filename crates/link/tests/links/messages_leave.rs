@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A thread that has sent goes on to something else and does not come back: what it waited for is out of its process by then.
+
+use crate::support_ends;
+
+use partywall_link::{Config, Group, RecvError, ReplyError, Stopped, WaitError};
+use std::thread;
+use std::time::{Duration, Instant};
+use support_ends::{Ground, Pair, Via, message, number, soon, until};
+
+const LEN: usize = 1000;
+/// More than the system takes for a peer that does not read, in the connection of a link that is not shared: a few hundred KiB of
+/// a Unix socket, some MiB of TCP, unless its limits were raised very far.
+const RING: u64 = 64 << 20;
+
+fn config() -> Config {
+    Config::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0)
+}
+
+#[test]
+fn what_was_waited_for_needs_no_thread_any_more() {
+    for ground in Ground::all() {
+        let name = format!("{:?}", ground.via);
+        let Pair { server, served, link } = ground.pair(&config());
+        let (link, _receiver) = link.split();
+        link.wait_sent(Instant::now()).expect("there is nothing to wait for");
+        thread::scope(|scope| {
+            scope.spawn(|| link.link().wait_attached(soon()).unwrap());
+            served.wait_attached(soon()).unwrap();
+        });
+        // Nobody drives the peer, until the system takes no more.
+        let mut count = 0;
+        let sent = loop {
+            let is_full = (0..4000).any(|_| {
+                let sent = link.try_send(&message(count, LEN));
+                count += u64::from(sent.is_ok());
+                sent.is_err()
+            });
+            let sent = link.wait_sent(Instant::now() + Duration::from_millis(50));
+            if sent.is_err() || is_full {
+                break sent;
+            }
+        };
+        let is_as_expected = match &sent {
+            Ok(()) => ground.via == Via::SharedMemory,
+            Err(WaitError::TimedOut { .. }) => ground.via != Via::SharedMemory,
+            Err(_) => false,
+        };
+        assert!(is_as_expected, "{name}: {sent:?} of {count}");
+        thread::scope(|scope| {
+            let receives = scope.spawn(|| {
+                for expected in 0..count {
+                    let message = served.recv_deadline(soon()).unwrap().unwrap();
+                    assert_eq!((number(&message), message.len()), (expected, LEN), "{name}");
+                    message.ack().unwrap();
+                }
+            });
+            let waits = scope.spawn(|| link.wait_sent(soon()));
+            link.wait_sent(soon()).unwrap();
+            waits.join().unwrap().unwrap();
+            // From here on nothing of the client runs.
+            receives.join().unwrap();
+        });
+        drop(server);
+    }
+}
+
+#[test]
+fn nothing_of_a_closed_link_is_waited_for() {
+    let ground = Ground::new(Via::Tcp, false);
+    let Pair { server, served: _served, link } = ground.pair(&config());
+    let (sender, receiver) = link.split();
+    sender.send(b"never").unwrap();
+    let late = sender.wait_sent(Instant::now());
+    assert!(matches!(late, Err(WaitError::TimedOut { .. })), "no connection yet: {late:?}");
+    receiver.link().close(Instant::now()).unwrap_err();
+    let closed = sender.wait_sent(soon());
+    assert!(matches!(closed, Err(WaitError::Stopped(Stopped::Closed))), "{closed:?}");
+    drop(server);
+}
+
+/// What others send meanwhile is for them to wait for.
+#[test]
+fn only_what_was_sent_before_is_waited_for() {
+    let ground = Ground::new(Via::Unix, false);
+    let group = Group::new().unwrap();
+    let server = ground.server(config());
+    let client = ground.client(config().group(&group));
+    let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+    let served = server.open("alice", "orders").unwrap();
+    let link = &link;
+    thread::scope(|scope| {
+        scope.spawn(|| link.wait_attached(soon()).unwrap());
+        served.wait_attached(soon()).unwrap();
+    });
+    let awaited = RING / 2 / LEN as u64;
+    (0..awaited).for_each(|n| link.send(&message(n, LEN)).unwrap());
+    let turns = group.turns();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| link.wait_sent(soon()));
+        until("it waits", || group.turns() > turns);
+        let mut next = awaited;
+        while link.try_send(&message(next, LEN)).is_ok() {
+            next += 1;
+        }
+        assert!(next > awaited / 2 * 3, "there is no room for more than {next}");
+        let mut received = 0;
+        let mut receive = |deadline| match served.recv_deadline(deadline) {
+            Ok(Some(message)) => {
+                assert_eq!(number(&message), received);
+                received += 1;
+                true
+            }
+            Ok(None) => panic!("the sender is still there"),
+            Err(RecvError::TimedOut) => false,
+            Err(fault) => panic!("{fault}"),
+        };
+        while !waits.is_finished() {
+            receive(Instant::now() + Duration::from_millis(100));
+        }
+        waits.join().unwrap().unwrap();
+        while receive(Instant::now() + Duration::from_millis(100)) {}
+        // What the system took beyond that, at most.
+        assert!((awaited..next).contains(&received), "{received} of {next}");
+    });
+}
+
+/// Who waits for room for a reply is told that another has consumed what it would answer.
+#[test]
+fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
+    let ground = Ground::new(Via::SharedMemory, false);
+    let Pair { server: _server, served, link } = ground.pair(&config().ring_bytes(4096));
+    thread::scope(|scope| {
+        scope.spawn(|| link.wait_attached(soon()).unwrap());
+        served.wait_attached(soon()).unwrap();
+    });
+    link.send(b"question").unwrap();
+    link.send(b"another").unwrap();
+    let (first, second) = (
+        served.recv_deadline(soon()).unwrap().unwrap(),
+        served.recv_deadline(soon()).unwrap().unwrap(),
+    );
+    while served.try_send(&[7; 500]).is_ok() {}
+    thread::scope(|scope| {
+        let late = soon() + Duration::from_secs(60);
+        let replies = scope.spawn(move || first.reply_deadline(&[8; 500], late));
+        // Long enough for it to sleep, most of the time.
+        thread::sleep(Duration::from_millis(50));
+        second.ack().unwrap();
+        until("the reply ends", || replies.is_finished());
+        assert!(matches!(replies.join().unwrap(), Err(ReplyError::Commit(_))));
+    });
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What reads a message runs while the link is locked: it is told if it uses one, and what is not called finds nothing locked.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
+use crate::support_ends;
+
+use partywall::Wait;
+use partywall_link::{Group, Link, MessageView, RecvError, TryRecvError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+use support_ends::every_length::{attach, config, message};
+use support_ends::{Ground, Pair, soon};
+
+/// Otherwise it would wait for itself, or for another that waits for it.
+#[test]
+fn what_is_not_called_is_dropped_with_nothing_locked() {
+    struct Uses<'a>(&'a Link);
+    impl Drop for Uses<'_> {
+        fn drop(&mut self) {
+            assert!(matches!(self.0.try_recv(), Err(TryRecvError::Empty)));
+        }
+    }
+    for wait in [Wait::Spin, Wait::Park] {
+        for ground in Ground::all() {
+            let Pair { server: _server, served, link } = ground.pair(&config().wait(wait));
+            attach(&link, &served);
+            for count in [1, 100] {
+                for number in 0..count {
+                    link.send(&message(number, 10)).unwrap();
+                    served.recv_with_deadline(|_| (), soon()).unwrap().unwrap();
+                }
+                let uses = Uses(&served);
+                let none = served.try_recv_with(move |_| drop(uses));
+                assert!(matches!(none, Err(TryRecvError::Empty)), "{none:?}");
+                let (uses, until) = (Uses(&served), Instant::now() + Duration::from_millis(2));
+                let none = served.recv_with_deadline(move |_| drop(uses), until);
+                assert!(matches!(none, Err(RecvError::TimedOut)), "{none:?}");
+            }
+        }
+    }
+}
+
+/// It would wait for itself, or for another that waits for it.
+#[test]
+fn one_who_uses_a_link_as_it_reads_is_told() {
+    for wait in [Wait::Spin, Wait::Park] {
+        for ground in Ground::all() {
+            let group = Group::new().unwrap();
+            let config = config().wait(wait).group(&group);
+            let Pair { server, served, link } = ground.pair(&config);
+            attach(&link, &served);
+            // So few that the lock favours nobody, and so many that it favours this thread.
+            for count in [1, 100] {
+                for number in 0..count {
+                    link.send(&message(number, 10)).unwrap();
+                    served.recv_with_deadline(|_| (), soon()).unwrap().unwrap();
+                }
+                let uses: [&dyn Fn(); 6] = [
+                    &|| drop(served.try_send(b"to itself")),
+                    &|| drop(served.try_recv()),
+                    &|| drop(served.recv_with_deadline(|_| (), Instant::now())),
+                    &|| drop(link.try_send(b"to another")),
+                    &|| drop(link.try_recv()),
+                    &|| _ = served.stats(),
+                ];
+                for (number, uses) in uses.iter().enumerate() {
+                    link.send(b"something").unwrap();
+                    let reads = || served.recv_with_deadline(|_| uses(), soon());
+                    let told = catch_unwind(AssertUnwindSafe(reads)).unwrap_err();
+                    let words = told.downcast_ref::<&str>().unwrap();
+                    assert!(words.contains("do that before or after"), "use {number}: {words}");
+                }
+                let again = AssertUnwindSafe(|| served.try_recv_with(panics));
+                assert!(catch_unwind(again).is_err(), "it is there");
+                served.rewind().unwrap();
+                for _ in 0..uses.len() {
+                    let bytes =
+                        served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap().unwrap();
+                    assert_eq!(bytes, b"something");
+                }
+            }
+            link.send(b"something").unwrap();
+            // It is dropped all the same, while the panic goes on.
+            let drops = || served.recv_with_deadline(|_| drop(link), soon());
+            let told = catch_unwind(AssertUnwindSafe(drops));
+            assert!(told.is_err());
+            drop(server);
+        }
+    }
+}
+
+fn panics(_: MessageView<'_>) {
+    panic!("while it reads")
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Connections break and ends are opened again: nothing is lost, nothing comes twice that was committed.
+
+use crate::support_ends;
+
+use partywall_link::{
+    Client, Config, Event, Group, Link, OpenError, RecvError, SendError, Status, Stopped, Storage,
+    StorageError, TryRecvError,
+};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use support_ends::forwarder::Forwarder;
+use support_ends::{Ground, Pair, Via, message, number, soon, until};
+
+const CUTS: u64 = 200;
+/// Messages between two cuts, at least.
+const EACH: u64 = 30;
+const MESSAGES: u64 = CUTS * EACH + 100;
+
+fn config() -> Config {
+    Config::default().ring_bytes(64 << 10).slab_bytes(256 << 10)
+}
+
+fn socket_address(address: &partywall::Address) -> SocketAddr {
+    address.to_string().trim_start_matches("tcp:").parse().unwrap()
+}
+
+/// Lengths that differ, some of which take the slab.
+fn len(n: u64) -> usize {
+    if n % 50 == 7 { 30_000 } else { 8 + (n % 200) as usize }
+}
+
+/// The peer's end in good order is `None`, once, behind all that it sent; then the link waits for what comes next.
+#[test]
+fn recv_after_the_peer_closed_its_end_is_none_once() {
+    for ground in Ground::all() {
+        let Pair { server, served, link } = ground.pair(&config());
+        let address = server.local_address().clone();
+        let client = thread::spawn(move || {
+            for n in 0..3 {
+                link.send(&message(n, len(n))).unwrap();
+            }
+            link.close(soon()).unwrap();
+        });
+        for n in 0..3 {
+            let received = served.recv_deadline(soon()).unwrap().expect("more was sent");
+            assert_eq!(number(&received), n);
+            received.ack().unwrap();
+        }
+        assert!(served.recv_deadline(soon()).unwrap().is_none(), "the peer has finished");
+        client.join().unwrap();
+        assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)), "it is received once");
+        let until = Instant::now() + Duration::from_millis(20);
+        let waited = served.recv_with_deadline(|_| panic!("nothing was sent"), until);
+        assert!(matches!(waited, Err(RecvError::TimedOut)), "{waited:?}");
+        if !ground.is_kept() {
+            // In memory the client's end is gone, and another would be another stream.
+            continue;
+        }
+        let again = ground.client(config());
+        let link = again.connect(address, "bob", "orders").unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| link.wait_attached(soon()).unwrap());
+            served.wait_attached(soon()).unwrap();
+        });
+        link.send(b"again").unwrap();
+        let received = served.recv_deadline(soon()).unwrap().expect("the peer is back");
+        assert_eq!(received, b"again");
+        drop(link);
+        assert!(served.recv_deadline(soon()).unwrap().is_none(), "it has finished once more");
+    }
+}
+
+#[test]
+fn a_network_that_is_cut_two_hundred_times_loses_and_repeats_nothing() {
+    for is_kept in [false, true] {
+        let ground = Ground::new(Via::Tcp, is_kept);
+        let server = ground.server(config());
+        let forwarder = Forwarder::to(socket_address(server.local_address()));
+        let client = ground.client(config());
+        let link = client.connect(format!("tcp:{}", forwarder.address), "bob", "orders").unwrap();
+        let served = server.open("alice", "orders").unwrap();
+        let (echoed, is_flushed) = (AtomicU64::new(0), AtomicBool::new(false));
+        let is_cut = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for expected in 0..MESSAGES {
+                    let request = served.recv_deadline(soon()).unwrap().unwrap();
+                    assert_eq!((number(&request), request.len()), (expected, len(expected)));
+                    let copy = request.to_vec();
+                    request.reply_deadline(&copy, soon()).unwrap();
+                }
+                served.wait_acked(soon()).unwrap();
+                is_flushed.store(true, Ordering::Relaxed);
+                until("the last cut", || {
+                    served.try_recv().unwrap_err();
+                    is_cut.load(Ordering::Relaxed)
+                });
+            });
+            scope.spawn(|| {
+                for n in 0..MESSAGES {
+                    link.send_deadline(&message(n, len(n)), soon()).unwrap();
+                }
+                link.wait_acked(soon()).unwrap();
+            });
+            scope.spawn(|| {
+                for cut in 0..CUTS {
+                    // Traffic flows on each connection before the next cut.
+                    until("traffic", || echoed.load(Ordering::Relaxed) >= cut * EACH);
+                    until("a connection", || link.stats().connections > cut);
+                    forwarder.cut();
+                }
+                is_cut.store(true, Ordering::Relaxed);
+            });
+            for expected in 0..MESSAGES {
+                let back = link.recv_deadline(soon()).unwrap().unwrap();
+                assert_eq!((number(&back), back.len()), (expected, len(expected)));
+                back.ack().unwrap();
+                echoed.fetch_add(1, Ordering::Relaxed);
+            }
+            // At each end somebody has to drive as long as anybody waits for a connection.
+            until("flushed", || {
+                link.try_recv().unwrap_err();
+                is_flushed.load(Ordering::Relaxed) && is_cut.load(Ordering::Relaxed)
+            });
+        });
+        assert!(link.stats().connections >= CUTS, "{:?}", link.stats());
+        assert!(link.reports().unwrap().is_empty() && served.reports().unwrap().is_empty());
+    }
+}
+
+fn received(link: &Link, expected: u64, attempt: u32) {
+    let message = link.recv_deadline(soon()).unwrap().unwrap();
+    assert_eq!((number(&message), message.attempt()), (expected, attempt));
+    message.ack().unwrap();
+}
+
+#[test]
+fn both_ends_go_on_after_a_restart_where_they_were() {
+    for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
+        let ground = Ground::new(via, true);
+        let group = Group::new().unwrap();
+        let config = config().group(&group);
+        let Pair { server, served, link } = ground.pair(&config);
+        for n in 0..10 {
+            link.send(&message(n, 8)).unwrap();
+        }
+        (0..4).for_each(|n| received(&served, n, 1));
+        // Handed out, and not committed.
+        assert_eq!(number(&served.recv_deadline(soon()).unwrap().unwrap()), 4);
+        let position = served.recv_deadline(soon()).unwrap().unwrap().position();
+        drop((served, server));
+
+        let server = ground.server(config.clone());
+        let served = server.open("alice", "orders").unwrap();
+        drop(link);
+        let client = ground.client(config);
+        let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+        received(&served, 4, 2);
+        let message_5 = served.recv_deadline(soon()).unwrap().unwrap();
+        assert_eq!((message_5.attempt(), message_5.position()), (2, position));
+        message_5.ack().unwrap();
+        (6..10).for_each(|n| received(&served, n, 1));
+        link.send(&message(10, 8)).unwrap();
+        received(&served, 10, 1);
+        assert!(link.reports().unwrap().is_empty() && served.reports().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_reply_and_what_it_answers_are_one() {
+    let ground = Ground::new(Via::SharedMemory, true);
+    let group = Group::new().unwrap();
+    let config = config().group(&group);
+    let Pair { server, served, link } = ground.pair(&config);
+    link.send(b"question").unwrap();
+    let question = served.recv_deadline(soon()).unwrap().unwrap();
+    // Nobody is there to take the answer.
+    drop(link);
+    question.reply(b"answer").unwrap();
+    let bytes = served.unconsumed_bytes().unwrap();
+    assert!(bytes > 0);
+    drop((served, server));
+    let Pair { server: _server, served, link } = ground.pair(&config);
+    let answer = link.recv_deadline(soon()).unwrap().unwrap();
+    assert_eq!((&answer[..], answer.attempt()), (&b"answer"[..], 1));
+    link.send(b"next").unwrap();
+    assert_eq!(served.recv_deadline(soon()).unwrap().unwrap(), b"next");
+}
+
+#[test]
+fn an_acknowledgement_does_not_wait_for_a_thread_that_does_not_come_back() {
+    let ground = Ground::new(Via::SharedMemory, false);
+    let server = ground.server(config());
+    let client = ground.client(config());
+    let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+    thread::scope(|scope| {
+        let served = scope.spawn(|| server.accept_deadline(soon()).unwrap());
+        link.wait_attached(soon()).unwrap();
+        let served = served.join().unwrap();
+        // It leads the server's group, and waits for something else.
+        scope.spawn(|| server.accept_deadline(soon()).unwrap());
+        for n in 0..100 {
+            link.send_deadline(&message(n, 8), soon()).unwrap();
+            let message = until_some(|| served.try_recv().ok().flatten());
+            assert_eq!(number(&message), n);
+            message.ack().unwrap();
+            // The thread that committed does nothing here until this is so.
+            link.wait_acked(soon()).unwrap();
+        }
+        let other = client.connect(server.local_address(), "bob", "end").unwrap();
+        other.wait_attached(soon()).unwrap();
+    });
+}
+
+#[test]
+fn a_client_that_says_its_word_and_leaves_is_accepted_all_the_same() {
+    for n in 0..30 {
+        let ground = Ground::new([Via::SharedMemory, Via::Unix, Via::Tcp][n % 3], false);
+        let server = ground.server(config());
+        let client = ground.client(config());
+        let address = server.local_address().clone();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let link = client.connect(&address, "bob", "word").unwrap();
+                link.send(b"word").unwrap();
+                link.close(soon()).unwrap();
+            });
+            let served = server.accept_deadline(soon()).unwrap();
+            assert_eq!(served.recv_deadline(soon()).unwrap().unwrap(), b"word");
+        });
+    }
+}
+
+fn until_some<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    until("a message", || {
+        found = look();
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+#[test]
+fn what_was_sent_while_nobody_was_there_arrives() {
+    let ground = Ground::new(Via::SharedMemory, true);
+    let group = Group::new().unwrap();
+    let client = ground.client(config().group(&group));
+    let link = client.connect(ground.address().as_str(), "bob", "orders").unwrap();
+    (0..20).for_each(|n| link.send(&message(n, 100)).unwrap());
+    assert!(matches!(link.status(), Status::Detached | Status::Attaching), "{}", link.status());
+    let error = link.wait_attached(Instant::now()).unwrap_err().to_string();
+    assert!(error.contains("does not exist"), "{error}");
+    let server = ground.server(config().group(&group));
+    let served = server.accept_deadline(soon()).unwrap();
+    assert_eq!((served.key().remote(), served.key().link()), ("alice", "orders"));
+    (0..20).for_each(|n| received(&served, n, 1));
+    assert!(matches!(link.status(), Status::Attached { .. }), "{}", link.status());
+}
+
+#[test]
+fn a_file_has_one_owner_and_a_link_of_a_server_one_handle() {
+    let ground = Ground::new(Via::SharedMemory, true);
+    let group = Group::new().unwrap();
+    let config = config().group(&group);
+    let Pair { server, served, link } = ground.pair(&config);
+    let again = ground.client(config).connect(server.local_address(), "bob", "orders");
+    let error = again.unwrap_err();
+    assert!(matches!(error, OpenError::File(StorageError::Busy { .. })), "{error}");
+    let error = server.open("alice", "orders").unwrap_err();
+    assert!(matches!(error, OpenError::AlreadyOpen), "{error}");
+    link.send(b"kept").unwrap();
+    link.wait_attached(soon()).unwrap();
+    drop(served);
+    // The server keeps it, with what has come.
+    let served = server.open("alice", "orders").unwrap();
+    assert_eq!(served.recv_deadline(soon()).unwrap().unwrap(), b"kept");
+}
+
+#[test]
+fn a_newer_owner_of_the_client_takes_the_place_of_the_old_one() {
+    let ground = Ground::new(Via::SharedMemory, true);
+    let group = Group::new().unwrap();
+    let config = config().group(&group);
+    let Pair { server, served, link } = ground.pair(&config);
+    link.send(b"first").unwrap();
+    let first = served.recv_deadline(soon()).unwrap().unwrap();
+    first.ack().unwrap();
+    link.wait_acked(soon()).unwrap();
+    let name = link.key().file_name();
+    link.close(soon()).unwrap();
+    assert!(served.recv_deadline(soon()).unwrap().is_none(), "the client has finished");
+    // Its memory is copied to where nobody knows of its owner, and opened at both places.
+    let moved = ground.path("server").join("../moved");
+    std::fs::create_dir(&moved).unwrap();
+    std::fs::set_permissions(&moved, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let copy = moved.join(&name);
+    std::fs::copy(ground.path("client").join(&name), &copy).unwrap();
+    let old = ground.client(config.clone());
+    let old = old.connect(server.local_address(), "bob", "orders").unwrap();
+    old.wait_attached(soon()).unwrap();
+    let newer = Client::new(Storage::directory(&moved), "alice", config).unwrap();
+    // Opened once more often than the other.
+    drop(newer.connect("unix:/nowhere", "bob", "orders").unwrap());
+    let newer = newer.connect(server.local_address(), "bob", "orders").unwrap();
+    newer.send(b"second").unwrap();
+    assert_eq!(served.recv_deadline(soon()).unwrap().unwrap(), b"second");
+    let deadline = soon();
+    while !matches!(old.status(), Status::Fenced) {
+        group.poll(Some(Instant::now() + std::time::Duration::from_millis(20))).unwrap();
+        assert!(Instant::now() < deadline, "{}", old.status());
+    }
+    assert!(matches!(old.send(b"late"), Err(SendError::Stopped(Stopped::Fenced))));
+    assert!(old.events().contains(&Event::Fenced));
+    assert!(matches!(newer.status(), Status::Attached { .. }), "{}", newer.status());
+}
+
+#[test]
+fn closing_in_order_leaves_nothing_behind() {
+    for ground in Ground::all() {
+        let Pair { server, served, link } = ground.pair(&config());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..50).for_each(|n| link.send_deadline(&message(n, 5000), soon()).unwrap());
+                link.close(soon()).unwrap();
+            });
+            (0..50).for_each(|n| received(&served, n, 1));
+        });
+        drop(served);
+        drop(server);
+    }
+}

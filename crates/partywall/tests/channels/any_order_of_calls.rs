@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whatever calls are made in whatever order, a channel is two queues: what was sent and not given up
+//! comes out, whole and in order, and nothing else.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
+use crate::support_two;
+
+use partywall::{
+    BackPressure, Channel, Message, Receiver, SendError, Sender, TooLarge, TryRecvError,
+    TrySendError, Wait,
+};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::time::Instant;
+use support_two::{Kind, is_pattern, pattern, soon};
+
+/// One call. Side and lengths are numbers that are cut to what there is.
+#[derive(Clone, Debug)]
+enum Call {
+    TrySend(usize),
+    /// With a deadline that has passed: what would wait fails, perhaps half-way.
+    Send(usize),
+    Reserve(usize, usize, SendOutcome),
+    Batch(Vec<usize>, bool),
+    Recv,
+    RecvRef,
+    Hold,
+    DropHeld(usize),
+    Trim,
+    Arm,
+    Wait(u8),
+    Close,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SendOutcome {
+    Commit,
+    TryCommit,
+    Abort,
+}
+
+fn any_len() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 0_usize..300, 5 => 257_usize..1400, 3 => 0_usize..40_000, 1 => 0_usize..300_000]
+}
+
+fn any_call() -> impl Strategy<Value = Call> {
+    let outcome = prop_oneof![
+        Just(SendOutcome::Commit),
+        Just(SendOutcome::TryCommit),
+        Just(SendOutcome::Abort)
+    ];
+    prop_oneof![
+        6 => any_len().prop_map(Call::TrySend),
+        4 => any_len().prop_map(Call::Send),
+        4 => (any_len(), 0_usize..50, outcome).prop_map(|(len, cut, outcome)| Call::Reserve(len, cut, outcome)),
+        6 => (prop::collection::vec(any_len(), 0..6), any::<bool>())
+            .prop_map(|(lens, commits)| Call::Batch(lens, commits)),
+        8 => Just(Call::Recv),
+        4 => Just(Call::RecvRef),
+        4 => Just(Call::Hold),
+        4 => (0_usize..8).prop_map(Call::DropHeld),
+        1 => Just(Call::Trim),
+        1 => Just(Call::Arm),
+        1 => any::<u8>().prop_map(Call::Wait),
+        1 => Just(Call::Close),
+    ]
+}
+
+/// One direction, and what ought to be in it.
+struct Direction {
+    /// `None` after it was closed.
+    sender: Option<Sender>,
+    receiver: Receiver,
+    queue: VecDeque<(usize, u64)>,
+    held: Vec<(Message, u64)>,
+    next_seed: u64,
+    is_shared_memory: bool,
+}
+
+impl Direction {
+    fn new(sender: Sender, receiver: Receiver, is_shared_memory: bool, first_seed: u64) -> Self {
+        let (queue, held) = (VecDeque::new(), Vec::new());
+        Self {
+            sender: Some(sender),
+            receiver,
+            queue,
+            held,
+            next_seed: first_seed,
+            is_shared_memory,
+        }
+    }
+
+    fn call(&mut self, call: &Call) {
+        match call {
+            Call::Recv => self.receive(false),
+            Call::Hold => self.receive(true),
+            Call::RecvRef => self.look(),
+            Call::DropHeld(index) => {
+                if !self.held.is_empty() {
+                    let (message, seed) = self.held.swap_remove(index % self.held.len());
+                    assert!(is_pattern(&message, seed), "a held message changed");
+                }
+            }
+            Call::Wait(choice) => {
+                let wait = [Wait::Spin, Wait::Adaptive, Wait::Park][usize::from(choice % 3)];
+                self.receiver.set_wait(wait);
+                if let Some(sender) = &mut self.sender {
+                    sender.set_wait(wait);
+                }
+            }
+            Call::Close => {
+                // What a socket has not taken yet would be lost after a second.
+                if self.is_shared_memory || self.queue.is_empty() {
+                    self.sender = None;
+                }
+            }
+            sending => self.send(sending),
+        }
+    }
+
+    fn send(&mut self, call: &Call) {
+        let Some(mut sender) = self.sender.take() else { return };
+        let seed = self.next_seed;
+        self.next_seed += 16;
+        match call {
+            Call::TrySend(len) => {
+                if tried(sender.try_send(&pattern(*len, seed))) {
+                    self.queue.push_back((*len, seed));
+                }
+            }
+            Call::Send(len) => {
+                if sent(sender.send_deadline(&pattern(*len, seed), Instant::now())) {
+                    self.queue.push_back((*len, seed));
+                }
+            }
+            Call::Reserve(len, cut, outcome) => {
+                let len = len.saturating_sub(*cut);
+                if reserve(&mut sender, len, *cut, *outcome, seed) {
+                    self.queue.push_back((len, seed));
+                }
+            }
+            Call::Batch(lens, commits) => {
+                let added = batch(&mut sender, lens, *commits, seed);
+                self.queue.extend(added);
+            }
+            Call::Arm => drop(sender.arm().unwrap()),
+            _ => drop(tried(sender.trim())),
+        }
+        self.sender = Some(sender);
+    }
+
+    /// The next message as the model has it; `None` where it must be empty or finished.
+    fn expect(&mut self, found: Option<&[u8]>, error: Option<&TryRecvError>) -> Option<u64> {
+        match (found, error) {
+            (Some(bytes), _) => {
+                let (len, seed) = self.queue.pop_front().expect("a message from nowhere");
+                assert_eq!(bytes.len(), len);
+                assert!(is_pattern(bytes, seed), "bytes that were not sent");
+                Some(seed)
+            }
+            (None, Some(TryRecvError::Empty)) => {
+                // A socket may still have it on its way.
+                assert!(
+                    !self.is_shared_memory || self.queue.is_empty(),
+                    "a committed message is not there"
+                );
+                None
+            }
+            (None, None) => {
+                assert!(self.sender.is_none() && self.queue.is_empty(), "finished too early");
+                None
+            }
+            (None, error) => panic!("{error:?}"),
+        }
+    }
+
+    fn receive(&mut self, holds: bool) {
+        match self.receiver.try_recv() {
+            Ok(Some(message)) => {
+                let seed = self.expect(Some(&message), None).unwrap();
+                if holds && self.held.len() < 6 {
+                    self.held.push((message, seed));
+                }
+            }
+            Ok(None) => drop(self.expect(None, None)),
+            Err(error) => drop(self.expect(None, Some(&error))),
+        }
+    }
+
+    fn look(&mut self) {
+        let found = self.receiver.try_recv_ref();
+        let found = found.map(|message| message.map(|message| message.to_vec()));
+        match found {
+            Ok(bytes) => drop(self.expect(bytes.as_deref(), None)),
+            Err(error) => drop(self.expect(None, Some(&error))),
+        }
+    }
+
+    /// Reads what is left, closes, and reads the end.
+    fn finish(&mut self) {
+        let until = soon();
+        while !self.queue.is_empty() {
+            if let Some(sender) = &mut self.sender {
+                // Some of it may not have left this side yet.
+                let flushed = sender.flush(Some(Instant::now()));
+                assert!(matches!(flushed, Ok(()) | Err(SendError::TimedOut)), "{flushed:?}");
+            }
+            self.receive(false);
+            assert!(Instant::now() < until, "{} messages do not come", self.queue.len());
+        }
+        for (message, seed) in self.held.drain(..) {
+            assert!(is_pattern(&message, seed), "a held message changed");
+        }
+        if let Some(mut sender) = self.sender.take() {
+            // What is owed needs room, which the pieces of a message given up may still take.
+            while let Err(error) = sender.trim() {
+                assert!(matches!(error, TrySendError::Full), "{error}");
+                assert!(Instant::now() < until, "there never is room");
+                self.receive(false);
+            }
+            let left = sender.stats();
+            assert_eq!((left.blocks_in_flight, left.memory_used_bytes), (0, 0), "memory is lost");
+        }
+        let end = self.receiver.recv_deadline(soon());
+        assert!(matches!(end, Ok(None)), "{end:?}");
+    }
+}
+
+fn tried(result: Result<(), TrySendError>) -> bool {
+    match result {
+        Ok(()) => true,
+        Err(TrySendError::Full | TrySendError::TooLarge(TooLarge { .. })) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn sent(result: Result<(), SendError>) -> bool {
+    match result {
+        Ok(()) => true,
+        Err(SendError::Full | SendError::TimedOut | SendError::TooLarge(_)) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn reserve(sender: &mut Sender, len: usize, cut: usize, outcome: SendOutcome, seed: u64) -> bool {
+    let mut reserved = match sender.reserve_deadline(len + cut, Instant::now()) {
+        Ok(reserved) => reserved,
+        Err(error) => return sent(Err(error)),
+    };
+    reserved.truncate(len);
+    reserved.copy_from_slice(&pattern(len, seed));
+    match outcome {
+        SendOutcome::Commit => sent(reserved.commit()),
+        SendOutcome::TryCommit => match reserved.try_commit() {
+            Ok(()) => true,
+            Err((back, error)) => {
+                assert!(is_pattern(&back, seed), "it comes back changed");
+                tried(Err(error))
+            }
+        },
+        SendOutcome::Abort => {
+            reserved.abort();
+            false
+        }
+    }
+}
+
+/// What of a batch counts as sent.
+fn batch(sender: &mut Sender, lens: &[usize], commits: bool, seed: u64) -> Vec<(usize, u64)> {
+    let mut batch = sender.batch_deadline(Instant::now());
+    let mut added = Vec::new();
+    for (seed, len) in (seed..).zip(lens) {
+        if sent(batch.send(&pattern(*len, seed))) {
+            added.push((*len, seed));
+        }
+    }
+    if commits && sent(batch.commit()) { added } else { Vec::new() }
+}
+
+fn run(kind: Kind, policy: BackPressure, ring: u64, memory: u64, calls: &[(bool, Call)]) {
+    let (client, server): (Channel, Channel) = kind.pair(|config| {
+        config
+            .ring_bytes(ring)
+            .memory_max(memory)
+            .message_max(300_000)
+            .peer_blocks_max(8)
+            .inline_max(256)
+            .back_pressure(policy)
+    });
+    let ((sender, back), (reply, receiver)) = (client.split(), server.split());
+    let mut there = Direction::new(sender, receiver, kind.is_shared_memory(), 0);
+    let mut and_back = Direction::new(reply, back, kind.is_shared_memory(), 1 << 40);
+    for (is_back, call) in calls {
+        if *is_back { and_back.call(call) } else { there.call(call) }
+    }
+    there.finish();
+    and_back.finish();
+}
+
+fn any_policy() -> impl Strategy<Value = BackPressure> {
+    prop_oneof![Just(BackPressure::Block), Just(BackPressure::Error), Just(BackPressure::Overflow)]
+}
+
+fn any_calls() -> impl Strategy<Value = Vec<(bool, Call)>> {
+    prop::collection::vec((any::<bool>(), any_call()), 0..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
+
+    #[test]
+    fn the_shm_is_two_queues(
+        untrusted in any::<bool>(),
+        policy in any_policy(),
+        ring in prop_oneof![Just(4096_u64), Just(16_384)],
+        memory in prop_oneof![Just(0_u64), Just(128 << 10), Just(1 << 20)],
+        calls in any_calls(),
+    ) {
+        let kind = if untrusted { Kind::Untrusted } else { Kind::SharedMemory };
+        run(kind, policy, ring, memory, &calls);
+    }
+
+    #[test]
+    fn the_socket_is_two_queues(
+        tcp in any::<bool>(),
+        policy in any_policy(),
+        calls in any_calls(),
+    ) {
+        run(if tcp { Kind::Tcp } else { Kind::Unix }, policy, 4096, 1 << 20, &calls);
+    }
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A sender that waits for room, and the receiver goes away while the other direction stays open: the
+//! wait ends with `Closed`, for a waiting thread and for an event loop alike.
+
+use partywall::{
+    Channel, Closed, Config, Listener, Readiness, SendError, TransportPolicy, TrySendError,
+};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A connected pair in this process.
+fn pair(policy: TransportPolicy) -> (Channel, Channel) {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}/gone.sock", directory.path().display());
+    let config = Config::default().transport(policy);
+    let mut listener = Listener::bind_with(&address, &config).unwrap();
+    thread::scope(|scope| {
+        let client = scope.spawn(|| partywall::connect_with(&address, &config).unwrap());
+        let server = listener.accept().unwrap();
+        (client.join().unwrap(), server)
+    })
+}
+
+const POLICIES: [TransportPolicy; 2] = [TransportPolicy::SharedMemory, TransportPolicy::Socket];
+
+#[test]
+fn a_thread_in_send_does_not_wait_for_ever() {
+    for policy in POLICIES {
+        let (client, server) = pair(policy);
+        let (mut sender, _keep) = client.split();
+        let (_keep_sending, receiver) = server.split();
+        let (told, outcome) = mpsc::channel();
+        thread::spawn(move || {
+            let ended = loop {
+                if let Err(error) = sender.send(&[7; 1000]) {
+                    break error;
+                }
+                let _ = told.send(None);
+            };
+            let _ = told.send(Some(ended));
+        });
+        // Full: nothing more is sent.
+        while outcome.recv_timeout(Duration::from_millis(200)).is_ok() {}
+        drop(receiver);
+        let ended = outcome.recv_timeout(Duration::from_secs(5)).expect("the wait has ended");
+        assert!(matches!(ended, Some(SendError::Closed(_))), "{policy:?}: {ended:?}");
+        if policy == TransportPolicy::SharedMemory {
+            assert!(matches!(ended, Some(SendError::Closed(Closed::Finished))));
+        }
+    }
+}
+
+#[test]
+fn an_event_loop_that_only_tries_learns_of_it() {
+    for is_whole in [false, true] {
+        for policy in POLICIES {
+            let (client, server) = pair(policy);
+            let (mut sender, _keep) = client.split();
+            while sender.try_send(&[7; 1000]).is_ok() {}
+            let (keep_sending, receiver) = server.split();
+            drop(receiver);
+            let _kept = (!is_whole).then_some(keep_sending);
+            let deadline = Instant::now() + Duration::from_secs(2);
+            loop {
+                let _ = sender.arm().unwrap();
+                match sender.try_send(&[7; 1000]) {
+                    Err(TrySendError::Closed(_)) => break,
+                    other => assert!(other.is_ok() || matches!(other, Err(TrySendError::Full))),
+                }
+                assert!(
+                    Instant::now() < deadline,
+                    "{policy:?}: it is never told, whole: {is_whole}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn room_that_came_before_it_was_asked_for_is_seen() {
+    let (client, server) = pair(TransportPolicy::SharedMemory);
+    let (mut sender, _keep) = client.split();
+    let (_keep_sending, mut receiver) = server.split();
+    while sender.try_send(&[7; 1000]).is_ok() {}
+    // The sender has not said that it waits, so nobody rings for this room.
+    while receiver.try_recv().is_ok_and(|message| message.is_some()) {}
+    let soon = Instant::now() + Duration::from_millis(1);
+    assert!(matches!(receiver.recv_deadline(soon), Err(partywall::RecvError::TimedOut)));
+    assert_eq!(sender.arm().unwrap(), Readiness::Ready);
+    sender.try_send(&[7; 1000]).unwrap();
+}
+
+/// What was received counts as sent, however soon after it the receiver left: only the next message is
+/// told of that.
+#[test]
+fn a_message_that_was_received_was_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}/brief.sock", directory.path().display());
+    let mut listener = partywall::Listener::bind(&address).unwrap();
+    for _ in 0..500 {
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut channel = partywall::connect(&address).unwrap();
+                channel.recv().unwrap().unwrap()
+            });
+            let mut channel = listener.accept().unwrap();
+            channel.send(b"brief").unwrap();
+            assert_eq!(reader.join().unwrap(), b"brief");
+            assert!(matches!(channel.send(b"late"), Err(partywall::SendError::Closed(_))));
+        });
+    }
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! kill -9 at a random instant while both directions are under load: the survivor receives everything that was
+//! committed, in order and whole, then learns of the end within a second; nothing is left behind.
+//!
+//! ```text
+//!   survivor (this process)                    victim (a second process)
+//!   its receiver checks every message   ◀────  sends, and after each send stores its number in a file
+//!   its sender loads the victim         ────▶  receives, and checks
+//!   kills it at a random instant               (half of them only receive: then our sender must hear of it)
+//!   reads the file: all up to there arrived?
+//! ```
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
+
+use crate::support;
+
+use partywall::{
+    Channel, Config, Listener, Receiver, RecvError, SendError, Sender, Transport, TransportPolicy,
+};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use support::{Holdings, Place, Random, Victim, Watchdog, number_of, payload, within};
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Sender,
+    Receiver,
+    Both,
+}
+
+const ROLES: [Role; 3] = [Role::Sender, Role::Receiver, Role::Both];
+
+/// How soon after the kill the survivor must know.
+const NEWS_MAX: Duration = Duration::from_secs(1);
+/// Processes that wait to be killed next: starting one takes longer than killing it.
+const POOL: usize = 4;
+
+/// The length of a message: mostly short, some in shared memory, few in a segment of their own.
+fn len_of(number: u64) -> usize {
+    match number % 50 {
+        0 => 300_000,
+        1..=9 => 2000 + number as usize % 5000,
+        _ => 8 + number as usize % 200,
+    }
+}
+
+fn config(policy: TransportPolicy) -> Config {
+    Config::default().transport(policy).memory_max(4 << 20)
+}
+
+/// The second process: connects, and works until it is killed.
+#[test]
+fn child() {
+    let Some(role) = support::role() else { return };
+    let log = File::options().write(true).open(support::argument("log")).unwrap();
+    let is_shared_memory = support::argument("transport") == "shm";
+    let policy =
+        if is_shared_memory { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
+    // Waits until it is this process's turn.
+    if std::io::Read::read(&mut std::io::stdin(), &mut [0]).unwrap() == 0 {
+        return;
+    }
+    let channel = partywall::connect_with(support::argument("address"), &config(policy)).unwrap();
+    let (mut sender, mut receiver) = channel.split();
+    let reading = std::thread::spawn(move || {
+        while let Ok(Some(message)) = receiver.recv() {
+            number_of(&message);
+        }
+    });
+    if role != "Receiver" {
+        for number in 1_u64.. {
+            if sender.send(&payload(number, len_of(number))).is_err() {
+                break;
+            }
+            // Only now: what this says was committed.
+            log.write_all_at(&number.to_le_bytes(), 0).unwrap();
+        }
+    }
+    let _ = reading.join();
+}
+
+/// Sends until the other side is gone; how it ended.
+fn send_all(mut sender: Sender) -> SendError {
+    for number in 1_u64.. {
+        if let Err(error) = sender.send(&payload(number, len_of(number))) {
+            return error;
+        }
+    }
+    unreachable!("somebody received all numbers there are");
+}
+
+/// Receives until the end; the last number, and how it ended.
+fn receive_all(receiver: &mut Receiver) -> (u64, Option<RecvError>) {
+    let mut last = 0;
+    loop {
+        match receiver.recv_deadline(within(Duration::from_secs(20))) {
+            Ok(Some(message)) => {
+                let number = number_of(&message);
+                assert_eq!(number, last + 1, "out of order");
+                assert_eq!(message.len(), len_of(number));
+                last = number;
+            }
+            Ok(None) => return (last, None),
+            Err(error) => return (last, Some(error)),
+        }
+    }
+}
+
+/// What a series of kills came to.
+#[derive(Debug, Default)]
+struct Series {
+    messages: u64,
+    latest_news: Duration,
+    before: Option<Holdings>,
+}
+
+struct Stage {
+    place: Place,
+    listener: Listener,
+    transport: &'static str,
+    started: usize,
+}
+
+impl Stage {
+    fn new(transport: &'static str) -> Self {
+        let place = Place::new();
+        let is_shared_memory = transport == "shm";
+        let policy =
+            if is_shared_memory { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
+        let listener = Listener::bind_with(place.address("stage"), &config(policy)).unwrap();
+        Self { place, listener, transport, started: 0 }
+    }
+
+    /// Starts a process that waits for its turn.
+    fn start(&mut self, role: Role) -> (Victim, File) {
+        self.started += 1;
+        let path = self.place.path(&format!("log{}", self.started));
+        let log = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        log.write_all_at(&0_u64.to_le_bytes(), 0).unwrap();
+        let arguments = [
+            ("log", path.to_str().unwrap()),
+            ("address", &self.place.address("stage")),
+            ("transport", self.transport),
+        ];
+        let mut command =
+            support::second_process("both_directions::child", &format!("{role:?}"), &arguments);
+        let victim = Victim::spawn(command.stdin(Stdio::piped()).stderr(Stdio::null()));
+        (victim, log)
+    }
+
+    /// Lets a process work for a while, and kills it.
+    fn kill_one(&mut self, role: Role, victim: (Victim, File), work: Duration) -> (u64, Duration) {
+        let (mut victim, log) = victim;
+        std::io::Write::write_all(victim.0.stdin.as_mut().unwrap(), b"!").unwrap();
+        let deadline = within(Duration::from_secs(20));
+        let channel: Channel = self.listener.accept_deadline(deadline).unwrap();
+        assert_eq!(channel.transport() == Transport::SharedMemory, self.transport == "shm");
+        let (sender, mut receiver) = channel.split();
+        std::thread::scope(|scope| {
+            let sending = (role != Role::Sender).then(|| {
+                scope.spawn(move || {
+                    let error = send_all(sender);
+                    (error, Instant::now())
+                })
+            });
+            let receiving = scope.spawn(move || {
+                let (last, error) = receive_all(&mut receiver);
+                (last, error, Instant::now())
+            });
+            std::thread::sleep(work);
+            let killed = Instant::now();
+            victim.kill();
+            let (last, error, heard) = receiving.join().unwrap();
+            assert!(matches!(error, Some(RecvError::Disconnected)), "{error:?}");
+            let mut latest = heard.saturating_duration_since(killed);
+            if let Some(sending) = sending {
+                let (error, heard) = sending.join().unwrap();
+                assert!(matches!(error, SendError::Closed(_)), "{error:?}");
+                latest = latest.max(heard.saturating_duration_since(killed));
+            }
+            let mut committed = [0; 8];
+            log.read_exact_at(&mut committed, 0).unwrap();
+            let committed = u64::from_le_bytes(committed);
+            assert!(last >= committed, "{committed} were committed, {last} arrived");
+            // One more may have been on its way when the number was to be stored.
+            assert!(last <= committed + 1, "{committed} were committed, {last} arrived");
+            (last, latest)
+        })
+    }
+
+    fn series(&mut self, kills: usize, seed: u64) -> Series {
+        let mut random = Random::new(seed);
+        let mut series = Series::default();
+        let role_of = |index: usize| ROLES[index % ROLES.len()];
+        let mut pool: std::collections::VecDeque<_> =
+            (0..POOL).map(|index| self.start(role_of(index))).collect();
+        for index in 0..kills {
+            let victim = pool.pop_front().unwrap();
+            pool.push_back(self.start(role_of(index + POOL)));
+            let work = Duration::from_micros(random.below(12_000));
+            let (messages, news) = self.kill_one(role_of(index), victim, work);
+            series.messages += messages;
+            series.latest_news = series.latest_news.max(news);
+            if index == kills / 5 {
+                series.before = Some(Holdings::now());
+            }
+        }
+        let (before, after) = (series.before.unwrap(), Holdings::now());
+        println!("{}: {kills} kills, {series:?}, after {after:?}", self.transport);
+        assert_eq!(after.descriptors, before.descriptors);
+        assert_eq!(after.shared_mappings, before.shared_mappings);
+        assert!(after.resident_bytes < before.resident_bytes + (16 << 20));
+        assert!(series.latest_news < NEWS_MAX);
+        series
+    }
+}
+
+/// Nothing but the socket's path, and the files in which the victims told us where they were.
+fn nothing_is_left(place: &Place) {
+    let mut files = place.files();
+    files.retain(|name| !name.starts_with("log"));
+    assert_eq!(files, ["stage"]);
+}
+
+#[test]
+fn four_hundred_kills_lose_nothing_and_leave_nothing() {
+    let _alone = support::alone();
+    let _watchdog = Watchdog::new("kills", Duration::from_secs(600));
+    let started = Instant::now();
+    for (transport, kills, seed) in [("shm", 300, 1), ("socket", 100, 2)] {
+        let mut stage = Stage::new(transport);
+        let series = stage.series(kills, seed);
+        assert!(series.messages > kills as u64, "there was load");
+        nothing_is_left(&stage.place);
+    }
+    println!("in {:?}", started.elapsed());
+}

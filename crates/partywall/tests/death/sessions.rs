@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process with many streams is killed at any instant: the other side first receives all that was
+//! committed before, of each stream in order and whole; then every call that waits ends with an error; and
+//! nothing stays behind.
+#![cfg(feature = "tokio")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
+
+use crate::support_session;
+
+use partywall::tokio::{Listener, Stream, connect_with};
+use partywall::{Closed, Config, SessionError, StreamRecvError};
+use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support_session::two::{Chance, Second, TIMEOUT, is_pattern, pattern, soon, variable};
+use support_session::{Kind, run};
+
+const DEATHS: u64 = 300;
+const STREAMS: u64 = 16;
+/// What the survivor may grow by, in bytes.
+const GROWTH_MAX: u64 = 16 << 20;
+
+const KIND: &str = "PARTYWALL_SESSION_DEATH_KIND";
+const ADDRESS: &str = "PARTYWALL_SESSION_DEATH_ADDRESS";
+const LOG: &str = "PARTYWALL_SESSION_DEATH_LOG";
+
+fn config(kind: Kind) -> Config {
+    kind.config().memory_max(8 << 20)
+}
+
+/// Sends on many streams for ever, and notes how many of each are committed.
+#[test]
+fn victim() {
+    let Some(kind) = variable(KIND) else { return };
+    let kind = Kind::from_name(&kind);
+    let log = Arc::new(File::options().write(true).open(variable(LOG).unwrap()).unwrap());
+    run("victim", TIMEOUT, async move {
+        let session = connect_with(variable(ADDRESS).unwrap(), &config(kind)).await.unwrap();
+        let mut tasks = Vec::new();
+        for id in 0..STREAMS {
+            let (session, log) = (session.clone(), Arc::clone(&log));
+            tasks.push(tokio::spawn(async move {
+                let mut stream = session.open(&id.to_le_bytes()).await.unwrap();
+                let mut chance = Chance(id ^ u64::from(std::process::id()));
+                for number in 0u64.. {
+                    let len = chance.size(if number % 8 == 0 { 200_000 } else { 2000 }) + 8;
+                    if stream.send(&pattern(len, id << 32 | number)).await.is_err() {
+                        return;
+                    }
+                    log.write_all_at(&(number + 1).to_le_bytes(), id * 8).unwrap();
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+/// Receives to the end; how many messages there were, and of which stream.
+async fn receive(mut stream: Stream) -> (u64, u64) {
+    let id = u64::from_le_bytes(stream.metadata().try_into().unwrap());
+    for number in 0.. {
+        match stream.recv().await {
+            Ok(Some(message)) => {
+                assert!(is_pattern(&message, id << 32 | number), "stream {id}, message {number}");
+            }
+            Err(StreamRecvError::Session(SessionError::Closed(Closed::Disconnected))) => {
+                assert!(stream.send(b"nobody there").await.is_err());
+                return (id, number);
+            }
+            Ok(None) => panic!("stream {id} was finished after {number} messages"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("there are not so many messages");
+}
+
+async fn one_death(
+    kind: Kind,
+    listener: &Listener,
+    log: &tempfile::NamedTempFile,
+    seed: u64,
+) -> u64 {
+    log.as_file().write_all_at(&[0; STREAMS as usize * 8], 0).unwrap();
+    let (address, path) = (listener.local_address().to_string(), log.path().to_str().unwrap());
+    let victim =
+        Second::start("sessions::victim", &[(KIND, kind.name()), (ADDRESS, &address), (LOG, path)]);
+    let session = listener.accept().await.unwrap();
+    let accepting = session.clone();
+    let receiving = tokio::spawn(async move {
+        let mut tasks = Vec::new();
+        while let Ok(Some(stream)) = accepting.accept().await {
+            tasks.push(tokio::spawn(receive(stream)));
+        }
+        tasks
+    });
+    // Any instant will do, so no condition is waited for.
+    let instant = Duration::from_micros(Chance(seed).size(16_000) as u64);
+    tokio::time::sleep(instant).await;
+    tokio::task::spawn_blocking(move || drop(victim)).await.unwrap();
+    let mut received = [0; STREAMS as usize];
+    for task in receiving.await.unwrap() {
+        let (id, count) = task.await.unwrap();
+        received[id as usize] = count;
+    }
+    assert!(matches!(session.closed().await, SessionError::Closed(Closed::Disconnected)));
+    for (id, received) in received.into_iter().enumerate() {
+        let mut committed = [0; 8];
+        log.as_file().read_exact_at(&mut committed, id as u64 * 8).unwrap();
+        let committed = u64::from_le_bytes(committed);
+        // The last may have been committed and not yet been noted. A socket's tail is lost with its process.
+        let is_right = if kind.is_shared_memory() {
+            (committed..=committed + 1).contains(&received)
+        } else {
+            received <= committed + 1
+        };
+        assert!(is_right, "stream {id}: {received} of {committed}");
+    }
+    received.iter().sum()
+}
+
+fn footprint() -> (usize, usize, u64) {
+    (
+        open_descriptors(Process::Own).unwrap().len(),
+        mappings(Process::Own).unwrap().len(),
+        resident_bytes(Process::Own).unwrap(),
+    )
+}
+
+async fn deaths(kind: Kind, count: u64) {
+    let listener = Listener::bind_with(kind.address(), &config(kind)).unwrap();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    for seed in 0..10 {
+        one_death(kind, &listener, &log, seed).await;
+    }
+    let before = footprint();
+    let mut received = 0;
+    for seed in 10..count {
+        received += one_death(kind, &listener, &log, seed).await;
+    }
+    // On a busy machine most die before they have said much: then some more do, until the limit of the whole test.
+    let mut seed = count;
+    while received <= 10 * count {
+        received += one_death(kind, &listener, &log, seed).await;
+        seed += 1;
+    }
+    // The task of the last session may not have ended yet.
+    let descriptors = || open_descriptors(Process::Own).unwrap().len();
+    let deadline = soon();
+    while descriptors() > before.0 {
+        assert!(Instant::now() < deadline, "descriptors: {} then {}", before.0, descriptors());
+        tokio::task::yield_now().await;
+    }
+    let after = footprint();
+    assert!(after.1 <= before.1 + 20, "mappings: {} then {}", before.1, after.1);
+    assert!(after.2 <= before.2 + GROWTH_MAX, "resident: {} then {}", before.2, after.2);
+}
+
+#[test]
+fn three_hundred_deaths_with_many_streams() {
+    if variable(KIND).is_some() {
+        return;
+    }
+    let _alone = crate::support::alone();
+    run("deaths", Duration::from_secs(300), async {
+        deaths(Kind::SharedMemory, DEATHS - 100).await;
+        deaths(Kind::Untrusted, 50).await;
+        deaths(Kind::Unix, 50).await;
+    });
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Peers that stall at any frame, flood the listener, send too many or too few descriptors, or speak for
+//! somebody else: everybody else is served meanwhile, deadlines hold, and nothing is kept.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
+
+use crate::support;
+
+use partywall::{
+    AcceptError, Admission, Config, ConnectError, FallbackReason, HandshakeError, Refusal,
+    SendError, Transport, TransportPolicy,
+};
+use partywall_layout::Geometry;
+use partywall_layout::hello::{
+    FEATURE_SHM, FEATURE_SOCKET, Hello, OFFER_DOORBELLS, Offer, REJECT_TAG, ROLE_CONNECTOR, Ready,
+    TRANSPORT_SHM, TRANSPORT_SOCKET,
+};
+use partywall_sys::poll::{self, PollFd, PollFlags};
+use partywall_sys::{Doorbell, PidFd, connect_unix_path};
+use std::io::{ErrorKind, IoSlice, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::foe::{BOTH, Foe, Wire, hello, region, small_geometry};
+use support::home::{DESCRIPTOR, HUNG_UP, Home, VIOLATION, pipe};
+use support::{Holdings, Watchdog, millis, within};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+const TIMED_OUT: u32 = 201;
+const NOT_ADMITTED: u32 = 206;
+const NO_TRANSPORT: u32 = 208;
+
+#[test]
+fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
+    let _together = support::together();
+    let _watchdog = Watchdog::new("stalls", Duration::from_secs(120));
+    let mut home = Home::new(Config::default().handshake_timeout(millis(300)));
+    let hello = hello(BOTH);
+    let offer = Offer::new(TRANSPORT_SOCKET, 1, 0, 0);
+    let ready = Ready::new(TRANSPORT_SOCKET, 1);
+    let stalls: [(&str, &[&[u8]]); 7] = [
+        ("at the first byte", &[]),
+        ("within the tag", &[&hello.as_bytes()[..3]]),
+        ("within the preamble", &[&hello.as_bytes()[..15]]),
+        ("within HELLO", &[&hello.as_bytes()[..127]]),
+        ("before OFFER", &[hello.as_bytes()]),
+        ("within OFFER", &[hello.as_bytes(), &offer.as_bytes()[..63]]),
+        ("within READY", &[hello.as_bytes(), offer.as_bytes(), &ready.as_bytes()[..31]]),
+    ];
+    for (what, frames) in stalls {
+        let wire = home.wire();
+        for frame in frames {
+            assert!(wire.send(frame, &[]));
+        }
+        assert!(home.go_on().is_none());
+        // Somebody else gets through meanwhile.
+        home.serves();
+        let started = Instant::now();
+        let reason = home.reason();
+        assert_eq!(reason.0, TIMED_OUT, "{what}: {reason:?}");
+        assert!(started.elapsed() < Duration::from_secs(3), "{what}: {:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn silent_peers_make_room_for_those_who_speak_the_oldest_first() {
+    let _together = support::together();
+    let _watchdog = Watchdog::new("silent peers", Duration::from_secs(60));
+    // Nobody's time is up before the test is over.
+    let config = Config::default().handshake_timeout(Duration::from_secs(600)).handshakes_max(4);
+    let mut home = Home::new(config);
+    let silent: Vec<Wire> = (0..4).map(|_| home.wire()).collect();
+    assert!(home.go_on().is_none());
+    home.serves();
+    assert_eq!(home.listener.refused(), 1);
+    let (frame, _) = silent[0].receive();
+    assert!(frame.starts_with(&REJECT_TAG) && frame[16] == Refusal::Busy.number() as u8);
+    for wire in &silent[1..] {
+        let heard = wire.socket.read(&mut [0; 1], true);
+        assert_eq!(heard.unwrap_err().kind(), ErrorKind::WouldBlock, "given up without need");
+    }
+}
+
+#[test]
+fn whoever_has_sent_a_byte_keeps_its_place() {
+    let _together = support::together();
+    let _watchdog = Watchdog::new("a byte", Duration::from_secs(60));
+    let config = Config::default().handshake_timeout(Duration::from_secs(600)).handshakes_max(1);
+    let mut home = Home::new(config);
+    let slow = home.wire();
+    assert!(home.go_on().is_none());
+    // Unheard as yet: the listener must listen before it gives anybody up.
+    assert!(slow.send(b"P", &[]));
+    let next = home.wire();
+    assert!(next.send_hello(&hello(BOTH)));
+    let result = home.listener.accept_deadline(within(millis(250)));
+    assert!(matches!(result, Err(AcceptError::TimedOut)), "{result:?}");
+    assert_eq!(home.listener.refused(), 0);
+    drop(slow);
+    assert_eq!(home.reason().0, HUNG_UP);
+    let (frame, _) = next.receive();
+    assert!(Hello::read_from_bytes(&frame).is_ok(), "now it is its turn");
+}
+
+#[test]
+fn a_foreign_event_loop_is_told_when_a_handshake_ran_out_of_time() {
+    let _together = support::together();
+    let mut home = Home::new(Config::default().handshake_timeout(millis(50)));
+    let _silent = home.wire();
+    while home.listener.refused() == 0 {
+        let mut events = [PollFd::new(&home.listener, PollFlags::IN)];
+        let ready = poll::wait(&mut events, Some(within(Duration::from_secs(10)))).unwrap();
+        assert_eq!(ready, 1, "the listener has something to do, and does not say so");
+        assert!(home.listener.try_accept().is_err());
+    }
+    assert_eq!(home.reason().0, TIMED_OUT);
+}
+
+#[test]
+fn connecting_to_one_that_stalls_ends_in_time() {
+    let _together = support::together();
+    let _watchdog = Watchdog::new("stalling listener", Duration::from_secs(60));
+    let place = support::Place::new();
+    let silent = UnixListener::bind(place.path("silent")).unwrap();
+    let config = Config::default().handshake_timeout(millis(100));
+    for bytes in [&b""[..], b"PARTYWAL", &hello(BOTH).as_bytes()[..100]] {
+        let started = Instant::now();
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut stream = silent.accept().unwrap().0;
+                // It fails only if the other side has given up already, which is what is asserted.
+                let _ = stream.write_all(bytes);
+                // Kept open until the other side gives up.
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+            });
+            partywall::connect_with(place.address("silent"), &config)
+        });
+        assert!(
+            matches!(result, Err(ConnectError::Handshake(HandshakeError::TimedOut { .. }))),
+            "{result:?}"
+        );
+        assert!(started.elapsed() < Duration::from_secs(3));
+    }
+}
+
+#[test]
+fn a_flood_of_connections_does_not_outlast_the_deadline_of_an_accept() {
+    let _together = support::together();
+    let _watchdog = Watchdog::new("flood of connections", Duration::from_secs(60));
+    let mut home = Home::new(Config::default());
+    let path = home.place.path("home");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    // A byte, so that it counts as an attempt; then away.
+                    if let Ok(socket) = connect_unix_path(&path, Some(within(millis(50)))) {
+                        let _ = socket.write(&[IoSlice::new(b"P")], true);
+                    }
+                }
+            });
+        }
+        for _ in 0..10 {
+            let started = Instant::now();
+            let result = home.listener.accept_deadline(within(millis(30)));
+            assert!(matches!(result, Err(AcceptError::TimedOut)), "{result:?}");
+            assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        }
+        home.serves();
+        over.store(true, Ordering::Relaxed);
+    });
+    println!("{} refused", home.listener.refused());
+}
+
+#[test]
+fn descriptors_with_every_byte_are_not_collected() {
+    let _alone = support::alone();
+    let mut home = Home::new(Config::default());
+    let wire = home.wire();
+    let own = PidFd::of_self().unwrap();
+    let before = Holdings::now().descriptors;
+    let mut most = 0;
+    for byte in hello(BOTH).as_bytes() {
+        if !wire.send(&[*byte], &[own.as_fd(); 8]) {
+            break;
+        }
+        assert!(home.go_on().is_none());
+        most = most.max(Holdings::now().descriptors);
+    }
+    assert!(most < before + 16, "{before} descriptors, then {most}");
+    assert_eq!(home.listener.refused(), 1);
+    home.serves();
+}
+
+#[test]
+fn too_many_too_few_and_wrong_descriptors_are_named() {
+    let _together = support::together();
+    let mut home = Home::new(Config::default());
+    let geometry = small_geometry();
+    let doorbell = Doorbell::new().unwrap();
+    let pipe = pipe();
+    // O_NONBLOCK belongs to the open file, whoever holds it; this is the same as fcntl.
+    let blocking = Doorbell::new().unwrap();
+    let alias = UnixStream::from(blocking.as_fd().try_clone_to_owned().unwrap());
+    alias.set_nonblocking(false).unwrap();
+    let (doorbell, pipe, blocking) = (doorbell.as_fd(), pipe.as_fd(), blocking.as_fd());
+    let cases: [(&str, u32, Vec<BorrowedFd<'_>>, u32); 6] = [
+        ("no bells", OFFER_DOORBELLS, vec![], VIOLATION),
+        ("one bell", OFFER_DOORBELLS, vec![doorbell], VIOLATION),
+        ("bells nobody told of", 0, vec![doorbell, doorbell], VIOLATION),
+        ("three bells", OFFER_DOORBELLS, vec![doorbell, doorbell, doorbell], VIOLATION),
+        ("pipes for bells", OFFER_DOORBELLS, vec![pipe, pipe], DESCRIPTOR),
+        ("blocking bells", OFFER_DOORBELLS, vec![blocking, doorbell], DESCRIPTOR),
+    ];
+    for (what, flags, doorbells, code) in cases {
+        let (wire, session_id) = home.greeted(&hello(BOTH));
+        let region = region(&geometry, session_id, ROLE_CONNECTOR);
+        let offer = Offer::new(TRANSPORT_SHM, 0, flags, geometry.region_bytes);
+        let mut descriptors = vec![region.as_fd()];
+        descriptors.extend(doorbells);
+        wire.send(offer.as_bytes(), &descriptors);
+        let reason = home.reason();
+        assert_eq!(reason.0, code, "{what}: {reason:?}");
+    }
+    let (wire, _) = home.greeted(&hello(BOTH));
+    wire.send(Offer::new(TRANSPORT_SHM, 0, 0, geometry.region_bytes).as_bytes(), &[]);
+    assert_eq!(home.reason().0, VIOLATION, "no half");
+    let (wire, _) = home.greeted(&hello(BOTH));
+    wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[doorbell]);
+    assert_eq!(home.reason().0, VIOLATION, "a descriptor for the socket");
+    home.serves();
+}
+
+#[test]
+fn nobody_is_admitted_for_whoever_ends_its_hello() {
+    let _together = support::together();
+    // The rule admits the shell only: whoever is not this very process.
+    let own_pid = std::process::id() as i32;
+    let rule = move |who: &partywall::Credentials| {
+        if who.pid == own_pid { Err("not the shell".to_owned()) } else { Ok(()) }
+    };
+    let mut home = Home::new(Config::default().admit(Admission::callback(rule)));
+    let wire = home.wire();
+    let mut bytes = hello(FEATURE_SOCKET);
+    bytes.length = U32::new(129);
+    assert!(wire.send(bytes.as_bytes(), &[]));
+    let shared = wire.socket.as_fd().try_clone_to_owned().unwrap();
+    let shell = Command::new("sh").args(["-c", "printf x"]).stdout(Stdio::from(shared)).status();
+    assert!(shell.unwrap().success());
+    let reason = home.reason();
+    assert_eq!(reason.0, VIOLATION, "{reason:?}");
+
+    let wire = home.wire();
+    assert!(wire.send_hello(&hello(BOTH)));
+    assert_eq!(home.reason().0, NOT_ADMITTED);
+}
+
+#[test]
+fn odd_limits_in_hello_lead_to_small_channels_not_to_trouble() {
+    let _alone = support::alone();
+    let _watchdog = Watchdog::new("odd limits", Duration::from_secs(60));
+    let mut home = Home::new(Config::default());
+    let path = home.place.path("home");
+    let before = Holdings::now().resident_bytes;
+    for map_max in [0, 1, (192 << 10) - 1] {
+        let mut own = hello(BOTH);
+        own.map_max = U64::new(map_max);
+        let wire = home.wire();
+        assert!(wire.send_hello(&own));
+        assert!(home.go_on().is_none());
+        wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]);
+        wire.send(Ready::new(TRANSPORT_SOCKET, 1).as_bytes(), &[]);
+        let mut channel = home.listener.accept_deadline(within(Duration::from_secs(5))).unwrap();
+        assert_eq!(channel.transport(), Transport::Socket(FallbackReason::Limits));
+        channel.send_deadline(&[1; 40], within(millis(20))).unwrap();
+    }
+    let changes: [&dyn Fn(&mut Hello); 6] = [
+        &|hello| hello.map_max = U64::new(192 << 10),
+        &|hello| hello.map_max = U64::new((192 << 10) + 1),
+        &|hello| hello.map_max = U64::new(u64::MAX),
+        &|hello| hello.segments_max = U32::new(0),
+        &|hello| hello.segments_max = U32::new(1),
+        &|hello| hello.segments_max = U32::new(u32::MAX),
+    ];
+    for change in changes {
+        let mut own = hello(BOTH);
+        change(&mut own);
+        let (_foe, mut channel) = Foe::meet(&mut home.listener, &path, &own);
+        assert_eq!(channel.transport(), Transport::SharedMemory);
+        channel.send_deadline(&[1; 40], within(millis(20))).unwrap();
+        let result = channel.send_deadline(&[1; 300_000], within(millis(20)));
+        assert!(
+            matches!(result, Ok(()) | Err(SendError::TooLarge(_) | SendError::TimedOut)),
+            "{result:?}"
+        );
+    }
+    for entries in [8, 1 << 16, 1 << 20] {
+        let mut own = hello(BOTH);
+        own.peer_blocks_max = U64::new(entries);
+        let geometry = Geometry::new(4096, entries, 0).unwrap();
+        let (_foe, mut channel) = Foe::meet_with(&mut home.listener, &path, &own, geometry);
+        channel.send_deadline(&[1; 3000], within(millis(20))).unwrap();
+    }
+    for message_max in [0, 39, 40, u64::MAX] {
+        let mut own = hello(BOTH);
+        own.message_max = U64::new(message_max);
+        let (_foe, mut channel) = Foe::meet(&mut home.listener, &path, &own);
+        let result = channel.send_deadline(&[1; 40], within(millis(20)));
+        assert_eq!(matches!(result, Err(SendError::TooLarge(_))), message_max < 40, "{result:?}");
+    }
+    let after = Holdings::now().resident_bytes;
+    assert!(after < before + (32 << 20), "{before} bytes, then {after}");
+}
+
+#[test]
+fn one_that_gives_up_after_its_ready_only_hangs_up() {
+    let _together = support::together();
+    let mut home = Home::new(Config::default().handshake_timeout(millis(50)));
+    let (wire, _) = home.greeted(&hello(FEATURE_SOCKET));
+    wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]);
+    assert!(home.go_on().is_none());
+    let (frame, _) = wire.receive();
+    assert!(Ready::read_from_bytes(&frame).is_ok());
+    assert_eq!(home.reason().0, TIMED_OUT);
+    // What follows READY would be taken for bytes of the transport.
+    assert_eq!(wire.receive().0, b"");
+    let gone = wire.socket.read(&mut [0; 1], true);
+    assert!(matches!(&gone, Ok(0)) || gone.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn a_shm_that_one_side_demands_is_not_replaced() {
+    let _together = support::together();
+    let mut home = Home::new(Config::default().transport(TransportPolicy::SharedMemory));
+    let wire = home.wire();
+    wire.send_hello(&hello(FEATURE_SOCKET));
+    let reason = home.reason();
+    assert_eq!(reason.0, NO_TRANSPORT, "{reason:?}");
+    let (wire, _) = home.greeted(&hello(FEATURE_SHM | FEATURE_SOCKET));
+    wire.send(Offer::new(TRANSPORT_SOCKET, 4, 0, 0).as_bytes(), &[]);
+    let reason = home.reason();
+    assert!(reason.0 == NO_TRANSPORT && reason.1.contains("memory"), "{reason:?}");
+}
+
+#[test]
+fn a_socket_that_one_side_has_ruled_out_is_refused_even_if_that_side_names_it() {
+    let _together = support::together();
+    let mut home = Home::new(Config::default());
+    let refused = |wire: &Wire| {
+        let (frame, _) = wire.receive();
+        frame.starts_with(&REJECT_TAG) && frame[16] == Refusal::Transport.number() as u8
+    };
+    // In its OFFER: we still owe READY, and say why not in its place.
+    let (wire, _) = home.greeted(&hello(FEATURE_SHM));
+    wire.send(Offer::new(TRANSPORT_SOCKET, 4, 0, 0).as_bytes(), &[]);
+    assert_eq!(home.reason().0, NO_TRANSPORT);
+    assert!(refused(&wire));
+    // In its READY: we owe nothing any more, and hang up.
+    let (wire, session_id) = home.greeted(&hello(FEATURE_SHM));
+    let geometry = small_geometry();
+    let region = region(&geometry, session_id, ROLE_CONNECTOR);
+    let offer = Offer::new(TRANSPORT_SHM, 0, 0, geometry.region_bytes);
+    wire.send(offer.as_bytes(), &[region.as_fd()]);
+    wire.send(Ready::new(TRANSPORT_SOCKET, 7).as_bytes(), &[]);
+    assert_eq!(home.reason().0, NO_TRANSPORT);
+    assert!(Ready::read_from_bytes(&wire.receive().0).is_ok());
+    assert_eq!(wire.receive().0, b"", "nothing follows READY");
+    home.serves();
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The hostile images of the specification, fed to the library itself: each half, ring and socket stream is
+//! refused with the violation that its row in `spec/hostile/INDEX.md` names.
+//!
+//! ```text
+//!   half     a listener that is a foe offers it        ─▶ connect fails
+//!   ring     a foe comes in, brings the reader to `from` by honest records, and puts the image into its ring
+//!   socket   a foe comes in without a wall, and writes the bytes
+//! ```
+//! Frames are in `hostile_handshake.rs`: what one means depends on the frames before it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
+
+use crate::support;
+
+use partywall::{
+    Channel, Closed, Config, ConnectError, Fault, HandshakeError, Listener, RecvError, TrustPolicy,
+};
+use partywall_layout::hello::{FEATURE_SOCKET, Hello, Offer, TRANSPORT_SHM};
+use partywall_layout::record_ring::Kind;
+use partywall_layout::{Geometry, RegionHeader};
+use partywall_sys::OwnMap;
+use partywall_sys::poll::{self, PollFd, PollFlags};
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+use support::foe::{BOTH, Foe, Wire, hello};
+use support::{Place, Watchdog, within};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+/// The half, the session and the reader of SPEC 10.
+const RING_BYTES: u64 = 4096;
+const PEER_BLOCKS_MAX: u64 = 8;
+const REGION_BYTES: u64 = 128 << 10;
+const SESSION: [u8; 16] = *b"0123456789abcdef";
+const SEGMENT_BYTES: usize = 64 << 10;
+const SEGMENTS: [u32; 2] = [1, 2];
+
+fn reader() -> Config {
+    Config::default().message_max(64 << 10).map_max(256 << 10).segments_max(2)
+}
+
+/// One row of the index, and its file.
+struct Image {
+    name: String,
+    from: u64,
+    code: u32,
+    bytes: Vec<u8>,
+}
+
+/// All images of a kind.
+fn images(kind: &str) -> Vec<Image> {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/hostile");
+    let index = fs::read_to_string(directory.join("INDEX.md")).unwrap();
+    let rows = index.lines().filter(|line| line.starts_with("| `"));
+    let cells = rows.map(|row| row.split('|').map(|cell| cell.trim_matches([' ', '`'])));
+    let images: Vec<Image> = cells
+        .map(Vec::from_iter)
+        .filter(|cells| cells[2] == kind)
+        .map(|cells| Image {
+            name: cells[1].to_owned(),
+            from: cells[3].parse().unwrap(),
+            code: cells[4].parse().unwrap(),
+            bytes: fs::read(directory.join(cells[1])).unwrap(),
+        })
+        .collect();
+    assert!(images.len() > 10, "{kind}: only {} images", images.len());
+    images
+}
+
+/// How receiving ends: the code of a violation, or `Err` with the end it came to.
+fn code(channel: &mut Channel) -> Result<u32, String> {
+    loop {
+        match channel.recv_deadline(within(Duration::from_secs(30))) {
+            Ok(_) => {}
+            Err(RecvError::Fault(Fault::Violation { violation, .. })) => {
+                return Ok(violation.code());
+            }
+            Err(other) => return Err(other.to_string()),
+        }
+    }
+}
+
+/// What stands behind a CLOSE_WRITE in a ring is not read (SPEC 7.1): neither refused nor believed.
+const BEHIND_THE_END: [&str; 2] = ["ring-close-data.bin", "ring-close-twice.bin"];
+
+#[test]
+fn rings() {
+    let _together = support::together();
+    let _watchdog = Watchdog::new("rings", Duration::from_secs(120));
+    let place = Place::new();
+    let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, SEGMENT_BYTES as u64).unwrap();
+    assert_eq!(geometry.region_bytes, REGION_BYTES);
+    let own = Hello { peer_blocks_max: U64::new(PEER_BLOCKS_MAX), ..hello(BOTH) };
+    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
+        let config = reader().trust(trust);
+        let mut listener = Listener::bind_with(place.address("ring"), &config).unwrap();
+        for image in images("ring") {
+            let path = place.path("ring");
+            let (mut foe, mut channel) = Foe::meet_with(&mut listener, &path, &own, geometry);
+            for number in SEGMENTS {
+                let memory = OwnMap::create("foe-segment", SEGMENT_BYTES).unwrap();
+                assert!(foe.send_segment(number, memory.as_fd()));
+            }
+            while foe.position < image.from {
+                foe.publish(Kind::Data, b"");
+                channel.recv().unwrap();
+            }
+            let at = geometry.ring_offset as usize;
+            foe.region.as_mut_slice()[at..at + image.bytes.len()].copy_from_slice(&image.bytes);
+            let expected = match &*image.name {
+                name if BEHIND_THE_END.contains(&name) => Err(Closed::Finished.to_string()),
+                _ => Ok(image.code),
+            };
+            assert_eq!(code(&mut channel), expected, "{}, {trust:?}", image.name);
+        }
+    }
+}
+
+#[test]
+fn sockets() {
+    let _together = support::together();
+    let _watchdog = Watchdog::new("sockets", Duration::from_secs(60));
+    let place = Place::new();
+    let mut listener = Listener::bind_with(place.address("socket"), &reader()).unwrap();
+    for image in images("socket") {
+        let path = place.path("socket");
+        let (foe, mut channel) = Foe::meet(&mut listener, &path, &hello(FEATURE_SOCKET));
+        assert!(foe.wire.send(&image.bytes, &[]));
+        drop(foe);
+        assert_eq!(code(&mut channel), Ok(image.code), "{}", image.name);
+    }
+}
+
+#[test]
+fn regions() {
+    let _together = support::together();
+    let _watchdog = Watchdog::new("halves", Duration::from_secs(60));
+    let place = Place::new();
+    let listener =
+        partywall_sys::Listener::listen_unix_path(place.path("region"), 0o600, 8).unwrap();
+    for image in images("region") {
+        assert_eq!(image.bytes.len(), size_of::<RegionHeader>(), "{}", image.name);
+        let result = std::thread::scope(|scope| {
+            let address = place.address("region");
+            let connecting = scope.spawn(move || partywall::connect_with(&address, &reader()));
+            offer(&listener, &image.bytes);
+            connecting.join().unwrap()
+        });
+        let Err(ConnectError::Handshake(HandshakeError::Violation { violation, .. })) = result
+        else {
+            panic!("{}: {result:?}", image.name);
+        };
+        assert_eq!(violation.code(), image.code, "{}", image.name);
+    }
+}
+
+/// Accepts one connection and offers it a half with this header; until the other side hangs up.
+fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
+    let mut events = [PollFd::new(listener, PollFlags::IN)];
+    poll::wait(&mut events, Some(within(Duration::from_secs(30)))).unwrap();
+    let wire = Wire { socket: listener.accept().unwrap().expect("somebody connects") };
+    wire.receive();
+    // The acceptor's nonce is the session.
+    let peer_blocks_max = U64::new(PEER_BLOCKS_MAX);
+    assert!(wire.send_hello(&Hello { nonce: SESSION, peer_blocks_max, ..hello(BOTH) }));
+    let mut region = OwnMap::create("foe-half", REGION_BYTES as usize).unwrap();
+    region.as_mut_slice()[..header.len()].copy_from_slice(header);
+    wire.send(Offer::new(TRANSPORT_SHM, 0, 0, REGION_BYTES).as_bytes(), &[region.as_fd()]);
+    while !wire.receive().0.is_empty() {}
+}

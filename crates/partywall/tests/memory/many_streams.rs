@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A million streams, one after the other and up to 500 at once, leave nothing behind: no memory, no
+//! descriptors, no blocks.
+#![cfg(feature = "tokio")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use crate::support_session;
+
+use partywall::tokio::Session;
+use partywall_sys::process::{Process, open_descriptors, resident_bytes};
+use std::time::Duration;
+use support_session::{Kind, pair, run};
+
+const STREAMS: u32 = 1_000_000;
+const AT_ONCE: u32 = 500;
+
+/// Memory comes in steps, with the most that was ever under way at a time, which is a matter of chance: a process
+/// that has opened three million streams holds what it held after one. What each stream left behind would come
+/// with every phase. So the least of what the phases took counts.
+const PHASES: u32 = 4;
+/// What that may be, in bytes. A stream that left 16 bytes behind would come to more.
+const LEAST_GROWTH_MAX: u64 = 3 << 20;
+/// What all of it may come to: large messages of all streams at once, both ways.
+const GROWTH_MAX: u64 = 32 << 20;
+
+/// What the process holds.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    descriptors: usize,
+    resident_bytes: u64,
+}
+
+/// Opens streams one after the other; each asks and is answered, now and then with a large message.
+async fn open_some(session: Session, count: u32) {
+    let large = vec![7; 20_000];
+    for index in 0..count {
+        let mut stream = session.open(b"").await.unwrap();
+        let question: &[u8] = if index % 100 == 0 { &large } else { b"question" };
+        stream.send(question).await.unwrap();
+        stream.finish();
+        if index % 2 == 0 {
+            assert!(stream.recv().await.unwrap().unwrap() == *question);
+            assert!(matches!(stream.recv().await, Ok(None)));
+        }
+    }
+}
+
+async fn answer_all(session: Session) {
+    while let Ok(Some(mut stream)) = session.accept().await {
+        if let Ok(Some(question)) = stream.recv().await {
+            // Half of them are gone by then.
+            let _ = stream.send(&question).await;
+        }
+    }
+}
+
+#[test]
+fn a_million_streams_leave_nothing_behind() {
+    let _alone = crate::support::alone();
+    run("a million streams", Duration::from_secs(300), async {
+        let (client, server) = pair(Kind::SharedMemory, |config| config).await;
+        let answering: Vec<_> = (0..4).map(|_| tokio::spawn(answer_all(server.clone()))).collect();
+        let count = STREAMS / PHASES;
+        let mut held = Vec::new();
+        for _ in 0..PHASES {
+            open_some(client.clone(), count / 5).await;
+            in_parallel(&client, count / 5 * 4).await;
+            settle(&client, &server).await;
+            held.push(Held {
+                descriptors: open_descriptors(Process::Own).unwrap().len(),
+                resident_bytes: resident_bytes(Process::Own).unwrap(),
+            });
+        }
+        let grown = |from: Held, to: Held| to.resident_bytes.saturating_sub(from.resident_bytes);
+        let least = held.windows(2).map(|pair| grown(pair[0], pair[1])).min().unwrap();
+        assert!(least <= LEAST_GROWTH_MAX, "{held:?}");
+        let (first, last) = (held[0], held[held.len() - 1]);
+        assert!(grown(first, last) <= GROWTH_MAX, "{held:?}");
+        assert!(last.descriptors <= first.descriptors, "{held:?}");
+        client.close(0, "");
+        for task in answering {
+            task.await.unwrap();
+        }
+    });
+}
+
+/// Waits until no stream is left, and gives back what none of them needs any more.
+async fn settle(client: &Session, server: &Session) {
+    for session in [client, server] {
+        session.drained().await.unwrap();
+        session.trim();
+    }
+    for session in [client, server] {
+        // Behind what the other side was told of segments.
+        session.ping().await.unwrap();
+        assert_eq!(session.stats().blocks_in_flight, 0);
+    }
+}
+
+async fn in_parallel(session: &Session, count: u32) {
+    let opening = (0..AT_ONCE).map(|_| tokio::spawn(open_some(session.clone(), count / AT_ONCE)));
+    for task in opening.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+}

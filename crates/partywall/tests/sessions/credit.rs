@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Credit that is due goes along with the next message, in whatever way that one travels, or is told by one
+//! who waits (SPEC 11.4).
+#![cfg(feature = "tokio")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use crate::support_session;
+
+use partywall::tokio::{Session, Stream};
+use partywall::{BackPressure, Config};
+use support_session::two::TIMEOUT;
+use support_session::{Kind, pair, run};
+
+const WINDOW: u64 = 64 << 10;
+/// Eleven of these cost about the window; of six, credit is due, but need not be told at once.
+const LEN: usize = 6000;
+const DUE: usize = 6;
+/// Without credit for those six, the other side could send four more.
+const MORE: usize = 10;
+
+/// How the one message goes that carries the credit.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Inline,
+    Large,
+    Reserved,
+    Whole,
+}
+
+impl Way {
+    const ALL: [Self; 4] = [Self::Inline, Self::Large, Self::Reserved, Self::Whole];
+
+    async fn send(self, stream: &mut Stream) {
+        match self {
+            Self::Inline => stream.send(&[1; 100]).await.unwrap(),
+            Self::Large => stream.send(&[1; 4000]).await.unwrap(),
+            Self::Whole => stream.try_send(&[1; 4000]).unwrap(),
+            Self::Reserved => {
+                let mut memory = stream.reserve(4000).await.unwrap();
+                memory.fill(1);
+                memory.commit().await.unwrap();
+            }
+        }
+    }
+}
+
+/// Fills all memory that `client` may use, with messages that nobody reads.
+async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
+    let mut hogs = Vec::new();
+    while client.stats().overflows == 0 {
+        let mut ours = client.open(b"").await.unwrap();
+        for _ in 0..MORE {
+            ours.send(&[0; LEN]).await.unwrap();
+        }
+        hogs.push((ours, server.accept().await.unwrap().unwrap()));
+    }
+    hogs
+}
+
+/// Nothing but the one message of `way` tells the other side that it may go on.
+async fn carry(way: Way, client: &Session, server: &Session) {
+    let mut ours = client.open(b"").await.unwrap();
+    let mut theirs = server.accept().await.unwrap().unwrap();
+    for _ in 0..DUE {
+        theirs.send(&[2; LEN]).await.unwrap();
+    }
+    for _ in 0..DUE {
+        ours.recv().await.unwrap().unwrap();
+    }
+    way.send(&mut ours).await;
+    theirs.recv().await.unwrap().unwrap();
+    for _ in 0..MORE {
+        theirs.send(&[3; LEN]).await.unwrap();
+    }
+}
+
+#[test]
+fn credit_goes_along_with_messages_of_every_kind() {
+    run("credit along with messages", TIMEOUT, async {
+        for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix] {
+            let adapt = |config: Config| config.stream_window(WINDOW);
+            let (client, server) = pair(kind, adapt).await;
+            for way in Way::ALL {
+                carry(way, &client, &server).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn credit_goes_along_with_messages_in_pieces() {
+    run("credit along with pieces", TIMEOUT, async {
+        // Not isolated: there, what arrives is copied, and its memory goes home at once.
+        let (client, server) = pair(Kind::SharedMemory, |config| {
+            let config = config.stream_window(WINDOW).memory_max(256 << 10);
+            config.back_pressure(BackPressure::Overflow)
+        })
+        .await;
+        let hogs = exhaust(&client, &server).await;
+        for way in Way::ALL {
+            let before = client.stats().overflows;
+            carry(way, &client, &server).await;
+            let in_pieces = client.stats().overflows - before;
+            assert_eq!(in_pieces, u64::from(!matches!(way, Way::Inline)), "{way:?}");
+        }
+        drop(hogs);
+    });
+}
+
+/// Both sides send ahead, take some, and send again: each waits for credit that the other owes and has not
+/// told, because it waits itself.
+#[test]
+fn two_who_wait_to_send_do_not_wait_for_each_other() {
+    run("both wait to send", TIMEOUT, async {
+        for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix] {
+            let (client, server) = pair(kind, |config| config.stream_window(256 << 10)).await;
+            let ours = client.open(b"").await.unwrap();
+            let theirs = server.accept().await.unwrap().unwrap();
+            let sides = [ours, theirs].map(|mut stream| {
+                tokio::spawn(async move {
+                    for _ in 0..3 {
+                        stream.send(&[0; 70_000]).await.unwrap();
+                    }
+                    for _ in 0..10 {
+                        for _ in 0..2 {
+                            stream.recv().await.unwrap().unwrap();
+                        }
+                        for _ in 0..2 {
+                            stream.send(&[0; 70_000]).await.unwrap();
+                        }
+                    }
+                    stream
+                })
+            });
+            let mut streams = Vec::new();
+            for side in sides {
+                streams.push(side.await.unwrap());
+            }
+        }
+    });
+}

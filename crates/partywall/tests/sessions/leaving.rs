@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A session that has ended here says what it still has to say, also when its process exits right after; for
+//! one who lives and never reads it waits a bounded time, and then nothing of it is left.
+#![cfg(feature = "tokio")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use crate::foe;
+use crate::support;
+use crate::support_session;
+
+use foe::SessionFoe;
+use partywall::{Closed, Config, SessionError, StreamSendError, blocking};
+use partywall_layout::record_ring::Kind as Record;
+use partywall_sys::signal::stop;
+use std::process::exit;
+use std::time::{Duration, Instant};
+use support::Place;
+use support_session::Kind;
+use support_session::two::{Second, TIMEOUT, is_pattern, pattern, soon, variable};
+
+/// Transports whose buffers a test can fill in a moment.
+const SMALL: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
+
+const KIND: &str = "PARTYWALL_LEAVING_KIND";
+const ADDRESS: &str = "PARTYWALL_LEAVING_ADDRESS";
+
+/// Room ends before credit does.
+fn config(kind: Kind) -> Config {
+    kind.config().ring_bytes(4096).inline_max(512).stream_window(8 << 20)
+}
+
+/// The same for one who leaves, and gives nothing up because the other side has no time to read.
+fn patient(kind: Kind) -> Config {
+    config(kind).linger(2 * TIMEOUT)
+}
+
+/// Connects as a second process does.
+fn reach() -> Option<blocking::Session> {
+    let kind = Kind::from_name(&variable(KIND)?);
+    Some(blocking::connect_with(variable(ADDRESS)?, &patient(kind)).unwrap())
+}
+
+/// A second process that plays this role, and our end of its session.
+fn meet(role: &str, kind: Kind, config: &Config) -> (Second, blocking::Session) {
+    let mut listener = blocking::Listener::bind_with(kind.address(), config).unwrap();
+    let address = listener.local_address().to_string();
+    let second = Second::start(role, &[(KIND, kind.name()), (ADDRESS, &address)]);
+    (second, listener.accept_deadline(soon()).unwrap())
+}
+
+/// Keeps what it accepts and reads nothing of it, until it is killed.
+#[test]
+fn idler() {
+    let Some(session) = reach() else { return };
+    let mut kept = Vec::new();
+    while let Ok(Some(stream)) = session.accept() {
+        kept.push(stream);
+    }
+}
+
+const MESSAGES: u64 = 50;
+
+/// How long a message is: short ones, and some that take more than one record on a socket.
+const fn len(number: u64) -> usize {
+    if number % 10 == 0 { 60_000 } else { 300 }
+}
+
+/// Sends, drops everything, and exits at once.
+#[test]
+fn blocking_and_gone() {
+    let Some(session) = reach() else { return };
+    let mut stream = session.open(b"").unwrap();
+    for number in 0..MESSAGES {
+        stream.send(&pattern(len(number), number)).unwrap();
+    }
+    drop(session);
+    drop(stream);
+    exit(0);
+}
+
+/// The same on a runtime, which ends before the process does.
+#[test]
+fn tokio_and_gone() {
+    on_a_runtime(false);
+}
+
+/// The same, with the session closed and finished, and a runtime that nobody shuts down.
+#[test]
+fn tokio_finished_and_gone() {
+    on_a_runtime(true);
+}
+
+fn on_a_runtime(finishes: bool) {
+    let Some(kind) = variable(KIND) else { return };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        // A runtime that ends does not wait for room: without any, ends of streams would not be said.
+        let ring_bytes = if finishes { 4096 } else { 64 << 10 };
+        let config = patient(Kind::from_name(&kind)).ring_bytes(ring_bytes);
+        let address = variable(ADDRESS).unwrap();
+        let session = partywall::tokio::connect_with(address, &config).await.unwrap();
+        let mut stream = session.open(b"").await.unwrap();
+        for number in 0..MESSAGES {
+            stream.send(&pattern(len(number), number)).await.unwrap();
+        }
+        drop(stream);
+        if finishes {
+            session.close(0, "");
+            session.finished().await;
+            exit(0);
+        }
+    });
+    drop(runtime);
+    exit(0);
+}
+
+#[test]
+fn a_process_that_exits_right_after_has_said_all() {
+    if variable(KIND).is_some() {
+        return;
+    }
+    for kind in Kind::ALL {
+        for role in ["blocking_and_gone", "tokio_and_gone", "tokio_finished_and_gone"] {
+            let (mut second, session) = meet(role, kind, &config(kind));
+            let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
+            for number in 0..MESSAGES {
+                let message = stream.recv_deadline(soon());
+                let message =
+                    message.unwrap_or_else(|e| panic!("{role} {kind:?} {number}: {e}")).unwrap();
+                assert!(is_pattern(&message, number), "{role} {kind:?}: message {number}");
+            }
+            let end = stream.recv_deadline(soon());
+            assert!(matches!(end, Ok(None)), "{role} {kind:?}: {end:?}");
+            let end = session.closed(Some(soon()));
+            let is_in_order = matches!(end, Ok(SessionError::Closed(Closed::Finished)));
+            assert!(is_in_order, "{role} {kind:?}: {end:?}");
+            assert!(second.wait().success(), "{role} {kind:?}");
+        }
+    }
+}
+
+const LONG: usize = 2 << 20;
+
+/// Sends one long message, drops everything, and exits at once.
+#[test]
+fn long_and_gone() {
+    let Some(session) = reach() else { return };
+    let mut stream = session.open(b"").unwrap();
+    stream.send(&pattern(LONG, 2)).unwrap();
+    drop((stream, session));
+    exit(0);
+}
+
+/// What comes for a TCP socket that is closed makes its kernel drop what it has not delivered yet.
+#[test]
+fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
+    if variable(KIND).is_some() {
+        return;
+    }
+    let kind = Kind::Tcp;
+    for round in 0..20 {
+        let (_second, session) = meet("leaving::long_and_gone", kind, &config(kind));
+        std::thread::scope(|scope| {
+            scope.spawn(|| while session.ping(Some(soon())).is_ok() {});
+            let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
+            let message = stream.recv_deadline(soon());
+            let message = message.unwrap_or_else(|error| panic!("round {round}: {error}")).unwrap();
+            assert!(is_pattern(&message, 2), "round {round}");
+            let end = stream.recv_deadline(soon());
+            assert!(matches!(end, Ok(None)), "round {round}: {end:?}");
+        });
+    }
+}
+
+/// More than a Unix socket takes at once, and less than the foe gives credit for.
+const LAST_WORDS: usize = 900_000;
+const PATH: &str = "PARTYWALL_LEAVING_PATH";
+
+/// Sends what the kernel does not take at once, drops everything, and exits at once.
+#[test]
+fn last_words_and_gone() {
+    let Some(path) = variable(PATH) else { return };
+    let config = config(Kind::Unix).linger(2 * TIMEOUT);
+    let mut listener = blocking::Listener::bind_with(format!("unix:{path}"), &config).unwrap();
+    std::fs::write(format!("{path}.ready"), "").unwrap();
+    let session = listener.accept_deadline(soon()).unwrap();
+    let mut stream = session.open(b"").unwrap();
+    stream.try_send(&pattern(LAST_WORDS, 1)).unwrap();
+    drop((stream, session));
+    exit(0);
+}
+
+/// The other side reads nothing before the process had every occasion to exit.
+#[test]
+fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
+    if variable(PATH).is_some() {
+        return;
+    }
+    let place = Place::new();
+    let path = place.path("slow");
+    let mut second =
+        Second::start("leaving::last_words_and_gone", &[(PATH, path.to_str().unwrap())]);
+    let deadline = soon();
+    while !path.with_extension("ready").exists() {
+        assert!(Instant::now() < deadline, "nobody listens");
+        std::thread::yield_now();
+    }
+    let mut foe = SessionFoe::connect(&path, false);
+    second.ends_within(Duration::from_millis(200));
+    let mut words = Vec::new();
+    let end = loop {
+        let heard = foe.hear().expect("broken off");
+        match Record::from_number(heard.kind as u8).unwrap() {
+            Record::FragmentFirst => words.extend_from_slice(&heard.body[8..]),
+            Record::FragmentMid | Record::FragmentLast => words.extend_from_slice(&heard.body),
+            Record::CloseWrite if heard.stream == 0 => break words.len(),
+            _ => {}
+        }
+    };
+    assert_eq!(end, LAST_WORDS);
+    assert!(is_pattern(&words, 1));
+    assert!(second.wait().success());
+}
+
+/// Our side lingers this long, so that a stopped process is given up soon.
+const LINGER: Duration = Duration::from_millis(50);
+
+#[test]
+fn a_session_with_one_who_never_reads_ends_all_the_same() {
+    if variable(KIND).is_some() {
+        return;
+    }
+    for kind in SMALL {
+        let (second, session) = meet("leaving::idler", kind, &config(kind).linger(LINGER));
+        let mut streams: Vec<_> = (0..4).map(|_| session.open(b"").unwrap()).collect();
+        session.ping(Some(soon())).unwrap();
+        stop(second.pid(), soon()).unwrap();
+        for stream in &mut streams {
+            let unsent =
+                std::iter::repeat_with(|| stream.try_send(&[1; 500])).find_map(Result::err);
+            assert!(matches!(unsent, Some(StreamSendError::Full)), "{kind:?}: {unsent:?}");
+        }
+        // Each owes an end for which there is no room.
+        drop(streams);
+        session.close(0, "");
+        let finished = session.finished(Some(soon()));
+        assert!(finished.is_ok(), "{kind:?}: {finished:?}");
+        // Nobody waits for what was given up.
+        drop(session);
+        drop(second);
+    }
+}
+
+#[test]
+fn the_same_on_a_runtime_that_has_no_timers() {
+    if variable(KIND).is_some() {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    for kind in SMALL {
+        let config = config(kind).linger(LINGER);
+        let (told, heard) = std::sync::mpsc::channel();
+        let guard = runtime.enter();
+        let listener = partywall::tokio::Listener::bind_with(kind.address(), &config).unwrap();
+        drop(guard);
+        let address = listener.local_address().to_string();
+        let second = Second::start("leaving::idler", &[(KIND, kind.name()), (ADDRESS, &address)]);
+        let pid = second.pid();
+        // There is no timer to give up by: whoever waits for this does.
+        let watch = std::thread::spawn(move || {
+            let ended = heard.recv_timeout(2 * TIMEOUT);
+            drop(second);
+            assert!(ended.is_ok(), "{kind:?}: the session is still there");
+        });
+        runtime.block_on(async {
+            let session = listener.accept().await.unwrap();
+            let mut streams = Vec::new();
+            for _ in 0..4 {
+                streams.push(session.open(b"").await.unwrap());
+            }
+            session.ping().await.unwrap();
+            stop(pid, soon()).unwrap();
+            for stream in &mut streams {
+                let unsent =
+                    std::iter::repeat_with(|| stream.try_send(&[1; 500])).find_map(Result::err);
+                assert!(matches!(unsent, Some(StreamSendError::Full)), "{kind:?}: {unsent:?}");
+            }
+            drop(streams);
+            session.close(0, "");
+            session.finished().await;
+        });
+        told.send(()).unwrap();
+        watch.join().unwrap();
+    }
+}

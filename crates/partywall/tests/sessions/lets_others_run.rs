@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A task whose operations never have to wait shares its thread all the same: others run in between.
+#![cfg(feature = "tokio")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use crate::support_session;
+
+use partywall::tokio::{Session, Stream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support_session::two::TIMEOUT;
+use support_session::{Kind, pair, run_alone};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// More than any budget of a task, and less than what the ring and a window take without waiting.
+const OPERATIONS: usize = 400;
+
+/// A task that waits for its turn; whether it had it.
+struct Others(Arc<AtomicBool>);
+
+impl Others {
+    fn start() -> Self {
+        let ran = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&ran);
+        tokio::spawn(async move {
+            tokio::task::yield_now().await;
+            told.store(true, Ordering::Relaxed);
+        });
+        Self(ran)
+    }
+
+    fn ran(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Both ends of a stream, with sessions that must be kept.
+async fn streams(kind: Kind) -> ((Session, Session), (Stream, Stream)) {
+    let (client, server) =
+        pair(kind, |config| config.stream_window(4 << 20).ring_bytes(1 << 20)).await;
+    let ours = client.open(b"").await.unwrap();
+    let theirs = server.accept().await.unwrap().unwrap();
+    ((client, server), (ours, theirs))
+}
+
+/// All that was sent lies in the other side's queues.
+async fn arrived(session: &Session) {
+    session.ping().await.unwrap();
+}
+
+#[test]
+fn one_who_receives_what_is_there() {
+    for kind in [Kind::SharedMemory, Kind::Unix] {
+        run_alone("receiving", TIMEOUT, async {
+            let ((client, _server), (mut ours, mut theirs)) = streams(kind).await;
+            for _ in 0..OPERATIONS {
+                ours.send(b"there").await.unwrap();
+            }
+            arrived(&client).await;
+            let others = Others::start();
+            for _ in 0..OPERATIONS {
+                theirs.recv().await.unwrap().unwrap();
+            }
+            assert!(others.ran(), "{kind:?}: nobody else ran");
+        });
+    }
+}
+
+#[test]
+fn one_who_sends_while_there_is_room() {
+    run_alone("sending", TIMEOUT, async {
+        let (_sessions, (mut ours, _theirs)) = streams(Kind::SharedMemory).await;
+        let others = Others::start();
+        for _ in 0..OPERATIONS {
+            ours.send(b"room").await.unwrap();
+        }
+        assert!(others.ran(), "nobody else ran");
+        let others = Others::start();
+        for _ in 0..OPERATIONS {
+            ours.reserve(4).await.unwrap().commit().await.unwrap();
+        }
+        assert!(others.ran(), "nobody else ran");
+        let others = Others::start();
+        let mut ours = ours.into_io();
+        for _ in 0..OPERATIONS {
+            ours.write_all(b"room").await.unwrap();
+        }
+        assert!(others.ran(), "nobody else ran");
+    });
+}
+
+#[test]
+fn one_who_reads_bytes_one_by_one() {
+    run_alone("reading", TIMEOUT, async {
+        let ((client, _server), (mut ours, theirs)) = streams(Kind::SharedMemory).await;
+        ours.send(&[7; OPERATIONS]).await.unwrap();
+        arrived(&client).await;
+        let others = Others::start();
+        let mut theirs = theirs.into_io();
+        for _ in 0..OPERATIONS {
+            assert_eq!(theirs.read_u8().await.unwrap(), 7);
+        }
+        assert!(others.ran(), "nobody else ran");
+    });
+}
+
+/// They fill no buffer, so a read goes on to the next.
+#[test]
+fn one_who_reads_bytes_of_messages_that_are_empty() {
+    run_alone("empty", TIMEOUT, async {
+        let ((client, _server), (mut ours, theirs)) = streams(Kind::SharedMemory).await;
+        for _ in 0..OPERATIONS {
+            ours.send(b"").await.unwrap();
+        }
+        ours.send(b"!").await.unwrap();
+        arrived(&client).await;
+        let others = Others::start();
+        let mut theirs = theirs.into_io();
+        assert_eq!(theirs.read_u8().await.unwrap(), b'!');
+        assert!(others.ran(), "nobody else ran");
+    });
+}
+
+#[test]
+fn one_who_accepts_streams_that_were_opened() {
+    run_alone("accepting", TIMEOUT, async {
+        let ((client, server), _first) = streams(Kind::SharedMemory).await;
+        let mut opened = Vec::new();
+        let others = Others::start();
+        for _ in 0..OPERATIONS {
+            opened.push(client.open(b"").await.unwrap());
+        }
+        assert!(others.ran(), "nobody else ran");
+        arrived(&client).await;
+        let others = Others::start();
+        for _ in 0..OPERATIONS {
+            server.accept().await.unwrap().unwrap();
+        }
+        assert!(others.ran(), "nobody else ran");
+    });
+}
+
+/// As long as the flood comes from elsewhere, it never ends: a timer of the flooded runtime fires all the same.
+#[test]
+fn a_timer_fires_amid_a_flood() {
+    let flooding =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (_sessions, (mut ours, mut theirs)) = flooding.block_on(streams(Kind::SharedMemory));
+    flooding.spawn(async move { while ours.send(b"more").await.is_ok() {} });
+    run_alone("flood", TIMEOUT, async move {
+        let timer = tokio::spawn(tokio::time::sleep(Duration::from_millis(20)));
+        let deadline = support_session::two::soon();
+        while !timer.is_finished() {
+            assert!(Instant::now() < deadline, "the timer does not fire");
+            theirs.recv().await.unwrap().unwrap();
+        }
+    });
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions between ends that keep the rules: streams, credit, both fronts, foreign protocols, endings.
+
+#[cfg(feature = "tokio")]
+#[path = "../support_session/foe.rs"]
+mod foe;
+#[path = "../support/mod.rs"]
+mod support;
+#[cfg(feature = "tokio")]
+#[path = "../support_protocol/mod.rs"]
+mod support_protocol;
+#[cfg(feature = "tokio")]
+#[path = "../support_session/mod.rs"]
+mod support_session;
+#[path = "../support_two/mod.rs"]
+mod support_two;
+
+mod blocking;
+mod corners;
+mod credit;
+mod fronts_alike;
+mod half_dead;
+mod halves_race;
+mod leaving;
+mod lets_others_run;
+mod model;
+mod overflow_storm;
+mod protocols;
+mod smoke;
+mod too_large;
+mod unread;

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A stream that nobody reads, with a sender that never stops: the others go on, and what lies unread
+//! stays within the window.
+#![cfg(feature = "tokio")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use crate::support_session;
+
+use partywall::tokio::{Session, Stream};
+use partywall::{Config, StreamSendError};
+use partywall_layout::record_ring::footprint;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use support_session::two::pattern;
+use support_session::{Kind, pair, run};
+use tokio::task::JoinHandle;
+
+const WINDOW: u64 = 64 << 10;
+/// What a message of 1 KiB costs: header and rest of a slot count.
+const MESSAGE_COST: u64 = 1024 + 64;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// So many streams go on beside the one that nobody reads, and so often each asks and is answered.
+const OTHERS: u64 = 198;
+const ROUNDS: u64 = 50;
+/// Longer than what is copied into the ring: each message takes memory that all streams share.
+const LEN: usize = 4096;
+/// What the sending side may have of such memory. All streams together need less than half.
+const MEMORY_MAX: u64 = 2 << 20;
+
+/// The name of the stream that nobody reads.
+const NOBODY: &[u8] = b"nobody reads";
+
+/// Sends on without pause, whatever the answer, until the others are done; how many messages went. What the
+/// session takes of memory is looked at each time.
+async fn never_stop(
+    session: Session,
+    mut stream: Stream,
+    is_over: Arc<AtomicBool>,
+) -> (Stream, u64) {
+    let (mut sent, mut refused) = (0, 0u64);
+    while !is_over.load(Ordering::Relaxed) {
+        match stream.try_send(&[1; LEN]) {
+            Ok(()) => sent += 1,
+            Err(StreamSendError::Full) => {
+                refused += 1;
+                tokio::task::yield_now().await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let unread = sent * footprint(LEN as u64);
+        assert!(unread <= WINDOW, "{sent} messages are unread");
+        let stats = session.stats();
+        assert!(stats.memory_bytes <= MEMORY_MAX, "{stats:?}");
+        assert!(stats.memory_used_bytes <= stats.memory_bytes, "{stats:?}");
+    }
+    assert!(refused > 0, "it never was without credit");
+    (stream, sent)
+}
+
+/// Answers what comes until the end.
+async fn answer(mut stream: Stream) {
+    loop {
+        match stream.recv().await {
+            Ok(Some(question)) => {
+                let copy = question.to_vec();
+                drop(question);
+                stream.send(&copy).await.unwrap();
+            }
+            Ok(None) => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Answers all streams but one, which is handed back unread.
+async fn accept_all(session: Session) -> (Stream, Vec<JoinHandle<()>>) {
+    let (mut unread, mut answering) = (None, Vec::new());
+    for _ in 0..=OTHERS {
+        let stream = session.accept().await.unwrap().unwrap();
+        if stream.metadata() == NOBODY {
+            unread = Some(stream);
+        } else {
+            answering.push(tokio::spawn(answer(stream)));
+        }
+    }
+    (unread.expect("it was opened"), answering)
+}
+
+/// Asks so many times; each answer is what was asked.
+async fn ask(session: Session, id: u64) {
+    let mut stream = session.open(&id.to_le_bytes()).await.unwrap();
+    for round in 0..ROUNDS {
+        let question = pattern(LEN, id << 32 | round);
+        stream.send(&question).await.unwrap();
+        assert!(stream.recv().await.unwrap().unwrap() == question, "stream {id}, round {round}");
+    }
+    stream.finish();
+    assert!(matches!(stream.recv().await, Ok(None)));
+}
+
+/// How fast the others are then is a figure, not a test: `partywall bench parallel --unread 1`.
+#[test]
+fn many_streams_go_on_beside_one_that_nobody_reads_and_whose_sender_never_stops() {
+    for kind in Kind::ALL {
+        run(kind.name(), LIMIT, async move {
+            let adapt = |config: Config| config.stream_window(WINDOW).memory_max(MEMORY_MAX);
+            let (client, server) = pair(kind, adapt).await;
+            let accepting = tokio::spawn(accept_all(server.clone()));
+            let stuck = client.open(NOBODY).await.unwrap();
+            let is_over = Arc::new(AtomicBool::new(false));
+            let sending = tokio::spawn(never_stop(client.clone(), stuck, Arc::clone(&is_over)));
+            let asking: Vec<_> =
+                (0..OTHERS).map(|id| tokio::spawn(ask(client.clone(), id))).collect();
+            for asked in asking {
+                asked.await.unwrap();
+            }
+            let (mut unread, answering) = accepting.await.unwrap();
+            for answered in answering {
+                answered.await.unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            let (mut stuck, sent) = sending.await.unwrap();
+            assert_eq!(sent, WINDOW / footprint(LEN as u64), "its window is full");
+            // What is not unread has come home; nothing else is out.
+            client.trim();
+            let stats = client.stats();
+            assert!(
+                stats.blocks_in_flight <= sent && stats.memory_used_bytes <= 2 * WINDOW,
+                "{stats:?}"
+            );
+            // Once it is read, all is there, and it goes on.
+            for _ in 0..sent {
+                assert!(unread.recv().await.unwrap().unwrap() == [1; LEN]);
+            }
+            stuck.send(b"more").await.unwrap();
+            assert_eq!(unread.recv().await.unwrap().unwrap(), b"more");
+        });
+    }
+}
+
+#[test]
+fn a_stream_that_nobody_reads_holds_up_no_other() {
+    for kind in Kind::ALL {
+        run(kind.name(), LIMIT, async move {
+            let (client, server) =
+                pair(kind, |config| config.stream_window(WINDOW).ring_bytes(1 << 16)).await;
+            let mut stuck = client.open(b"nobody reads").await.unwrap();
+            let unread = server.accept().await.unwrap().unwrap();
+            let mut sent = 0u64;
+            let mut used = client.open(b"used").await.unwrap();
+            let mut other = server.accept().await.unwrap().unwrap();
+            for round in 0..500u32 {
+                // As much as it can, in between.
+                while sent <= 10 * WINDOW / 1024 {
+                    match stuck.try_send(&[1; 1024]) {
+                        Ok(()) => sent += 1,
+                        Err(StreamSendError::Full) => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                let payload = vec![round as u8; 20_000];
+                used.send(&payload).await.unwrap();
+                assert!(other.recv().await.unwrap().unwrap() == payload);
+                other.send(b"ok").await.unwrap();
+                assert_eq!(used.recv().await.unwrap().unwrap(), b"ok");
+            }
+            assert!(sent * 1024 <= WINDOW, "{sent} messages are unread");
+            assert!((sent + 2) * MESSAGE_COST >= WINDOW, "only {sent} messages of its window");
+            // Once it is read, all is there.
+            let (mut unread, mut read) = (unread, 0);
+            while read < sent {
+                assert!(unread.recv().await.unwrap().unwrap() == [1; 1024]);
+                read += 1;
+            }
+            stuck.send(&[2; 1024]).await.unwrap();
+            assert!(unread.recv().await.unwrap().unwrap() == [2; 1024]);
+        });
+    }
+}
+
+/// What lies unread is bounded only if a number is not free before its stream was accepted.
+#[test]
+fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
+    run("not accepted", LIMIT, async {
+        let (client, server) = pair(Kind::SharedMemory, |config| config.streams_max(3)).await;
+        for _ in 0..3 {
+            let mut stream = client.open(b"").await.unwrap();
+            stream.send(b"left behind").await.unwrap();
+        }
+        assert!(support_session::give_up_after(100, client.open(b"")).await.is_none());
+        // The session ends, and what was sent before is accepted all the same.
+        client.close(0, "");
+        drop(client);
+        server.closed().await;
+        for _ in 0..3 {
+            let mut stream = server.accept().await.unwrap().unwrap();
+            assert_eq!(stream.recv().await.unwrap().unwrap(), b"left behind");
+        }
+        assert!(matches!(server.accept().await, Ok(None)));
+    });
+}
+
+/// What the kernel does not take at once is written by the driver, whoever else sends.
+#[test]
+fn the_tail_of_a_message_on_a_socket_is_not_forgotten() {
+    for kind in [Kind::Unix, Kind::Tcp] {
+        run(kind.name(), LIMIT, async move {
+            let (client, server) = pair(kind, |config| config.stream_window(16 << 20)).await;
+            let mut stream = client.open(b"").await.unwrap();
+            let mut sent = Vec::new();
+            for seed in 0..8 {
+                match stream.try_send(&pattern(1 << 20, seed)) {
+                    Ok(()) => sent.push(seed),
+                    Err(StreamSendError::Full) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert!(!sent.is_empty());
+            stream.finish();
+            let mut received = server.accept().await.unwrap().unwrap();
+            for seed in sent {
+                assert!(
+                    received.recv().await.unwrap().unwrap() == pattern(1 << 20, seed),
+                    "message {seed}"
+                );
+            }
+            assert!(matches!(received.recv().await, Ok(None)));
+        });
+    }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory orders of ring, slab, parking and biased lock, in every interleaving within the stated bounds.
+#![cfg(loom)]
+
+#[path = "../model/mod.rs"]
+mod model;
+#[path = "../one_way/mod.rs"]
+mod one_way;
+
+mod bias;
+mod parking;
+mod release;
+mod ring;

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Both sleepers at once: a writer that sleeps for room and a reader that sleeps for records always
+//! wake each other. A lost wake-up is a deadlock, which loom reports.
+//!
+//! ```text
+//!  writer                                    reader
+//!  append, publish, look ── records bell ──▶ drain, arm, look again, wait
+//!  drain, arm, look again, wait ◀── room ─── advance, report, look
+//!                                 bell
+//! ```
+//!
+//! A bell is a level, as an eventfd is: rung stays rung until drained. The reader reports every
+//! ring/8 and before it sleeps, and never otherwise. Nobody spins: whoever finds nothing, sleeps.
+//!
+//! | model | ring | threads | concurrent records | preemptions | executions |
+//! |---|---|---|---|---|---|
+//! | writer_and_reader_wake_each_other | 256 | 2 | 4 | 3 | 151,532 |
+//! | progress_told_every_eighth_is_enough | 1024 | 2 | 2, after 6 | 3 | 44,566 |
+//! | a_writer_short_of_room_wakes_a_quiet_reader | 256 | 2 | 4 | 3 | 54,210 |
+//! | a_writer_learns_that_the_reader_left | 256 | 2 | 1 read, then gone | 4 | 63,148 |
+//! | two_threads_share_a_waker | 256 | 3 | 1 report, 1 release | 4 | 38,248 |
+#![cfg(loom)]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
+use crate::model;
+use crate::one_way;
+
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use model::{append, explore, take};
+use partywall_layout::record_ring::Kind;
+use partywall_ring::{
+    AppendError, Consumer, Producer, Reclaimer, Releaser, Slab, Sleeper, Wake, Waker, mem,
+};
+
+/// What an eventfd is to its two processes.
+struct Doorbell {
+    is_notified: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Doorbell {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { is_notified: Mutex::new(false), changed: Condvar::new() })
+    }
+
+    fn notify(&self) {
+        *self.is_notified.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+
+    fn drain(&self) {
+        *self.is_notified.lock().unwrap() = false;
+    }
+
+    fn wait(&self) {
+        let mut is_notified = self.is_notified.lock().unwrap();
+        while !*is_notified {
+            is_notified = self.changed.wait(is_notified).unwrap();
+        }
+    }
+}
+
+/// One who waits: the sleeper word and the bell behind it.
+struct Waiting {
+    sleeper: Sleeper,
+    doorbell: Arc<Doorbell>,
+}
+
+/// One who wakes the other side.
+struct Waking {
+    waker: Waker,
+    doorbell: Arc<Doorbell>,
+}
+
+/// A sleeper of one side, and what the other side has of it.
+fn sleeper() -> (Waiting, Waking) {
+    let (word, seen) = mem::pair(64);
+    let doorbell = Doorbell::new();
+    let waking = Waking { waker: Waker::new(seen, 0), doorbell: Arc::clone(&doorbell) };
+    (Waiting { sleeper: Sleeper::new(word), doorbell }, waking)
+}
+
+impl Waiting {
+    /// Sleeps unless `found` says, after arming, that there is something to do.
+    fn sleep(&mut self, quiet: bool, found: impl FnOnce() -> bool) {
+        self.doorbell.drain();
+        self.sleeper.arm(quiet);
+        if !found() {
+            self.doorbell.wait();
+        }
+        self.sleeper.disarm();
+    }
+}
+
+impl Waking {
+    fn wake(&self) {
+        if self.waker.check() == Wake::Notify {
+            self.doorbell.notify();
+        }
+    }
+
+    fn wake_insistently(&self) {
+        if self.waker.check_before_wait() == Wake::Notify {
+            self.doorbell.notify();
+        }
+    }
+}
+
+struct Writer {
+    producer: Producer,
+    room: Waiting,
+    records: Waking,
+    /// Looks before publishing too, as senders do.
+    notifies_early: bool,
+}
+
+struct Reader {
+    consumer: Consumer,
+    records: Waiting,
+    room: Waking,
+}
+
+fn sides(ring_bytes: u64) -> (Writer, Reader) {
+    let (producer, consumer) = one_way::ring(ring_bytes);
+    let (reader_sleeps, writer_wakes) = sleeper();
+    let (writer_sleeps, reader_wakes) = sleeper();
+    (
+        Writer { producer, room: writer_sleeps, records: writer_wakes, notifies_early: false },
+        Reader { consumer, records: reader_sleeps, room: reader_wakes },
+    )
+}
+
+impl Writer {
+    /// Sends record `number`; `false` if the reader left.
+    fn send(&mut self, number: u32, words: usize) -> bool {
+        loop {
+            if self.records.waker.is_gone() {
+                return false;
+            }
+            match append(&mut self.producer, number, words) {
+                Ok(()) => break,
+                Err(AppendError::Full) => self.wait_for_room(words),
+                Err(AppendError::Violation(violation)) => panic!("{violation}"),
+            }
+        }
+        if self.notifies_early && self.records.waker.check_early() == Wake::Notify {
+            self.records.doorbell.notify();
+        }
+        self.producer.publish();
+        self.records.wake();
+        true
+    }
+
+    fn wait_for_room(&mut self, words: usize) {
+        // A quiet reader is owed a ring by one who is about to wait for it.
+        self.records.wake_insistently();
+        let (producer, reader) = (&mut self.producer, &self.records.waker);
+        self.room.sleep(false, || producer.has_room(words * 8).unwrap() || reader.is_gone());
+    }
+}
+
+impl Reader {
+    /// Receives record `number`, which has `words` words.
+    fn receive(&mut self, number: u32, words: usize, quiet: bool) {
+        while !take(&mut self.consumer, number, words) {
+            // Room that was not told of yet, before we wait for anything.
+            self.report();
+            let consumer = &self.consumer;
+            self.records.sleep(quiet, || consumer.is_ready());
+        }
+        if self.consumer.is_report_due() {
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        if self.consumer.report() {
+            self.room.wake();
+        }
+    }
+
+    /// Never reads again; whoever waits for room learns of it.
+    fn leave(&mut self) {
+        self.records.sleeper.leave();
+        self.room.wake();
+    }
+}
+
+#[test]
+fn writer_and_reader_wake_each_other() {
+    explore("writer_and_reader_wake_each_other", 3, || {
+        let (mut writer, mut reader) = sides(256);
+        let sender = thread::spawn(move || {
+            for number in 0..4 {
+                assert!(writer.send(number, 1));
+            }
+        });
+        for number in 0..4 {
+            reader.receive(number, 1, false);
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A ring that comes before its record wakes the reader in vain, or just in time; never is it the
+/// only one that was due.
+#[test]
+fn ringing_early_loses_nothing() {
+    explore("ringing_early_loses_nothing", 3, || {
+        let (mut writer, mut reader) = sides(256);
+        writer.notifies_early = true;
+        let sender = thread::spawn(move || {
+            for number in 0..3 {
+                assert!(writer.send(number, 1));
+            }
+        });
+        for number in 0..3 {
+            reader.receive(number, 1, false);
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// The reader tells every ring/8, which is every second small record here, and before it sleeps.
+#[test]
+fn progress_told_every_eighth_is_enough() {
+    explore("progress_told_every_eighth_is_enough", 3, || {
+        let (mut writer, mut reader) = sides(1024);
+        // Records of 64 and of 192 bytes: after the first six the ring is full.
+        let sizes = [1, 22, 22, 22, 22, 1, 1, 1];
+        for (number, words) in (0..6).zip(sizes) {
+            assert!(writer.send(number, words));
+        }
+        let sender = thread::spawn(move || {
+            for (number, words) in (6..8).zip(&sizes[6..]) {
+                assert!(writer.send(number, *words));
+            }
+        });
+        for (number, words) in (0..8).zip(sizes) {
+            reader.receive(number, words, false);
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A reader that looks by itself now and then is not rung for every record, but is by one who
+/// waits for room. Here it never looks by itself: only the insistent ring wakes it.
+#[test]
+fn a_writer_short_of_room_wakes_a_quiet_reader() {
+    explore("a_writer_short_of_room_wakes_a_quiet_reader", 3, || {
+        let (mut writer, mut reader) = sides(256);
+        let sender = thread::spawn(move || {
+            for number in 0..4 {
+                assert!(writer.send(number, 1));
+            }
+            // Stands for the reader's own next look.
+            writer.records.wake_insistently();
+        });
+        for number in 0..4 {
+            reader.receive(number, 1, true);
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn a_writer_learns_that_the_reader_left() {
+    explore("a_writer_learns_that_the_reader_left", 4, || {
+        let (mut writer, mut reader) = sides(256);
+        let sender = thread::spawn(move || {
+            let mut number = 0;
+            while writer.send(number, 1) {
+                number += 1;
+                assert!(number < 4, "there is no room for more");
+            }
+        });
+        reader.receive(0, 1, false);
+        reader.leave();
+        sender.join().unwrap();
+    });
+}
+
+/// The writer waits for memory; of the reader's side one thread reports progress and another gives
+/// the block back, and they share the waker: whoever rings first must not cost the other's wake-up.
+#[test]
+fn two_threads_share_a_waker() {
+    explore("two_threads_share_a_waker", 4, || {
+        let (mut writer, reader) = sides(256);
+        let Reader { mut consumer, room, .. } = reader;
+        let (own, _) = mem::pair(64);
+        let mut slab = Slab::new(1);
+        slab.add_segment(0, own);
+        let (ring, ring_seen) = mem::pair(64);
+        let (released, released_seen) = mem::pair(64);
+        let mut releaser = Releaser::new(ring, released);
+        let mut reclaimer = Reclaimer::new(ring_seen, released_seen, 0);
+
+        let held = slab.allocate(1).unwrap();
+        let held = slab.commit(held).id;
+        assert!(writer.send(0, 1) && writer.send(1, 1), "and now the ring is full");
+        let room = Arc::new(room);
+        let also_room = Arc::clone(&room);
+        let reading = thread::spawn(move || {
+            assert!(take(&mut consumer, 0, 1) && consumer.report());
+            room.wake();
+        });
+        let releasing = thread::spawn(move || {
+            releaser.release(held);
+            also_room.wake();
+        });
+
+        let mut block = None;
+        while block.is_none() || !writer.producer.has_room(0).unwrap() {
+            let (producer, had_block) = (&mut writer.producer, block.is_some());
+            writer.room.sleep(false, || {
+                while let Some(id) = reclaimer.next(slab.in_flight()).unwrap() {
+                    slab.reclaim(id).unwrap();
+                }
+                block = block.take().or_else(|| slab.allocate(1));
+                block.is_some() != had_block || had_block && producer.has_room(0).unwrap()
+            });
+        }
+        writer.producer.append(Kind::Data, 2, &[]).unwrap();
+        reading.join().unwrap();
+        releasing.join().unwrap();
+    });
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two threads, one ring, every interleaving: records arrive whole, in order and once.
+//!
+//! Each model first runs some records through the ring in one thread, so that the concurrent part
+//! crosses the ring's end and writes over memory that held records before. The payload's words are
+//! Relaxed atomics: a missing Release or fence is seen as a torn or stale payload.
+//!
+//! | model | ring | concurrent records | preemptions | executions |
+//! |---|---|---|---|---|
+//! | single_records_over_two_laps | 256 | 6, one by one | 3 | 161,352 |
+//! | a_batch_appears_all_at_once | 256 | 3 batches of 2 | 5 | 81,287 |
+//! | a_batch_that_begins_with_padding | 512 | 5 in 3 batches, of 1 and 2 slots | 5 | 4,209 |
+//! | an_aborted_batch_never_was | 512 | 3 aborted, 2 published | 5 | 58 |
+//! | a_full_ring_has_room_for_the_closing_record | 256 | up to 4, and the closing one | 5 | 9,811 |
+#![cfg(loom)]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
+use crate::model;
+use crate::one_way;
+
+use loom::thread;
+use model::{append, explore, take};
+use partywall_layout::record_ring::Kind;
+use partywall_ring::{AppendError, Consumer, Producer};
+
+/// How many words of payload each record of a batch has.
+type Batch = &'static [usize];
+
+/// Sends `batches` from a thread of their own, after `warm_up` in one thread; checks all.
+fn run(ring_bytes: u64, warm_up: Batch, batches: &'static [Batch]) {
+    let (mut producer, mut consumer) = one_way::ring(ring_bytes);
+    let mut first = 0;
+    for words in warm_up {
+        append(&mut producer, first, *words).unwrap();
+        producer.publish();
+        assert!(take(&mut consumer, first, *words));
+        consumer.report();
+        first += 1;
+    }
+    let writer = thread::spawn(move || {
+        let mut number = first;
+        for batch in batches {
+            for words in *batch {
+                append_when_free(&mut producer, number, *words);
+                number += 1;
+            }
+            producer.publish();
+            producer.prepare_ahead();
+        }
+    });
+    for (number, words) in (first..).zip(batches.iter().copied().flatten()) {
+        take_when_there(&mut consumer, number, *words);
+    }
+    writer.join().unwrap();
+    assert_eq!(consumer.peek(), Ok(None), "a record that was never sent");
+}
+
+fn append_when_free(producer: &mut Producer, number: u32, words: usize) {
+    while let Err(error) = append(producer, number, words) {
+        assert_eq!(error, AppendError::Full);
+        thread::yield_now();
+    }
+}
+
+fn take_when_there(consumer: &mut Consumer, number: u32, words: usize) {
+    while !take(consumer, number, words) {
+        thread::yield_now();
+    }
+    if consumer.is_report_due() {
+        consumer.report();
+    }
+}
+
+#[test]
+fn single_records_over_two_laps() {
+    explore("single_records_over_two_laps", 3, || {
+        run(256, &[2, 2, 2], &[&[2], &[1], &[2], &[1], &[2], &[1]]);
+    });
+}
+
+#[test]
+fn a_batch_appears_all_at_once() {
+    explore("a_batch_appears_all_at_once", 5, || {
+        run(256, &[2, 2, 2], &[&[1, 2], &[2, 1], &[1, 2]]);
+    });
+}
+
+/// The first word of this batch, the one that is stored last, is that of a PAD.
+#[test]
+fn a_batch_that_begins_with_padding() {
+    explore("a_batch_that_begins_with_padding", 5, || {
+        run(512, &[8, 8, 8, 2], &[&[8, 2], &[2, 8], &[2]]);
+    });
+}
+
+#[test]
+fn an_aborted_batch_never_was() {
+    explore("an_aborted_batch_never_was", 5, || {
+        let (mut producer, mut consumer) = one_way::ring(512);
+        for number in 0..6 {
+            append(&mut producer, number, 2).unwrap();
+            producer.publish();
+            assert!(take(&mut consumer, number, 2));
+            consumer.report();
+        }
+        let writer = thread::spawn(move || {
+            for number in [97, 98, 99] {
+                append_when_free(&mut producer, number, 2);
+            }
+            producer.abort();
+            // Ends exactly where the second record of the aborted batch began.
+            append_when_free(&mut producer, 6, 1);
+            producer.publish();
+            append_when_free(&mut producer, 7, 2);
+            producer.publish();
+        });
+        take_when_there(&mut consumer, 6, 1);
+        take_when_there(&mut consumer, 7, 2);
+        writer.join().unwrap();
+        assert_eq!(consumer.peek(), Ok(None), "a ghost of the aborted batch");
+    });
+}
+
+#[test]
+fn a_full_ring_has_room_for_the_closing_record() {
+    explore("a_full_ring_has_room_for_the_closing_record", 5, || {
+        let (mut producer, mut consumer) = one_way::ring(256);
+        let writer = thread::spawn(move || {
+            let mut sent = 0;
+            while sent < 4 && append(&mut producer, sent, 1).is_ok() {
+                producer.publish();
+                sent += 1;
+            }
+            producer.close(Kind::CloseWrite, sent);
+        });
+        let mut taken = 0;
+        let closing = loop {
+            match consumer.peek().unwrap() {
+                Some(record) if record.kind == Kind::CloseWrite => break record,
+                Some(_) => {
+                    assert!(take(&mut consumer, taken, 1));
+                    consumer.report();
+                    taken += 1;
+                }
+                None => thread::yield_now(),
+            }
+        };
+        assert_eq!(closing.stream, taken, "all that was sent came before the closing record");
+        consumer.advance(&closing);
+        writer.join().unwrap();
+        assert_eq!(consumer.peek(), Ok(None));
+    });
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Old payload and aborted batches never come alive, even if every line of every payload is a
+//! header that will be valid where it lies, laps later (SPEC 4.5).
+//!
+//! Positions are predictable, so whoever chooses payloads, a client of a proxy say, can write such
+//! words. What keeps them dead is the zero that the producer stores behind each batch. Built with
+//! the fault `no_zero_next_slot`, these tests fail.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
+use crate::one_way;
+
+use partywall_layout::RingSize;
+use partywall_layout::record_ring::{HEADER_BYTES, Kind, Position, footprint, word0, word1};
+use partywall_ring::{AppendError, Consumer, Producer};
+use std::collections::VecDeque;
+
+/// The stream number of forged headers; no real record has it.
+const FORGED: u32 = 0xdead;
+
+/// A sender of hostile payloads, and the reader that must see them as payloads only.
+struct Run {
+    producer: Producer,
+    consumer: Consumer,
+    /// Stream numbers and payloads that were published and not yet read.
+    sent: VecDeque<(u32, Vec<u8>)>,
+    open: Vec<(u32, Vec<u8>)>,
+    number: u32,
+}
+
+impl Run {
+    fn new(ring_bytes: u64) -> Self {
+        let (producer, consumer) = one_way::ring(ring_bytes);
+        Self { producer, consumer, sent: VecDeque::new(), open: Vec::new(), number: 0 }
+    }
+
+    fn size(&self) -> RingSize {
+        self.producer.size()
+    }
+
+    /// Appends a record of `len` bytes of forged headers for `laps` later; `false` if there is no
+    /// room, or none in this batch.
+    fn append(&mut self, len: usize, laps: u64) -> bool {
+        let taken = footprint(len as u64);
+        if self.producer.open_bytes() + taken > self.size().batch_max() {
+            return false;
+        }
+        let start = self.next_start(taken);
+        let payload = forged_payload(self.size(), start, len, laps);
+        match self.producer.append(Kind::Data, self.number, &payload) {
+            Ok(()) => {
+                self.open.push((self.number, payload));
+                self.number = (self.number + 1) % FORGED;
+                true
+            }
+            Err(AppendError::Full) => false,
+            Err(AppendError::Violation(violation)) => panic!("{violation}"),
+        }
+    }
+
+    /// Where a record that takes `taken` bytes will begin, after the padding it may need.
+    fn next_start(&self, taken: u64) -> Position {
+        let tail = self.producer.published().plus(self.producer.open_bytes());
+        let until_end = self.size().until_end(tail);
+        if taken > until_end { tail.plus(until_end) } else { tail }
+    }
+
+    fn publish(&mut self) {
+        self.producer.publish();
+        if self.sent.len() % 3 != 0 {
+            self.producer.prepare_ahead();
+        }
+        self.sent.extend(self.open.drain(..));
+    }
+
+    fn abort(&mut self) {
+        self.producer.abort();
+        self.open.clear();
+    }
+
+    /// Reads everything: exactly what was published, then nothing.
+    fn read_all(&mut self) {
+        while let Some(header) = self.consumer.peek().expect("no word of another position") {
+            assert_ne!(header.stream, FORGED, "a payload became a record");
+            let (number, payload) = self.sent.pop_front().expect("a record that was never sent");
+            assert_eq!((header.kind, header.stream), (Kind::Data, number));
+            assert_eq!(self.consumer.payload(&header), payload);
+            self.consumer.advance(&header);
+        }
+        assert!(self.sent.is_empty(), "a record is missing");
+        self.consumer.report();
+    }
+}
+
+/// A payload for a record at `start` whose every line is, as a header, valid `laps` later.
+fn forged_payload(size: RingSize, start: Position, len: usize, laps: u64) -> Vec<u8> {
+    let mut payload = vec![0xff; len];
+    let first_line = 64 - HEADER_BYTES as usize;
+    for at in (first_line..len).step_by(64) {
+        let position = start.plus(at as u64 + HEADER_BYTES + laps * size.bytes());
+        let header = [word0(position, Kind::Data), word1(8, FORGED)].map(u64::to_le_bytes).concat();
+        let end = len.min(at + header.len());
+        payload[at..end].copy_from_slice(&header[..end - at]);
+    }
+    payload
+}
+
+/// A sequence of numbers that looks random and is the same every time (xorshift).
+fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed * 2 + 1;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    }
+}
+
+#[test]
+fn old_payload_never_becomes_a_record() {
+    for seed in 0..50 {
+        let mut next = numbers(seed);
+        let mut run = Run::new(4096);
+        for _ in 0..2000 {
+            let len = next(1009) as usize;
+            if !run.append(len, 1 + next(2)) {
+                run.publish();
+                run.read_all();
+            }
+            // Whether several records are one batch, and how far behind the reader is, varies.
+            if next(3) > 0 {
+                run.publish();
+            }
+            if next(4) == 0 {
+                run.read_all();
+            }
+        }
+        run.publish();
+        run.read_all();
+    }
+}
+
+/// One large record per lap, then small ones, each of which ends on one of its forged lines.
+#[test]
+fn every_line_of_an_old_payload_stays_dead() {
+    let mut run = Run::new(4096);
+    for _ in 0..100 {
+        while run.append(1008, 1) {
+            run.publish();
+            run.read_all();
+            if run.producer.published().0 % 4096 == 0 {
+                break;
+            }
+        }
+        for _ in 0..64 {
+            assert!(run.append(8, 1));
+            run.publish();
+            run.read_all();
+        }
+    }
+}
+
+#[test]
+fn an_aborted_batch_leaves_no_ghosts() {
+    for seed in 0..50 {
+        let mut next = numbers(seed);
+        let mut run = Run::new(4096);
+        for _ in 0..500 {
+            let first = next(500) as usize;
+            for len in [first, 8, next(100) as usize] {
+                assert!(run.append(len, 1));
+            }
+            run.abort();
+            run.read_all();
+            // Ends exactly where the second record of the aborted batch began.
+            assert!(run.append(first, 1));
+            run.publish();
+            run.read_all();
+        }
+    }
+}
+
+#[test]
+fn of_a_writer_killed_in_mid_batch_only_published_records_are_seen() {
+    for seed in 0..200 {
+        let mut next = numbers(seed);
+        let mut run = Run::new(4096);
+        for _ in 0..next(100) {
+            assert!(run.append(next(1009) as usize, 1));
+            run.publish();
+            run.read_all();
+        }
+        for _ in 0..next(3) {
+            assert!(run.append(next(200) as usize, 1));
+            run.publish();
+        }
+        for _ in 0..2 + next(3) {
+            assert!(run.append(next(200) as usize, 1));
+        }
+        // The writer is gone; nothing else of it will ever be seen.
+        let Run { producer, mut consumer, sent, .. } = run;
+        drop(producer);
+        for (number, payload) in sent {
+            let header = consumer.peek().unwrap().expect("a record is missing");
+            assert_eq!(header.stream, number);
+            assert_eq!(consumer.payload(&header), payload);
+            consumer.advance(&header);
+        }
+        assert_eq!(consumer.peek(), Ok(None), "a record of the open batch");
+    }
+}

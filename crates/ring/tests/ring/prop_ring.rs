@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A ring does what a queue does: any sequence of appends, publications, aborts and reads, against
+//! a model that knows only the rules of the specification.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
+use crate::one_way;
+
+use partywall_layout::record_ring::{Kind, footprint};
+use partywall_ring::{AppendError, Consumer, Producer};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A record whose length is this many 255ths of the longest.
+    Append(u8),
+    Publish,
+    Abort,
+    Consume(u8),
+    Report,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Record {
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+/// A queue with the ring's limits: positions as plain sums, no memory.
+struct Model {
+    bytes: u64,
+    tail: u64,
+    published: u64,
+    read: u64,
+    reported: u64,
+    /// Published records, and where each begins and ends.
+    queue: VecDeque<(Record, u64)>,
+    open: Vec<(Record, u64)>,
+    sent: u32,
+}
+
+impl Model {
+    fn new(bytes: u64) -> Self {
+        let (queue, open) = (VecDeque::new(), Vec::new());
+        Self { bytes, tail: 0, published: 0, read: 0, reported: 0, queue, open, sent: 0 }
+    }
+
+    /// Padding before a record of `len` bytes: it must not reach beyond the ring's end.
+    fn padding(&self, len: usize) -> u64 {
+        let until_end = self.bytes - self.tail % self.bytes;
+        if footprint(len as u64) > until_end { until_end } else { 0 }
+    }
+
+    /// Padding, record, the zeroed slot behind it, and one slot for the closing record.
+    fn has_room(&self, len: usize) -> bool {
+        let needed = self.padding(len) + footprint(len as u64) + 64 + 64;
+        self.tail - self.reported + needed <= self.bytes
+    }
+
+    fn is_batch_full(&self, len: usize) -> bool {
+        self.tail - self.published + footprint(len as u64) > self.bytes / 2
+    }
+
+    fn next_record(&mut self, len: usize) -> Record {
+        self.sent += 1;
+        let stream = self.sent;
+        let payload = (0..len).map(|index| (index as u32 * 31 + stream * 7) as u8).collect();
+        Record { stream, payload }
+    }
+}
+
+struct Run {
+    model: Model,
+    producer: Producer,
+    consumer: Consumer,
+}
+
+impl Run {
+    fn new(bytes: u64) -> Self {
+        let (producer, consumer) = one_way::ring(bytes);
+        Self { model: Model::new(bytes), producer, consumer }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Append(share) => self.append(*share),
+            Step::Publish => {
+                self.producer.publish();
+                if self.model.tail % 128 == 0 {
+                    self.producer.prepare_ahead();
+                }
+                self.model.published = self.model.tail;
+                self.model.queue.extend(self.model.open.drain(..));
+            }
+            Step::Abort => {
+                self.producer.abort();
+                self.model.tail = self.model.published;
+                self.model.open.clear();
+            }
+            Step::Consume(count) => (0..*count).for_each(|_| self.consume()),
+            Step::Report => self.report(),
+        }
+        assert_eq!(self.producer.published().0, self.model.published);
+        assert_eq!(self.producer.open_bytes(), self.model.tail - self.model.published);
+        assert_eq!(self.consumer.is_ready(), !self.model.queue.is_empty());
+    }
+
+    fn append(&mut self, share: u8) {
+        let payload_max = self.producer.size().payload_max() as usize;
+        let len = payload_max * usize::from(share) / 255;
+        if self.model.is_batch_full(len) {
+            return;
+        }
+        let record = self.model.next_record(len);
+        let has_room = self.model.has_room(len);
+        assert_eq!(self.producer.has_room(len), Ok(has_room));
+        let middle = len / 3;
+        let result = match record.stream % 3 {
+            0 => self.producer.append(Kind::Data, record.stream, &record.payload),
+            1 => {
+                let (first, second) = record.payload.split_at(middle);
+                self.producer.append_parts(Kind::Data, record.stream, &[first, &[], second])
+            }
+            _ => self.producer.append_with(Kind::Data, record.stream, len, |place| {
+                place.copy_from_slice(&record.payload);
+            }),
+        };
+        assert_eq!(result, if has_room { Ok(()) } else { Err(AppendError::Full) });
+        if has_room {
+            self.model.tail += self.model.padding(len) + footprint(len as u64);
+            self.model.open.push((record, self.model.tail));
+        }
+    }
+
+    fn consume(&mut self) {
+        let header = self.consumer.peek().unwrap();
+        assert_eq!(header, self.consumer.peek().unwrap(), "a look changes nothing");
+        let Some(header) = header else {
+            assert!(self.model.queue.is_empty());
+            return;
+        };
+        let (record, end) = self.model.queue.pop_front().expect("nothing was published");
+        assert_eq!((header.kind, header.stream), (Kind::Data, record.stream));
+        let mut copy = vec![0; header.len as usize];
+        self.consumer.copy(&header, 0, &mut copy);
+        assert_eq!(copy, record.payload);
+        assert_eq!(self.consumer.payload(&header), record.payload);
+        self.consumer.advance(&header);
+        self.model.read = end;
+        assert_eq!(self.consumer.position().0, end);
+        let unreported = end - self.model.reported;
+        assert_eq!(self.consumer.is_report_due(), unreported >= self.model.bytes / 8);
+    }
+
+    fn report(&mut self) {
+        let is_news = self.consumer.report();
+        // Padding that was skipped without a record behind it cannot be: they are one batch.
+        assert_eq!(is_news, self.model.read != self.model.reported);
+        self.model.reported = self.model.read;
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => any::<u8>().prop_map(Step::Append),
+        2 => (0u8..8).prop_map(Step::Append),
+        4 => Just(Step::Publish),
+        1 => Just(Step::Abort),
+        3 => (1u8..6).prop_map(Step::Consume),
+        3 => Just(Step::Report),
+    ];
+    prop::collection::vec(step, 1..300)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_ring_is_a_queue(power in 8u32..13, steps in steps(), is_closed in any::<bool>()) {
+        let mut run = Run::new(1 << power);
+        for step in &steps {
+            run.step(step);
+        }
+        run.step(&Step::Abort);
+        if is_closed {
+            // Whatever came before, this fits.
+            run.producer.close(Kind::CloseWrite, 77);
+        }
+        while !run.model.queue.is_empty() {
+            run.consume();
+        }
+        let last = run.consumer.peek().unwrap();
+        prop_assert_eq!(last.is_some(), is_closed);
+        if let Some(header) = last {
+            prop_assert_eq!((header.kind, header.stream, header.len), (Kind::CloseWrite, 77, 0));
+            run.consumer.advance(&header);
+            prop_assert_eq!(run.consumer.peek(), Ok(None));
+        }
+    }
+
+    /// A reader that reports every ring/8 and no oftener never leaves a writer short of room for
+    /// ever, however large its batches.
+    #[test]
+    fn every_batch_fits_in_the_end(
+        power in 8u32..13,
+        batches in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..20), 1..30),
+    ) {
+        let mut run = Run::new(1 << power);
+        for batch in &batches {
+            for share in batch {
+                let sent = run.model.open.len();
+                let len = run.producer.size().payload_max() as usize * usize::from(*share) / 255;
+                if run.model.is_batch_full(len) {
+                    break;
+                }
+                // With all read but the open batch, whatever was not reported is less than ring/8.
+                while !run.model.queue.is_empty() {
+                    run.consume();
+                    if run.consumer.is_report_due() {
+                        run.report();
+                    }
+                }
+                run.step(&Step::Append(*share));
+                prop_assert_eq!(run.model.open.len(), sent + 1, "no room, and nothing to read");
+            }
+            run.step(&Step::Publish);
+        }
+    }
+}

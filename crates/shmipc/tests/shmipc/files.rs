@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The files that a client named are gone when the last session that has them has ended, though the client removes
+//! nothing; what is not theirs, or still somebody's, is left alone.
+//!
+//! ```text
+//!   FileFoe ── queue, buffer: paths ──▶ Home        hangs up, and leaves both files
+//! ```
+
+use crate::support_foe;
+
+use partywall::Config;
+use partywall::blocking::{Session, connect_with_protocol};
+use partywall_shmipc::inside::Queue;
+use partywall_shmipc::wire::encode;
+use partywall_shmipc::{MemMapType, Shmipc};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use support_foe::{Foe, Home, Memory, Wire, address, small, until};
+
+const BUFFER_BYTES: u64 = 1 << 20;
+const QUEUE_ENTRIES: u32 = 64;
+
+/// Makes a file as peers do: nothing locks it, and there must be none of its name.
+fn made(path: &Path, bytes: u64) -> File {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).open(path).unwrap();
+    file.set_len(bytes).unwrap();
+    file
+}
+
+/// The memory of a client that lies in these two files.
+fn memory(queue: &Path, buffer: &Path) -> Memory {
+    let queue_bytes = Queue::size_bytes(QUEUE_ENTRIES).unwrap() as u64;
+    let (buffer, queue) = (made(buffer, BUFFER_BYTES), made(queue, queue_bytes));
+    Memory::client_of(buffer.into(), queue.into(), QUEUE_ENTRIES)
+}
+
+/// A session that has these files; the server has said so.
+fn named(home: &Home, queue: &Path, buffer: &Path) -> Wire {
+    let wire = Wire::connect(&home.path());
+    assert!(wire.send(&encode::exchange(3)));
+    assert_eq!(wire.receive(8).unwrap().0, encode::exchange(3));
+    let paths = encode::by_path(3, queue.to_str().unwrap(), buffer.to_str().unwrap());
+    assert!(wire.send(&paths));
+    assert_eq!(wire.receive(8).unwrap().0, encode::ack_shm(3));
+    wire
+}
+
+fn paths(home: &Home) -> (PathBuf, PathBuf) {
+    (home.file("peer_1_queue_0"), home.file("peer_1_buffer"))
+}
+
+fn is_gone(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err()
+}
+
+#[test]
+fn what_a_client_leaves_is_gone_after_its_session_and_can_be_made_again() {
+    let home = Home::new();
+    let (queue, buffer) = paths(&home);
+    for _ in 0..3 {
+        let mut foe = Foe { memory: memory(&queue, &buffer), wire: named(&home, &queue, &buffer) };
+        foe.say(2, b"by files");
+        assert_eq!(foe.hear(), (2, Some(b"by files".to_vec())));
+        assert!(
+            !is_gone(&queue) && !is_gone(&buffer),
+            "names are needed as long as a session lives"
+        );
+        drop(foe);
+        until("both files are gone", || is_gone(&queue) && is_gone(&buffer));
+    }
+}
+
+#[test]
+fn a_client_of_the_second_version_that_vanishes_leaves_nothing() {
+    let home = Home::new();
+    let (queue, buffer) = paths(&home);
+    drop(memory(&queue, &buffer));
+    let wire = Wire::connect(&home.path());
+    let bytes = encode::by_path(2, queue.to_str().unwrap(), buffer.to_str().unwrap());
+    assert!(wire.send(&bytes));
+    drop(wire);
+    until("both files are gone", || is_gone(&queue) && is_gone(&buffer));
+}
+
+#[test]
+fn what_the_client_removed_itself_is_nobodys_business() {
+    let home = Home::new();
+    let (queue, buffer) = paths(&home);
+    drop(memory(&queue, &buffer));
+    let wire = named(&home, &queue, &buffer);
+    fs::remove_file(&buffer).unwrap();
+    drop(wire);
+    assert!(!home.end().is_empty());
+    until("the queue is gone", || is_gone(&queue));
+}
+
+#[test]
+fn a_name_that_means_another_file_now_is_left_alone() {
+    type Replace = fn(&Path, &Path);
+    let replacements: [Replace; 3] = [
+        |name, _| drop(made(name, BUFFER_BYTES)),
+        |name, _| fs::create_dir(name).unwrap(),
+        |name, kept| symlink(kept, name).unwrap(),
+    ];
+    for replace in replacements {
+        let home = Home::new();
+        let (queue, buffer) = paths(&home);
+        drop(memory(&queue, &buffer));
+        let wire = named(&home, &queue, &buffer);
+        let kept = home.file("kept");
+        fs::rename(&buffer, &kept).unwrap();
+        replace(&buffer, &kept);
+        drop(wire);
+        // It is the last that is looked at.
+        until("the queue is gone", || is_gone(&queue));
+        assert!(!is_gone(&buffer) && !is_gone(&kept));
+    }
+}
+
+#[test]
+fn a_buffer_stays_until_the_second_of_two_sessions_ends() {
+    let home = Home::new();
+    let (queue, buffer) = paths(&home);
+    let (second_queue, second_buffer) = (home.file("peer_1_queue_1"), home.file("unused"));
+    drop(memory(&queue, &buffer));
+    drop(memory(&second_queue, &second_buffer));
+    let first = named(&home, &queue, &buffer);
+    let second = named(&home, &second_queue, &buffer);
+    drop(first);
+    until("the first queue is gone", || is_gone(&queue));
+    assert!(!is_gone(&buffer) && !is_gone(&second_queue));
+    // A third finds it by its name.
+    drop(memory(&queue, &home.file("unused_too")));
+    let third = named(&home, &queue, &buffer);
+    drop(second);
+    until("the second queue is gone", || is_gone(&second_queue));
+    assert!(!is_gone(&buffer));
+    drop(third);
+    until("all of them are gone", || is_gone(&queue) && is_gone(&buffer));
+    assert!(!is_gone(&second_buffer), "no session had it");
+}
+
+#[test]
+fn files_of_strangers_are_left_to_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let protocol =
+        partywall_shmipc::Config::default().directory(directory.path()).files_of_strangers(true);
+    let protocol = Arc::new(Shmipc::new(protocol).unwrap());
+    let mut listener =
+        partywall::blocking::Listener::bind("tcp:127.0.0.1:0").unwrap().with_protocol(protocol);
+    let (queue, buffer) = (directory.path().join("q"), directory.path().join("b"));
+    drop(memory(&queue, &buffer));
+    let address = listener.local_address().to_string();
+    let address = address.strip_prefix("tcp:").unwrap();
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let bytes = encode::by_path(2, queue.to_str().unwrap(), buffer.to_str().unwrap());
+    std::io::Write::write_all(&mut stream, &bytes).unwrap();
+    let session = listener.accept_deadline(support_foe::soon()).unwrap();
+    drop(stream);
+    assert!(!matches!(session.accept(), Ok(Some(_))));
+    drop((session, listener));
+    assert!(!is_gone(&queue) && !is_gone(&buffer));
+}
+
+/// A client of ours, whose files lie in the directory of `home`.
+fn own(home: &Home) -> Arc<Shmipc> {
+    let config = small()
+        .mem_map_type(MemMapType::DevShmFile)
+        .share_memory_path_prefix(home.file("own").to_str().unwrap())
+        .directory(home.directory.path());
+    Arc::new(Shmipc::new(config).unwrap())
+}
+
+fn connected(home: &Home, protocol: &Arc<Shmipc>) -> Session {
+    let session = connect_with_protocol(
+        &*address(&home.path()),
+        &Config::default(),
+        Arc::clone(protocol) as _,
+    )
+    .unwrap();
+    let mut stream = session.open(&[]).unwrap();
+    stream.send(b"there?").unwrap();
+    assert_eq!(stream.recv().unwrap().unwrap(), b"there?");
+    drop(stream);
+    session
+}
+
+/// The files of our client's with this in their names.
+fn files(home: &Home, part: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(home.directory.path()).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_it = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with("own") && name.contains(part)
+    };
+    paths.filter(is_it).collect()
+}
+
+#[test]
+fn a_client_of_ours_that_lives_keeps_its_buffer_for_its_next_session() {
+    let home = Home::new();
+    let config = own(&home);
+    let mut buffer = None;
+    for _ in 0..5 {
+        drop(connected(&home, &config));
+        let found = files(&home, "_buffer");
+        assert_eq!(found.len(), 1);
+        assert_eq!(*buffer.get_or_insert_with(|| found.clone()), found);
+        assert!(!home.end().is_empty());
+    }
+    until("its queues are gone", || files(&home, "_queue").is_empty());
+    drop(config);
+    until("its buffer is gone", || files(&home, "").is_empty());
+}
+
+#[test]
+fn a_client_of_ours_makes_a_new_buffer_where_a_server_removed_the_last() {
+    let home = Home::new();
+    let config = own(&home);
+    let first = connected(&home, &config);
+    let removed = files(&home, "_buffer");
+    fs::remove_file(&removed[0]).unwrap();
+    let second = connected(&home, &config);
+    let found = files(&home, "_buffer");
+    assert!(found.len() == 1 && found != removed);
+    // Who has the old one goes on.
+    let mut stream = first.open(&[]).unwrap();
+    stream.send(b"still").unwrap();
+    assert_eq!(stream.recv().unwrap().unwrap(), b"still");
+    drop((stream, first, second));
+}

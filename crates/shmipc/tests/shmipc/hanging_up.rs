@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What went by the socket arrives although its sender ends the session at once: it is waited for, as long as
+//! `Config::linger` says, until the other side has read it, or, over TCP, has hung up as well.
+//!
+//! ```text
+//!   sender    fallback data, close ───▶ waits ──────────────────────▶ hangs up
+//!   receiver            still writes, reads nothing … ─▶ reads all of it
+//! ```
+//!
+//! Whoever said that nothing more will come from there, and reads nothing, is waited for by nobody.
+
+use crate::support_foe;
+
+use partywall::blocking::{Listener as BlockingListener, Session, connect_with_protocol};
+use partywall::{Config, StreamSendError, WaitError};
+use partywall_shmipc::inside::Slice;
+use partywall_shmipc::wire::encode;
+use partywall_shmipc::{MemMapType, Shmipc};
+use partywall_sys::{Listener, Socket};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support_foe::{Foe, Wire, small, soon};
+
+/// More than the region has, so that it goes by the socket; and less than a TCP socket takes that nobody reads.
+const MESSAGE_BYTES: usize = (1 << 20) + 4096;
+/// Less than a Unix socket takes.
+const LAST_BYTES: usize = 16 << 10;
+
+/// How long one looks whether something happens that must not.
+const A_WHILE: Duration = Duration::from_millis(100);
+
+fn accepted(listener: &Listener) -> Socket {
+    let mut socket = None;
+    support_foe::until("we connect", || {
+        socket = listener.accept().unwrap();
+        socket.is_some()
+    });
+    socket.unwrap()
+}
+
+/// A session of ours over TCP, and the connection of the one who accepted it: version 2 answers nothing.
+fn over_tcp(linger: Duration, directory: &tempfile::TempDir) -> (Session, Wire) {
+    let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
+    let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
+    let prefix = directory.path().join("shm").to_str().unwrap().to_owned();
+    let protocol = small().mem_map_type(MemMapType::DevShmFile).share_memory_path_prefix(prefix);
+    let protocol = Arc::new(Shmipc::new(protocol).unwrap());
+    let config = Config::default().linger(linger);
+    let session = connect_with_protocol(&*address, &config, protocol).unwrap();
+    let wire = Wire { socket: accepted(&listener) };
+    let (header, _) = wire.receive(8).unwrap();
+    let length = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
+    wire.receive(length as usize - 8).unwrap();
+    (session, wire)
+}
+
+/// The same on a Unix socket.
+fn over_unix(linger: Duration, directory: &tempfile::TempDir) -> (Session, Foe) {
+    let path = directory.path().join("s.sock");
+    let listener = Listener::listen_unix_path(&path, 0o600, 16).unwrap();
+    let protocol = Arc::new(Shmipc::new(small()).unwrap());
+    let config = Config::default().linger(linger);
+    std::thread::scope(|scope| {
+        let connecting =
+            scope.spawn(|| connect_with_protocol(&*support_foe::address(&path), &config, protocol));
+        let foe = Foe::server(accepted(&listener));
+        (connecting.join().unwrap().unwrap(), foe)
+    })
+}
+
+/// Sends what no slices have room for, then ends stream and session.
+fn send_and_close(session: &Session) {
+    let mut stream = session.open(&[]).unwrap();
+    stream.send_deadline(&[7; MESSAGE_BYTES], soon()).unwrap();
+    drop(stream);
+    session.close(0, "");
+}
+
+fn has_not_finished(session: &Session) {
+    let early = session.finished(Some(Instant::now() + A_WHILE));
+    assert!(matches!(early, Err(WaitError::TimedOut)), "it hung up: {early:?}");
+}
+
+/// Reads the message but for its last bytes.
+fn read_most(wire: &Wire) {
+    let (header, _) = wire.receive(16).expect("the connection was reset");
+    let length = u32::from_be_bytes([header[0], header[1], header[2], header[3]]) as usize;
+    assert_eq!((header[7], length), (3, 16 + MESSAGE_BYTES));
+    is_message(wire, MESSAGE_BYTES - LAST_BYTES);
+}
+
+/// Reads the rest, and the end of the stream.
+fn read_the_last(wire: &Wire) {
+    is_message(wire, LAST_BYTES);
+    assert_eq!(wire.receive(12).unwrap().0[7], 2, "the end of the stream");
+}
+
+fn is_message(wire: &Wire, bytes: usize) {
+    let (bytes, _) = wire.receive(bytes).expect("the connection was reset");
+    assert!(bytes.iter().all(|byte| *byte == 7));
+}
+
+/// Things to read for one who has closed its session.
+fn write_on(wire: &Wire, version: u8) {
+    for _ in 0..10 {
+        assert!(wire.send(&encode::polling(version)), "the connection was reset");
+    }
+}
+
+#[test]
+fn over_tcp_nothing_that_is_under_way_is_destroyed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (session, wire) = over_tcp(Duration::from_secs(60), &directory);
+    send_and_close(&session);
+    has_not_finished(&session);
+    write_on(&wire, 2);
+    read_most(&wire);
+    has_not_finished(&session);
+    read_the_last(&wire);
+    assert!(wire.receive(1).is_none());
+    // One who reads to the end may write meanwhile, and is not told that nobody is there.
+    write_on(&wire, 2);
+    has_not_finished(&session);
+    write_on(&wire, 2);
+    drop(wire);
+    session.finished(Some(soon())).unwrap();
+}
+
+#[test]
+fn on_a_unix_socket_it_is_waited_for_until_it_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let (session, foe) = over_unix(Duration::from_secs(60), &directory);
+    send_and_close(&session);
+    write_on(&foe.wire, 3);
+    read_most(&foe.wire);
+    has_not_finished(&session);
+    read_the_last(&foe.wire);
+    // It need not hang up.
+    session.finished(Some(soon())).unwrap();
+    foe.wire.hears_the_end();
+}
+
+#[test]
+fn one_who_never_reads_is_waited_for_no_longer_than_was_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let linger = Duration::from_millis(300);
+    let before = Instant::now();
+    let (session, wire) = over_tcp(linger, &directory);
+    send_and_close(&session);
+    session.finished(Some(soon())).unwrap();
+    drop(wire);
+    let (session, foe) = over_unix(linger, &directory);
+    send_and_close(&session);
+    session.finished(Some(soon())).unwrap();
+    drop(foe);
+    assert!(before.elapsed() >= 2 * linger, "{:?}", before.elapsed());
+}
+
+#[test]
+fn one_who_has_gone_is_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let linger = Duration::from_secs(3600);
+    let (session, wire) = over_tcp(linger, &directory);
+    send_and_close(&session);
+    drop(wire);
+    session.finished(Some(soon())).unwrap();
+    let (session, foe) = over_unix(linger, &directory);
+    send_and_close(&session);
+    drop(foe);
+    session.finished(Some(soon())).unwrap();
+}
+
+/// Their slices are all taken, so that we answer by the socket; and of theirs lies there more than may lie unread.
+fn silent(path: &Path) -> (Foe, Vec<Slice>) {
+    let foe = Foe::client(path);
+    let region = Arc::clone(&foe.memory.region);
+    let take = |bytes| std::iter::from_fn(move || region.reserve(bytes));
+    let taken: Vec<Slice> = take.clone()(5000).chain(take(1)).collect();
+    for stream in [2, 3] {
+        assert!(foe.wire.send(&[&encode::fallback_header(3, stream, 1)[..], b"x"].concat()));
+    }
+    let much = [&encode::fallback_header(3, 2, 60_000)[..], &[7; 60_000]].concat();
+    for _ in 0..=UNREAD_BYTES / 60_000 {
+        assert!(foe.wire.send(&much));
+    }
+    (foe, taken)
+}
+
+#[test]
+fn one_who_only_stops_writing_is_waited_for_by_no_sender_and_by_no_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.sock");
+    let protocol = partywall_shmipc::Config::default()
+        .fallback_message_max(1 << 20)
+        .fallback_unread_max(UNREAD_BYTES);
+    let config = Config::default().linger(Duration::from_secs(3600));
+    let listener = BlockingListener::bind_with(&*support_foe::address(&path), &config).unwrap();
+    let mut listener = listener.with_protocol(Arc::new(Shmipc::new(protocol).unwrap()));
+    let (session, (foe, taken)) = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| silent(&path));
+        (listener.accept_deadline(soon()).unwrap(), connecting.join().unwrap())
+    });
+    let mut first = session.accept_deadline(soon()).unwrap().unwrap();
+    let mut second = session.accept_deadline(soon()).unwrap().unwrap();
+    while first.send_deadline(&[1; 60_000], Instant::now() + A_WHILE).is_ok() {}
+    let is_told = |sent: Result<(), StreamSendError>| {
+        let timed_out = matches!(sent, Err(StreamSendError::TimedOut));
+        assert!(sent.is_err() && !timed_out, "{sent:?}");
+    };
+    std::thread::scope(|scope| {
+        // One sleeps already, one comes afterwards.
+        let later = soon() + A_WHILE;
+        let waiting = scope.spawn(move || first.send_deadline(&[2; 60_000], later));
+        std::thread::sleep(A_WHILE);
+        foe.wire.socket.shutdown_write().unwrap();
+        support_foe::until("it is told", || waiting.is_finished());
+        is_told(waiting.join().unwrap());
+    });
+    is_told(second.send_deadline(&[3; 60_000], soon()));
+    session.close(0, "");
+    session.finished(Some(soon())).unwrap();
+    drop((foe, taken));
+}
+
+/// Of fallback data, before the socket is not read any more.
+const UNREAD_BYTES: u64 = 1 << 20;

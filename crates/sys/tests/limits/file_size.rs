@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Under a limit for the size of files, making shared memory fails with a remedy. The kernel would send
+//! SIGXFSZ, which kills.
+
+use partywall_sys::probe::{Feature, probe};
+use partywall_sys::{MemfdError, OwnMap};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+#[test]
+fn shared_memory_beyond_the_limit_is_an_error() {
+    let _alone = crate::alone();
+    let before = getrlimit(Resource::Fsize);
+    let low = Rlimit { current: Some(100_000), maximum: before.maximum };
+    setrlimit(Resource::Fsize, low).unwrap();
+    assert!(OwnMap::create("small", 64 << 10).is_ok());
+    let error = OwnMap::create("large", 128 << 10).unwrap_err();
+    assert!(matches!(error, MemfdError::FileSizeLimit { .. }), "{error}");
+    assert!(error.to_string().contains("ulimit -f"));
+    setrlimit(Resource::Fsize, Rlimit { current: Some(4096), ..low }).unwrap();
+    assert!(probe(Feature::SealableMemfd).is_err() && probe(Feature::Region).is_err());
+    setrlimit(Resource::Fsize, before).unwrap();
+}

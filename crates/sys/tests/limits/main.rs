@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Resource limits of the process. One test runs at a time, because a limit holds for all threads.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod file_size;
+mod lost_descriptor;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Keeps the other test of this executable from running: a limit holds for the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A pidfd counts only if it is that of the process whose credentials came with it; death is noticed.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use crate::support;
+
+use std::process::{Child, Command, Stdio};
+
+use partywall_sys::peer::same_namespaces;
+use partywall_sys::poll::{PollFd, PollFlags, wait};
+use partywall_sys::signal::{Signal, kill};
+use partywall_sys::{Credentials, Doorbell, PidFd, PidFdError};
+use support::deadline;
+
+/// A process that lives until it is killed or its input ends.
+fn start_peer() -> (Child, i32) {
+    let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let pid = i32::try_from(child.id()).unwrap();
+    (child, pid)
+}
+
+fn duplicate(fd: impl std::os::fd::AsFd) -> std::os::fd::OwnedFd {
+    fd.as_fd().try_clone_to_owned().unwrap()
+}
+
+#[test]
+fn the_descriptor_of_another_process_is_refused() {
+    let own_pid = Credentials::of_self().pid;
+    PidFd::from_peer(duplicate(PidFd::of_self().unwrap()), own_pid).unwrap();
+
+    let (mut child, child_pid) = start_peer();
+    let theirs = PidFd::of_pid(child_pid).unwrap();
+    let error = PidFd::from_peer(duplicate(&theirs), own_pid).unwrap_err();
+    assert!(
+        matches!(error, PidFdError::OtherProcess { expected, actual }
+            if expected == own_pid && actual == child_pid),
+        "{error}"
+    );
+    assert!(error.is_violation());
+    PidFd::from_peer(duplicate(&theirs), child_pid).unwrap();
+
+    kill(child_pid, Signal::KILL).unwrap();
+    child.wait().unwrap();
+    let error = PidFd::from_peer(duplicate(&theirs), child_pid).unwrap_err();
+    assert!(matches!(error, PidFdError::Dead) && !error.is_violation(), "{error}");
+}
+
+#[test]
+fn another_kind_of_descriptor_is_refused() {
+    let doorbell = duplicate(Doorbell::new().unwrap());
+    let error = PidFd::from_peer(doorbell, Credentials::of_self().pid).unwrap_err();
+    assert!(matches!(error, PidFdError::NotPidFd) && error.is_violation(), "{error}");
+}
+
+#[test]
+fn death_makes_the_descriptor_readable() {
+    let (mut child, pid) = start_peer();
+    let process = PidFd::of_pid(pid).unwrap();
+    assert!(!process.is_dead());
+    kill(pid, Signal::KILL).unwrap();
+    assert_eq!(wait(&mut [PollFd::new(&process, PollFlags::IN)], deadline()).unwrap(), 1);
+    assert!(process.is_dead());
+    child.wait().unwrap();
+    assert!(process.is_dead());
+}
+
+#[test]
+fn a_child_shares_our_namespaces_and_nobody_does_not() {
+    let (mut child, pid) = start_peer();
+    assert!(same_namespaces(pid));
+    assert!(!same_namespaces(0) && !same_namespaces(-1) && !same_namespaces(i32::MAX));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!same_namespaces(pid));
+}
+
+#[test]
+fn signals_go_to_one_process_only() {
+    // To kill(2), 0 and negative numbers mean groups.
+    for pid in [0, -1, -7] {
+        assert!(kill(pid, Signal::TERM).is_err());
+    }
+}
