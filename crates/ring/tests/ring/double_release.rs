@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour that gives a block back twice is refused, even if its place is out again by then.
+//! A block that the peer returns twice is a violation, even if its memory is in flight again.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -7,7 +7,7 @@ use partywall_layout::Violation;
 use partywall_ring::{Slab, mem};
 
 #[test]
-fn at_once() {
+fn block_returned_twice_at_once_is_violation() {
     let mut slab = Slab::new(1);
     slab.add_segment(0, mem::pair(64).0);
     let block = slab.allocate(64).unwrap();
@@ -17,7 +17,7 @@ fn at_once() {
 }
 
 #[test]
-fn after_its_place_was_given_out_again() {
+fn block_returned_after_reuse_is_violation() {
     let mut slab = Slab::new(1);
     slab.add_segment(0, mem::pair(64).0);
     let block = slab.allocate(64).unwrap();
@@ -27,6 +27,6 @@ fn after_its_place_was_given_out_again() {
     let second = slab.commit(block);
     assert_eq!(second.offset, first.offset);
     assert_eq!(slab.reclaim(first.id), Err(Violation::Block { id: first.id }));
-    assert_eq!(slab.in_flight(), 1, "the second is still out");
+    assert_eq!(slab.in_flight(), 1, "the second is still in flight");
     assert_eq!(slab.reclaim(second.id), Ok(()));
 }

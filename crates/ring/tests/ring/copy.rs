@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A copy of the neighbour's memory is its bytes, wherever it goes.
+//! A copy of the peer's memory equals its bytes, into a slice and onto a vector.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn a_copy_is_appended_behind_what_is_there(
+    fn copy_is_appended_after_existing_bytes(
         bytes in prop::collection::vec(any::<u8>(), 1024),
         before in prop::collection::vec(any::<u8>(), 0..100),
         capacity in 0_usize..2048,

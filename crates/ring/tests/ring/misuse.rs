@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mistakes of this side's own code end in a panic with the reason, before anything is shared.
+//! A programmer's mistake panics with the reason, before anything becomes visible to the peer.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -11,7 +11,7 @@ use partywall_ring::{Consumer, Producer, Slab, mem};
 
 #[test]
 #[should_panic(expected = "records are consumed in order")]
-fn advancing_twice_over_one_record() {
+fn advance_twice_over_one_record_panics() {
     let (mut producer, mut consumer) = one_way::ring(4096);
     producer.append(Kind::Data, 0, &[1]).unwrap();
     producer.publish();
@@ -22,7 +22,7 @@ fn advancing_twice_over_one_record() {
 
 #[test]
 #[should_panic(expected = "beyond the record")]
-fn copying_beyond_the_record() {
+fn copy_beyond_record_panics() {
     let (mut producer, mut consumer) = one_way::ring(4096);
     producer.append(Kind::Data, 0, &[1, 2]).unwrap();
     producer.publish();
@@ -32,24 +32,24 @@ fn copying_beyond_the_record() {
 
 #[test]
 #[should_panic(expected = "never fits this ring")]
-fn a_record_beyond_a_quarter_of_the_ring() {
+fn record_beyond_quarter_of_ring_panics() {
     let (mut producer, _) = one_way::ring(4096);
     let _ = producer.append(Kind::Data, 0, &[0; 1009]);
 }
 
 #[test]
 #[should_panic(expected = "a batch is half the ring")]
-fn a_batch_beyond_half_the_ring() {
+fn batch_beyond_half_of_ring_panics() {
     let (mut producer, _) = one_way::ring(4096);
     producer.append(Kind::Data, 0, &[0; 1008]).unwrap();
     producer.append(Kind::Data, 0, &[0; 1008]).unwrap();
     let _ = producer.append(Kind::Data, 0, &[]);
 }
 
-/// "Full" would be a trap: of a ring that holds this batch alone nothing more will ever be read.
+/// `Full` would wait for ever: the consumer cannot free the slots of a batch that is not published.
 #[test]
 #[should_panic(expected = "a batch is half the ring")]
-fn a_batch_beyond_half_a_ring_that_is_full() {
+fn batch_beyond_half_of_full_ring_panics() {
     let (mut producer, _) = one_way::ring(4096);
     for _ in 0..30 {
         producer.append(Kind::Data, 0, &[]).unwrap();
@@ -64,16 +64,16 @@ fn a_batch_beyond_half_a_ring_that_is_full() {
 
 #[test]
 #[should_panic(expected = "a batch is open")]
-fn closing_within_a_batch() {
+fn close_within_batch_panics() {
     let (mut producer, _) = one_way::ring(4096);
     producer.append(Kind::Data, 0, &[]).unwrap();
     producer.close(Kind::CloseWrite, 0);
 }
 
-/// The second closing record would overwrite what nobody has read.
+/// The second closing record would overwrite an unread one.
 #[test]
 #[should_panic(expected = "the ring was closed before")]
-fn closing_a_full_ring_twice() {
+fn second_close_of_full_ring_panics() {
     let (mut producer, _) = one_way::ring(4096);
     while producer.append(Kind::Data, 0, &[]).is_ok() {
         producer.publish();
@@ -84,19 +84,19 @@ fn closing_a_full_ring_twice() {
 
 #[test]
 #[should_panic(expected = "the ring's memory has the ring's size")]
-fn a_ring_of_another_size() {
+fn producer_with_other_ring_size_panics() {
     let _ = Producer::new(mem::pair(8192).0, RingSize::new(4096).unwrap(), mem::pair(64).1);
 }
 
 #[test]
 #[should_panic(expected = "the ring's memory has the ring's size")]
-fn a_ring_of_another_size_to_read() {
+fn consumer_with_other_ring_size_panics() {
     let _ = Consumer::new(mem::pair(8192).1, RingSize::new(4096).unwrap(), mem::pair(64).0);
 }
 
 #[test]
 #[should_panic(expected = "beyond the block")]
-fn writing_beyond_a_block() {
+fn write_beyond_block_panics() {
     let mut slab = Slab::new(1);
     slab.add_segment(0, mem::pair(64).0);
     slab.allocate(10).unwrap().write(5, &[0; 6]);
@@ -104,7 +104,7 @@ fn writing_beyond_a_block() {
 
 #[test]
 #[should_panic(expected = "only adjacent parts can be joined")]
-fn joining_memory_that_does_not_touch() {
+fn join_of_separate_memory_panics() {
     let (first, rest) = mem::pair(192).0.split_at(64);
     let (_middle, last) = rest.split_at(64);
     let _ = first.join(last);
@@ -112,7 +112,7 @@ fn joining_memory_that_does_not_touch() {
 
 #[test]
 #[should_panic(expected = "beyond the memory")]
-fn copying_beyond_the_memory() {
+fn copy_beyond_memory_panics() {
     let (_, peer) = mem::pair(128);
     peer.copy_onto(64, 65, &mut Vec::new());
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour that keeps no rule: it does the handshake by hand, frame by frame, and then writes where
-//! and what it likes in its own half and on the socket.
+//! A peer that breaks rules: it does the handshake by hand, frame by frame, and then writes any word
+//! of its own region and any byte of the socket.
 
-use super::within;
+use crate::deadline::within;
 use partywall::{Channel, Listener};
 use partywall_layout::hello::{
     FEATURE_SHM, FEATURE_SOCKET, Hello, OFFER_DOORBELLS, Offer, PREAMBLE_BYTES, ROLE_ACCEPTOR,
@@ -22,7 +22,7 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What it says of itself in HELLO.
+/// The HELLO of a foe with these features.
 pub fn hello(features: u64) -> Hello {
     Hello {
         features: U64::new(features),
@@ -36,36 +36,40 @@ pub fn hello(features: u64) -> Hello {
     }
 }
 
+/// Features of a peer that offers shared memory and the socket.
 pub const BOTH: u64 = FEATURE_SHM | FEATURE_SOCKET;
 
-/// A small half: every word of it can be tried.
+/// A small region: a test can try every word of it.
 pub fn small_geometry() -> Geometry {
     Geometry::new(4096, 1024, 16 << 10).unwrap()
 }
 
-/// The wire, with frames.
+/// A connection that carries frames of the handshake.
 pub struct Wire {
+    /// The connection itself.
     pub socket: Socket,
 }
 
 impl Wire {
+    /// Connects to the listener at `path`.
     pub fn connect(path: &Path) -> Self {
         let socket = connect_unix_path(path, Some(within(Duration::from_secs(10)))).unwrap();
         Self { socket }
     }
 
-    /// Sends bytes with descriptors beside them; an error only tells that the other side hung up.
+    /// Sends bytes and descriptors in one message; `false` if the peer has hung up.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
         let sent = self.socket.send(&[IoSlice::new(bytes)], descriptors, false, false);
         sent.is_ok_and(|count| count == bytes.len())
     }
 
+    /// Sends HELLO with the pidfd of this process.
     pub fn send_hello(&self, hello: &Hello) -> bool {
         let process = PidFd::of_self().unwrap();
         self.send(hello.as_bytes(), &[process.as_fd()])
     }
 
-    /// The next frame and what came beside it; empty when the other side hung up.
+    /// The next frame and its descriptors; empty if the peer has hung up.
     pub fn receive(&self) -> (Vec<u8>, Vec<OwnedFd>) {
         let (mut frame, mut descriptors) = (Vec::new(), Vec::new());
         let mut wanted = PREAMBLE_BYTES;
@@ -86,23 +90,26 @@ impl Wire {
     }
 }
 
-/// A neighbour after its handshake.
+/// A hostile peer after its handshake.
 pub struct Foe {
+    /// The control socket.
     pub wire: Wire,
+    /// Its own region, which it writes.
     pub region: OwnMap,
+    /// Where ring and slab lie in its region.
     pub geometry: Geometry,
-    /// Our side's bells as it got them, if it did: for records, for room.
+    /// The victim's doorbells if it sent them: for records, for space.
     pub doorbells: Vec<Doorbell>,
-    /// Its own bells, which it handed to our side.
+    /// Its own doorbells, which it sent to the victim.
     pub own_doorbells: [Doorbell; 2],
-    /// Our side's half.
+    /// The victim's region.
     pub theirs: Option<PeerMem>,
-    /// Where its next record goes.
+    /// The position of its next record.
     pub position: u64,
     next_segment: u32,
 }
 
-/// The neighbour's half, mapped.
+/// The region of a peer, mapped.
 pub struct Pages(pub PeerMap);
 
 impl Readable for Pages {
@@ -111,17 +118,18 @@ impl Readable for Pages {
     }
 }
 
-/// Lets our side go on as far as it can without waiting.
+/// Lets the listener go on as far as it can without blocking.
 pub fn drive(listener: &mut Listener) {
     assert!(listener.try_accept().is_err(), "not yet");
 }
 
 impl Foe {
-    /// Connects to `listener` and comes to terms with it like anybody; the channel is our side's.
+    /// Connects to `listener` with a handshake that keeps the rules; the channel is the victim's.
     pub fn meet(listener: &mut Listener, path: &Path, hello: &Hello) -> (Self, Channel) {
         Self::meet_with(listener, path, hello, small_geometry())
     }
 
+    /// As [`meet`](Self::meet), with a region of this geometry.
     pub fn meet_with(
         listener: &mut Listener,
         path: &Path,
@@ -131,7 +139,7 @@ impl Foe {
         Self::meet_as(listener, path, hello, geometry, OFFER_DOORBELLS)
     }
 
-    /// With these flags in OFFER: bells, or none.
+    /// As [`meet_with`](Self::meet_with), with these flags in OFFER: doorbells, or none.
     pub fn meet_as(
         listener: &mut Listener,
         path: &Path,
@@ -183,29 +191,30 @@ impl Foe {
         )
     }
 
-    /// The id of the block that our side sent first.
+    /// The id of the block that the victim sent first.
     pub fn first_block(&self) -> u64 {
         let theirs = self.theirs.as_ref().unwrap();
         let at = theirs.load(32) + record_ring::HEADER_BYTES;
         theirs.load(at as usize)
     }
 
-    /// Writes a word anywhere in its half.
+    /// Writes a word anywhere in its region.
     pub fn write_word(&mut self, offset: u64, word: u64) {
         let at = offset as usize;
         self.region.as_mut_slice()[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
+    /// Writes a word of its control page.
     pub fn write_control(&mut self, offset: u64, word: u64) {
         self.write_word(CONTROL_OFFSET + offset, word);
     }
 
-    /// Where a position lies in its half.
+    /// The offset of a position in its region.
     pub fn place(&self, position: u64) -> u64 {
         self.geometry.ring_offset + self.geometry.ring.offset(Position(position))
     }
 
-    /// Publishes one record as an honest sender does, whatever it says.
+    /// Publishes one record as an honest sender does, with any kind and body.
     pub fn publish(&mut self, kind: Kind, body: &[u8]) {
         self.publish_as(kind, body.len() as u32, body);
     }
@@ -224,19 +233,20 @@ impl Foe {
         self.position = next;
     }
 
+    /// Publishes a BLOB record that names these bytes.
     pub fn publish_blob(&mut self, block: u64, segment: u32, offset: u64, length: u64) {
         let body = blob(block, segment, offset, length);
         self.publish(Kind::Blob, body.as_bytes());
     }
 
-    /// Tells of a segment, in the ring only.
+    /// Publishes the record of a segment, without its frame on the socket.
     pub fn publish_segment(&mut self, kind: Kind, number: u32, size: u64) {
         let (number, zero) = (U32::new(number), U32::new(0));
         let body = SegmentBody { number, zero, size: U64::new(size) };
         self.publish(kind, body.as_bytes());
     }
 
-    /// Sends the frame of a segment with whatever descriptor.
+    /// Sends the frame of a segment with any descriptor.
     pub fn send_segment(&self, number: u32, descriptor: BorrowedFd<'_>) -> bool {
         let mut frame = [partywall_layout::hello::CONTROL_SEGMENT; 5];
         frame[1..].copy_from_slice(&number.to_le_bytes());
@@ -254,6 +264,7 @@ impl Foe {
     }
 }
 
+/// The body of a BLOB record.
 pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> BlobBody {
     BlobBody {
         block: U64::new(block),
@@ -264,16 +275,16 @@ pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> BlobBody {
     }
 }
 
-/// A half as it must be.
+/// A region with a valid header.
 pub fn region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> OwnMap {
     assert!(role == ROLE_ACCEPTOR || role == ROLE_CONNECTOR);
     let header = geometry.header(session_id, std::process::id(), role);
     region_with(geometry.region_bytes, &header)
 }
 
-/// A half with any header.
+/// A region with any header.
 pub fn region_with(bytes: u64, header: &RegionHeader) -> OwnMap {
-    let mut region = OwnMap::create("foe-half", bytes as usize).unwrap();
+    let mut region = OwnMap::create("foe-region", bytes as usize).unwrap();
     region.as_mut_slice()[..size_of::<RegionHeader>()].copy_from_slice(header.as_bytes());
     region
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A listener to be attacked: it remembers why it refused whom, and is asked afterwards whether it serves.
+//! A listener that is attacked. It remembers why it refused peers, and a test then asks it to serve an
+//! honest one.
 
-use super::foe::Wire;
-use super::{Place, millis, within};
+use super::channel::Wire;
+use crate::{Directory, millis, within};
 use partywall::{Channel, Config, HandshakeError, Listener};
 use partywall_layout::hello::Hello;
 use std::os::fd::OwnedFd;
@@ -13,14 +14,17 @@ use zerocopy::FromBytes;
 
 /// A listener that remembers why it refused.
 pub struct Home {
-    pub place: Place,
+    /// Where the socket is: `home`.
+    pub place: Directory,
+    /// The listener itself.
     pub listener: Listener,
     refused: Arc<Mutex<Vec<(u32, String)>>>,
 }
 
 impl Home {
+    /// Listens, with this configuration.
     pub fn new(config: Config) -> Self {
-        let place = Place::new();
+        let place = Directory::new();
         let refused = Arc::new(Mutex::new(Vec::new()));
         let list = Arc::clone(&refused);
         let config = config.on_refused(move |error: &HandshakeError| {
@@ -30,11 +34,12 @@ impl Home {
         Self { place, listener, refused }
     }
 
+    /// A new connection to it.
     pub fn wire(&self) -> Wire {
         Wire::connect(&self.place.path("home"))
     }
 
-    /// Lets the listener go on as far as it can.
+    /// Lets the listener go on as far as it can without blocking.
     pub fn go_on(&mut self) -> Option<Channel> {
         (0..3).find_map(|_| self.listener.try_accept().ok())
     }
@@ -82,9 +87,13 @@ impl Home {
     }
 }
 
+/// The code of a refusal: the peer broke a rule of the handshake.
 pub const VIOLATION: u32 = 209;
+/// The code of a refusal: a descriptor is not what it must be.
 pub const DESCRIPTOR: u32 = 210;
+/// The code of a refusal: the peer speaks another protocol.
 pub const NOT_PARTYWALL: u32 = 203;
+/// The code of a refusal: the peer hung up.
 pub const HUNG_UP: u32 = 202;
 
 /// A descriptor of a pipe.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A child to be looked into: the only helper of tests with `unsafe`, because there is no safe way to fork.
-#![allow(dead_code, reason = "each test file uses a part")]
+//! A forked child. This is the only unsafe code of the scaffolding: there is no safe way to fork.
+#![allow(unsafe_code, reason = "there is no safe way to fork")]
 
 unsafe extern "C" {
+    /// As fork(2).
     pub safe fn fork() -> i32;
+    /// As _exit(2).
     pub safe fn _exit(code: i32) -> !;
     safe fn waitpid(pid: i32, status: Option<&mut i32>, options: i32) -> i32;
 }

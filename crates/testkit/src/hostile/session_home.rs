@@ -1,39 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Our side of a session with a neighbour that keeps no rule.
-#![allow(dead_code, reason = "each test file uses a part")]
-
-use crate::foe::{Role, SessionFoe};
-use crate::support::Place;
+//! The end of a session that a hostile peer attacks.
+use super::session::{Role, SessionFoe};
+use crate::Directory;
 use partywall::tokio::{Listener, Session, Stream, connect_with};
 use partywall::{Config, Fault, SessionError, TransportPolicy};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
+/// The longest message that its end accepts, in bytes.
 pub const MESSAGE_MAX: u64 = 1 << 20;
 const WINDOW: u64 = 1000;
+/// The streams that its end accepts.
 pub const STREAMS_MAX: u32 = 4;
+/// What takes longer has failed.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Our side: it listens, or connects, as the foe is not to.
-pub struct Home {
+/// The victim. It listens if the foe connects, and connects if the foe accepts.
+pub struct SessionHome {
+    /// The role of the foe.
     pub role: Role,
     config: Config,
-    place: Place,
+    place: Directory,
+    /// Where its tasks run.
     pub runtime: Runtime,
-    /// Where our side listens: its sessions.
+    /// The sessions that it accepted.
     sessions: Receiver<Session>,
-    /// Where the foe does.
-    door: partywall_sys::Listener,
+    /// Where the foe listens.
+    listener: partywall_sys::Listener,
 }
 
-impl Home {
+impl SessionHome {
+    /// A victim for a foe in this role.
     pub fn new(role: Role) -> Self {
         Self::with(role, |config| config)
     }
 
+    /// As [`new`](Self::new), where `adapt` changes the configuration.
     pub fn with(role: Role, adapt: impl Fn(Config) -> Config) -> Self {
-        let place = Place::new();
+        let place = Directory::new();
         let transport = if role.is_shared_memory {
             TransportPolicy::SharedMemory
         } else {
@@ -62,10 +67,12 @@ impl Home {
                 }
             }
         });
-        let door = partywall_sys::Listener::listen_unix_path(place.path("foe"), 0o600, 16).unwrap();
-        Self { role, config, place, runtime, sessions, door }
+        let listener =
+            partywall_sys::Listener::listen_unix_path(place.path("foe"), 0o600, 16).unwrap();
+        Self { role, config, place, runtime, sessions, listener }
     }
 
+    /// A foe after its handshake, and the session that it attacks.
     pub fn meet(&self) -> (SessionFoe, Session) {
         let is_shared_memory = self.role.is_shared_memory;
         if !self.role.is_acceptor {
@@ -74,15 +81,17 @@ impl Home {
         }
         let (address, config) = (self.place.address("foe"), self.config.clone());
         let connecting = self.runtime.spawn(async move { connect_with(address, &config).await });
-        let foe = SessionFoe::accept(&self.door, is_shared_memory);
+        let foe = SessionFoe::accept(&self.listener, is_shared_memory);
         (foe, self.wait(connecting).unwrap().unwrap())
     }
 
+    /// Waits for a future, at most [`LIMIT`].
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(async { tokio::time::timeout(LIMIT, future).await }).expect("hung")
     }
 
-    /// A session in which our side opened a stream, which the foe calls 2, and sent a message of cost 128, and accepts all.
+    /// A session in which the victim has opened a stream, which the foe calls 2, and sent a message of
+    /// cost 128. It accepts all streams.
     pub fn in_use(&self) -> (SessionFoe, Session, Stream) {
         let (foe, session) = self.meet();
         let ours = self.wait(async {
@@ -106,7 +115,7 @@ impl Home {
 }
 
 /// Accepts streams and keeps them, without reading.
-pub fn keep_all(home: &Home, session: &Session) {
+pub fn keep_all(home: &SessionHome, session: &Session) {
     let session = session.clone();
     home.runtime.spawn(async move {
         let mut kept = Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sleeper is rung once per sleep, an awake one never, a quiet one only by who insists.
+//! A sleeper is notified once per sleep, an awake side never, a quiet sleeper only before a wait.
 #![cfg(not(loom))]
 
 use partywall_layout::segment;
@@ -11,7 +11,7 @@ fn sides() -> (Sleeper, Waker) {
 }
 
 #[test]
-fn an_awake_peer_is_not_notified() {
+fn awake_peer_is_not_notified() {
     let (mut sleeper, waker) = sides();
     assert_eq!(waker.check(), Wake::No);
     assert_eq!(waker.check_before_wait(), Wake::No);
@@ -34,10 +34,10 @@ fn each_sleep_is_notified_once() {
     }
 }
 
-/// A ring before publishing counts: the look that must follow does not ring again, unless the
-/// sleeper woke and lay down again in between.
+/// A notification before publishing counts. The check that must follow does not notify again,
+/// unless the sleeper woke and armed again in between.
 #[test]
-fn an_early_ring_is_the_ring_of_its_epoch() {
+fn early_notification_counts_for_its_epoch() {
     let (mut sleeper, waker) = sides();
     assert_ne!(waker.check_early(), Wake::Notify);
     sleeper.arm(false);
@@ -49,9 +49,9 @@ fn an_early_ring_is_the_ring_of_its_epoch() {
     assert_ne!(waker.check_early(), Wake::Notify);
 }
 
-/// Two sleeps with no look in between are two sleeps, even without waking up.
+/// Arming twice without a check in between makes two sleeps, even without waking up.
 #[test]
-fn arming_again_is_another_sleep() {
+fn armed_twice_is_notified_twice() {
     let (mut sleeper, waker) = sides();
     sleeper.arm(false);
     assert_eq!(waker.check(), Wake::Notify);
@@ -60,7 +60,7 @@ fn arming_again_is_another_sleep() {
 }
 
 #[test]
-fn a_quiet_sleeper_is_notified_by_who_insists() {
+fn quiet_sleeper_is_notified_before_wait_only() {
     let (mut sleeper, waker) = sides();
     for _ in 0..3 {
         sleeper.arm(true);
@@ -70,7 +70,7 @@ fn a_quiet_sleeper_is_notified_by_who_insists() {
         assert_eq!(waker.check_before_wait(), Wake::Notify);
         assert_eq!(waker.check_before_wait(), Wake::Notified);
         assert_eq!(waker.check(), Wake::Quiet);
-        // What it would be told if it now slept in earnest.
+        // Arming again without `quiet` makes the next check notify.
         sleeper.arm(false);
         assert_eq!(waker.check(), Wake::Notify);
         sleeper.disarm();
@@ -78,7 +78,7 @@ fn a_quiet_sleeper_is_notified_by_who_insists() {
 }
 
 #[test]
-fn one_that_left_is_gone_for_good() {
+fn left_sleeper_stays_gone() {
     let (mut sleeper, waker) = sides();
     sleeper.arm(false);
     assert!(!waker.is_gone());
@@ -90,9 +90,9 @@ fn one_that_left_is_gone_for_good() {
     }
 }
 
-/// A hostile neighbour may write any word there; it gets rings, not a panic.
+/// A hostile peer may write any word there; it gets notifications, and this side does not panic.
 #[test]
-fn any_word_can_be_looked_at() {
+fn any_sleeper_word_is_checked_without_panic() {
     let (mut word, seen) = mem::pair(64);
     let waker = Waker::new(seen, 0);
     for value in [1, u64::MAX - 1, segment::QUIET, segment::QUIET - 1, segment::GONE, 0] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring that was left by one process is gone on with by the next, at any position; and so is its
-//! reading.
+//! A ring of a process that ended is resumed by the next one, at any position, by its producer and
+//! by its consumer.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -8,7 +8,7 @@ use partywall_layout::record_ring::{Kind, word0};
 use partywall_layout::{Position, RingSize, Violation};
 use partywall_ring::{AppendError, Consumer, OwnMem, PeerMem, Producer, mem};
 
-/// A ring full of what could be taken for the next record at any position.
+/// A ring full of words that are valid headers at every position.
 fn old_ring(records_at: Position) -> (OwnMem, PeerMem, RingSize) {
     let (mut ring, seen) = mem::pair(512);
     for slot in 0..8 {
@@ -19,13 +19,13 @@ fn old_ring(records_at: Position) -> (OwnMem, PeerMem, RingSize) {
 }
 
 #[test]
-fn what_lies_behind_the_tail_is_not_read() {
+fn old_words_after_resumed_tail_are_not_read() {
     let (base, tail) = (Position(1024), Position(1024 + 192));
     let (ring, seen, size) = old_ring(base);
     let mut producer = Producer::resume(ring, size, base, tail);
-    let (word, told) = mem::pair(64);
+    let (word, reported) = mem::pair(64);
     let mut consumer = Consumer::at(seen, size, word, base);
-    assert_eq!(told.load(0), base.0, "the neighbour is told where reading goes on");
+    assert_eq!(reported.load(0), base.0, "`consumed` reports where the consumer resumes");
     for position in [1024, 1088, 1152] {
         assert_eq!(producer.retained(Position(position)).unwrap().0.position, Position(position));
         let header = consumer.peek().unwrap().unwrap();
@@ -39,14 +39,14 @@ fn what_lies_behind_the_tail_is_not_read() {
     producer.publish();
     let header = consumer.peek().unwrap().unwrap();
     assert_eq!((header.position, consumer.payload(&header)), (tail, &b"next"[..]));
-    let (kept, bytes) = producer.retained(tail).unwrap();
-    assert_eq!((kept, &bytes[16..]), (header, &b"next"[..]));
+    let (found, bytes) = producer.retained(tail).unwrap();
+    assert_eq!((found, &bytes[16..]), (header, &b"next"[..]));
     consumer.advance(&header);
     assert_eq!(consumer.peek(), Ok(None), "the old word behind it was zeroed");
 }
 
 #[test]
-fn room_is_what_was_said_to_be_consumed() {
+fn room_of_resumed_ring_follows_set_consumed() {
     let (base, tail) = (Position(1024), Position(1024 + 320));
     let (ring, _, size) = old_ring(base);
     let mut producer = Producer::resume(ring, size, base, tail);
@@ -62,9 +62,9 @@ fn room_is_what_was_said_to_be_consumed() {
     assert_eq!(producer.append(Kind::Data, 0, b""), Err(AppendError::Full));
 }
 
-/// What was written ahead and not appended must not stand where the next record is looked for.
+/// A payload that was written ahead and not appended must not appear where the consumer polls.
 #[test]
-fn a_payload_written_ahead_and_left_is_no_record() {
+fn abandoned_payload_ahead_is_no_record() {
     let (ring, seen) = mem::pair(1024);
     let size = RingSize::new(1024).unwrap();
     let mut producer = Producer::resume(ring, size, Position(0), Position(0));
@@ -92,7 +92,7 @@ fn a_payload_written_ahead_and_left_is_no_record() {
 
 #[test]
 #[should_panic(expected = "more than a ring")]
-fn more_records_than_a_ring_holds() {
+fn resume_with_more_records_than_fit_panics() {
     let (ring, _, size) = old_ring(Position(0));
     let _ = Producer::resume(ring, size, Position(0), Position(512));
 }

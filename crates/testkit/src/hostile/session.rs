@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other side of a session, by hand: it completes the handshake like anybody and then writes what records
-//! it likes, over a socket or a wall, as the one that connected or the one that accepted.
+//! The peer of a session, by hand: it completes a handshake that keeps the rules and then writes any
+//! record, over a socket or shared memory, as the connecting or the accepting end.
 //!
-//! Tests count its streams as a connector does: it opens odd numbers, our side even ones. A foe that accepted
-//! shifts them:
+//! Tests count its streams as a connector does: it opens odd numbers, the victim even ones. A foe that
+//! accepted shifts them:
 //!
 //! ```text
 //!   in the test     0   1 (its)  2 (ours)  3  4 …        on the wire of an acceptor     0   2  1  4  3 …
 //! ```
-#![allow(dead_code, reason = "each test file uses a part")]
-
-use crate::support::foe::{BOTH, Pages, Wire, hello};
+use super::channel::{BOTH, Pages, Wire, hello};
 use partywall_layout::hello::{
     FEATURE_SOCKET, Hello, OFFER_DOORBELLS, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,
     SERVICE_SESSION, TRANSPORT_SHM, TRANSPORT_SOCKET,
@@ -29,14 +27,17 @@ use std::time::{Duration, Instant};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What the foe is.
+/// What a foe is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
+    /// Whether it accepts, and the victim connects.
     pub is_acceptor: bool,
+    /// Whether records pass through shared memory.
     pub is_shared_memory: bool,
 }
 
 impl Role {
+    /// Each of them.
     pub const ALL: [Self; 4] = [
         Self { is_acceptor: false, is_shared_memory: false },
         Self { is_acceptor: false, is_shared_memory: true },
@@ -45,40 +46,43 @@ impl Role {
     ];
 }
 
-/// A neighbour after its handshake.
+/// A hostile peer after its handshake.
 pub struct SessionFoe {
     role: Role,
     wire: Wire,
-    /// Where its next record goes, on a socket.
+    /// The position of its next record on a socket.
     position: Position,
     shm: Option<SharedMemory>,
 }
 
-/// A record that our side sent.
+/// A record that the victim sent.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct Received {
+    /// The number of its kind.
     pub kind: u64,
+    /// Its stream, as a connector counts.
     pub stream: u32,
+    /// Its body.
     pub body: Vec<u8>,
 }
 
 impl SessionFoe {
-    /// Connects to a listener that somebody else drives.
+    /// Connects to a listener that the victim drives.
     pub fn connect(path: &Path, is_shared_memory: bool) -> Self {
         let role = Role { is_acceptor: false, is_shared_memory };
-        Self::come_to_terms(Wire::connect(path), role)
+        Self::handshake(Wire::connect(path), role)
     }
 
-    /// Accepts whoever connects.
+    /// Accepts the next connection.
     pub fn accept(listener: &Listener, is_shared_memory: bool) -> Self {
         let deadline = Some(Instant::now() + TIMEOUT);
         let mut ready = [PollFd::new(listener, PollFlags::IN)];
-        assert_ne!(poll::wait(&mut ready, deadline).unwrap(), 0, "nobody comes");
+        assert_ne!(poll::wait(&mut ready, deadline).unwrap(), 0, "no connection");
         let socket = listener.accept().unwrap().unwrap();
-        Self::come_to_terms(Wire { socket }, Role { is_acceptor: true, is_shared_memory })
+        Self::handshake(Wire { socket }, Role { is_acceptor: true, is_shared_memory })
     }
 
-    fn come_to_terms(wire: Wire, role: Role) -> Self {
+    fn handshake(wire: Wire, role: Role) -> Self {
         let mut own = hello(if role.is_shared_memory { BOTH } else { FEATURE_SOCKET });
         own.service = U32::new(SERVICE_SESSION);
         own.stream_window = U64::new(1 << 20);
@@ -103,11 +107,11 @@ impl SessionFoe {
         Self { role, wire, position: Position(0), shm }
     }
 
-    /// Sends a record; whether the other side still takes any.
-    pub fn say(&mut self, kind: Kind, stream: u32, body: &[u8]) -> bool {
+    /// Sends a record; `false` if the victim has hung up.
+    pub fn send(&mut self, kind: Kind, stream: u32, body: &[u8]) -> bool {
         let stream = self.shifted(stream);
         if let Some(shm) = &mut self.shm {
-            return shm.say(&self.wire, kind, stream, body);
+            return shm.send(&self.wire, kind, stream, body);
         }
         let len = u32::try_from(body.len()).unwrap();
         let header = RecordHeader { position: self.position, kind, len, stream };
@@ -123,58 +127,61 @@ impl SessionFoe {
         true
     }
 
+    /// Sends PING with this token.
     pub fn ping(&mut self, token: u64) -> bool {
-        self.say(Kind::Ping, 0, &[0u64.to_le_bytes(), token.to_le_bytes()].concat())
+        self.send(Kind::Ping, 0, &[0u64.to_le_bytes(), token.to_le_bytes()].concat())
     }
 
+    /// Sends RESET for these directions of a stream.
     pub fn reset(&mut self, stream: u32, directions: u32) -> bool {
-        self.say(Kind::Reset, stream, &[7u32.to_le_bytes(), directions.to_le_bytes()].concat())
+        self.send(Kind::Reset, stream, &[7u32.to_le_bytes(), directions.to_le_bytes()].concat())
     }
 
+    /// Sends CREDIT for a stream.
     pub fn credit(&mut self, stream: u32, credited: u64) -> bool {
-        self.say(Kind::Credit, stream, &credited.to_le_bytes())
+        self.send(Kind::Credit, stream, &credited.to_le_bytes())
     }
 
     /// The first part of a message of `total` bytes.
     pub fn first(&mut self, stream: u32, total: u64, bytes: &[u8]) -> bool {
-        self.say(Kind::FragmentFirst, stream, &[&total.to_le_bytes(), bytes].concat())
+        self.send(Kind::FragmentFirst, stream, &[&total.to_le_bytes(), bytes].concat())
     }
 
-    /// The next record of our side; `None` when it hung up.
-    pub fn hear(&mut self) -> Option<Heard> {
-        let mut heard = match &mut self.shm {
-            Some(shm) => shm.hear(&self.wire)?,
-            None => self.hear_from_socket()?,
+    /// The next record of the victim; `None` if it has hung up.
+    pub fn receive(&mut self) -> Option<Received> {
+        let mut received = match &mut self.shm {
+            Some(shm) => shm.receive(&self.wire)?,
+            None => self.receive_from_socket()?,
         };
-        heard.stream = self.shifted(heard.stream);
-        Some(heard)
+        received.stream = self.shifted(received.stream);
+        Some(received)
     }
 
-    fn hear_from_socket(&self) -> Option<Heard> {
+    fn receive_from_socket(&self) -> Option<Received> {
         let mut header = [0; size_of::<WireHeader>()];
         self.read(&mut header)?;
         let header = WireHeader::read_from_bytes(&header).unwrap();
         let mut body = vec![0; header.len.get() as usize];
         self.read(&mut body)?;
         let kind = header.word0.get() >> 1 & 31;
-        Some(Heard { kind, stream: header.stream.get(), body })
+        Some(Received { kind, stream: header.stream.get(), body })
     }
 
-    /// Reads until a record of this kind comes; `None` when our side hung up.
-    pub fn hear_until(&mut self, kind: Kind, stream: u32) -> Option<Heard> {
+    /// Reads until a record of this kind comes; `None` if the victim has hung up.
+    pub fn receive_until(&mut self, kind: Kind, stream: u32) -> Option<Received> {
         loop {
-            let heard = self.hear()?;
-            if heard.kind == kind as u64 && heard.stream == stream {
-                return Some(heard);
+            let received = self.receive()?;
+            if received.kind == kind as u64 && received.stream == stream {
+                return Some(received);
             }
         }
     }
 
     /// Reads until this question is answered; whether it was.
-    pub fn hear_answer(&mut self, token: u64) -> bool {
+    pub fn receive_answer(&mut self, token: u64) -> bool {
         let answer = [1u64.to_le_bytes(), token.to_le_bytes()].concat();
-        while let Some(heard) = self.hear_until(Kind::Ping, 0) {
-            if heard.body == answer {
+        while let Some(received) = self.receive_until(Kind::Ping, 0) {
+            if received.body == answer {
                 return true;
             }
         }
@@ -205,13 +212,13 @@ impl SessionFoe {
     }
 }
 
-/// Both halves, as the foe has them. It keeps to the form of a ring, and to nothing else.
+/// Both regions, as the foe has them. It keeps the rules of rings, and no others.
 struct SharedMemory {
     producer: Producer,
     consumer: Consumer,
-    /// Our side's: for records, for room.
+    /// The victim's: for records, for space.
     doorbells: [Doorbell; 2],
-    /// Rung for nobody: the foe looks by itself.
+    /// Never waited for: the foe polls.
     _own_doorbells: [Doorbell; 2],
 }
 
@@ -254,22 +261,24 @@ impl SharedMemory {
         }
     }
 
-    fn say(&mut self, wire: &Wire, kind: Kind, stream: u32, body: &[u8]) -> bool {
+    fn send(&mut self, wire: &Wire, kind: Kind, stream: u32, body: &[u8]) -> bool {
         loop {
             match self.producer.append(kind, stream, body) {
                 Ok(()) => break,
                 Err(AppendError::Full) if has_hung_up(wire) => return false,
                 Err(AppendError::Full) => {}
-                Err(AppendError::Violation(violation)) => panic!("ours breaks a rule: {violation}"),
+                Err(AppendError::Violation(violation)) => {
+                    panic!("the victim breaks a rule: {violation}")
+                }
             }
         }
         self.producer.publish();
-        // Whether our side sleeps or not.
+        // Whether the victim sleeps or not.
         self.doorbells[0].notify().unwrap();
         true
     }
 
-    fn hear(&mut self, wire: &Wire) -> Option<Heard> {
+    fn receive(&mut self, wire: &Wire) -> Option<Received> {
         let mut is_over = false;
         loop {
             if let Some(header) = self.consumer.peek().unwrap() {
@@ -278,28 +287,28 @@ impl SharedMemory {
                 self.consumer.advance(&header);
                 self.consumer.report();
                 self.doorbells[1].notify().unwrap();
-                return Some(Heard { kind: header.kind as u64, stream: header.stream, body });
+                return Some(Received { kind: header.kind as u64, stream: header.stream, body });
             }
             if is_over {
                 return None;
             }
-            // What was written before the end is read all the same.
+            // Records from before the end are read all the same.
             is_over = has_hung_up(wire);
         }
     }
 }
 
-/// Waits a moment; whether our side has ended the connection meanwhile, or before.
+/// Waits for [`POLL_PERIOD`]; whether the victim has ended the connection by then.
 fn has_hung_up(wire: &Wire) -> bool {
-    let deadline = Some(Instant::now() + LOOK_PERIOD);
+    let deadline = Some(Instant::now() + POLL_PERIOD);
     let mut ready = [PollFd::new(&wire.socket, PollFlags::IN)];
     poll::wait(&mut ready, deadline).unwrap() > 0
         && !matches!(wire.socket.read(&mut [0; 64], true), Ok(1..))
 }
 
-/// A half with its header: its descriptor, the word that tells how far we have read, and the ring.
+/// A region with its header: its descriptor, the CONSUMED word, and the ring.
 fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd, OwnMem, OwnMem) {
-    let map = OwnMap::create("foe-half", geometry.region_bytes as usize).unwrap();
+    let map = OwnMap::create("foe-region", geometry.region_bytes as usize).unwrap();
     let descriptor = map.fd().try_clone_to_owned().unwrap();
     let mut memory = OwnMem::new(Box::new(OwnPages(map)));
     let header = geometry.header(session_id, std::process::id(), role);
@@ -312,11 +321,11 @@ fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd,
     (descriptor, consumed, ring)
 }
 
-/// Whoever does not come within this time does not come.
+/// The time for a victim to connect.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long to wait between two looks at what rings no bell.
-const LOOK_PERIOD: Duration = Duration::from_micros(20);
+/// The time between two polls.
+const POLL_PERIOD: Duration = Duration::from_micros(20);
 
-/// A quarter of it is the longest record.
+/// A quarter of it is the longest record, in bytes.
 const RING_BYTES: u64 = 1 << 20;
