@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rival `shmipc`, configured and used as its own benchmark does (`benches/bench.rs` of the crate, 0.2.1).
+//! The crate `shmipc`, configured and used as in its own benchmark (`benches/bench.rs`, 0.2.1).
 //!
 //! ```text
-//! session   1 for all streams      queue 65,536 slots      shared memory 256 MiB (1 GiB from 4 MiB messages on)
+//! session   1 for all streams      queue 65,536 slots      memory 256 MiB, 1 GiB from messages of 4 MiB on
 //! slices    70 % of message size + 256      20 % of 16 KiB + 256      10 % of 64 KiB + 256
-//! client    claim a slice, flush | receive, release and reuse the slice received for the next message
+//! client    claim a slice, flush | receive, release, reuse the received slice for the next message
 //! server    receive, release | claim a slice, flush
 //! ```
-//! Untouched, a message is claimed but not written, and discarded without being read; that is what the rival
-//! publishes. Touched, it is written into the claimed slices and read out of them, without a copy on either side.
-//! When no slice of its own size is left, a message takes several smaller ones, so pieces may be many.
+//! An untouched message is claimed without writing and discarded without reading, as that benchmark does.
+//! A touched message is written into the claimed slices and read from them, without a copy at either end.
+//! If no slice of its size is free, a message takes several smaller ones, so it may have many pieces.
 //!
-//! Two things differ from the rival's code, neither in the measured path: protocol v4 may not fall back to v3 (it
-//! would be measured under a wrong name), and a full queue is retried a bounded number of times.
+//! Two things differ from the code of that benchmark, neither in the measured path. Protocol v4 may not
+//! fall back to v3, which would be measured under a wrong name. A full queue is retried a bounded number
+//! of times.
 
 use std::marker::PhantomData;
 use std::os::unix::net::SocketAddr;
@@ -27,20 +28,21 @@ use ::shmipc::transport::{DefaultUnixConnect, DefaultUnixListen};
 use ::shmipc::{Error, Listener};
 use anyhow::{Context, Result, bail, ensure};
 
-use super::lane::{Client, Incoming, Lane, Outgoing, Server, Shape, Transport};
-use crate::pattern::{Inspection, Touch};
-use crate::setup::Setup;
+use partywall_bench::harness::cell::Cell;
+use partywall_bench::harness::pattern::Touch;
+use partywall_bench::harness::workspace::Setup;
+use partywall_bench::transport::{AsyncEndpoint, Client, Payload, Server, StreamTransport};
 
-/// A protocol of the rival.
+/// A protocol of the crate.
 pub trait Protocol: Send + Sync + 'static {
-    /// The rival's configuration before the sizes are set.
+    /// The configuration before the sizes are set.
     fn config() -> Config;
 }
 
-/// Its default for memory from memfd.
+/// The default protocol for memory from memfds.
 pub struct V3;
 
-/// The latest, with wake-ups by eventfd.
+/// The latest protocol, with wake-ups by eventfd.
 pub struct V4Eventfd;
 
 /// The transport `shmipc-0.2.1-v3`.
@@ -49,28 +51,27 @@ pub type ShmipcV3 = Shmipc<V3>;
 /// The transport `shmipc-0.2.1-v4-eventfd`.
 pub type ShmipcV4Eventfd = Shmipc<V4Eventfd>;
 
-/// The rival with one of its protocols.
+/// The crate with one of its protocols.
 pub struct Shmipc<P>(PhantomData<P>);
 
-/// A bound socket, over which sessions agree on their memory.
+/// A bound socket, over which sessions exchange their memory.
 pub struct ShmipcServer {
     listener: Listener,
     address: String,
 }
 
 /// The one session.
-#[derive(Clone)]
 pub struct ShmipcClient {
     sessions: SessionManager<DefaultUnixConnect>,
 }
 
 /// One end of one stream.
-pub struct ShmipcLane {
+pub struct ShmipcStream {
     stream: Stream,
     side: Side,
 }
 
-/// The two ends give received slices back differently.
+/// The two ends return received slices in different ways.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Client,
@@ -91,14 +92,14 @@ impl Protocol for V4Eventfd {
     }
 }
 
-impl<P: Protocol> Transport for Shmipc<P> {
-    type Lane = ShmipcLane;
+impl<P: Protocol> StreamTransport for Shmipc<P> {
+    type Endpoint = ShmipcStream;
     type Client = ShmipcClient;
     type Server = ShmipcServer;
 
-    async fn bind(setup: &Setup, shape: Shape) -> Result<ShmipcServer> {
+    async fn bind(cell: Cell, setup: &Setup) -> Result<ShmipcServer> {
         let address = setup.path("shmipc").display().to_string();
-        let config = benchmark_config::<P>(setup, shape)?;
+        let config = benchmark_config::<P>(cell, setup)?;
         let socket = SocketAddr::from_pathname(&address).context("making a socket address")?;
         let listener = Listener::new(DefaultUnixListen, socket, config)
             .await
@@ -106,9 +107,9 @@ impl<P: Protocol> Transport for Shmipc<P> {
         Ok(ShmipcServer { listener, address })
     }
 
-    async fn connect(setup: &Setup, shape: Shape, address: &str) -> Result<ShmipcClient> {
+    async fn connect(cell: Cell, setup: &Setup, address: &str) -> Result<ShmipcClient> {
         let config = SessionManagerConfig::new()
-            .with_config(benchmark_config::<P>(setup, shape)?)
+            .with_config(benchmark_config::<P>(cell, setup)?)
             .with_session_num(1);
         let socket = SocketAddr::from_pathname(address).context("making a socket address")?;
         let sessions = SessionManager::new(config, DefaultUnixConnect, socket)
@@ -119,15 +120,15 @@ impl<P: Protocol> Transport for Shmipc<P> {
 }
 
 impl Server for ShmipcServer {
-    type Lane = ShmipcLane;
+    type Endpoint = ShmipcStream;
 
     fn address(&self) -> String {
         self.address.clone()
     }
 
-    async fn accept(&mut self) -> Result<ShmipcLane> {
+    async fn accept(&mut self) -> Result<ShmipcStream> {
         let stream = self.listener.accept().await.context("accepting a stream")?;
-        Ok(ShmipcLane { stream, side: Side::Server })
+        Ok(ShmipcStream { stream, side: Side::Server })
     }
 
     async fn close(self) -> Result<()> {
@@ -137,16 +138,16 @@ impl Server for ShmipcServer {
 }
 
 impl Client for ShmipcClient {
-    type Lane = ShmipcLane;
+    type Endpoint = ShmipcStream;
 
-    async fn open(&self) -> Result<ShmipcLane> {
+    async fn open(&self) -> Result<ShmipcStream> {
         let stream = self.sessions.get_stream().context("opening a stream")?;
-        Ok(ShmipcLane { stream, side: Side::Client })
+        Ok(ShmipcStream { stream, side: Side::Client })
     }
 
-    fn over_socket(&self) -> u64 {
+    fn over_socket(&self) -> Option<u64> {
         let stats = self.sessions.stats_snapshot();
-        stats.fallback_write_count + stats.fallback_read_count
+        Some(stats.fallback_write_count + stats.fallback_read_count)
     }
 
     async fn close(self) -> Result<()> {
@@ -155,9 +156,9 @@ impl Client for ShmipcClient {
     }
 }
 
-impl Lane for ShmipcLane {
-    async fn send(&mut self, message: Outgoing) -> Result<()> {
-        place(self.stream.send_buf(), message)?;
+impl AsyncEndpoint for ShmipcStream {
+    async fn send(&mut self, payload: Payload) -> Result<()> {
+        place(self.stream.send_buf(), payload)?;
         for _ in 0..QUEUE_FULL_RETRIES_MAX {
             match self.stream.flush(false).await {
                 Ok(()) => return Ok(()),
@@ -168,67 +169,61 @@ impl Lane for ShmipcLane {
         bail!("the queue stayed full; use fewer --streams")
     }
 
-    async fn receive(&mut self, shape: Shape) -> Result<Option<Incoming>> {
-        let received = match shape.touch {
-            Touch::All => self.read(shape.size).await?,
-            Touch::None => self.discard(shape.size).await?,
-        };
+    async fn receive(&mut self, payload: Payload) -> Result<()> {
+        match payload.touch {
+            Touch::All => self.read(payload).await?,
+            Touch::None => {
+                let discarded = self.stream.discard(payload.size).await;
+                discarded.context("receiving a message")?;
+            }
+        }
         match self.side {
             Side::Client => self.stream.release_read_and_reuse(),
             Side::Server => self.stream.recv_buf().release_previous_read(),
         }
-        Ok(received)
+        Ok(())
     }
 
     async fn close(mut self) -> Result<()> {
-        self.stream.close().await.context("closing a stream")
+        let closed = self.stream.close().await;
+        match self.side {
+            Side::Client => closed.context("closing a stream"),
+            // The client may have ended the session already.
+            Side::Server => Ok(()),
+        }
     }
 }
 
-impl ShmipcLane {
-    /// Waits for a whole message and drops it unread.
-    async fn discard(&mut self, size: usize) -> Result<Option<Incoming>> {
-        match self.stream.discard(size).await {
-            Ok(_) => Ok(Some(Incoming { sequence: None })),
-            Err(Error::StreamClosed | Error::EndOfStream) => Ok(None),
-            Err(error) => Err(error).context("receiving a message"),
-        }
-    }
-
+impl ShmipcStream {
     /// Waits for a message and verifies it slice by slice, in place.
-    async fn read(&mut self, size: usize) -> Result<Option<Incoming>> {
-        let mut inspection = Inspection::new();
-        let mut seen = 0;
-        while seen < size {
-            match self.stream.read_chunk().await {
-                Ok(piece) => {
-                    inspection.look(&piece);
-                    seen += piece.len();
-                }
-                Err(Error::StreamClosed | Error::EndOfStream) if seen == 0 => return Ok(None),
-                Err(error) => return Err(error).context("receiving a message"),
-            }
+    async fn read(&mut self, payload: Payload) -> Result<()> {
+        let mut offset = 0;
+        while offset < payload.size {
+            let piece = self.stream.read_chunk().await.context("receiving a message")?;
+            payload.touch.verify_piece(&piece, payload.sequence, offset)?;
+            offset += piece.len();
         }
-        Ok(Some(Incoming { sequence: Some(inspection.finish(size)?) }))
+        ensure!(offset == payload.size, "received {offset} bytes instead of {}", payload.size);
+        Ok(())
     }
 }
 
-/// Claims room for `message` in the slices of `buffer`, taking more of them as needed, and fills it.
-fn place(buffer: &mut LinkedBuffer, message: Outgoing) -> Result<()> {
-    let size = message.shape.size;
+/// Claims slices of `buffer` for a message, and fills them.
+fn place(buffer: &mut LinkedBuffer, payload: Payload) -> Result<()> {
+    let size = payload.size;
     let mut placed = 0;
     while placed < size {
         let slice = slice_with_room(buffer, size - placed)?;
         let piece = slice.reserve(slice.remain().min(size - placed)).context("claiming a slice")?;
-        ensure!(!piece.is_empty(), "the rival gave a slice without room");
-        message.fill(piece, placed);
+        ensure!(!piece.is_empty(), "shmipc returned a full slice");
+        payload.touch.fill_piece(piece, payload.sequence, placed);
         placed += piece.len();
     }
     *buffer.len_mut() += size;
     Ok(())
 }
 
-/// The slice to write next, with `wanted` more bytes to come.
+/// The slice to write next, for a message of which `wanted` bytes are missing.
 fn slice_with_room(
     buffer: &mut LinkedBuffer,
     wanted: usize,
@@ -246,12 +241,12 @@ fn slice_with_room(
         let next = buffer.slice_list().write().and_then(|slice| slice.next_slice);
         buffer.slice_list_mut().write_slice = next;
     }
-    buffer.slice_list().write_mut().context("the rival gave no slice")
+    buffer.slice_list().write_mut().context("shmipc returned no slice")
 }
 
-/// The configuration of the rival's own benchmark.
-fn benchmark_config<P: Protocol>(setup: &Setup, shape: Shape) -> Result<Config> {
-    let size = u32::try_from(shape.size).context("messages of 4 GiB are too large")?;
+/// The configuration of the benchmark of `shmipc`.
+fn benchmark_config<P: Protocol>(cell: Cell, setup: &Setup) -> Result<Config> {
+    let size = u32::try_from(cell.size).context("messages of 4 GiB are too large")?;
     let slices = [(size, 70), (16 << 10, 20), (64 << 10, 10)];
     let mut config = Config {
         queue_cap: 65_536,
@@ -264,15 +259,15 @@ fn benchmark_config<P: Protocol>(setup: &Setup, shape: Shape) -> Result<Config> 
         ..P::config()
     };
     config.share_memory_path_prefix.push_str(&format!("-{}-{}", setup.run_name, setup.number));
-    config.verify().context("the rival does not take this configuration; use a smaller --size")?;
+    config.verify().context("shmipc rejects this configuration; use a smaller --size")?;
     Ok(config)
 }
 
-/// What the rival's benchmark adds to each slice, in bytes.
+/// The bytes that the benchmark of `shmipc` adds to each slice.
 const SLICE_MARGIN: u32 = 256;
 
-/// The pause of the rival's benchmark when the queue is full.
+/// The pause of that benchmark when the queue is full.
 const QUEUE_FULL_PAUSE: Duration = Duration::from_micros(1);
 
-/// Ten seconds or so; each attempt waits up to 100 ms by itself.
+/// Attempts at a full queue: about ten seconds, because each waits for up to 100 ms.
 const QUEUE_FULL_RETRIES_MAX: u32 = 100;
