@@ -76,7 +76,7 @@ use partywall_layout::link::record::{self, Ack};
 use partywall_layout::seeded_fault;
 use partywall_reconcile::{
     AckedOffset, Outgoing, Position, ReceiverView, RecordDigest, Report, SenderView, StreamId,
-    is_ack_due,
+    is_ack_due, recover,
 };
 
 use self::attach::{Attachment, Handled, new_stream};
