@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An application and its agent: whatever becomes of the one, the other goes on, and the counts add up.
+//! An application and its log agent: if one stops or dies, the other continues, and the counts add
+//! up.
 
 use crate::support;
 
@@ -22,7 +23,7 @@ fn config() -> Config {
     Config::default().ring_bytes(4096).inline_max(512)
 }
 
-/// The second process: an agent, or an application that logs for ever.
+/// The second process: an agent, or an application that logs until it is killed.
 #[test]
 fn child() {
     match role().as_deref() {
@@ -33,9 +34,10 @@ fn child() {
     }
 }
 
-/// Receives all there is, then says how many came and how many were lost.
+/// Receives all records, then sends the numbers of received and of lost ones.
 fn agent(address: &str) {
-    let (mut tell, receiver) = partywall::connect_with(address, &config()).unwrap().split();
+    let (mut counter_sender, receiver) =
+        partywall::connect_with(address, &config()).unwrap().split();
     let mut records = LossyReceiver::new(receiver);
     records.set_wait(Wait::Poll(millis(1)));
     let mut next = 0;
@@ -45,7 +47,7 @@ fn agent(address: &str) {
         next += 1;
     }
     let counts = [records.received().to_le_bytes(), records.lost().to_le_bytes()].concat();
-    tell.send(&counts).unwrap();
+    counter_sender.send(&counts).unwrap();
 }
 
 fn application(address: &str) {
@@ -56,7 +58,7 @@ fn application(address: &str) {
     }
 }
 
-/// Logs until there is no room, says how many records went, and waits to be killed.
+/// Logs until there is no room, sends the number of sent records, and waits to be killed.
 fn filler(address: &str) {
     let (sender, _receiver) = partywall::connect_with(address, &config()).unwrap().split();
     let mut aside = partywall::connect_with(address, &config()).unwrap();
@@ -66,7 +68,7 @@ fn filler(address: &str) {
     let _ = aside.recv();
 }
 
-/// An agent in a process of its own, and the channel to it.
+/// Starts an agent in a process of its own; returns it and the channel to it.
 fn start_agent(place: &Place, config: &Config) -> (Victim, Channel) {
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, config).unwrap();
@@ -78,7 +80,7 @@ fn start_agent(place: &Place, config: &Config) -> (Victim, Channel) {
     (agent, listener.accept_deadline(within(TIMEOUT)).unwrap())
 }
 
-/// Logs until `enough`, with numbers from `next`.
+/// Logs records with numbers from `next` until `enough` returns true.
 fn log_until(
     log: &LossySender,
     next: &mut u64,
@@ -102,9 +104,9 @@ fn stopped_agent(on_full: OnFull, transport: TransportPolicy) {
     let mut next = 0;
     log_until(&log, &mut next, |_, _| next_is(&log, 100));
     stop(agent.pid(), within(TIMEOUT)).unwrap();
-    // It goes on for as long as it takes to lose ten thousand, and waits for nobody.
+    // The sender loses 10,000 records without waiting for the stopped agent.
     log_until(&log, &mut next, |log, _| log.stats().drops.full >= 10_000);
-    // What is queued finds no room; the report of what was lost is short, and may.
+    // Queued records find no room. The report of losses is short and may fit.
     let flushed = log.flush(Instant::now() + millis(1));
     if on_full == OnFull::DropOldest {
         assert!(matches!(flushed, Err(SendError::TimedOut)), "{flushed:?}");
@@ -130,22 +132,22 @@ fn next_is(log: &LossySender, count: u64) -> bool {
 }
 
 #[test]
-fn a_stopped_agent_costs_records_and_the_counts_add_up_newest() {
+fn stopped_agent_loses_counted_newest_records() {
     stopped_agent(OnFull::DropNewest, TransportPolicy::SharedMemory);
 }
 
 #[test]
-fn a_stopped_agent_costs_records_and_the_counts_add_up_oldest() {
+fn stopped_agent_loses_counted_oldest_records() {
     stopped_agent(OnFull::DropOldest, TransportPolicy::SharedMemory);
 }
 
 #[test]
-fn a_stopped_agent_costs_records_and_the_counts_add_up_over_a_socket() {
+fn stopped_agent_over_socket_loses_counted_records() {
     stopped_agent(OnFull::DropOldest, TransportPolicy::Socket);
 }
 
 #[test]
-fn a_killed_agent_leaves_the_application_alone() {
+fn killed_agent_does_not_block_application() {
     let _watchdog = Watchdog::new("killed agent", 2 * TIMEOUT);
     for on_full in [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block(TIMEOUT)] {
         let place = Place::new();
@@ -166,7 +168,7 @@ fn a_killed_agent_leaves_the_application_alone() {
 }
 
 #[test]
-fn of_a_killed_application_the_agent_has_all_that_was_committed() {
+fn committed_records_of_killed_application_arrive() {
     let _watchdog = Watchdog::new("killed application", 2 * TIMEOUT);
     let place = Place::new();
     let address = place.address("agent.sock");
@@ -192,14 +194,15 @@ fn of_a_killed_application_the_agent_has_all_that_was_committed() {
     for _ in 0..1000 {
         assert!(take(&mut records));
     }
-    // Nothing is taken while it fills the ring; what is there when it dies is not lost.
+    // The agent receives nothing while the application fills the ring. Records in the ring outlive
+    // the application.
     application.kill();
     while take(&mut records) {}
     assert_eq!(records.received() + records.lost(), next);
 }
 
 #[test]
-fn of_a_killed_application_the_agent_has_exactly_what_it_said_was_sent() {
+fn records_counted_as_sent_by_killed_application_arrive() {
     let _watchdog = Watchdog::new("killed application", 2 * TIMEOUT);
     let place = Place::new();
     let address = place.address("agent.sock");
@@ -211,8 +214,8 @@ fn of_a_killed_application_the_agent_has_exactly_what_it_said_was_sent() {
     ));
     let channel = listener.accept_deadline(within(TIMEOUT)).unwrap();
     let mut aside = listener.accept_deadline(within(TIMEOUT)).unwrap();
-    let told = aside.recv_deadline(within(TIMEOUT)).unwrap().unwrap();
-    let sent = u64::from_le_bytes(told[..].try_into().unwrap());
+    let count = aside.recv_deadline(within(TIMEOUT)).unwrap().unwrap();
+    let sent = u64::from_le_bytes(count[..].try_into().unwrap());
     application.kill();
     let mut records = LossyReceiver::new(channel.split().1);
     let end = loop {
@@ -228,7 +231,7 @@ fn of_a_killed_application_the_agent_has_exactly_what_it_said_was_sent() {
 }
 
 #[test]
-fn threads_log_at_once_and_every_record_is_accounted_for() {
+fn records_of_concurrent_threads_are_all_counted() {
     let _watchdog = Watchdog::new("threads", 2 * TIMEOUT);
     for on_full in [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block(TIMEOUT)] {
         let place = Place::new();
@@ -268,7 +271,7 @@ fn threads_log_at_once_and_every_record_is_accounted_for() {
 }
 
 #[test]
-fn without_room_the_policy_says_which_records_remain() {
+fn policy_decides_which_records_remain_without_room() {
     let place = Place::new();
     for (on_full, first_is_kept) in [(OnFull::DropNewest, true), (OnFull::DropOldest, false)] {
         let (here, there) = pair(&place.address("a.sock"), &config());
@@ -298,7 +301,7 @@ fn without_room_the_policy_says_which_records_remain() {
 }
 
 #[test]
-fn what_is_no_record_is_named() {
+fn message_that_is_no_record_is_an_error() {
     let place = Place::new();
     let (mut here, there) = pair(&place.address("a.sock"), &config());
     let mut records = LossyReceiver::new(there.split().1);
