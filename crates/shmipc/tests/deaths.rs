@@ -134,11 +134,11 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
     let received = std::thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let mut tasks = Vec::new();
-            while let Ok(mut stream) = session.accept() {
+            while let Ok(Some(mut stream)) = session.accept() {
                 tasks.push(scope.spawn(move || {
                     let (mut id, mut number) = (0, 0);
                     let mut held = Vec::new();
-                    while let Ok(message) = stream.recv_deadline(soon()) {
+                    while let Ok(Some(message)) = stream.recv_deadline(soon()) {
                         id = u64::from_le_bytes(message[..8].try_into().unwrap());
                         assert!(is_pattern(&message[8..], id << 32 | number), "{id}: {number}");
                         number += 1;
@@ -185,8 +185,8 @@ fn a_server_dies(speaks: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64)
                             return number;
                         }
                         match stream.recv_deadline(soon()) {
-                            Ok(echoed) => assert!(*echoed == sent[..], "{id}: {number}"),
-                            Err(_) => return number,
+                            Ok(Some(echoed)) => assert!(*echoed == sent[..], "{id}: {number}"),
+                            Ok(None) | Err(_) => return number,
                         }
                     }
                     0
@@ -264,7 +264,7 @@ fn call(session: &Session, calls: u64, chance: &mut Chance) {
     for number in 0..calls {
         let sent = pattern(1 + chance.size(9000), number);
         stream.send_deadline(&sent, soon()).unwrap();
-        assert!(*stream.recv_deadline(soon()).unwrap() == sent[..], "answer {number}");
+        assert!(*stream.recv_deadline(soon()).unwrap().unwrap() == sent[..], "answer {number}");
     }
 }
 
@@ -362,7 +362,7 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
                 scope.spawn(move || {
                     for number in 0.. {
                         let sent = stream.send_deadline(&pattern(3000, id + number), soon());
-                        if sent.is_err() || stream.recv_deadline(soon()).is_err() {
+                        if sent.is_err() || !matches!(stream.recv_deadline(soon()), Ok(Some(_))) {
                             return;
                         }
                     }
@@ -373,7 +373,7 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
             drop(victim);
             call(&session, 50, &mut chance);
         });
-        doomed.close();
+        doomed.close(0, "");
         doomed.finished(Some(soon())).unwrap();
         call(&session, 50, &mut chance);
         let baseline = region.free_counts();
@@ -411,7 +411,7 @@ fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
         let session = session.unwrap();
         let mut stream = session.open(&[]).unwrap();
         stream.send(b"hello").unwrap();
-        assert_eq!(stream.recv_deadline(soon()).unwrap(), b"hello");
+        assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"hello");
         stop(victim.pid(), soon()).unwrap();
         let mut sent = 0_u64;
         // By the ring, and a few that go by the socket, until neither takes more.
@@ -433,7 +433,7 @@ fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
         let expected: Vec<u8> =
             (0..sent).flat_map(|at| pattern(if at < 30 { 100 } else { 60_000 }, at)).collect();
         while bytes.len() < expected.len() {
-            bytes.extend_from_slice(&stream.recv_deadline(soon()).unwrap());
+            bytes.extend_from_slice(&stream.recv_deadline(soon()).unwrap().unwrap());
         }
         assert!(bytes == expected, "something was lost or reordered");
     }

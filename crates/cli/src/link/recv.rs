@@ -217,8 +217,9 @@ impl<'a> Receiving<'a> {
         let mut bytes = 0;
         while self.batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
             let message = match self.link.try_recv() {
-                Ok(message) => message,
-                Err(TryRecvError::Empty) => return Ok(()),
+                Ok(Some(message)) => message,
+                // That the peer has finished is an event, too.
+                Ok(None) | Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Stopped(stopped)) => return Err(stopped.into()),
                 Err(error) => return Err(Ended::failed(error.to_string())),
             };
@@ -261,7 +262,7 @@ fn follows(message: &Message, last: &Message) -> bool {
 
 /// What is written down before a batch.
 fn entry_of(link: &Link, length: u64) -> Result<Entry> {
-    let at = link.consumed_position()?;
+    let at = link.acked_position()?;
     let (stream, position) = at.map_or((0, 0), |at| (at.stream, at.position));
     Ok(Entry { stream, position, first: length, second: link.epoch()? })
 }
@@ -280,7 +281,7 @@ fn found_or_begun(path: &Path, link: &Link, output: &mut Output) -> Result<Ledge
         output.len(),
         checkpoint::advice(Kind::Out)
     );
-    match link.consumed_position()? {
+    match link.acked_position()? {
         Some(at) if at.stream == stream && at.position == position => output.cut(length)?,
         Some(at) if at.stream == stream && at.position < position => bail!(
             "the link's file is older than the output: it was put back from a copy. Look with `partywall link inspect`"

@@ -210,7 +210,7 @@ impl<'a> Sending<'a> {
             batch.send(self.splitter.bytes(message));
         }
         loop {
-            match batch.try_publish() {
+            match batch.try_commit() {
                 Ok(()) => break,
                 Err(TrySendError::Full) => {
                     self.look(true)?;
@@ -253,7 +253,7 @@ impl<'a> Sending<'a> {
 
     /// Tells what happened, and takes no notice of messages: they stay with the peer, for who takes them.
     fn look(&mut self, is_silence: bool) -> Result<(), Ended> {
-        while self.link.try_recv().is_ok() {}
+        while let Ok(Some(_)) = self.link.try_recv() {}
         self.watch.look(self.link, is_silence)
     }
 

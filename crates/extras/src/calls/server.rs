@@ -121,7 +121,7 @@ struct Loop<H> {
 }
 
 enum Event {
-    Received(Result<Message, StreamRecvError>),
+    Received(Result<Option<Message>, StreamRecvError>),
     Done(Result<(Id, Result<(), StreamSendError>), JoinError>),
 }
 
@@ -167,8 +167,8 @@ impl Server {
         let mut is_finished = false;
         while !(is_finished && serving.calls.is_idle()) {
             let handled = match serving.next(&mut self.recv, is_finished).await {
-                Event::Received(Ok(message)) => serving.receive(message).await,
-                Event::Received(Err(StreamRecvError::Finished)) => {
+                Event::Received(Ok(Some(message))) => serving.receive(message).await,
+                Event::Received(Ok(None)) => {
                     is_finished = true;
                     Ok(())
                 }

@@ -29,11 +29,11 @@ struct Pair {
 async fn pair_with(config: &Config) -> Pair {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/c.sock", directory.path().display());
-    let mut listener = Listener::bind_with(&address, config).unwrap();
+    let listener = Listener::bind_with(&address, config).unwrap();
     let (client, server) = tokio::join!(connect_with(&address, config), listener.accept());
     let (client, server) = (client.unwrap(), server.unwrap());
     let here = client.open(b"calls").await.unwrap();
-    let there = server.accept().await.unwrap();
+    let there = server.accept().await.unwrap().unwrap();
     Pair { client, server, here, there, _directory: directory }
 }
 
@@ -249,7 +249,7 @@ async fn closed_session_ends_every_call() {
     for _ in 0..4 {
         assert_eq!(soon(events.recv()).await, Some("began"));
     }
-    pair.server.close();
+    pair.server.close(0, "");
     for call in calls {
         let called = soon(call).await.unwrap();
         assert!(matches!(called, Err(CallError::Lost(_))), "{called:?}");
@@ -298,7 +298,7 @@ async fn violation_resets_stream_but_not_session() {
         let mut pair = pair().await;
         let client = Client::new(pair.here);
         let asking = tokio::spawn(async move { client.call(b"x").await });
-        soon(pair.there.recv()).await.unwrap();
+        soon(pair.there.recv()).await.unwrap().unwrap();
         pair.there.send(message).await.unwrap();
         let asked = soon(asking).await.unwrap();
         assert!(matches!(asked, Err(CallError::Lost(Lost::Violation(_)))), "{asked:?}");
@@ -315,16 +315,16 @@ async fn answer_to_cancelled_call_is_ignored() {
         let client = client.clone();
         async move { client.call(b"1").await }
     });
-    assert_eq!(soon(pair.there.recv()).await.unwrap()[8], 1);
+    assert_eq!(soon(pair.there.recv()).await.unwrap().unwrap()[8], 1);
     call.abort();
-    let cancel = soon(pair.there.recv()).await.unwrap();
+    let cancel = soon(pair.there.recv()).await.unwrap().unwrap();
     assert_eq!(cancel, [3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
     pair.there.send(&answer(1)).await.unwrap();
     let call = tokio::spawn({
         let client = client.clone();
         async move { client.call(b"2").await }
     });
-    assert_eq!(soon(pair.there.recv()).await.unwrap()[8], 2);
+    assert_eq!(soon(pair.there.recv()).await.unwrap().unwrap()[8], 2);
     pair.there.send(&answer(2)).await.unwrap();
     pair.there.send(&answer(2)).await.unwrap();
     assert_eq!(soon(call).await.unwrap().unwrap(), b"a");

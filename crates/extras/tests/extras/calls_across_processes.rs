@@ -20,7 +20,7 @@ async fn child() {
     match role().as_deref() {
         Some("server") => {
             let session = connect(&*argument("address")).await.unwrap();
-            let stream = session.accept().await.unwrap();
+            let stream = session.accept().await.unwrap().unwrap();
             let _ = Server::new(stream).serve(handler(None)).await;
         }
         Some("client") => {
@@ -72,7 +72,7 @@ async fn soon<F: Future>(future: F) -> F::Output {
 async fn killed_server_ends_every_call() {
     let place = Place::new();
     let address = place.address("calls.sock");
-    let mut listener = Listener::bind(&*address).unwrap();
+    let listener = Listener::bind(&*address).unwrap();
     let mut server = Victim::spawn(&mut second_process(
         "calls_across_processes::child",
         "server",
@@ -99,14 +99,14 @@ async fn killed_server_ends_every_call() {
 async fn killed_client_ends_every_handler() {
     let place = Place::new();
     let address = place.address("calls.sock");
-    let mut listener = Listener::bind(&*address).unwrap();
+    let listener = Listener::bind(&*address).unwrap();
     let mut client = Victim::spawn(&mut second_process(
         "calls_across_processes::child",
         "client",
         &[("address", &address)],
     ));
     let session = soon(listener.accept()).await.unwrap();
-    let stream = soon(session.accept()).await.unwrap();
+    let stream = soon(session.accept()).await.unwrap().unwrap();
     let (sender, mut events) = mpsc::unbounded_channel();
     let serving = tokio::spawn(Server::new(stream).serve(handler(Some(sender))));
     for _ in 0..2 {

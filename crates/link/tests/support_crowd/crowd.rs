@@ -153,7 +153,7 @@ impl Crowd {
                 self.group.poll(Some(soon())).unwrap();
                 for id in self.group.ready() {
                     active.told += 1;
-                    while let Ok(message) = self.links[&id].try_recv() {
+                    while let Ok(Some(message)) = self.links[&id].try_recv() {
                         assert!(message == round.to_le_bytes());
                         message.ack().unwrap();
                         active.messages += 1;

@@ -155,7 +155,7 @@ impl Stage {
                 Line::Worker(number, Liveness::Consumed | Liveness::Unheard) => {
                     let mut came = None;
                     self.until("the worker sends", || {
-                        came = came.take().or_else(|| link.try_recv().ok());
+                        came = came.take().or_else(|| link.try_recv().ok().flatten());
                         came.is_some()
                     })?;
                     let came = came.ok_or("nothing came")?;

@@ -214,7 +214,7 @@ impl End {
         for message in &messages {
             batch.send(message);
         }
-        let published = batch.try_publish();
+        let published = batch.try_commit();
         drop(batch);
         let what = match published {
             Ok(()) => What::Sent,
@@ -240,8 +240,8 @@ impl End {
         }
         let moment = self.moment();
         let message = match self.link.recv_deadline(moment) {
-            Ok(message) => message,
-            Err(RecvError::TimedOut) => return self.commit(),
+            Ok(Some(message)) => message,
+            Ok(None) | Err(RecvError::TimedOut) => return self.commit(),
             Err(error) => self.fail(&format!("recv: {error}")),
         };
         let epoch = self.epoch();
@@ -283,11 +283,11 @@ impl End {
             position
         };
         match self.link.recv_with_deadline(read, moment) {
-            Ok(position) => {
+            Ok(Some(position)) => {
                 self.journal.note(What::Committed, &[position, epoch]);
                 self.held.clear();
             }
-            Err(RecvError::TimedOut) => self.commit(),
+            Ok(None) | Err(RecvError::TimedOut) => self.commit(),
             Err(error) => self.fail(&format!("recv: {error}")),
         }
     }
@@ -349,7 +349,9 @@ impl End {
             let epoch = self.epoch();
             let until = Instant::now() + Duration::from_millis(10);
             match self.link.recv_deadline(until) {
-                Ok(_) => self.rewind(),
+                Ok(Some(_)) => self.rewind(),
+                // The peer closed its end, and comes back.
+                Ok(None) => {}
                 Err(RecvError::TimedOut) => {
                     let words = [epoch, self.link.unconsumed_bytes().unwrap_or(u64::MAX)];
                     self.journal.note(What::Idle, &words);

@@ -158,16 +158,16 @@ fn another_length_and_forbidden_bytes_are_refused_and_given_back() {
 async fn streams_carry_both() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/s.sock", directory.path().display());
-    let mut listener = partywall::tokio::Listener::bind(&address).unwrap();
+    let listener = partywall::tokio::Listener::bind(&address).unwrap();
     let (client, server) = tokio::join!(partywall::tokio::connect(&address), listener.accept());
     let (client, server) = (client.unwrap(), server.unwrap());
     let mut here = client.open(b"").await.unwrap();
-    let mut there = server.accept().await.unwrap();
+    let mut there = server.accept().await.unwrap().unwrap();
     for count in [1, 20_000] {
         here.send_value(&order(count)).await.unwrap();
-        assert_eq!(there.recv_value::<Order>().await.unwrap(), order(count));
+        assert_eq!(there.recv_value::<Order>().await.unwrap().unwrap(), order(count));
         here.send_plain(&samples(count as usize)[..]).await.unwrap();
-        let received = there.recv_plain::<[Sample]>().await.unwrap();
+        let received = there.recv_plain::<[Sample]>().await.unwrap().unwrap();
         assert_eq!(*received, samples(count as usize)[..]);
     }
     here.send(&[0xff; 3]).await.unwrap();

@@ -65,13 +65,14 @@ async fn receive(mut stream: Stream) -> (u64, u64) {
     let id = u64::from_le_bytes(stream.metadata().try_into().unwrap());
     for number in 0.. {
         match stream.recv().await {
-            Ok(message) => {
+            Ok(Some(message)) => {
                 assert!(is_pattern(&message, id << 32 | number), "stream {id}, message {number}");
             }
             Err(StreamRecvError::Session(SessionError::Closed(Closed::Disconnected))) => {
                 assert!(stream.send(b"nobody there").await.is_err());
                 return (id, number);
             }
+            Ok(None) => panic!("stream {id} was finished after {number} messages"),
             Err(error) => panic!("{error}"),
         }
     }
@@ -80,7 +81,7 @@ async fn receive(mut stream: Stream) -> (u64, u64) {
 
 async fn one_death(
     kind: Kind,
-    listener: &mut Listener,
+    listener: &Listener,
     log: &tempfile::NamedTempFile,
     seed: u64,
 ) -> u64 {
@@ -92,7 +93,7 @@ async fn one_death(
     let accepting = session.clone();
     let receiving = tokio::spawn(async move {
         let mut tasks = Vec::new();
-        while let Ok(stream) = accepting.accept().await {
+        while let Ok(Some(stream)) = accepting.accept().await {
             tasks.push(tokio::spawn(receive(stream)));
         }
         tasks
@@ -131,20 +132,20 @@ fn footprint() -> (usize, usize, u64) {
 }
 
 async fn deaths(kind: Kind, count: u64) {
-    let mut listener = Listener::bind_with(kind.address(), &config(kind)).unwrap();
+    let listener = Listener::bind_with(kind.address(), &config(kind)).unwrap();
     let log = tempfile::NamedTempFile::new().unwrap();
     for seed in 0..10 {
-        one_death(kind, &mut listener, &log, seed).await;
+        one_death(kind, &listener, &log, seed).await;
     }
     let before = footprint();
     let mut received = 0;
     for seed in 10..count {
-        received += one_death(kind, &mut listener, &log, seed).await;
+        received += one_death(kind, &listener, &log, seed).await;
     }
     // On a busy machine most die before they have said much: then some more do, until the limit of the whole test.
     let mut seed = count;
     while received <= 10 * count {
-        received += one_death(kind, &mut listener, &log, seed).await;
+        received += one_death(kind, &listener, &log, seed).await;
         seed += 1;
     }
     // The task of the last session may not have ended yet.

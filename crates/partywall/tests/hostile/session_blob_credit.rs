@@ -80,7 +80,7 @@ fn a_blob_with_credit_is_a_message_like_any_other() {
         assert!(say_blob(&mut foe, 2, &128u64.to_le_bytes()));
         assert!(say_blob(&mut foe, 3, &[]));
         for _ in 0..3 {
-            assert_eq!(*home.wait(ours.recv()).unwrap(), [0; 8]);
+            assert_eq!(*home.wait(ours.recv()).unwrap().unwrap(), [0; 8]);
         }
         assert!(foe.ping(5) && foe.hear_answer(5), "{role:?}");
     }

@@ -69,14 +69,14 @@ fn acceptor() {
     let config = Kind::from_name(&variable(KIND).unwrap()).config();
     let count: u64 = variable(SESSIONS).unwrap().parse().unwrap();
     hold(async {
-        let mut listener = Listener::bind_with(address, &config).unwrap();
+        let listener = Listener::bind_with(address, &config).unwrap();
         tell("begun");
         await_word();
         let mut held = Vec::new();
         for _ in 0..count {
             let session = listener.accept().await.unwrap();
-            let mut stream = session.accept().await.unwrap();
-            let message = stream.recv().await.unwrap();
+            let mut stream = session.accept().await.unwrap().unwrap();
+            let message = stream.recv().await.unwrap().unwrap();
             stream.send(&message).await.unwrap();
             held.push((session, stream));
         }
@@ -100,7 +100,7 @@ fn connector() {
             let session = connect_with(&address[..], &config).await.unwrap();
             let mut stream = session.open(b"idle").await.unwrap();
             stream.send(&[7; 300]).await.unwrap();
-            assert_eq!(stream.recv().await.unwrap(), [7; 300]);
+            assert_eq!(stream.recv().await.unwrap().unwrap(), [7; 300]);
             session.ping().await.unwrap();
             held.push((session, stream));
         }

@@ -6,7 +6,6 @@
 
 use crate::support_session;
 
-use partywall::StreamRecvError;
 use partywall::tokio::Session;
 use partywall_sys::process::{Process, open_descriptors, resident_bytes};
 use std::time::Duration;
@@ -38,17 +37,17 @@ async fn open_some(session: Session, count: u32) {
         let mut stream = session.open(b"").await.unwrap();
         let question: &[u8] = if index % 100 == 0 { &large } else { b"question" };
         stream.send(question).await.unwrap();
-        stream.close();
+        stream.finish();
         if index % 2 == 0 {
-            assert!(stream.recv().await.unwrap() == *question);
-            assert!(matches!(stream.recv().await, Err(StreamRecvError::Finished)));
+            assert!(stream.recv().await.unwrap().unwrap() == *question);
+            assert!(matches!(stream.recv().await, Ok(None)));
         }
     }
 }
 
 async fn answer_all(session: Session) {
-    while let Ok(mut stream) = session.accept().await {
-        if let Ok(question) = stream.recv().await {
+    while let Ok(Some(mut stream)) = session.accept().await {
+        if let Ok(Some(question)) = stream.recv().await {
             // Half of them are gone by then.
             let _ = stream.send(&question).await;
         }
@@ -78,7 +77,7 @@ fn a_million_streams_leave_nothing_behind() {
         let (first, last) = (held[0], held[held.len() - 1]);
         assert!(grown(first, last) <= GROWTH_MAX, "{held:?}");
         assert!(last.descriptors <= first.descriptors, "{held:?}");
-        client.close();
+        client.close(0, "");
         for task in answering {
             task.await.unwrap();
         }

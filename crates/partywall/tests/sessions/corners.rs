@@ -19,9 +19,9 @@ fn one_who_never_sleeps_finds_room_and_a_dead_peer() {
             let (client, server) = pair(kind, |config| config.wait(Wait::Spin)).await;
             let mut stream = client.open(b"").await.unwrap();
             let reading = tokio::spawn(async move {
-                let mut stream = server.accept().await.unwrap();
+                let mut stream = server.accept().await.unwrap().unwrap();
                 for _ in 0..20 {
-                    assert_eq!(stream.recv().await.unwrap(), [7; 600_000]);
+                    assert_eq!(stream.recv().await.unwrap().unwrap(), [7; 600_000]);
                 }
                 (stream, server)
             });
@@ -29,7 +29,7 @@ fn one_who_never_sleeps_finds_room_and_a_dead_peer() {
                 stream.send(&[7; 600_000]).await.unwrap();
             }
             let (theirs, server) = reading.await.unwrap();
-            server.close();
+            server.close(0, "");
             assert!(matches!(client.closed().await, SessionError::Closed(Closed::Finished)));
             drop(theirs);
         }
@@ -49,7 +49,7 @@ fn more_records_owed_than_a_small_ring_holds_are_all_written() {
             until(|| server.streams() == 1000).await;
             let mut theirs = Vec::new();
             for _ in 0..1000 {
-                theirs.push(server.accept().await.unwrap());
+                theirs.push(server.accept().await.unwrap().unwrap());
             }
             // All at once: the driver has no chance to write in between.
             drop((ours, theirs));
@@ -108,7 +108,7 @@ fn bytes_are_written_where_messages_must_be_short() {
             let mut writing = client.open(b"").await.unwrap().into_io();
             let reading = tokio::spawn(async move {
                 let mut bytes = Vec::new();
-                let mut stream = server.accept().await.unwrap().into_io();
+                let mut stream = server.accept().await.unwrap().unwrap().into_io();
                 stream.read_to_end(&mut bytes).await.unwrap();
                 bytes
             });
@@ -125,7 +125,7 @@ fn stopped_ends_when_this_side_has_closed() {
         for kind in KINDS {
             let (client, _server) = pair(kind, |config| config).await;
             let (mut sending, _receiving) = client.open(b"").await.unwrap().into_split();
-            sending.close();
+            sending.finish();
             assert!(matches!(sending.stopped().await, StreamSendError::ClosedHere));
         }
     });
@@ -147,8 +147,8 @@ fn a_session_that_closes_with_a_full_ring_ends_in_good_order() {
                 }
             }
             client.ping().await.unwrap();
-            client.close();
-            assert!(matches!(client.closed().await, SessionError::ClosedHere));
+            client.close(0, "");
+            assert!(matches!(client.closed().await, SessionError::ClosedHere { .. }));
             let end = server.closed().await;
             assert!(matches!(end, SessionError::Closed(Closed::Finished)), "{kind:?}: {end}");
             for task in tasks {

@@ -52,7 +52,7 @@ async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
         for _ in 0..MORE {
             ours.send(&[0; LEN]).await.unwrap();
         }
-        hogs.push((ours, server.accept().await.unwrap()));
+        hogs.push((ours, server.accept().await.unwrap().unwrap()));
     }
     hogs
 }
@@ -60,15 +60,15 @@ async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
 /// Nothing but the one message of `way` tells the other side that it may go on.
 async fn carry(way: Way, client: &Session, server: &Session) {
     let mut ours = client.open(b"").await.unwrap();
-    let mut theirs = server.accept().await.unwrap();
+    let mut theirs = server.accept().await.unwrap().unwrap();
     for _ in 0..DUE {
         theirs.send(&[2; LEN]).await.unwrap();
     }
     for _ in 0..DUE {
-        ours.recv().await.unwrap();
+        ours.recv().await.unwrap().unwrap();
     }
     way.send(&mut ours).await;
-    theirs.recv().await.unwrap();
+    theirs.recv().await.unwrap().unwrap();
     for _ in 0..MORE {
         theirs.send(&[3; LEN]).await.unwrap();
     }
@@ -115,7 +115,7 @@ fn two_who_wait_to_send_do_not_wait_for_each_other() {
         for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix] {
             let (client, server) = pair(kind, |config| config.stream_window(256 << 10)).await;
             let ours = client.open(b"").await.unwrap();
-            let theirs = server.accept().await.unwrap();
+            let theirs = server.accept().await.unwrap().unwrap();
             let sides = [ours, theirs].map(|mut stream| {
                 tokio::spawn(async move {
                     for _ in 0..3 {
@@ -123,7 +123,7 @@ fn two_who_wait_to_send_do_not_wait_for_each_other() {
                     }
                     for _ in 0..10 {
                         for _ in 0..2 {
-                            stream.recv().await.unwrap();
+                            stream.recv().await.unwrap().unwrap();
                         }
                         for _ in 0..2 {
                             stream.send(&[0; 70_000]).await.unwrap();

@@ -9,7 +9,7 @@ use crate::support;
 use crate::support_session;
 
 use foe::SessionFoe;
-use partywall::{Closed, Config, SessionError, StreamRecvError, StreamSendError, blocking};
+use partywall::{Closed, Config, SessionError, StreamSendError, blocking};
 use partywall_layout::record_ring::Kind as Record;
 use partywall_sys::signal::stop;
 use std::process::exit;
@@ -53,7 +53,7 @@ fn meet(role: &str, kind: Kind, config: &Config) -> (Second, blocking::Session) 
 fn idler() {
     let Some(session) = reach() else { return };
     let mut kept = Vec::new();
-    while let Ok(stream) = session.accept() {
+    while let Ok(Some(stream)) = session.accept() {
         kept.push(stream);
     }
 }
@@ -106,7 +106,7 @@ fn on_a_runtime(finishes: bool) {
         }
         drop(stream);
         if finishes {
-            session.close();
+            session.close(0, "");
             session.finished().await;
             exit(0);
         }
@@ -123,14 +123,15 @@ fn a_process_that_exits_right_after_has_said_all() {
     for kind in Kind::ALL {
         for role in ["blocking_and_gone", "tokio_and_gone", "tokio_finished_and_gone"] {
             let (mut second, session) = meet(role, kind, &config(kind));
-            let mut stream = session.accept_deadline(soon()).unwrap();
+            let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
             for number in 0..MESSAGES {
                 let message = stream.recv_deadline(soon());
-                let message = message.unwrap_or_else(|e| panic!("{role} {kind:?} {number}: {e}"));
+                let message =
+                    message.unwrap_or_else(|e| panic!("{role} {kind:?} {number}: {e}")).unwrap();
                 assert!(is_pattern(&message, number), "{role} {kind:?}: message {number}");
             }
             let end = stream.recv_deadline(soon());
-            assert!(matches!(end, Err(StreamRecvError::Finished)), "{role} {kind:?}: {end:?}");
+            assert!(matches!(end, Ok(None)), "{role} {kind:?}: {end:?}");
             let end = session.closed(Some(soon()));
             let is_in_order = matches!(end, Ok(SessionError::Closed(Closed::Finished)));
             assert!(is_in_order, "{role} {kind:?}: {end:?}");
@@ -162,12 +163,12 @@ fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
         let (_second, session) = meet("leaving::long_and_gone", kind, &config(kind));
         std::thread::scope(|scope| {
             scope.spawn(|| while session.ping(Some(soon())).is_ok() {});
-            let mut stream = session.accept_deadline(soon()).unwrap();
+            let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
             let message = stream.recv_deadline(soon());
-            let message = message.unwrap_or_else(|error| panic!("round {round}: {error}"));
+            let message = message.unwrap_or_else(|error| panic!("round {round}: {error}")).unwrap();
             assert!(is_pattern(&message, 2), "round {round}");
             let end = stream.recv_deadline(soon());
-            assert!(matches!(end, Err(StreamRecvError::Finished)), "round {round}: {end:?}");
+            assert!(matches!(end, Ok(None)), "round {round}: {end:?}");
         });
     }
 }
@@ -242,7 +243,7 @@ fn a_session_with_one_who_never_reads_ends_all_the_same() {
         }
         // Each owes an end for which there is no room.
         drop(streams);
-        session.close();
+        session.close(0, "");
         let finished = session.finished(Some(soon()));
         assert!(finished.is_ok(), "{kind:?}: {finished:?}");
         // Nobody waits for what was given up.
@@ -261,7 +262,7 @@ fn the_same_on_a_runtime_that_has_no_timers() {
         let config = config(kind).linger(LINGER);
         let (told, heard) = std::sync::mpsc::channel();
         let guard = runtime.enter();
-        let mut listener = partywall::tokio::Listener::bind_with(kind.address(), &config).unwrap();
+        let listener = partywall::tokio::Listener::bind_with(kind.address(), &config).unwrap();
         drop(guard);
         let address = listener.local_address().to_string();
         let second = Second::start("leaving::idler", &[(KIND, kind.name()), (ADDRESS, &address)]);
@@ -286,7 +287,7 @@ fn the_same_on_a_runtime_that_has_no_timers() {
                 assert!(matches!(unsent, Some(StreamSendError::Full)), "{kind:?}: {unsent:?}");
             }
             drop(streams);
-            session.close();
+            session.close(0, "");
             session.finished().await;
         });
         told.send(()).unwrap();

@@ -40,7 +40,7 @@ async fn streams(kind: Kind) -> ((Session, Session), (Stream, Stream)) {
     let (client, server) =
         pair(kind, |config| config.stream_window(4 << 20).ring_bytes(1 << 20)).await;
     let ours = client.open(b"").await.unwrap();
-    let theirs = server.accept().await.unwrap();
+    let theirs = server.accept().await.unwrap().unwrap();
     ((client, server), (ours, theirs))
 }
 
@@ -60,7 +60,7 @@ fn one_who_receives_what_is_there() {
             arrived(&client).await;
             let others = Others::start();
             for _ in 0..OPERATIONS {
-                theirs.recv().await.unwrap();
+                theirs.recv().await.unwrap().unwrap();
             }
             assert!(others.ran(), "{kind:?}: nobody else ran");
         });
@@ -135,7 +135,7 @@ fn one_who_accepts_streams_that_were_opened() {
         arrived(&client).await;
         let others = Others::start();
         for _ in 0..OPERATIONS {
-            server.accept().await.unwrap();
+            server.accept().await.unwrap().unwrap();
         }
         assert!(others.ran(), "nobody else ran");
     });
@@ -153,7 +153,7 @@ fn a_timer_fires_amid_a_flood() {
         let deadline = support_session::two::soon();
         while !timer.is_finished() {
             assert!(Instant::now() < deadline, "the timer does not fire");
-            theirs.recv().await.unwrap();
+            theirs.recv().await.unwrap().unwrap();
         }
     });
 }

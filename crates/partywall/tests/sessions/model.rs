@@ -204,7 +204,7 @@ async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Directio
     *model.is_done.lock().unwrap() = true;
     match model.send_end {
         SendEnd::Close => {
-            stream.close();
+            stream.finish();
             assert!(matches!(
                 stream.send(b"late").await,
                 Err(StreamSendError::ClosedHere | StreamSendError::Session(_))
@@ -226,7 +226,7 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
                 stream.stop(code);
                 let after = stream.recv().await;
                 // It may have ended before.
-                return assert!(after.is_err());
+                return assert!(!matches!(after, Ok(Some(_))));
             }
             RecvEnd::Drop(after) if after == count => return,
             _ => {}
@@ -255,7 +255,7 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
             }
         };
         match received {
-            Ok(message) => {
+            Ok(Some(message)) => {
                 let sent = model.sent.lock().unwrap().get(count as usize).copied();
                 let (len, seed) = sent.expect("nobody sent it");
                 assert_eq!(message.len(), len, "message {count}");
@@ -267,20 +267,20 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
                 }
             }
             Err(StreamRecvError::Session(error)) => return assert!(world.is_cut, "{error}"),
-            Err(end) => return check_end(&world, &model, count, &end),
+            end => return check_end(&world, &model, count, &end.map(drop)),
         }
     }
 }
 
-fn check_end(world: &World, model: &Direction, count: u64, end: &StreamRecvError) {
+fn check_end(world: &World, model: &Direction, count: u64, end: &Result<(), StreamRecvError>) {
     let expected = match (end, model.send_end) {
-        (StreamRecvError::Finished, SendEnd::Close | SendEnd::Drop) => true,
-        (StreamRecvError::Reset { code }, SendEnd::Reset(sent)) => *code == sent,
+        (Ok(()), SendEnd::Close | SendEnd::Drop) => true,
+        (Err(StreamRecvError::Reset { code }), SendEnd::Reset(sent)) => *code == sent,
         _ => false,
     };
     let is_done = *model.is_done.lock().unwrap();
     // A sender that saw the session end drops its half.
-    assert!(expected || (world.is_cut && !is_done), "{end} instead of {:?}", model.send_end);
+    assert!(expected || (world.is_cut && !is_done), "{end:?} instead of {:?}", model.send_end);
     assert!(count == model.messages || (world.is_cut && !is_done), "{count} of {}", model.messages);
 }
 
@@ -343,7 +343,9 @@ async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionEr
         match accepted {
             None => tokio::task::yield_now().await,
             Some(Err(end)) => break end,
-            Some(Ok(stream)) => {
+            // Of the two good ends, this tells which.
+            Some(Ok(None)) => break session.close_reason().unwrap(),
+            Some(Ok(Some(stream))) => {
                 let id = u64::from_le_bytes(stream.metadata().try_into().unwrap());
                 tasks.push(tokio::spawn(use_stream(world.clone(), stream, id, 1)));
             }
@@ -371,7 +373,7 @@ async fn one_run(kind: Kind, seed: u64) {
     if is_cut {
         let polls = Chance(seed ^ 5).size(100_000) as u64;
         give_up_after(polls, client.closed()).await;
-        client.close();
+        client.close(0, "");
     }
     for task in opening {
         task.await.unwrap();
@@ -382,10 +384,10 @@ async fn one_run(kind: Kind, seed: u64) {
         server.drained().await.unwrap();
         assert_eq!((client.streams(), server.streams()), (0, 0));
         // What the other side gave back is found by the next message, or by nobody.
-        client.close();
+        client.close(0, "");
     }
     let [at_client, at_server] = accepting;
-    assert!(matches!(at_client.await.unwrap(), SessionError::ClosedHere));
+    assert!(matches!(at_client.await.unwrap(), SessionError::ClosedHere { .. }));
     assert!(matches!(at_server.await.unwrap(), SessionError::Closed(_)));
     until(|| server.close_reason().is_some()).await;
 }

@@ -23,12 +23,12 @@ fn after_each_storm_messages_are_zero_copy_again() {
         })
         .await;
         let mut noise = client.open(b"noise").await.unwrap();
-        let mut heard = server.accept().await.unwrap();
+        let mut heard = server.accept().await.unwrap().unwrap();
         let mut stream = client.open(b"storm").await.unwrap();
-        let mut received = server.accept().await.unwrap();
+        let mut received = server.accept().await.unwrap().unwrap();
         let chatter = tokio::spawn(async move {
             let mut count = 0u64;
-            while heard.recv().await.is_ok() {
+            while let Ok(Some(_)) = heard.recv().await {
                 count += 1;
             }
             count
@@ -42,7 +42,7 @@ fn after_each_storm_messages_are_zero_copy_again() {
             while !copied {
                 stream.send(&pattern(LEN, number)).await.unwrap();
                 noise.send(&storm.to_le_bytes()).await.unwrap();
-                let message = received.recv().await.unwrap();
+                let message = received.recv().await.unwrap().unwrap();
                 assert!(message.len() == LEN && is_pattern(&message, number), "message {number}");
                 copied = !message.is_zero_copy();
                 number += 1;
@@ -51,13 +51,13 @@ fn after_each_storm_messages_are_zero_copy_again() {
             copies += 1;
             held.clear();
             stream.send(&pattern(LEN, number)).await.unwrap();
-            let message = received.recv().await.unwrap();
+            let message = received.recv().await.unwrap().unwrap();
             assert!(message.is_zero_copy(), "storm {storm} is not over");
             assert!(is_pattern(&message, number));
             number += 1;
         }
         assert!(client.stats().overflows >= copies);
-        noise.close();
+        noise.finish();
         assert_eq!(chatter.await.unwrap(), number - STORMS);
     });
 }

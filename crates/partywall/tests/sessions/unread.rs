@@ -7,7 +7,7 @@
 use crate::support_session;
 
 use partywall::tokio::{Session, Stream};
-use partywall::{Config, StreamRecvError, StreamSendError};
+use partywall::{Config, StreamSendError};
 use partywall_layout::record_ring::footprint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,12 +63,12 @@ async fn never_stop(
 async fn answer(mut stream: Stream) {
     loop {
         match stream.recv().await {
-            Ok(question) => {
+            Ok(Some(question)) => {
                 let copy = question.to_vec();
                 drop(question);
                 stream.send(&copy).await.unwrap();
             }
-            Err(StreamRecvError::Finished) => return,
+            Ok(None) => return,
             Err(error) => panic!("{error}"),
         }
     }
@@ -78,7 +78,7 @@ async fn answer(mut stream: Stream) {
 async fn accept_all(session: Session) -> (Stream, Vec<JoinHandle<()>>) {
     let (mut unread, mut answering) = (None, Vec::new());
     for _ in 0..=OTHERS {
-        let stream = session.accept().await.unwrap();
+        let stream = session.accept().await.unwrap().unwrap();
         if stream.metadata() == NOBODY {
             unread = Some(stream);
         } else {
@@ -94,10 +94,10 @@ async fn ask(session: Session, id: u64) {
     for round in 0..ROUNDS {
         let question = pattern(LEN, id << 32 | round);
         stream.send(&question).await.unwrap();
-        assert!(stream.recv().await.unwrap() == question, "stream {id}, round {round}");
+        assert!(stream.recv().await.unwrap().unwrap() == question, "stream {id}, round {round}");
     }
-    stream.close();
-    assert!(matches!(stream.recv().await, Err(StreamRecvError::Finished)));
+    stream.finish();
+    assert!(matches!(stream.recv().await, Ok(None)));
 }
 
 /// How fast the others are then is a figure, not a test: `partywall bench parallel --unread 1`.
@@ -132,10 +132,10 @@ fn many_streams_go_on_beside_one_that_nobody_reads_and_whose_sender_never_stops(
             );
             // Once it is read, all is there, and it goes on.
             for _ in 0..sent {
-                assert!(unread.recv().await.unwrap() == [1; LEN]);
+                assert!(unread.recv().await.unwrap().unwrap() == [1; LEN]);
             }
             stuck.send(b"more").await.unwrap();
-            assert_eq!(unread.recv().await.unwrap(), b"more");
+            assert_eq!(unread.recv().await.unwrap().unwrap(), b"more");
         });
     }
 }
@@ -147,10 +147,10 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
             let (client, server) =
                 pair(kind, |config| config.stream_window(WINDOW).ring_bytes(1 << 16)).await;
             let mut stuck = client.open(b"nobody reads").await.unwrap();
-            let unread = server.accept().await.unwrap();
+            let unread = server.accept().await.unwrap().unwrap();
             let mut sent = 0u64;
             let mut used = client.open(b"used").await.unwrap();
-            let mut other = server.accept().await.unwrap();
+            let mut other = server.accept().await.unwrap().unwrap();
             for round in 0..500u32 {
                 // As much as it can, in between.
                 while sent <= 10 * WINDOW / 1024 {
@@ -162,20 +162,20 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
                 }
                 let payload = vec![round as u8; 20_000];
                 used.send(&payload).await.unwrap();
-                assert!(other.recv().await.unwrap() == payload);
+                assert!(other.recv().await.unwrap().unwrap() == payload);
                 other.send(b"ok").await.unwrap();
-                assert_eq!(used.recv().await.unwrap(), b"ok");
+                assert_eq!(used.recv().await.unwrap().unwrap(), b"ok");
             }
             assert!(sent * 1024 <= WINDOW, "{sent} messages are unread");
             assert!((sent + 2) * MESSAGE_COST >= WINDOW, "only {sent} messages of its window");
             // Once it is read, all is there.
             let (mut unread, mut read) = (unread, 0);
             while read < sent {
-                assert!(unread.recv().await.unwrap() == [1; 1024]);
+                assert!(unread.recv().await.unwrap().unwrap() == [1; 1024]);
                 read += 1;
             }
             stuck.send(&[2; 1024]).await.unwrap();
-            assert!(unread.recv().await.unwrap() == [2; 1024]);
+            assert!(unread.recv().await.unwrap().unwrap() == [2; 1024]);
         });
     }
 }
@@ -191,14 +191,14 @@ fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
         }
         assert!(support_session::give_up_after(100, client.open(b"")).await.is_none());
         // The session ends, and what was sent before is accepted all the same.
-        client.close();
+        client.close(0, "");
         drop(client);
         server.closed().await;
         for _ in 0..3 {
-            let mut stream = server.accept().await.unwrap();
-            assert_eq!(stream.recv().await.unwrap(), b"left behind");
+            let mut stream = server.accept().await.unwrap().unwrap();
+            assert_eq!(stream.recv().await.unwrap().unwrap(), b"left behind");
         }
-        assert!(server.accept().await.is_err());
+        assert!(matches!(server.accept().await, Ok(None)));
     });
 }
 
@@ -218,12 +218,15 @@ fn the_tail_of_a_message_on_a_socket_is_not_forgotten() {
                 }
             }
             assert!(!sent.is_empty());
-            stream.close();
-            let mut received = server.accept().await.unwrap();
+            stream.finish();
+            let mut received = server.accept().await.unwrap().unwrap();
             for seed in sent {
-                assert!(received.recv().await.unwrap() == pattern(1 << 20, seed), "message {seed}");
+                assert!(
+                    received.recv().await.unwrap().unwrap() == pattern(1 << 20, seed),
+                    "message {seed}"
+                );
             }
-            assert!(matches!(received.recv().await, Err(StreamRecvError::Finished)));
+            assert!(matches!(received.recv().await, Ok(None)));
         });
     }
 }

@@ -53,7 +53,7 @@ impl Home {
         let (sender, sessions) = channel();
         let address = place.address("home");
         let guard = runtime.enter();
-        let mut listener = Listener::bind_with(address, &config).unwrap();
+        let listener = Listener::bind_with(address, &config).unwrap();
         drop(guard);
         runtime.spawn(async move {
             while let Ok(session) = listener.accept().await {
@@ -110,7 +110,7 @@ pub fn keep_all(home: &Home, session: &Session) {
     let session = session.clone();
     home.runtime.spawn(async move {
         let mut kept = Vec::new();
-        while let Ok(stream) = session.accept().await {
+        while let Ok(Some(stream)) = session.accept().await {
             kept.push(stream);
         }
     });

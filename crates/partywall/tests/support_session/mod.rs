@@ -14,7 +14,7 @@ pub use two::Kind;
 
 /// A connected pair of sessions in this process: connecting side, accepting side.
 pub async fn pair_with(kind: Kind, client: &Config, server: &Config) -> (Session, Session) {
-    let mut listener = Listener::bind_with(kind.address(), server).unwrap();
+    let listener = Listener::bind_with(kind.address(), server).unwrap();
     let address = listener.local_address().to_string();
     let (client, server) = tokio::join!(connect_with(address, client), listener.accept());
     (client.unwrap(), server.unwrap())
