@@ -2,8 +2,6 @@
 //! An application and its log agent: if one stops or dies, the other continues, and the counts add
 //! up.
 
-use crate::support;
-
 use partywall::{
     Channel, Config, Listener, RecvError, SendError, TransportPolicy, TryRecvError, Wait,
 };
@@ -11,11 +9,11 @@ use partywall_extras::lossy::{
     DropReason, LossyConfig, LossyReceiver, LossyRecvError, LossySender, OnFull, SendOutcome,
 };
 use partywall_sys::signal::{Signal, kill, stop};
-use std::time::{Duration, Instant};
-use support::{
-    Place, Victim, Watchdog, argument, millis, number_of, pair, payload, role, second_process,
+use partywall_testkit::{
+    Directory, Second, Watchdog, argument, millis, number_of, pair, payload, role, second_process,
     within,
 };
+use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -69,10 +67,10 @@ fn filler(address: &str) {
 }
 
 /// Starts an agent in a process of its own; returns it and the channel to it.
-fn start_agent(place: &Place, config: &Config) -> (Victim, Channel) {
+fn start_agent(place: &Directory, config: &Config) -> (Second, Channel) {
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, config).unwrap();
-    let agent = Victim::spawn(&mut second_process(
+    let agent = Second::spawn(&mut second_process(
         "lossy_agents::child",
         "agent",
         &[("address", &address)],
@@ -97,7 +95,7 @@ fn log_until(
 
 fn stopped_agent(on_full: OnFull, transport: TransportPolicy) {
     let _watchdog = Watchdog::new("stopped agent", 2 * TIMEOUT);
-    let place = Place::new();
+    let place = Directory::new();
     let (mut agent, channel) = start_agent(&place, &config().transport(transport));
     let (sender, mut answers) = channel.split();
     let log = LossySender::with(sender, LossyConfig::new(on_full).queue_records(50));
@@ -150,7 +148,7 @@ fn stopped_agent_over_socket_loses_counted_records() {
 fn killed_agent_does_not_block_application() {
     let _watchdog = Watchdog::new("killed agent", 2 * TIMEOUT);
     for on_full in [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block(TIMEOUT)] {
-        let place = Place::new();
+        let place = Directory::new();
         let (mut agent, channel) = start_agent(&place, &config());
         let log = LossySender::new(channel.split().0, on_full);
         let mut next = 0;
@@ -170,10 +168,10 @@ fn killed_agent_does_not_block_application() {
 #[test]
 fn committed_records_of_killed_application_arrive() {
     let _watchdog = Watchdog::new("killed application", 2 * TIMEOUT);
-    let place = Place::new();
+    let place = Directory::new();
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, &config()).unwrap();
-    let mut application = Victim::spawn(&mut second_process(
+    let mut application = Second::spawn(&mut second_process(
         "lossy_agents::child",
         "application",
         &[("address", &address)],
@@ -204,10 +202,10 @@ fn committed_records_of_killed_application_arrive() {
 #[test]
 fn records_counted_as_sent_by_killed_application_arrive() {
     let _watchdog = Watchdog::new("killed application", 2 * TIMEOUT);
-    let place = Place::new();
+    let place = Directory::new();
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, &config()).unwrap();
-    let mut application = Victim::spawn(&mut second_process(
+    let mut application = Second::spawn(&mut second_process(
         "lossy_agents::child",
         "filler",
         &[("address", &address)],
@@ -234,8 +232,8 @@ fn records_counted_as_sent_by_killed_application_arrive() {
 fn records_of_concurrent_threads_are_all_counted() {
     let _watchdog = Watchdog::new("threads", 2 * TIMEOUT);
     for on_full in [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block(TIMEOUT)] {
-        let place = Place::new();
-        let (here, there) = pair(&place.address("a.sock"), &config());
+        let place = Directory::new();
+        let (here, there) = pair(&place.address("a.sock"), &config(), &config());
         let log = LossySender::with(here.split().0, LossyConfig::new(on_full).queue_records(20));
         let mut records = LossyReceiver::new(there.split().1);
         let receiving = std::thread::spawn(move || {
@@ -272,9 +270,9 @@ fn records_of_concurrent_threads_are_all_counted() {
 
 #[test]
 fn policy_decides_which_records_remain_without_room() {
-    let place = Place::new();
+    let place = Directory::new();
     for (on_full, first_is_kept) in [(OnFull::DropNewest, true), (OnFull::DropOldest, false)] {
-        let (here, there) = pair(&place.address("a.sock"), &config());
+        let (here, there) = pair(&place.address("a.sock"), &config(), &config());
         let log = LossySender::with(here.split().0, LossyConfig::new(on_full).queue_records(10));
         let mut records = LossyReceiver::new(there.split().1);
         let mut next = 0;
@@ -302,7 +300,7 @@ fn policy_decides_which_records_remain_without_room() {
 
 #[test]
 fn message_that_is_no_record_is_an_error() {
-    let place = Place::new();
+    let place = Directory::new();
     let (mut here, there) = pair(&place.address("a.sock"), &config());
     let mut records = LossyReceiver::new(there.split().1);
     here.send(b"hello").unwrap();
