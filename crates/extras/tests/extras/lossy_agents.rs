@@ -301,7 +301,7 @@ fn policy_decides_which_records_remain_without_room() {
 #[test]
 fn message_that_is_no_record_is_an_error() {
     let place = Directory::new();
-    let (mut here, there) = pair(&place.address("a.sock"), &config());
+    let (mut here, there) = pair(&place.address("a.sock"), &config(), &config());
     let mut records = LossyReceiver::new(there.split().1);
     here.send(b"hello").unwrap();
     let error = records.recv().unwrap_err();
