@@ -15,12 +15,12 @@ use partywall_sys::biased::locking_nothing;
 
 use super::batch::Batch;
 use super::end::{Endpoint, Load};
-use super::event::Event;
 use super::fault::{
     AckError, RecvError, SendError, Stopped, TryRecvError, TrySendError, WaitError,
 };
 use super::group::LinkId;
 use super::halves::{Receiver, Sender};
+use super::link_state::Event;
 use super::link_state::StaleEpoch;
 use super::message::{Keeping, Message, Token};
 use super::status::{Stats, Status};

@@ -18,9 +18,9 @@ use super::waiting::Waits;
 use super::{Endpoint, Locked};
 use crate::config::Delivery;
 use crate::drive::Before;
-use crate::event::Event;
 use crate::fault::{AckError, RecvError, Refused, ReplyError, SendError, Stopped, TryRecvError};
-use crate::link_state::{DeliveryId, Handed, Payload, ReplyFault};
+use crate::link_state::Event;
+use crate::link_state::{Delivered, DeliveryId, Payload, ReplyFault};
 use crate::message::Keeping;
 use crate::view::{MessageView, Reading};
 
@@ -207,7 +207,7 @@ impl Endpoint {
             taking.finish();
             return None;
         };
-        let Some(Handed { bytes, token, attempt }) = core.offer_shortly(is_behind) else {
+        let Some(Delivered { bytes, token, attempt }) = core.offer_fast_path(is_behind) else {
             taking.finish();
             return None;
         };
@@ -215,7 +215,7 @@ impl Endpoint {
         let facts = Facts { token, attempt, is_committed: false };
         let taken = taker.take(Payload::Short(bytes), facts);
         if T::CONSUMES {
-            core.commit_in_hand();
+            core.ack_in_flight();
         }
         taking.finish();
         if T::CONSUMES {
@@ -249,7 +249,7 @@ impl Endpoint {
             core.prefetch();
         }
         if is_committed || T::CONSUMES {
-            state.core.as_mut()?.commit_handed_out();
+            state.core.as_mut()?.ack_last_delivered();
             self.consumed(state);
         }
         Some(taken)
@@ -303,9 +303,7 @@ impl Endpoint {
                     tell_replying(state);
                     Some(Ok(()))
                 }
-                Err(ReplyFault::Commit(error)) => {
-                    Some(Err(ReplyError::Commit(AckError::from(error))))
-                }
+                Err(ReplyFault::Ack(error)) => Some(Err(ReplyError::Commit(AckError::from(error)))),
                 Err(ReplyFault::Send(fault)) => {
                     let stopped = || state.stopped().unwrap_or(Stopped::Closed);
                     match Refused::new(fault, len, stopped) {
@@ -387,9 +385,9 @@ impl Drop for Taking<'_, '_> {
         self.note();
         let (Some(_), Some(core)) = (self.len, &mut self.state.core) else { return };
         if seeded_fault("link_panic_consumes") {
-            return core.commit_handed_out();
+            return core.ack_last_delivered();
         }
-        core.take_back();
+        core.undeliver();
         self.end.tell(self.state);
     }
 }

@@ -13,9 +13,9 @@ const COMPACT: u8 = 16;
 
 /// The kind of the record that was just sent, if it is not behind a PAD.
 fn kind_at(core: &LinkState, start: Position) -> u8 {
-    let cursor = core.retained.unsent(start).unwrap();
+    let cursor = core.retained.cursor(start).unwrap();
     let mut slices = [IoSlice::new(&[])];
-    assert_eq!(core.retained.slices(&cursor, 1, &mut slices), Ok(1));
+    assert_eq!(cursor.slices(&core.retained, 1, &mut slices), Ok(1));
     slices[0][0] >> 1 & 31
 }
 
@@ -142,6 +142,6 @@ fn what_an_epoch_leaves_knows_what_the_peer_consumed_last() {
     assert!(pair.recv(SERVER).is_some());
     let (stream, tail) = pair.sides[CLIENT].core.sent_to();
     pair.sides[CLIENT].core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
-    let left = pair.sides[CLIENT].core.durable.past.unwrap().sending.unwrap();
+    let left = pair.sides[CLIENT].core.store.durable.past.unwrap().sending.unwrap();
     assert_eq!((left.stream, left.acked, left.tail), (stream, tail, tail));
 }

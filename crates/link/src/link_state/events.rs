@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happens to a link that its application may want to know.
+//! Events of a link that its application may want to know, and their queue.
 
+use std::collections::VecDeque;
 use std::fmt;
 
-use super::link_state::End;
+use super::end::End;
 
-/// Something happened to a link. Messages are not among these; what was skipped or dropped is in its reports.
+/// Something happened to a link. Messages are no events; skipped or dropped ones are in its reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Records flow again. `resumed`: the neighbour's stream goes on where it was; else it is another one, or the first.
+    /// Records flow again.
     Attached {
-        /// See there.
+        /// Whether the peer's stream continues where it was; if not, it is the first or another one.
         resumed: bool,
     },
     /// The connection is over; a client attaches again by itself.
     Detached {
-        /// Why, for operators.
+        /// Why, as text for an operator.
         reason: String,
     },
     /// An attempt to attach failed; a client goes on trying.
     Refused {
-        /// Why, for operators.
+        /// Why, as text for an operator.
         reason: String,
     },
     /// Both sides are now in this epoch, or will be once they attach.
@@ -29,14 +30,14 @@ pub enum Event {
         /// Its number.
         epoch: u64,
     },
-    /// A later owner of the same link was at the other end: this one takes no more part.
+    /// The peer has met a later owner of this link: this one attaches no more.
     Fenced,
-    /// What both sides know contradicts itself: all bytes are kept until an operator decides.
+    /// The stores of the two sides contradict each other: all bytes are kept until an operator decides.
     Quarantined,
 }
 
 impl Event {
-    /// Whether the peer has closed its end in good order: all that it had sent has arrived before.
+    /// Whether the peer has closed its end in good order: everything that it had sent has arrived before.
     #[must_use]
     pub fn is_farewell(&self) -> bool {
         matches!(self, Self::Detached { reason } if *reason == End::Left.to_string())
@@ -58,6 +59,39 @@ impl fmt::Display for Event {
         }
     }
 }
+
+/// Events that the application has not taken yet, at most [`EVENTS_MAX`].
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    queue: VecDeque<Event>,
+    /// Events that found no room in the queue.
+    dropped: u64,
+}
+
+impl Events {
+    /// Queues an event, or counts it as dropped if the queue is full.
+    pub(super) fn push(&mut self, event: Event) {
+        if self.queue.len() >= EVENTS_MAX {
+            self.dropped += 1;
+            return;
+        }
+        self.queue.push_back(event);
+    }
+
+    /// Takes the oldest event.
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        self.queue.pop_front()
+    }
+
+    /// The newest event.
+    #[cfg(all(test, not(shuttle)))]
+    pub(super) fn last(&self) -> Option<&Event> {
+        self.queue.back()
+    }
+}
+
+/// Events queued for an application that takes none. The state keeps reports, so they are not among these.
+const EVENTS_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //! Messages arrive through the memory, and nothing of them goes over the socket.
 
 use super::{CLIENT, INLINE_MAX, Pair, SERVER, SLAB, message};
-use crate::event::Event;
+use crate::link_state::Event;
 use crate::link_state::{End, SendFault};
 
 #[test]
@@ -36,10 +36,10 @@ fn echo_all_sizes(pair: &mut Pair) {
         assert!(server.core.pull(server.conn.as_mut().unwrap()).unwrap(), "{len} bytes");
         let delivery = server.core.next().unwrap();
         server.core.reply(delivery.token, &[&delivery.bytes]).unwrap();
-        assert!(client.core.hear_consumed(), "a reply tells so before it is read");
+        assert!(client.core.poll_acked(), "a reply tells so before it is read");
         assert_eq!(client.core.acked(), client.core.tail());
         assert_eq!(pair.recv(CLIENT).unwrap(), sent);
-        assert!(pair.sides[SERVER].core.hear_consumed());
+        assert!(pair.sides[SERVER].core.poll_acked());
     }
     pair.pump();
     assert_eq!(pair.socket_bytes, 0);
@@ -96,14 +96,14 @@ fn what_a_killed_peer_wrote_comes_before_the_end() {
     let [client, mut server] = pair.sides;
     drop(client);
     server.core.ended(&mut server.conn.unwrap(), End::Broken("the peer hung up".into()));
-    assert!(!server.core.is_active() && server.core.shm.is_none());
+    assert!(!server.core.is_active() && server.core.peer_memory.is_none());
     for message in &sent {
         let delivery = server.core.next().unwrap();
         assert_eq!(delivery.bytes, *message);
         server.core.ack_to(&delivery.token).unwrap();
     }
     assert!(server.core.next().is_none());
-    let last = server.core.life.events.back();
+    let last = server.core.events.last();
     assert!(matches!(last, Some(Event::Detached { .. })), "{last:?}");
 }
 

@@ -10,7 +10,7 @@ use partywall_layout::link::{
 };
 use zerocopy::IntoBytes;
 
-use super::{CLIENT, Kept, Pair, SERVER, below, message};
+use super::{CLIENT, Pair, SERVER, TestStore, below, message};
 use crate::link_state::End;
 
 const FILE_BYTES: usize = 65536;
@@ -36,13 +36,13 @@ fn changed_bytes_are_never_a_message() {
         file.write_all_at(&changed, at as u64).unwrap();
         let server = &mut pair.sides[SERVER];
         let tail = server.core.tail();
-        server.core.hear_consumed();
+        server.core.poll_acked();
         assert!(server.core.acked() <= tail);
         server.core.is_doorbell_due();
         // What comes by the short way is as sound; what does not, the long one finds.
-        let shortly = if round % 2 == 0 { server.core.next_shortly() } else { None };
-        short += usize::from(shortly.is_some());
-        let pulled = match shortly {
+        let fast_path = if round % 2 == 0 { server.core.next_by_fast_path() } else { None };
+        short += usize::from(fast_path.is_some());
+        let pulled = match fast_path {
             Some(_) => Ok(true),
             None => server.core.pull(server.conn.as_mut().unwrap()),
         };
@@ -55,7 +55,7 @@ fn changed_bytes_are_never_a_message() {
             }
         }
         let server = &mut pair.sides[SERVER].core;
-        if let Some(delivery) = shortly.or_else(|| server.next()) {
+        if let Some(delivery) = fast_path.or_else(|| server.next()) {
             let round = u64::from_le_bytes(delivery.bytes[..8].try_into().unwrap());
             let sent = message(usize::try_from(round).unwrap(), delivery.bytes.len() - 8);
             assert_eq!(delivery.bytes[8..], sent, "round {round}");
@@ -96,7 +96,7 @@ fn a_peer_that_claims_to_have_consumed_too_much_is_left() {
     let stream = pair.sides[SERVER].core.retained.stream().0.get();
     claim(kept[CLIENT].file(), stream, 1 << 30);
     let server = &mut pair.sides[SERVER];
-    assert!(!server.core.hear_consumed());
+    assert!(!server.core.poll_acked());
     assert!(!server.core.prepare_sleep(true, true), "there is an end to be told");
     let pulled = server.core.pull(server.conn.as_mut().unwrap());
     assert!(matches!(pulled, Err(End::Violation(_))), "{pulled:?}");
@@ -110,12 +110,12 @@ fn what_was_consumed_of_another_stream_acknowledges_nothing() {
     pair.sides[SERVER].core.send(&[b"one"]).unwrap();
     let stream = pair.sides[SERVER].core.retained.stream().0.get();
     claim(kept[CLIENT].file(), stream ^ 1, 64);
-    assert!(!pair.sides[SERVER].core.hear_consumed());
+    assert!(!pair.sides[SERVER].core.poll_acked());
     assert_eq!(pair.sides[SERVER].core.acked().0, 0);
     claim(kept[CLIENT].file(), stream, 64);
-    assert!(!pair.sides[SERVER].core.hear_consumed(), "the word says nothing new");
+    assert!(!pair.sides[SERVER].core.poll_acked(), "the word says nothing new");
     kept[CLIENT].file().write_all_at(&[64], LINK_CONTROL_OFFSET).unwrap();
-    assert!(pair.sides[SERVER].core.hear_consumed());
+    assert!(pair.sides[SERVER].core.poll_acked());
 }
 
 /// The word beside a record that is sound says that more was consumed than was sent, or is none that can be.
@@ -135,7 +135,7 @@ fn a_word_that_lies_ends_the_connection_or_says_nothing() {
         let place = LINK_CONTROL_OFFSET + CONSUMED_SLOT + SINCE;
         kept[CLIENT].file().write_all_at(&word.to_le_bytes(), place).unwrap();
         let server = &mut pair.sides[SERVER];
-        assert!(!server.core.hear_consumed());
+        assert!(!server.core.poll_acked());
         let pulled = server.core.pull(server.conn.as_mut().unwrap());
         assert_eq!(matches!(pulled, Err(End::Violation(_))), is_left, "{word:#x}: {pulled:?}");
         assert_eq!(server.core.acked().0, 0);
@@ -165,7 +165,7 @@ fn a_peer_that_truncates_its_file_does_not_kill_us() {
         let server = &mut pair.sides[SERVER];
         let conn = server.conn.as_mut().unwrap();
         let pulled = [server.core.pull(conn), server.core.pull(conn)];
-        assert!(server.core.next_shortly().is_none());
+        assert!(server.core.next_by_fast_path().is_none());
         let is_told = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
         assert!(is_told, "{left} bytes left: {pulled:?}");
         assert!(!server.core.is_active());
@@ -175,7 +175,7 @@ fn a_peer_that_truncates_its_file_does_not_kill_us() {
 }
 
 /// Two that share memory, and so many messages of the client.
-fn with_sent(count: usize) -> (Pair, [Kept; 2]) {
+fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
     for number in 0..count {
@@ -211,7 +211,7 @@ fn what_does_not_come_by_the_short_way_takes_no_memory() {
     let next = server.inbox.received().0;
     kept[CLIENT].file().write_all_at(b"other", 16384 + next + 60).unwrap();
     for _ in 0..50 {
-        assert!(server.next_shortly().is_none());
+        assert!(server.next_by_fast_path().is_none());
         assert!(server.inbox.log().room().is_empty());
     }
 }

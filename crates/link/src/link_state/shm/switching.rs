@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From one wire to the other in the middle of traffic, and back; and when memory that is shown is not used.
+//! From one wire to the other in the middle of traffic, and back; and when memory that is mapping is not used.
 
-use super::{CLIENT, Kept, Pair, SERVER, below, message};
+use super::{CLIENT, Pair, SERVER, TestStore, below, message};
 use crate::link_state::{End, SendFault};
 
 #[test]
@@ -47,15 +47,15 @@ fn two_hundred_switches_lose_and_repeat_nothing() {
 #[test]
 fn memory_that_is_not_the_one_spoken_of_is_not_used() {
     let (mut pair, kept) = Pair::of_files();
-    let other = Kept::new(3);
-    let shown = [
-        [Some(other.shown()), Some(kept[SERVER].shown())],
-        [Some(kept[CLIENT].shown()), Some(other.shown())],
-        [Some(kept[CLIENT].shown()), None],
-        [None, Some(kept[SERVER].shown())],
+    let other = TestStore::new(3);
+    let mapping = [
+        [Some(other.mapping()), Some(kept[SERVER].mapping())],
+        [Some(kept[CLIENT].mapping()), Some(other.mapping())],
+        [Some(kept[CLIENT].mapping()), None],
+        [None, Some(kept[SERVER].mapping())],
     ];
-    for (number, shown) in shown.into_iter().enumerate() {
-        pair.connect(shown);
+    for (number, mapping) in mapping.into_iter().enumerate() {
+        pair.connect(mapping);
         assert!(!pair.is_shared());
         pair.sides[CLIENT].core.send(&[&message(number, 40)]).unwrap();
         assert_eq!(pair.recv(SERVER).unwrap(), message(number, 40));
@@ -63,7 +63,7 @@ fn memory_that_is_not_the_one_spoken_of_is_not_used() {
 }
 
 /// Two that share memory; of thirty messages of the client the server has consumed so many.
-fn thirty_sent(consumed: usize) -> (Pair, [Kept; 2]) {
+fn thirty_sent(consumed: usize) -> (Pair, [TestStore; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
     for number in 0..30 {
@@ -85,7 +85,7 @@ fn a_stream_that_ends_under_its_reader_is_no_violation() {
             // Until the ring is full: nobody acknowledges.
             let _ = client.core.send(&[&message(number, 20)]);
         }
-        assert!(server.core.next_shortly().is_none());
+        assert!(server.core.next_by_fast_path().is_none());
         let pulled = server.core.pull(server.conn.as_mut().unwrap());
         // The slot may still be empty; but a record is never taken for one of the former stream.
         assert!(matches!(pulled, Ok(false) | Err(End::Moved)), "{pulled:?}");
@@ -99,7 +99,7 @@ fn what_is_whole_of_a_stream_that_is_over_is_not_handed_out() {
         let [client, server] = &mut pair.sides;
         client.core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
         assert!(server.core.is_pull_ready(), "nothing was written over it");
-        assert!(server.core.next_shortly().is_none());
+        assert!(server.core.next_by_fast_path().is_none());
         let pulled = server.core.pull(server.conn.as_mut().unwrap());
         assert_eq!(pulled, Err(End::Moved));
     }
@@ -135,18 +135,18 @@ fn nothing_is_read_before_the_decision_stands() {
         pair.sides[side].core.send(&[b"one"]).unwrap();
         pair.sides[side].core.send(&[b"two"]).unwrap();
     }
-    let shown = pair.shown();
-    pair.begin(shown);
+    let mapping = pair.mapping();
+    pair.begin(mapping);
     pair.carry(SERVER);
     let client = &mut pair.sides[CLIENT];
     assert!(client.conn.as_ref().unwrap().is_active());
-    assert!(!client.core.is_pull_ready() && client.core.next_shortly().is_none());
+    assert!(!client.core.is_pull_ready() && client.core.next_by_fast_path().is_none());
     assert_eq!(client.core.pull(client.conn.as_mut().unwrap()), Ok(false));
-    assert!(!client.core.hear_consumed());
+    assert!(!client.core.poll_acked());
     pair.carry(CLIENT);
     assert_eq!(pair.recv(SERVER).unwrap(), "one");
-    assert!(!pair.sides[CLIENT].core.hear_consumed(), "BEGIN was not read");
+    assert!(!pair.sides[CLIENT].core.poll_acked(), "BEGIN was not read");
     pair.carry(SERVER);
-    assert!(pair.sides[CLIENT].core.hear_consumed());
+    assert!(pair.sides[CLIENT].core.poll_acked());
     assert_eq!(pair.recv(CLIENT).unwrap(), "one");
 }

@@ -40,10 +40,10 @@ fn who_waits_for_room_is_notified_by_a_commit() {
     };
     fill(&mut pair);
     assert!(pair.sides[CLIENT].core.prepare_sleep(true, true));
-    assert!(!pair.sides[CLIENT].core.hear_consumed());
+    assert!(!pair.sides[CLIENT].core.poll_acked());
     assert!(pair.recv(SERVER).is_some());
     assert!(pair.sides[SERVER].core.is_doorbell_due());
-    assert!(pair.sides[CLIENT].core.hear_consumed());
+    assert!(pair.sides[CLIENT].core.poll_acked());
     pair.sides[CLIENT].core.cancel_sleep();
     // The base rises by sixteenths of a ring.
     while pair.sides[CLIENT].core.send(&[&message(1, 20)]) == Err(SendFault::Full) {
@@ -82,7 +82,7 @@ fn two_threads_pass_messages_at_full_speed() {
                 }
             }
             while client.core.acked() < client.core.tail() {
-                client.core.hear_consumed();
+                client.core.poll_acked();
                 std::thread::yield_now();
             }
         });

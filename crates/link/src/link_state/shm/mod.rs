@@ -6,7 +6,7 @@
 //!        ▲ file or memfd ◀──────────── maps ────────────────────▶ file or memfd ▲
 //! ```
 //!
-//! What happens in random orders, with deaths, is in `simulation`; here is what one order shows.
+//! What happens in random orders, with deaths, is in `simulation`; here is what one order shares.
 
 mod compact;
 mod hostile;
@@ -20,14 +20,14 @@ use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
 
-use super::simulation::memory::{INLINE_MAX, Kept, RING, SLAB};
-use super::{Answer, Conn, End, LinkState, Parts};
+use super::simulation::memory::{INLINE_MAX, RING, SLAB, TestStore};
+use super::{Answer, Conn, End, LinkState};
+use crate::link_state::PeerMapping;
 use crate::protocol::codec;
 use crate::protocol::frame::{Frame, Names};
-use crate::shown::Shown;
 use crate::store::Directory;
 use crate::store::Key;
-use crate::store::{OwnFile, Sizes};
+use crate::store::{OwnFile, Sizes, StoreParts};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
@@ -46,7 +46,7 @@ struct Side {
 }
 
 impl Pair {
-    fn of(parts: [Parts; 2]) -> Self {
+    fn of(parts: [StoreParts; 2]) -> Self {
         let sides = parts.map(|parts| {
             let core = LinkState::open(parts).unwrap();
             Side { core, conn: None, input: BytesMut::new() }
@@ -55,9 +55,9 @@ impl Pair {
     }
 
     /// With files, which are given back.
-    fn of_files() -> (Self, [Kept; 2]) {
-        let mut kept = [Kept::new(1), Kept::new(2)];
-        let pair = Self::of(kept.each_mut().map(Kept::open));
+    fn of_files() -> (Self, [TestStore; 2]) {
+        let mut kept = [TestStore::new(1), TestStore::new(2)];
+        let pair = Self::of(kept.each_mut().map(TestStore::open));
         (pair, kept)
     }
 
@@ -66,19 +66,19 @@ impl Pair {
         let directory = Directory::open(directory).unwrap();
         let parts = [("a", "b"), ("b", "a")].map(|(local, remote)| {
             let key = Key::new(local, remote, "l").unwrap();
-            Parts::of_file(OwnFile::open(&directory, &key, SIZES).unwrap(), INLINE_MAX)
+            StoreParts::of_file(OwnFile::open(&directory, &key, SIZES).unwrap(), INLINE_MAX)
         });
         Self::of(parts)
     }
 
     fn of_memfds() -> Self {
         let names = [["a", "b", "l"], ["b", "a", "l"]];
-        Self::of(names.map(|names| Parts::volatile_shown(SIZES, names, INLINE_MAX).unwrap()))
+        Self::of(names.map(|names| StoreParts::in_memfd(SIZES, names, INLINE_MAX).unwrap()))
     }
 
-    /// A new connection, which takes the place of the one that there is. `shown`: what client and server get to see.
-    fn connect(&mut self, shown: [Option<Shown>; 2]) {
-        self.begin(shown);
+    /// A new connection, which takes the place of the one that there is. `mapping`: what client and server get to see.
+    fn connect(&mut self, mapping: [Option<PeerMapping>; 2]) {
+        self.begin(mapping);
         self.pump();
         let is_active = |side: &Side| side.conn.as_ref().is_some_and(Conn::is_active);
         assert!(self.sides.iter().all(is_active), "not attached");
@@ -86,27 +86,27 @@ impl Pair {
     }
 
     /// The same up to ATTACHED, which the client has not read.
-    fn begin(&mut self, [of_client, of_server]: [Option<Shown>; 2]) {
+    fn begin(&mut self, [of_client, of_server]: [Option<PeerMapping>; 2]) {
         let names = Names { client: "a".into(), server: "b".into(), link: "l".into() };
         let [client, server] = &mut self.sides;
-        let shows = of_client.is_some();
-        let asked = match shows {
-            true => client.core.attach_showing(names, Vec::new()),
+        let shares = of_client.is_some();
+        let asked = match shares {
+            true => client.core.attach_shm(names, Vec::new()),
             false => client.core.attach(names, Vec::new()),
         };
         let mut asked = asked.unwrap();
-        assert_eq!(asked.descriptor().is_some(), shows);
+        assert_eq!(asked.descriptor().is_some(), shares);
         let bytes = outgoing(&client.core, &mut asked);
         assert!(asked.descriptor().is_none(), "it went with the first byte");
         let Frame::Attach { attach, .. } = codec::read(&bytes).unwrap() else {
             panic!("no ATTACH")
         };
-        let Answer::Attached(answer) = server.core.asked_showing(attach, Vec::new(), of_client)
+        let Answer::Attached(answer) = server.core.answer_attach(attach, Vec::new(), of_client)
         else {
             panic!("refused")
         };
         if answer.descriptor().is_some() {
-            of_server.into_iter().for_each(|shown| asked.show(shown));
+            of_server.into_iter().for_each(|mapping| asked.set_peer_mapping(mapping));
         }
         for (side, conn) in self.sides.iter_mut().zip([asked, answer]) {
             if let Some(mut old) = side.conn.replace(conn) {
@@ -118,16 +118,16 @@ impl Pair {
 
     /// A connection over shared memory, or over the socket alone.
     fn attach(&mut self, is_shared: bool) {
-        let shown = if is_shared { self.shown() } else { [None, None] };
-        self.connect(shown);
+        let mapping = if is_shared { self.mapping() } else { [None, None] };
+        self.connect(mapping);
         assert_eq!(self.is_shared(), is_shared);
     }
 
     /// Both memories, as the other side gets them.
-    fn shown(&self) -> [Option<Shown>; 2] {
+    fn mapping(&self) -> [Option<PeerMapping>; 2] {
         let map = |side: &Side| {
-            let descriptor = side.core.memory.descriptor().unwrap();
-            Shown::map(descriptor.as_fd(), 1 << 20).unwrap()
+            let descriptor = side.core.store.descriptor().unwrap();
+            PeerMapping::map(descriptor.as_fd(), 1 << 20).unwrap()
         };
         self.sides.each_ref().map(|side| Some(map(side)))
     }
@@ -166,8 +166,8 @@ impl Pair {
         }
         let side = &mut self.sides[at];
         // By the one way or the other.
-        let tries_shortly = side.core.inbox.received().0 / 64 % 2 == 0;
-        let delivery = match tries_shortly.then(|| side.core.next_shortly()).flatten() {
+        let tries_fast_path = side.core.inbox.received().0 / 64 % 2 == 0;
+        let delivery = match tries_fast_path.then(|| side.core.next_by_fast_path()).flatten() {
             Some(delivery) => delivery,
             None => {
                 if side.core.inbox.is_drained() {
