@@ -109,7 +109,7 @@ pub const REGISTRY: &[Fault] = &[
     // The first word of a batch is stored at once: a batch not yet published shows, an aborted one comes alive.
     fault("early_first_word", &[test("ring", "ring", "forged_words"), model("ring")]),
     // The id of a block is the same each time: a neighbour that returns it twice frees its next use.
-    fault("same_generation", &[test("ring", "ring", "released_twice")]),
+    fault("same_generation", &[test("ring", "ring", "double_release")]),
     // Release or acquire is missing: a word is seen before what it publishes.
     fault("relaxed_publish", &[model("ring"), model("release")]),
     fault("no_acquire_fence", &[model("ring"), model("release")]),

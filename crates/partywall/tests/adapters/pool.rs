@@ -3,14 +3,13 @@
 //! leaves nothing behind.
 #![cfg(feature = "tokio")]
 
-use crate::support;
 use crate::support_adapters;
 
 use partywall::tokio::{Incoming, Listener, Pool, PoolConfig, PoolEvent, PoolOpenError, Session};
 use partywall::{Config, OpenError, SessionError, StreamRecvError};
+use partywall_testkit::{Directory, Second, argument, role, second_process};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{Place, Victim, argument, role, second_process};
 use support_adapters::{TIMEOUT, soon, until};
 
 /// What a pool told.
@@ -48,7 +47,7 @@ async fn accept(listener: &Listener, count: usize) -> Vec<Session> {
 
 #[tokio::test]
 async fn streams_go_where_the_fewest_are() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
     let listener = Listener::bind(place.address("pool")).unwrap();
     let pool = Pool::new(place.address("pool"), told.config().sessions(3)).unwrap();
@@ -70,7 +69,7 @@ async fn streams_go_where_the_fewest_are() {
 
 #[tokio::test]
 async fn opening_waits_for_somebody_to_listen_but_not_for_ever() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
     let config = told.config();
     let hasty = Pool::new(place.address("pool"), config.clone().open_timeout(Duration::ZERO));
@@ -101,10 +100,10 @@ async fn opening_waits_for_somebody_to_listen_but_not_for_ever() {
 
 #[tokio::test]
 async fn a_killed_server_is_replaced_and_its_streams_end_with_an_error() {
-    let place = Place::new();
+    let place = Directory::new();
     let address = place.address("pool");
     let mut server =
-        Victim::spawn(&mut second_process("pool::child", "server", &[("ADDRESS", &address)]));
+        Second::spawn(&mut second_process("pool::child", "server", &[("ADDRESS", &address)]));
     let told = Told::default();
     let pool = Pool::new(&*address, told.config().sessions(2)).unwrap();
     told.connected(2).await;
@@ -117,7 +116,7 @@ async fn a_killed_server_is_replaced_and_its_streams_end_with_an_error() {
     until("both are lost", || told.count(is_lost) == 2).await;
 
     let _server =
-        Victim::spawn(&mut second_process("pool::child", "server", &[("ADDRESS", &address)]));
+        Second::spawn(&mut second_process("pool::child", "server", &[("ADDRESS", &address)]));
     let mut stream = pool.open(b"").await.unwrap();
     assert_eq!(soon("a greeting", stream.recv()).await.unwrap().unwrap(), b"hello");
     told.connected(4).await;
@@ -126,7 +125,7 @@ async fn a_killed_server_is_replaced_and_its_streams_end_with_an_error() {
 
 #[tokio::test]
 async fn asked_to_go_away_it_drains_and_opens_elsewhere() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
     let listener = Listener::bind(place.address("pool")).unwrap();
     let pool = Pool::new(place.address("pool"), told.config()).unwrap();
@@ -152,7 +151,7 @@ async fn asked_to_go_away_it_drains_and_opens_elsewhere() {
 
 #[tokio::test]
 async fn draining_ends_in_time() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
     let listener = Listener::bind(place.address("pool")).unwrap();
     let config = told.config().drain_timeout(Duration::from_millis(1));
@@ -170,7 +169,7 @@ async fn draining_ends_in_time() {
 
 #[tokio::test]
 async fn a_server_that_always_sends_away_is_not_stormed() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
     let listener = Listener::bind(place.address("pool")).unwrap();
     let longest = Duration::from_millis(20);
@@ -196,7 +195,7 @@ async fn a_server_that_always_sends_away_is_not_stormed() {
 
 #[tokio::test]
 async fn closed_it_ends_all_and_leaves_nothing() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
     let listener = Listener::bind(place.address("pool")).unwrap();
     let pool = Pool::new(place.address("pool"), told.config().sessions(2)).unwrap();
@@ -222,7 +221,7 @@ async fn closed_it_ends_all_and_leaves_nothing() {
 
 #[tokio::test]
 async fn dropped_it_connects_no_more_but_streams_go_on() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
     let listener = Listener::bind(place.address("pool")).unwrap();
     let pool = Pool::new(place.address("pool"), told.config()).unwrap();
@@ -243,7 +242,7 @@ async fn dropped_it_connects_no_more_but_streams_go_on() {
 
 #[tokio::test]
 async fn full_sessions_make_opening_wait() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
     let config = Config::default().streams_max(2);
     let listener = Listener::bind_with(place.address("pool"), &config).unwrap();
@@ -268,7 +267,8 @@ fn child() {
     if role().as_deref() != Some("server") {
         return;
     }
-    let _watchdog = support::Watchdog::new("the second process", Duration::from_secs(120));
+    let _watchdog =
+        partywall_testkit::Watchdog::new("the second process", Duration::from_secs(120));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let listener = Listener::bind(&*argument("ADDRESS")).unwrap();

@@ -2,12 +2,10 @@
 //! Values and plain structs arrive as they were sent, over every transport, and what is none is refused.
 #![cfg(all(feature = "serde", feature = "zerocopy", feature = "tokio"))]
 
-use crate::support_two;
-
 use partywall::{RecvPlainError, RecvValueError, SendError, SendValueError};
+use partywall_testkit::Kind;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
-use support_two::Kind;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

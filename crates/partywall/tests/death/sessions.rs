@@ -6,17 +6,15 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use crate::support_session;
-
 use partywall::tokio::{Listener, Stream, connect_with};
 use partywall::{Closed, Config, SessionError, StreamRecvError};
 use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
+use partywall_testkit::{Kind, run};
+use partywall_testkit::{Random, Second, TIMEOUT, is_pattern, pattern, soon, variable};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support_session::two::{Chance, Second, TIMEOUT, is_pattern, pattern, soon, variable};
-use support_session::{Kind, run};
 
 const DEATHS: u64 = 300;
 const STREAMS: u64 = 16;
@@ -44,7 +42,7 @@ fn victim() {
             let (session, log) = (session.clone(), Arc::clone(&log));
             tasks.push(tokio::spawn(async move {
                 let mut stream = session.open(&id.to_le_bytes()).await.unwrap();
-                let mut chance = Chance(id ^ u64::from(std::process::id()));
+                let mut chance = Random::new(id ^ u64::from(std::process::id()));
                 for number in 0u64.. {
                     let len = chance.size(if number % 8 == 0 { 200_000 } else { 2000 }) + 8;
                     if stream.send(&pattern(len, id << 32 | number)).await.is_err() {
@@ -99,7 +97,7 @@ async fn one_death(
         tasks
     });
     // Any instant will do, so no condition is waited for.
-    let instant = Duration::from_micros(Chance(seed).size(16_000) as u64);
+    let instant = Duration::from_micros(Random::new(seed).size(16_000) as u64);
     tokio::time::sleep(instant).await;
     tokio::task::spawn_blocking(move || drop(victim)).await.unwrap();
     let mut received = [0; STREAMS as usize];
@@ -165,7 +163,7 @@ fn three_hundred_deaths_with_many_streams() {
     if variable(KIND).is_some() {
         return;
     }
-    let _alone = crate::support::alone();
+    let _alone = partywall_testkit::alone();
     run("deaths", Duration::from_secs(300), async {
         deaths(Kind::SharedMemory, DEATHS - 100).await;
         deaths(Kind::Untrusted, 50).await;

@@ -6,19 +6,16 @@
 //! very thread that forks, and not while it does.
 #![cfg(feature = "tokio")]
 
-use crate::support_fork;
-use crate::support_session;
-
 use partywall::blocking;
 use partywall::tokio::{RecvStream, SendStream, Session, Stream};
 use partywall::{Closed, Fault, OpenError, SessionError, StreamRecvError, StreamSendError};
+use partywall_testkit::fork::{_exit, fork, in_a_fork};
+use partywall_testkit::{Kind, session_pair};
+use partywall_testkit::{Second, TIMEOUT, pattern, soon, variable};
 use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use support_fork::{_exit, fork, in_a_fork};
-use support_session::two::{Second, TIMEOUT, pattern, soon, variable};
-use support_session::{Kind, pair};
 use tokio::runtime::Runtime;
 
 /// Both sides of a session in this process, both ends of a stream of it, and the thread that drives them: ours.
@@ -35,7 +32,7 @@ impl Ends {
     fn new(kind: Kind) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (sessions, streams) = runtime.block_on(async {
-            let (client, server) = pair(kind, |config| config).await;
+            let (client, server) = session_pair(kind, |config| config).await;
             let ours = client.open(b"").await.unwrap();
             let theirs = server.accept().await.unwrap().unwrap();
             ((client, server), (ours.into_split(), theirs.into_split()))

@@ -13,16 +13,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use crate::support_session;
-
 use partywall::tokio::{Listener, connect_with};
 use partywall_sys::limits;
 use partywall_sys::process::{Process, open_descriptors};
+use partywall_testkit::Kind;
+use partywall_testkit::{TIMEOUT, variable};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use support_session::Kind;
-use support_session::two::{TIMEOUT, variable};
 
 const SESSIONS_MAX: u64 = 1000;
 const SILENCE: Duration = Duration::from_secs(5);
@@ -169,10 +167,10 @@ impl End {
         Some(sum)
     }
 
-    fn holdings(&self) -> Holdings {
+    fn holdings(&self) -> Footprint {
         let status = self.read("status");
         let pid = i32::try_from(self.child.id()).unwrap();
-        Holdings {
+        Footprint {
             descriptors: open_descriptors(Process::Pid(pid)).unwrap().len() as u64,
             private_bytes: number(&status, "RssAnon") * 1024,
             shared_bytes: number(&status, "RssShmem") * 1024,
@@ -204,13 +202,13 @@ struct Activity {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Holdings {
+struct Footprint {
     descriptors: u64,
     private_bytes: u64,
     shared_bytes: u64,
 }
 
-impl Holdings {
+impl Footprint {
     /// What each of `sessions` has added, rounded up.
     fn per_session(self, before: Self, sessions: u64) -> Self {
         let each = |after: u64, before: u64| after.saturating_sub(before).div_ceil(sessions);

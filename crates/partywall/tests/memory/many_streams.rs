@@ -4,12 +4,10 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
 use partywall::tokio::Session;
 use partywall_sys::process::{Process, open_descriptors, resident_bytes};
+use partywall_testkit::{Kind, run, session_pair};
 use std::time::Duration;
-use support_session::{Kind, pair, run};
 
 const STREAMS: u32 = 1_000_000;
 const AT_ONCE: u32 = 500;
@@ -56,9 +54,9 @@ async fn answer_all(session: Session) {
 
 #[test]
 fn a_million_streams_leave_nothing_behind() {
-    let _alone = crate::support::alone();
+    let _alone = partywall_testkit::alone();
     run("a million streams", Duration::from_secs(300), async {
-        let (client, server) = pair(Kind::SharedMemory, |config| config).await;
+        let (client, server) = session_pair(Kind::SharedMemory, |config| config).await;
         let answering: Vec<_> = (0..4).map(|_| tokio::spawn(answer_all(server.clone()))).collect();
         let count = STREAMS / PHASES;
         let mut held = Vec::new();

@@ -4,19 +4,17 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
 use ::tokio::io::AsyncReadExt as _;
 use partywall::{
     AcceptError, DROPPED, OpenError, REFUSED, SessionError, StreamRecvError, StreamSendError,
     WaitError, blocking, tokio,
 };
+use partywall_testkit::{Kind, run_alone, session_pair, until_async};
+use partywall_testkit::{TIMEOUT, soon};
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-use support_session::two::{TIMEOUT, soon};
-use support_session::{Kind, pair, run_alone, until};
 
 fn blocking_pair(kind: Kind) -> (blocking::Session, blocking::Session) {
     let config = kind.config().streams_max(1);
@@ -33,14 +31,14 @@ fn blocking_pair(kind: Kind) -> (blocking::Session, blocking::Session) {
 fn what_never_waits_says_so_on_tokio() {
     for kind in Kind::ALL {
         run_alone("try", TIMEOUT, async move {
-            let (client, server) = pair(kind, |config| config.streams_max(1)).await;
+            let (client, server) = session_pair(kind, |config| config.streams_max(1)).await;
             assert!(matches!(server.try_accept(), Err(WaitError::WouldBlock)));
             let mut stream = client.try_open(b"first").unwrap();
             // As many as the other side bears.
             let another = client.try_open(b"second");
             assert!(matches!(another, Err(OpenError::WouldBlock)));
             let mut accepted = None;
-            until(|| {
+            until_async("the other front agrees", || {
                 accepted = server.try_accept().ok().flatten();
                 accepted.is_some()
             })
@@ -53,7 +51,7 @@ fn what_never_waits_says_so_on_tokio() {
             assert_eq!(there.receiver().received(), 1);
             // What was tried in vain holds no number.
             drop((stream, there));
-            until(|| client.try_open(b"third").is_ok()).await;
+            until_async("the other front agrees", || client.try_open(b"third").is_ok()).await;
             client.close(9, "the test is done");
             client.finished().await;
             let ended = client.try_open(b"");
@@ -77,7 +75,7 @@ fn a_listener_on_tokio_may_be_asked_without_waiting() {
         let connecting =
             ::tokio::spawn(async move { tokio::connect_with(address, &config).await.unwrap() });
         let mut accepted = None;
-        until(|| {
+        until_async("the other front agrees", || {
             accepted = listener.try_accept().ok();
             accepted.is_some()
         })
@@ -166,7 +164,7 @@ fn streams_as_bytes_are_finished_and_stopped_by_the_same_names() {
     assert!(matches!(stopped, StreamSendError::Stopped { code: 7 }), "{stopped:?}");
 
     run_alone("bytes", TIMEOUT, async {
-        let (client, server) = pair(Kind::SharedMemory, |config| config).await;
+        let (client, server) = session_pair(Kind::SharedMemory, |config| config).await;
         let mut stream = client.open(b"").await.unwrap().into_io();
         stream.finish();
         let (mut read, mut write) = server.accept().await.unwrap().unwrap().into_io().into_split();
@@ -201,7 +199,7 @@ fn no_front_gives_up_a_stream_with_a_code_of_the_protocol() {
     assert!(panics(|| bytes.reset(u32::MAX)));
 
     run_alone("codes", TIMEOUT, async {
-        let (client, server) = pair(Kind::SharedMemory, |config| config).await;
+        let (client, server) = session_pair(Kind::SharedMemory, |config| config).await;
         let mut stream = client.open(b"").await.unwrap();
         let mut there = server.accept().await.unwrap().unwrap();
         assert!(panics(|| stream.reset(FIRST)));

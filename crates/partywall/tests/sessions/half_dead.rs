@@ -4,15 +4,13 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
 use partywall::tokio::{Listener, Session, Stream, connect_with};
 use partywall::{Closed, Config, OpenError, SessionError, StreamRecvError, StreamSendError};
 use partywall_sys::signal::{Signal, kill, stop};
+use partywall_testkit::{Kind, run};
+use partywall_testkit::{Second, TIMEOUT, is_pattern, pattern, variable};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
-use support_session::two::{Second, TIMEOUT, is_pattern, pattern, variable};
-use support_session::{Kind, run};
 use tokio::task::JoinHandle;
 
 const KINDS: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];

@@ -4,19 +4,15 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::foe;
-use crate::support;
-use crate::support_session;
-
-use foe::SessionFoe;
 use partywall::{Closed, Config, SessionError, StreamSendError, blocking};
 use partywall_layout::record_ring::Kind as Record;
 use partywall_sys::signal::stop;
+use partywall_testkit::Directory;
+use partywall_testkit::Kind;
+use partywall_testkit::hostile::SessionFoe;
+use partywall_testkit::{Second, TIMEOUT, is_pattern, pattern, soon, variable};
 use std::process::exit;
 use std::time::{Duration, Instant};
-use support::Place;
-use support_session::Kind;
-use support_session::two::{Second, TIMEOUT, is_pattern, pattern, soon, variable};
 
 /// Transports whose buffers a test can fill in a moment.
 const SMALL: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
@@ -201,7 +197,7 @@ fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     if variable(PATH).is_some() {
         return;
     }
-    let place = Place::new();
+    let place = Directory::new();
     let path = place.path("slow");
     let mut second =
         Second::start("leaving::last_words_and_gone", &[(PATH, path.to_str().unwrap())]);
@@ -214,11 +210,11 @@ fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     second.ends_within(Duration::from_millis(200));
     let mut words = Vec::new();
     let end = loop {
-        let heard = foe.hear().expect("broken off");
-        match Record::from_number(heard.kind as u8).unwrap() {
-            Record::FragmentFirst => words.extend_from_slice(&heard.body[8..]),
-            Record::FragmentMid | Record::FragmentLast => words.extend_from_slice(&heard.body),
-            Record::CloseWrite if heard.stream == 0 => break words.len(),
+        let received = foe.receive().expect("broken off");
+        match Record::from_number(received.kind as u8).unwrap() {
+            Record::FragmentFirst => words.extend_from_slice(&received.body[8..]),
+            Record::FragmentMid | Record::FragmentLast => words.extend_from_slice(&received.body),
+            Record::CloseWrite if received.stream == 0 => break words.len(),
             _ => {}
         }
     };
@@ -264,7 +260,7 @@ fn the_same_on_a_runtime_that_has_no_timers() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     for kind in SMALL {
         let config = config(kind).linger(LINGER);
-        let (told, heard) = std::sync::mpsc::channel();
+        let (told, received) = std::sync::mpsc::channel();
         let guard = runtime.enter();
         let listener = partywall::tokio::Listener::bind_with(kind.address(), &config).unwrap();
         drop(guard);
@@ -273,7 +269,7 @@ fn the_same_on_a_runtime_that_has_no_timers() {
         let pid = second.pid();
         // There is no timer to give up by: whoever waits for this does.
         let watch = std::thread::spawn(move || {
-            let ended = heard.recv_timeout(2 * TIMEOUT);
+            let ended = received.recv_timeout(2 * TIMEOUT);
             drop(second);
             assert!(ended.is_ok(), "{kind:?}: the session is still there");
         });

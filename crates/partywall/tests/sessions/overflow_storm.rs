@@ -4,12 +4,10 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
 use partywall::BackPressure;
+use partywall_testkit::{Kind, run, session_pair};
+use partywall_testkit::{is_pattern, pattern};
 use std::time::Duration;
-use support_session::two::{is_pattern, pattern};
-use support_session::{Kind, pair, run};
 
 const STORMS: u64 = 1000;
 const LEN: usize = 40_000;
@@ -17,7 +15,7 @@ const LEN: usize = 40_000;
 #[test]
 fn after_each_storm_messages_are_zero_copy_again() {
     run("storms", Duration::from_secs(120), async {
-        let (client, server) = pair(Kind::SharedMemory, |config| {
+        let (client, server) = session_pair(Kind::SharedMemory, |config| {
             let config = config.back_pressure(BackPressure::Overflow).ring_bytes(1 << 16);
             config.memory_max(256 << 10).message_max(8 << 20).stream_window(4 << 20)
         })

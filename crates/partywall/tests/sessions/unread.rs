@@ -4,16 +4,14 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
 use partywall::tokio::{Session, Stream};
 use partywall::{Config, StreamSendError};
 use partywall_layout::record_ring::footprint;
+use partywall_testkit::pattern;
+use partywall_testkit::{Kind, run, session_pair};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support_session::two::pattern;
-use support_session::{Kind, pair, run};
 use tokio::task::JoinHandle;
 
 const WINDOW: u64 = 64 << 10;
@@ -106,7 +104,7 @@ fn many_streams_go_on_beside_one_that_nobody_reads_and_whose_sender_never_stops(
     for kind in Kind::ALL {
         run(kind.name(), LIMIT, async move {
             let adapt = |config: Config| config.stream_window(WINDOW).memory_max(MEMORY_MAX);
-            let (client, server) = pair(kind, adapt).await;
+            let (client, server) = session_pair(kind, adapt).await;
             let accepting = tokio::spawn(accept_all(server.clone()));
             let stuck = client.open(NOBODY).await.unwrap();
             let is_over = Arc::new(AtomicBool::new(false));
@@ -145,7 +143,7 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
     for kind in Kind::ALL {
         run(kind.name(), LIMIT, async move {
             let (client, server) =
-                pair(kind, |config| config.stream_window(WINDOW).ring_bytes(1 << 16)).await;
+                session_pair(kind, |config| config.stream_window(WINDOW).ring_bytes(1 << 16)).await;
             let mut stuck = client.open(b"nobody reads").await.unwrap();
             let unread = server.accept().await.unwrap().unwrap();
             let mut sent = 0u64;
@@ -184,12 +182,13 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
 #[test]
 fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
     run("not accepted", LIMIT, async {
-        let (client, server) = pair(Kind::SharedMemory, |config| config.streams_max(3)).await;
+        let (client, server) =
+            session_pair(Kind::SharedMemory, |config| config.streams_max(3)).await;
         for _ in 0..3 {
             let mut stream = client.open(b"").await.unwrap();
             stream.send(b"left behind").await.unwrap();
         }
-        assert!(support_session::give_up_after(100, client.open(b"")).await.is_none());
+        assert!(partywall_testkit::give_up_after(100, client.open(b"")).await.is_none());
         // The session ends, and what was sent before is accepted all the same.
         client.close(0, "");
         drop(client);
@@ -207,7 +206,8 @@ fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
 fn the_tail_of_a_message_on_a_socket_is_not_forgotten() {
     for kind in [Kind::Unix, Kind::Tcp] {
         run(kind.name(), LIMIT, async move {
-            let (client, server) = pair(kind, |config| config.stream_window(16 << 20)).await;
+            let (client, server) =
+                session_pair(kind, |config| config.stream_window(16 << 20)).await;
             let mut stream = client.open(b"").await.unwrap();
             let mut sent = Vec::new();
             for seed in 0..8 {
