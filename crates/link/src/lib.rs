@@ -86,7 +86,7 @@ pub use lent::MessageRef;
 pub use login::{LoginAnswer, LoginRequest};
 pub use message::{Message, Token};
 #[cfg(feature = "tokio")]
-pub(crate) use observer::{LinkSnapshot, Look, Observer};
+pub(crate) use observer::{Observed, Observer, Snapshot};
 pub use partywall_layout::link::FileFault;
 pub use positions::StreamPosition;
 pub use server::Server;

@@ -12,7 +12,7 @@ use super::halves::{Receiver, Sender};
 use super::message::Message;
 use super::news::News;
 use crate::{
-    Event, Look, MessageView, Observer, RecvError, SendError, Stopped, SwitchError, Token,
+    Event, Observed, MessageView, Observer, RecvError, SendError, Stopped, SwitchError, Token,
     TryRecvError, TrySendError, WaitError,
 };
 use partywall::{Address, AddressError};
@@ -211,7 +211,7 @@ impl Link {
     /// # Errors
     /// [`WaitError::Stopped`]. What keeps it from attaching is told by [`next_event`](Self::next_event).
     pub async fn wait_attached(&self) -> Result<(), WaitError> {
-        let flows = |look: &Look| look.snapshot.is_attached && look.snapshot.stopped().is_none();
+        let flows = |look: &Observed| look.snapshot.is_attached && look.snapshot.stopped().is_none();
         self.handle.news.until(flows).await
     }
 
@@ -228,7 +228,7 @@ impl Link {
         loop {
             let told = news.events.notified();
             // Before the event is looked for: it is told before the link stops.
-            let stopped = news.observer.look()?.snapshot.stopped();
+            let stopped = news.observer.observe()?.snapshot.stopped();
             if let Some(event) = self.try_event() {
                 return Ok(event);
             }
@@ -350,7 +350,7 @@ impl Handle {
 
     /// Whether it is worth to ask the link itself.
     fn look_for_next(&self) -> Result<(), TryRecvError> {
-        let look = self.news.observer.look()?;
+        let look = self.news.observer.observe()?;
         let (is_attached, stopped) = (look.snapshot.is_attached, look.snapshot.stopped());
         if !is_attached && !look.has_next && !look.has_finished && stopped.is_none() {
             // It would make a turn of the whole group, which is the task's to make.
@@ -360,7 +360,7 @@ impl Handle {
     }
 
     pub(super) async fn flush(&self) -> Result<(), WaitError> {
-        let before = self.news.observer.look()?;
+        let before = self.news.observer.observe()?;
         let (epoch, tail) = (before.snapshot.epoch, before.tail);
         // What was sent in an epoch that is over is consumed, or in the reports.
         self.news.until(|look| look.snapshot.acked >= tail || look.snapshot.epoch != epoch).await
