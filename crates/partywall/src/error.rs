@@ -45,7 +45,7 @@ pub enum Fault {
         /// Which protocol.
         protocol: &'static str,
         /// What went wrong. No source of this error: its words are in these already.
-        reason: crate::protocol::ProtocolError,
+        reason: ProtocolError,
     },
     /// This is a forked child, and the channel belongs to its parent.
     #[error("this channel belongs to the parent process: connect anew after fork()")]
@@ -383,7 +383,7 @@ pub enum HandshakeError {
         /// Which protocol.
         protocol: &'static str,
         /// Why. No source of this error: its words are in these already.
-        reason: crate::protocol::ProtocolError,
+        reason: ProtocolError,
     },
     /// A system call failed.
     #[error("{what} failed during the handshake with {peer}: {source}")]
@@ -426,4 +426,32 @@ fn service_name(number: u32) -> String {
         SERVICE_LINK => "links".to_owned(),
         other => format!("service {other}"),
     }
+}
+/// What went wrong on a connection, or while one was negotiated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// The other side broke a rule of the protocol.
+    #[error("broke a rule: {what}")]
+    Violation {
+        /// Which, and how.
+        what: String,
+    },
+    /// The other side, or we, will not do what was asked for.
+    #[error("{what}")]
+    Refused {
+        /// What, and what to do.
+        what: String,
+    },
+    /// The other side has gone.
+    #[error("it hung up")]
+    HungUp,
+    /// A system call failed.
+    #[error("{what} failed: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
 }

@@ -100,7 +100,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     ("crates/sys/src/sigbus.rs", "the table of a signal handler, which may take no lock"),
     (
-        "crates/partywall/src/transport/protocol/driver_waker.rs",
+        "crates/partywall/src/protocol/driver_waker.rs",
         "whether a driver sleeps: asked by whoever drops a message, so no lock",
     ),
     (

@@ -15,16 +15,16 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// A table by name.
-pub type NameMap<V> = HashMap<u32, V, NameSecrets>;
+pub type StreamIdMap<V> = HashMap<u32, V, StreamIdSecrets>;
 
 /// The secrets of one table.
 #[derive(Clone, Debug)]
-pub struct NameSecrets {
+pub struct StreamIdSecrets {
     added: u64,
     factor: u64,
 }
 
-impl Default for NameSecrets {
+impl Default for StreamIdSecrets {
     fn default() -> Self {
         let random = RandomState::new();
         // Odd, so that nothing is lost.
@@ -32,22 +32,22 @@ impl Default for NameSecrets {
     }
 }
 
-impl BuildHasher for NameSecrets {
-    type Hasher = NameHasher;
+impl BuildHasher for StreamIdSecrets {
+    type Hasher = StreamIdHasher;
 
-    fn build_hasher(&self) -> NameHasher {
-        NameHasher { secrets: self.clone(), mixed: 0 }
+    fn build_hasher(&self) -> StreamIdHasher {
+        StreamIdHasher { secrets: self.clone(), mixed: 0 }
     }
 }
 
 /// Mixes one name.
 #[derive(Clone, Debug)]
-pub struct NameHasher {
-    secrets: NameSecrets,
+pub struct StreamIdHasher {
+    secrets: StreamIdSecrets,
     mixed: u64,
 }
 
-impl Hasher for NameHasher {
+impl Hasher for StreamIdHasher {
     fn finish(&self) -> u64 {
         self.mixed_with(0)
     }
@@ -63,7 +63,7 @@ impl Hasher for NameHasher {
     }
 }
 
-impl NameHasher {
+impl StreamIdHasher {
     fn mixed_with(&self, value: u64) -> u64 {
         let product =
             u128::from(self.mixed ^ value ^ self.secrets.added) * u128::from(self.secrets.factor);
@@ -81,7 +81,7 @@ mod tests {
     fn names_that_follow_one_another_or_differ_in_high_bits_do_not_fall_together() {
         // One in a hundred that falls short would be among so many.
         for _ in 0..1000 {
-            let secrets = NameSecrets::default();
+            let secrets = StreamIdSecrets::default();
             for step in [1_u32, 1 << 8, 1 << 16] {
                 let places = places(&secrets, step);
                 assert!(places > 112, "{places} of 128 with steps of {step}: {secrets:?}");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     /// Those at which a table of 256 places and a tag of 7 bits would see 128 names.
-    fn places(secrets: &NameSecrets, step: u32) -> usize {
+    fn places(secrets: &StreamIdSecrets, step: u32) -> usize {
         let mixed = |index: u32| secrets.hash_one(index.wrapping_mul(step));
         let places = (0..128).map(|index| (mixed(index) & 0xff, mixed(index) >> 57));
         places.collect::<std::collections::HashSet<_>>().len()
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn tables_have_secrets_of_their_own() {
-        let (secrets, other) = (NameSecrets::default(), NameSecrets::default());
+        let (secrets, other) = (StreamIdSecrets::default(), StreamIdSecrets::default());
         assert!((0..64_u32).any(|name| secrets.hash_one(name) != other.hash_one(name)));
     }
 }

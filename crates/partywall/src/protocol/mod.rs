@@ -25,17 +25,23 @@
 //! - **Codes, metadata, pings.** A code of a reset is lost, opening with metadata fails, a ping too.
 //! - **Credit.** What may lie unread is bounded by the protocol's own memory, for all streams together.
 
+mod driver_waker;
+mod stream_id;
+
 use crate::config::Config;
 use crate::error::Closed;
+pub use crate::error::ProtocolError;
 use crate::message::Message;
+pub use crate::message::RecvBuffer;
 use crate::peer::Trust;
 use crate::stats::{ReceiverStats, SenderStats};
-pub use crate::transport::protocol::{DriverWaker, NameHasher, NameMap, NameSecrets};
+pub use driver_waker::DriverWaker;
 use partywall_sys::{Credentials, Socket};
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+pub use stream_id::{StreamIdHasher, StreamIdMap, StreamIdSecrets};
 
 /// A protocol other than our own.
 pub trait Protocol: fmt::Debug + Send + Sync {
@@ -269,46 +275,6 @@ pub trait SendBuffer: fmt::Debug + Send + Sync + std::any::Any {
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
 
-/// What was received, where it lies: one or several pieces of memory. Dropped, it is given back.
-pub trait RecvBuffer: Send + Sync {
-    /// How many bytes.
-    fn len(&self) -> usize;
-
-    /// Whether there are none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The piece in which byte `from` lies, from there on; empty at the end.
-    fn chunk(&self, from: usize) -> &[u8];
-
-    /// All bytes in one piece: what lies in several is copied together, once.
-    fn as_slice(&self) -> &[u8];
-
-    /// Whether they lie in memory that the other side wrote.
-    fn is_zero_copy(&self) -> bool;
-}
-
-impl Message {
-    /// A message of bytes that a protocol received; copied.
-    #[must_use]
-    pub fn from_protocol(bytes: &[u8]) -> Self {
-        Self::copied(bytes)
-    }
-
-    /// A message of bytes that a protocol received on our heap.
-    #[must_use]
-    pub const fn from_protocol_vec(bytes: Vec<u8>) -> Self {
-        Self::from_vec(bytes)
-    }
-
-    /// A message that a protocol received where it lies.
-    #[must_use]
-    pub fn from_recv_buffer(buffer: Box<dyn RecvBuffer>) -> Self {
-        Self::from_buffer(buffer)
-    }
-}
-
 /// Why nothing was sent.
 #[derive(Debug)]
 pub enum TrySendError {
@@ -320,33 +286,4 @@ pub enum TrySendError {
     TooLarge(u64),
     /// The line is broken.
     Broken(ProtocolError),
-}
-
-/// What went wrong on a connection, or while one was negotiated.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProtocolError {
-    /// The other side broke a rule of the protocol.
-    #[error("broke a rule: {what}")]
-    Violation {
-        /// Which, and how.
-        what: String,
-    },
-    /// The other side, or we, will not do what was asked for.
-    #[error("{what}")]
-    Refused {
-        /// What, and what to do.
-        what: String,
-    },
-    /// The other side has gone.
-    #[error("it hung up")]
-    HungUp,
-    /// A system call failed.
-    #[error("{what} failed: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
 }
