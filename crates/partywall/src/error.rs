@@ -427,31 +427,31 @@ fn service_name(number: u32) -> String {
         other => format!("service {other}"),
     }
 }
-/// What went wrong on a connection, or while one was negotiated.
+/// Why a connection of another [`Protocol`](crate::protocol::Protocol), or its handshake, failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// The other side broke a rule of the protocol.
+    /// The peer broke a rule of the protocol.
     #[error("broke a rule: {what}")]
     Violation {
-        /// Which, and how.
+        /// Which rule, and how.
         what: String,
     },
-    /// The other side, or we, will not do what was asked for.
+    /// The peer or this side refused the request.
     #[error("{what}")]
     Refused {
-        /// What, and what to do.
+        /// What was refused, and what to do.
         what: String,
     },
-    /// The other side has gone.
+    /// The peer closed the connection.
     #[error("it hung up")]
     HungUp,
     /// A system call failed.
     #[error("{what} failed: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the system said.
+        /// The error that the system returned.
         source: io::Error,
     },
 }

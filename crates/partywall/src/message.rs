@@ -29,23 +29,23 @@ pub struct Message {
     passed: usize,
 }
 
-/// What was received, where it lies: one or several pieces of memory. Dropped, it is given back.
+/// The memory of a received message, in one piece or several. Dropping it frees the memory.
 pub trait RecvBuffer: Send + Sync {
-    /// How many bytes.
+    /// Number of bytes.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Whether it has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The piece in which byte `from` lies, from there on; empty at the end.
+    /// The bytes from `from` to the end of the piece that holds it; empty at the end.
     fn chunk(&self, from: usize) -> &[u8];
 
-    /// All bytes in one piece: what lies in several is copied together, once.
+    /// All bytes in one piece. If they lie in several, they are copied together, once.
     fn as_slice(&self) -> &[u8];
 
-    /// Whether they lie in memory that the other side wrote.
+    /// Whether the bytes lie in memory that the peer wrote.
     fn is_zero_copy(&self) -> bool;
 }
 

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Other protocols behind the same sessions: what one must offer to be spoken here.
+//! Other protocols behind the same sessions: the traits that such a protocol implements.
 //!
 //! ```text
-//!   listener ── first bytes ──▶ Protocol::recognise ── yes ──▶ accept ┐
-//!   connect  ──────────────────────────────────────────────▶ connect ┴▶ Negotiation ── progress ──▶ Connection
+//!   listener ── first bytes ─▶ Protocol::recognise ── yes ─▶ accept ┐
+//!   connect_with_protocol ────────────────────────────────▶ connect ┴▶ Negotiation ─▶ Connection
 //!
-//!   Session, Stream ─▶ transport/protocol/ ─▶ ConnectionSender     one at a time writes
-//!                                         ◀─ ConnectionReceiver   the driver reads
+//!   Session, Stream ─▶ transport/protocol/ ─▶ ConnectionSender     one thread at a time sends
+//!                                         ◀─ ConnectionReceiver    the driver receives
 //! ```
 //!
-//! A protocol knows its bytes, its memory and its quirks. It does *not* know sessions: credit, directions that
-//! end one by one, and numbers that are used again are made here of what it says, which is only that a stream
-//! was opened, brought a message, or was closed. It starts no thread and never waits.
+//! A protocol knows its frames, its memory and its quirks. It does *not* know sessions. It reports
+//! that a stream was opened, received a message, or was closed; `transport/protocol/` derives credit,
+//! the end of each direction and the reuse of stream numbers from that. A protocol starts no thread
+//! and never blocks.
 //!
-//! [`Listener::with_protocol`](crate::blocking::Listener::with_protocol) lets a listener serve one besides our own;
-//! [`connect_with_protocol`](crate::blocking::connect_with_protocol) speaks one instead of ours.
+//! [`Listener::with_protocol`](crate::blocking::Listener::with_protocol) adds a protocol to a
+//! listener. [`connect_with_protocol`](crate::blocking::connect_with_protocol) speaks one instead of
+//! ours.
 //!
-//! # What a protocol cannot do
+//! # What a protocol does not support
 //!
-//! - **Half-close.** A stream is closed as a whole. Where we only finish sending, nothing is said until we have
-//!   stopped receiving as well; where the other side closes, what it sent is received, then
-//!   [`Finished`](crate::StreamRecvError::Finished), and sending fails with
+//! - **Half-close.** A stream is closed as a whole. When we finish sending, the close is sent only
+//!   after we have stopped receiving as well. When the peer closes, its messages are received, then
+//!   [`Finished`](crate::StreamRecvError::Finished); sending fails with
 //!   [`Stopped`](crate::StreamSendError::Stopped) and code 0.
-//! - **Codes, metadata, pings.** A code of a reset is lost, opening with metadata fails, a ping too.
-//! - **Credit.** What may lie unread is bounded by the protocol's own memory, for all streams together.
+//! - **Codes, metadata, pings.** The code of a reset is lost. Opening with metadata fails, and so does
+//!   a ping.
+//! - **Credit.** The protocol's own memory bounds the unread bytes, for all streams together.
 
 mod driver_waker;
 mod stream_id;
@@ -45,222 +48,228 @@ pub use stream_id::{StreamIdHasher, StreamIdMap, StreamIdSecrets};
 
 /// A protocol other than our own.
 pub trait Protocol: fmt::Debug + Send + Sync {
-    /// Its name, for people.
+    /// Its name, for error texts and logs.
     fn name(&self) -> &'static str;
 
-    /// Whether a connection that begins with these bytes speaks it.
+    /// Whether a connection that begins with these bytes uses this protocol.
     fn recognise(&self, first: &[u8]) -> Recognition;
 
-    /// The other side connected, and `handshake.first` was read.
+    /// Begins the server's handshake. The peer connected and sent `handshake.first`.
     ///
     /// # Errors
     /// See [`ProtocolError`]; the connection is closed then.
     fn accept(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError>;
 
-    /// We connected; nothing was said yet.
+    /// Begins the client's handshake. Nothing has been sent on the connection yet.
     ///
     /// # Errors
     /// See [`ProtocolError`].
     fn connect(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError>;
 }
 
-/// What the first bytes of a connection tell.
+/// What the first bytes of a connection say about its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recognition {
     /// It is this protocol.
     Yes,
-    /// It is not.
+    /// It is another protocol.
     No,
-    /// More bytes are needed. Never said of 8 bytes or more.
+    /// More bytes are needed. Never returned for 8 bytes or more.
     Incomplete,
 }
 
-/// A fresh connection, before anything was agreed.
+/// A fresh connection, before the two sides have agreed on anything.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Handshake {
-    /// The connection. Its calls say for themselves whether they may block; a protocol never lets them.
+    /// The connection's socket. Each of its calls takes whether it may block; a protocol never lets
+    /// it block.
     pub socket: Socket,
-    /// What was read from it already.
+    /// The bytes that were already read from the socket.
     pub first: Vec<u8>,
-    /// Who the other side is, where the kernel says so. It was admitted.
+    /// The peer's credentials, if the kernel reports them. The peer was admitted.
     pub credentials: Option<Credentials>,
-    /// How far it is trusted.
+    /// How far the peer is trusted.
     pub trust: Trust,
-    /// What the application chose.
+    /// The application's configuration.
     pub config: Config,
-    /// Calls the session's driver.
+    /// Wakes the session's driver.
     pub driver_waker: DriverWaker,
 }
 
-/// A handshake under way. The connection's owner adds the deadline.
+/// A handshake in progress. The owner of the connection enforces the deadline.
 pub trait Negotiation: fmt::Debug + Send {
-    /// Goes on as far as is possible without waiting; something when both sides are ready. It is asked again
-    /// whenever the connection is readable.
+    /// Continues as far as possible without blocking; returns the connection once both sides are
+    /// ready. The owner calls it again whenever the socket is readable.
     ///
     /// # Errors
-    /// See [`ProtocolError`]: it has come to nothing, and what it made is given back when it is dropped.
+    /// See [`ProtocolError`]. The handshake has failed; dropping it releases what it allocated.
     fn progress(&mut self) -> Result<Option<Connection>, ProtocolError>;
 }
 
-/// Both sides are ready.
+/// An established connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// What writes.
+    /// The sending end.
     pub sender: Box<dyn ConnectionSender>,
-    /// What reads.
+    /// The receiving end.
     pub receiver: Box<dyn ConnectionReceiver>,
-    /// How many streams we may open at a time; 0 if only the other side opens any.
+    /// The most streams that we may have open at a time; 0 if only the peer opens streams.
     pub streams_max: u32,
-    /// Whether the other side may open streams. Where it cannot, waiting for one is an error.
+    /// Whether the peer may open streams. If not, accepting one is an error.
     pub peer_opens: bool,
-    /// Which kind of line it is, as [`Transport::Protocol`](crate::Transport::Protocol) shows it:
-    /// `"shmipc v3, memfd"`.
+    /// The variant of the protocol, as [`Transport::Protocol`](crate::Transport::Protocol) displays
+    /// it: `"shmipc v3, memfd"`.
     pub description: &'static str,
 }
 
-/// The sending end of a connection. One thread at a time calls it; none of its calls waits.
+/// The sending end of a connection. One thread at a time calls it; no call blocks.
 pub trait ConnectionSender: fmt::Debug + Send {
-    /// Begins a stream; the protocol's name for it, not in use on this connection.
+    /// Opens a stream; returns the protocol's id of it, which no open stream of this connection has.
     ///
     /// # Errors
     /// See [`TrySendError`].
     fn open(&mut self) -> Result<u32, TrySendError>;
 
-    /// Sends a message, not an empty one, whole or not at all. What the system does not take at once is kept, and
-    /// written by [`flush`](Self::flush).
+    /// Sends a whole message of at least one byte, or nothing of it. Bytes that the system does not
+    /// accept at once are buffered and written by [`flush`](Self::flush).
     ///
     /// # Errors
     /// See [`TrySendError`].
     fn send(&mut self, stream: u32, payload: &[u8]) -> Result<(), TrySendError>;
 
-    /// Shared memory for a message of `len` bytes, not 0; `None` if it will have to be copied.
+    /// Shared memory for a message of `len` bytes, at least 1; `None` if the message will be copied.
     ///
     /// # Errors
     /// See [`TrySendError`].
     fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn SendBuffer>>, TrySendError>;
 
-    /// Sends what was written to reserved memory, which is taken when it succeeds.
+    /// Sends the message in `buffer`, and takes the buffer on success.
     ///
     /// # Errors
-    /// See [`TrySendError`]: it is still lent then.
+    /// See [`TrySendError`]: `buffer` still holds the memory then.
     fn commit(
         &mut self,
         stream: u32,
         buffer: &mut Option<Box<dyn SendBuffer>>,
     ) -> Result<(), TrySendError>;
 
-    /// Ends a stream that the other side has not closed.
+    /// Closes a stream that the peer has not closed.
     ///
     /// # Errors
     /// See [`TrySendError`].
     fn close(&mut self, stream: u32) -> Result<(), TrySendError>;
 
-    /// Writes what earlier calls left to be written.
+    /// Writes the bytes that earlier calls have buffered.
     ///
     /// # Errors
-    /// See [`TrySendError`]: `Full` if some is left still.
+    /// See [`TrySendError`]: `Full` if some are still buffered.
     fn flush(&mut self) -> Result<(), TrySendError>;
 
-    /// Whether something is left to be written.
+    /// Whether bytes are buffered for the socket.
     fn keeps(&self) -> bool;
 
-    /// The session ends and nothing will follow: whatever has to be said to the other side before it can take the rest
-    /// is said. It is called again and again until [`is_taken`](Self::is_taken).
+    /// The session ends, and nothing more is sent: announces that to the peer, if the peer needs it
+    /// before it takes the rest. Called repeatedly until [`is_taken`](Self::is_taken).
     fn finish(&mut self) {}
 
-    /// Whether the other side has taken everything that was sent, as far as can be seen. A session that ends waits for
-    /// it, up to [`Config::linger`](crate::Config::linger).
+    /// Whether the peer has taken everything that was sent, as far as can be known. A session that
+    /// ends waits for that, up to [`Config::linger`](crate::Config::linger).
     fn is_taken(&self) -> bool {
         true
     }
 
-    /// Somebody is about to sleep until room comes: from now on [`ConnectionSpace::descriptor`] tells.
+    /// Prepares for a sleep until there is room: from now on [`ConnectionSpace::descriptor`] becomes
+    /// readable.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system calls.
     fn arm(&mut self) -> io::Result<()>;
 
-    /// Nobody sleeps any more.
+    /// Ends the sleep that [`arm`](Self::arm) prepared.
     fn disarm(&mut self);
 
     /// Where to wait for room without holding the sender.
     fn room(&self) -> Arc<dyn ConnectionSpace>;
 
-    /// The session ends: everything of ours that the other side can see is closed.
+    /// The session has ended: closes everything of ours that the peer can see.
     fn hang_up(&mut self);
 
-    /// Counters.
+    /// Counters of this end.
     fn stats(&self) -> SenderStats;
 }
 
-/// Where one waits for room.
+/// Where a sender waits for room.
 pub trait ConnectionSpace: fmt::Debug + Send + Sync {
-    /// Some numbers that differ once there is more room. They may be of memory that the other side writes.
+    /// Numbers that differ once there is more room. They may be read from memory that the peer writes.
     fn snapshot(&self) -> [u64; 3];
 
-    /// Whether the system says that there is room, or that there never will be any, which no glance shows.
+    /// Whether the system reports that there is room, or that there never will be any. The snapshot
+    /// does not include that.
     fn is_writable(&self) -> bool;
 
-    /// What becomes readable when there may be room, or, where nobody tells, when it is time to look again.
+    /// Becomes readable when there may be room. If the protocol has no notification for that, it
+    /// becomes readable when it is time to check again.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
 /// The receiving end of a connection.
 pub trait ConnectionReceiver: fmt::Debug + Send {
-    /// What came next, if anything did. Of one stream: `Opened` (where the other side opened it), messages,
-    /// `Closed`, and then never anything again under this name.
+    /// The next event, if there is one. Each stream yields `Opened` (if the peer opened it), messages,
+    /// then `Closed`, and no further event under that id.
     ///
     /// # Errors
-    /// See [`ProtocolError`]: the line is of no further use.
+    /// See [`ProtocolError`]: the connection is unusable then.
     fn find(&mut self) -> Result<ConnectionEvent, ProtocolError>;
 
-    /// Somebody is about to sleep: from now on [`descriptor`](Self::descriptor) tells. `true` if there is something
-    /// already. A `quiet` one looks again by itself.
+    /// Prepares for a sleep: from now on [`descriptor`](Self::descriptor) becomes readable when an
+    /// event arrives. Returns `true` if there is one already. A `quiet` driver also polls by itself.
     ///
     /// # Errors
     /// See [`ProtocolError`].
     fn arm(&mut self, quiet: bool) -> Result<bool, ProtocolError>;
 
-    /// What becomes readable when something comes.
+    /// Becomes readable when an event arrives.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Whether the descriptor is to be watched now. Not while more lies unread than may: then [`DriverWaker::wake`] tells.
+    /// Whether to poll the descriptor now. `false` while the unread bytes exceed their bound; then
+    /// the protocol calls [`DriverWaker::wake`].
     fn listens(&self) -> bool {
         true
     }
 
-    /// For one who only ever looks: now and then, whether the other side has gone. `true` if there may be something.
+    /// For a driver that only polls: checks from time to time whether the peer has gone. `true` if
+    /// there may be an event.
     ///
     /// # Errors
     /// See [`ProtocolError`].
     fn notice_end(&mut self) -> Result<bool, ProtocolError>;
 
-    /// Nobody receives any more.
+    /// The session receives no more.
     fn close(&mut self);
 
-    /// Counters.
+    /// Counters of this end.
     fn stats(&self) -> ReceiverStats;
 }
 
-/// What came on a connection.
+/// An event of a connection.
 #[derive(Debug)]
 pub enum ConnectionEvent {
-    /// The other side opened a stream.
+    /// The peer opened a stream.
     Opened(u32),
-    /// A message, or some bytes of a stream that knows no messages; never empty.
+    /// A message, or bytes of a stream without message boundaries; never empty.
     Message(u32, Message),
-    /// The other side closed a stream, behind everything it sent on it.
+    /// The peer closed a stream, after everything that it sent on it.
     Closed(u32),
-    /// Something happened that only the protocol had to know: look again.
+    /// An event inside the protocol: call [`find`](ConnectionReceiver::find) again.
     Internal,
-    /// Nothing now.
+    /// There is no event now.
     Nothing,
-    /// Nothing ever again: everything that came before was told.
+    /// There will be no further event; all earlier ones were returned.
     End(Closed),
 }
 
-/// Shared memory lent for a message to be written. Dropped before it was sent, it is given back.
+/// Shared memory for a message that the application writes. Dropped before it was sent, it is freed.
 pub trait SendBuffer: fmt::Debug + Send + Sync + std::any::Any {
     /// The bytes.
     fn as_slice(&self) -> &[u8];
@@ -271,19 +280,19 @@ pub trait SendBuffer: fmt::Debug + Send + Sync + std::any::Any {
     /// Shortens it to `len` bytes.
     fn truncate(&mut self, len: usize);
 
-    /// Itself, for the protocol to know its own again.
+    /// Converts it, so that the protocol can downcast to its own type.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
 
-/// Why nothing was sent.
+/// Why a call of [`ConnectionSender`] sent nothing.
 #[derive(Debug)]
 pub enum TrySendError {
-    /// No room now: ask again when there may be some. Nothing was done.
+    /// There is no room now. Try again when there may be some; nothing was changed.
     Full,
-    /// Nobody will receive it.
+    /// The peer will not receive it.
     Closed(Closed),
-    /// It never fits: so many bytes are the most.
+    /// The message never fits; the value is the most bytes that do.
     TooLarge(u64),
-    /// The line is broken.
+    /// The connection is broken.
     Broken(ProtocolError),
 }

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables by a protocol's names for streams. The other side chooses the names, so they are mixed with a secret; and they
-//! are looked up with every message, so that must not take long.
+//! Hash tables by a protocol's stream ids.
+//!
+//! The peer chooses the ids, so they are mixed with a secret. Every message looks one up, so mixing is
+//! cheap.
 //!
 //! ```text
-//!   name ─ xor a secret ─ times another ─▶ 128 bits ─ both halves together ─▶ 64     and all of it once more
+//!   id ─ xor secret ─ times secret ─▶ 128 bits ─ xor of high and low 64 bits ─▶ 64; all of it twice
 //! ```
 //!
-//! Twice, because one secret in a hundred has too few bits in some place: after the first time, names at equal distances
-//! may be found in few places of a table. After the second that takes a secret that nobody meets.
+//! It is done twice because one secret in a hundred has too few bits in some places: after one round,
+//! ids at equal distances may share few buckets. After the second round no such secret is known.
 //!
-//! Who does not know the secrets cannot choose names that fall together. It is *not* for anything but names.
+//! Without the secrets nobody can choose ids that collide. It is *not* meant for other keys.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A table by name.
+/// A hash table by stream id.
 pub type StreamIdMap<V> = HashMap<u32, V, StreamIdSecrets>;
 
 /// The secrets of one table.
@@ -27,7 +29,7 @@ pub struct StreamIdSecrets {
 impl Default for StreamIdSecrets {
     fn default() -> Self {
         let random = RandomState::new();
-        // Odd, so that nothing is lost.
+        // Odd, so that the multiplication is a bijection.
         Self { added: random.hash_one(0), factor: random.hash_one(1) | 1 }
     }
 }
@@ -40,7 +42,7 @@ impl BuildHasher for StreamIdSecrets {
     }
 }
 
-/// Mixes one name.
+/// Hashes one stream id.
 #[derive(Clone, Debug)]
 pub struct StreamIdHasher {
     secrets: StreamIdSecrets,
@@ -58,8 +60,8 @@ impl Hasher for StreamIdHasher {
         }
     }
 
-    fn write_u32(&mut self, name: u32) {
-        self.mixed = self.mixed_with(u64::from(name));
+    fn write_u32(&mut self, id: u32) {
+        self.mixed = self.mixed_with(u64::from(id));
     }
 }
 
@@ -67,7 +69,10 @@ impl StreamIdHasher {
     fn mixed_with(&self, value: u64) -> u64 {
         let product =
             u128::from(self.mixed ^ value ^ self.secrets.added) * u128::from(self.secrets.factor);
-        #[expect(clippy::cast_possible_truncation, reason = "the low half; the high one is added")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the low 64 bits; the high ones are added"
+        )]
         let low = product as u64;
         low ^ (product >> 64) as u64
     }
@@ -78,8 +83,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_follow_one_another_or_differ_in_high_bits_do_not_fall_together() {
-        // One in a hundred that falls short would be among so many.
+    fn sequential_ids_and_ids_that_differ_in_high_bits_do_not_collide() {
+        // A weak secret, one in a hundred, would be among so many.
         for _ in 0..1000 {
             let secrets = StreamIdSecrets::default();
             for step in [1_u32, 1 << 8, 1 << 16] {
@@ -89,7 +94,7 @@ mod tests {
         }
     }
 
-    /// Those at which a table of 256 places and a tag of 7 bits would see 128 names.
+    /// The distinct buckets of 128 ids in a table of 256 buckets with tags of 7 bits.
     fn places(secrets: &StreamIdSecrets, step: u32) -> usize {
         let mixed = |index: u32| secrets.hash_one(index.wrapping_mul(step));
         let places = (0..128).map(|index| (mixed(index) & 0xff, mixed(index) >> 57));
@@ -97,8 +102,8 @@ mod tests {
     }
 
     #[test]
-    fn tables_have_secrets_of_their_own() {
+    fn each_table_has_its_own_secrets() {
         let (secrets, other) = (StreamIdSecrets::default(), StreamIdSecrets::default());
-        assert!((0..64_u32).any(|name| secrets.hash_one(name) != other.hash_one(name)));
+        assert!((0..64_u32).any(|id| secrets.hash_one(id) != other.hash_one(id)));
     }
 }
