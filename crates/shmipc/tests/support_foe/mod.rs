@@ -17,7 +17,7 @@ mod memory;
 pub use home::{Home, address, echo, small};
 pub use memory::Memory;
 
-use partywall_shmipc::inside::{Element, PutError};
+use partywall_shmipc::regions::{Element, PutError};
 use partywall_shmipc::wire::encode;
 use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
 use partywall_sys::{Socket, connect_unix_path};
