@@ -114,8 +114,14 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     ("crates/shmipc/src/transport/streams.rs", "a hint asked before every message, so no lock"),
     ("crates/shmipc/src/transport/space_waiter.rs", "a hint for who looks whether there is room"),
-    ("crates/shmipc/src/transport/counters.rs", "counters; nothing is read on the strength of them"),
-    ("crates/shmipc/src/region/slice_cache.rs", "how many slices may be kept; nothing depends on it"),
+    (
+        "crates/shmipc/src/transport/counters.rs",
+        "counters; nothing is read on the strength of them",
+    ),
+    (
+        "crates/shmipc/src/region/slice_cache.rs",
+        "how many slices may be kept; nothing depends on it",
+    ),
     ("crates/shmipc/src/region/mod.rs", "a note that a region is not for new sessions"),
     (
         "crates/shmipc/src/region/list.rs",
