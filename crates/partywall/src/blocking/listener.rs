@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sessions over a listener, and reaching one.
 
-use super::drive;
 use super::session::Session;
+use super::thread;
 use crate::address::{Address, AddressError};
 use crate::config::Config;
 use crate::connect::establish;
@@ -94,8 +94,8 @@ impl Listener {
     fn accept_until(&mut self, deadline: Option<Instant>) -> Result<Session, AcceptError> {
         let established = self.listener.accept_until(deadline)?;
         let config = self.listener.config();
-        let (handle, running) = drive::start(established, config).map_err(AcceptError::Wait)?;
-        Ok(Session::new(handle, running, config))
+        let (handle, thread) = thread::start(established, config).map_err(AcceptError::Wait)?;
+        Ok(Session::new(handle, thread, config))
     }
 }
 
@@ -153,9 +153,9 @@ fn connect_session(
     protocol: Option<Arc<dyn Protocol>>,
 ) -> Result<Session, ConnectError> {
     let established = establish(&address, config, SERVICE_SESSION, protocol)?;
-    let (handle, running) = drive::start(established, config).map_err(|source| {
+    let (handle, thread) = thread::start(established, config).map_err(|source| {
         let (peer, what) = (address.to_string(), "starting the session's thread");
         ConnectError::from(HandshakeError::System { peer, what, source })
     })?;
-    Ok(Session::new(handle, running, config))
+    Ok(Session::new(handle, thread, config))
 }

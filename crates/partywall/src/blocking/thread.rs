@@ -14,11 +14,11 @@
 use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
-use crate::session::{Driver, Handle, Next, Patience, Sleep, Turn};
+use crate::session::{Driver, Handle, Sleep, Turn};
 use crate::transport::waiting_failed;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Doorbell, ForkGuard};
-use partywall_wait::deadline_after;
+use partywall_wait::{IdlePolicy, IdleStep, deadline_after};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -30,25 +30,29 @@ use std::time::Duration;
 pub(super) fn start(
     established: Established,
     config: &Config,
-) -> io::Result<(Handle, Arc<Running>)> {
-    let (core, driver) = Driver::new(established, config);
-    let handle = Handle::new(core);
-    let call = Arc::new(Call { doorbell: Doorbell::new()? });
-    let mut drive = Drive { driver, patience: Patience::new(config), call };
+) -> io::Result<(Handle, Arc<ThreadHandle>)> {
+    let (shared, driver) = Driver::new(established, config);
+    let handle = Handle::new(shared);
+    let waker_target = Arc::new(ThreadWaker { doorbell: Doorbell::new()? });
+    let mut task = DriverThread {
+        driver,
+        idle: IdlePolicy::new(config.wait, config.spin_budget),
+        waker_target,
+    };
     let guard = ForkGuard::current();
-    let thread = std::thread::Builder::new().name("partywall".into()).spawn(move || drive.run())?;
-    Ok((handle, Arc::new(Running { thread: Some(thread), guard })))
+    let thread = std::thread::Builder::new().name("partywall".into()).spawn(move || task.run())?;
+    Ok((handle, Arc::new(ThreadHandle { thread: Some(thread), guard })))
 }
 
 /// A session's thread as its users hold it, each behind the handle by which it uses the session: with the last
 /// handle the session ends, and with the last of these its thread has.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct ThreadHandle {
     thread: Option<JoinHandle<()>>,
     guard: ForkGuard,
 }
 
-impl Drop for Running {
+impl Drop for ThreadHandle {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if self.guard.is_child() {
@@ -63,11 +67,11 @@ impl Drop for Running {
 }
 
 /// Wakes the thread where it sleeps.
-struct Call {
+struct ThreadWaker {
     doorbell: Doorbell,
 }
 
-impl Wake for Call {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -79,33 +83,33 @@ impl Wake for Call {
 }
 
 /// A session's thread.
-struct Drive {
+struct DriverThread {
     driver: Driver,
-    patience: Patience,
-    call: Arc<Call>,
+    idle: IdlePolicy,
+    waker_target: Arc<ThreadWaker>,
 }
 
-impl Drive {
+impl DriverThread {
     fn run(&mut self) {
-        let waker = Waker::from(Arc::clone(&self.call));
+        let waker = Waker::from(Arc::clone(&self.waker_target));
         loop {
             // Registered before the look: whoever calls after it is heard.
             self.driver.register(&waker);
             match self.driver.turn() {
                 Turn::Over => return,
                 Turn::Busy => {
-                    self.patience.busy();
+                    self.idle.busy();
                     continue;
                 }
                 Turn::Idle => {}
             }
-            let deadline = match self.patience.idle() {
-                Next::Look => {
+            let deadline = match self.idle.idle() {
+                IdleStep::Poll => {
                     std::hint::spin_loop();
                     continue;
                 }
-                Next::Sleep => None,
-                Next::SleepFor(period) => Some(period),
+                IdleStep::Block => None,
+                IdleStep::BlockFor(period) => Some(period),
             };
             if let Err(fault) = self.sleep(deadline) {
                 self.driver.fail(fault);
@@ -121,19 +125,19 @@ impl Drive {
             return Ok(());
         }
         let deadline =
-            [period.map(deadline_after), self.driver.leaves_by()].into_iter().flatten().min();
+            [period.map(deadline_after), self.driver.linger_until()].into_iter().flatten().min();
         let readable = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
         let mut descriptors = [
-            readable(self.call.doorbell.as_fd()),
+            readable(self.waker_target.doorbell.as_fd()),
             readable(self.driver.records_descriptor()),
             readable(self.driver.room_descriptor()),
         ];
-        let watched = if sleeping == Sleep::ForBoth { 3 } else { 2 };
-        poll::wait(&mut descriptors[..watched], deadline).map_err(waiting_failed)?;
+        let count = if sleeping == Sleep::ForBoth { 3 } else { 2 };
+        poll::wait(&mut descriptors[..count], deadline).map_err(waiting_failed)?;
         let was_called = !descriptors[0].revents().is_empty();
-        let has_room = watched == 3 && !descriptors[2].revents().is_empty();
+        let has_room = count == 3 && !descriptors[2].revents().is_empty();
         if was_called {
-            let _ = self.call.doorbell.drain();
+            let _ = self.waker_target.doorbell.drain();
         }
         if has_room {
             self.driver.found_room();

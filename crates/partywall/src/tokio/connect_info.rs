@@ -13,7 +13,7 @@ use std::fmt;
 /// On a stream that this side opened, it is the one who accepted.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Caller {
+pub struct ConnectInfo {
     /// The other process, as the kernel vouches for it.
     pub peer: Peer,
     /// Which transport the session uses, and why.
@@ -22,7 +22,7 @@ pub struct Caller {
     pub metadata: Box<[u8]>,
 }
 
-impl Caller {
+impl ConnectInfo {
     /// Its process, as seen from this one's namespace; `None` over TCP.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
@@ -42,13 +42,13 @@ impl Caller {
     }
 }
 
-impl fmt::Display for Caller {
+impl fmt::Display for ConnectInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} over the {}", self.peer, self.transport)
     }
 }
 
-impl From<&StreamIo> for Caller {
+impl From<&StreamIo> for ConnectInfo {
     fn from(stream: &StreamIo) -> Self {
         Self {
             peer: stream.peer().clone(),
@@ -58,7 +58,7 @@ impl From<&StreamIo> for Caller {
     }
 }
 
-impl From<&Stream> for Caller {
+impl From<&Stream> for ConnectInfo {
     fn from(stream: &Stream) -> Self {
         Self {
             peer: stream.peer().clone(),
@@ -68,7 +68,7 @@ impl From<&Stream> for Caller {
     }
 }
 
-impl From<&Session> for Caller {
+impl From<&Session> for ConnectInfo {
     fn from(session: &Session) -> Self {
         Self {
             peer: session.peer().clone(),

@@ -11,7 +11,7 @@
 //! It opens no stream: those who do look at the state that it writes.
 
 use super::backoff::Backoff;
-use super::listen::connect_session;
+use super::listener::connect_session;
 use super::pool_config::{PoolConfig, PoolEvent};
 use super::session::Session;
 use crate::address::Address;
@@ -26,22 +26,22 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// What the keepers of a pool tell those who open streams.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct PoolState {
     /// A session for each place, while there is one that takes streams.
     pub(super) live: Vec<Option<Session>>,
     /// Why the last attempt to connect failed; nothing after one that did not.
     pub(super) failure: Option<Arc<ConnectError>>,
     pub(super) is_closed: bool,
     /// Keepers that have not ended.
-    pub(super) keepers: usize,
+    pub(super) supervisors: usize,
 }
 
 /// One place of a pool.
-pub(super) struct Keeper {
+pub(super) struct Supervisor {
     pub(super) place: usize,
     pub(super) address: Address,
     pub(super) config: PoolConfig,
-    pub(super) state: Arc<watch::Sender<State>>,
+    pub(super) state: Arc<watch::Sender<PoolState>>,
 }
 
 /// Sessions of one place that are drained at a time; the oldest is closed when there are more.
@@ -56,7 +56,7 @@ enum Ending {
     GoneAway(u32),
 }
 
-impl Keeper {
+impl Supervisor {
     /// Keeps the place filled until the pool is closed.
     pub(super) async fn run(self) {
         let mut backoff = Backoff::new(self.config.backoff_min, self.config.backoff_max);
@@ -90,7 +90,7 @@ impl Keeper {
     fn failed(&self, error: ConnectError, backoff: &mut Backoff) -> Duration {
         let (place, error, next_attempt) = (self.place, Arc::new(error), backoff.after_failure());
         self.state.send_modify(|state| state.failure = Some(Arc::clone(&error)));
-        self.config.tell(&PoolEvent::Failed { place, error, next_attempt });
+        self.config.report(&PoolEvent::Failed { place, error, next_attempt });
         next_attempt
     }
 
@@ -103,12 +103,12 @@ impl Keeper {
     ) -> Duration {
         let (place, since) = (self.place, Instant::now());
         self.place(Some(session.clone()));
-        self.config.tell(&PoolEvent::Connected { place, peer: (&session).into() });
+        self.config.report(&PoolEvent::Connected { place, peer: (&session).into() });
         let ending = draining.during(ending(&session)).await;
         self.place(None);
         backoff.after(since.elapsed());
         let next_attempt = backoff.after_failure();
-        self.config.tell(&match ending {
+        self.config.report(&match ending {
             Ending::Lost(error) => PoolEvent::Lost { place, error, next_attempt },
             Ending::GoneAway(code) => {
                 draining.add(session, Instant::now() + self.config.drain_timeout);
@@ -131,11 +131,11 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Supervisor {
     fn drop(&mut self) {
         self.state.send_modify(|state| {
             state.live[self.place] = None;
-            state.keepers -= 1;
+            state.supervisors -= 1;
         });
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sessions over a listener, and reaching one.
 
-use super::drive;
+use super::runtime::watch_readable;
 use super::session::Session;
-use super::watch::watch_readable;
+use super::task;
 use crate::address::{Address, AddressError};
 use crate::config::Config;
 use crate::connect::establish;
@@ -104,7 +104,7 @@ impl Listener {
     /// Outside a tokio runtime with I/O enabled.
     pub fn try_accept(&self) -> Result<Session, AcceptError> {
         let established = self.lock().accept_until(Some(Instant::now()))?;
-        let started = drive::start(established, &self.config);
+        let started = task::start(established, &self.config);
         started.map(Session::new).map_err(AcceptError::Wait)
     }
 
@@ -190,6 +190,6 @@ pub(super) async fn connect_session(
     });
     let established =
         connecting.await.map_err(|error| system("connecting", std::io::Error::other(error)))??;
-    let started = drive::start(established, config);
+    let started = task::start(established, config);
     Ok(Session::new(started.map_err(|error| system("starting the session", error))?))
 }

@@ -9,12 +9,13 @@
 //!                                                 once the session is over here, not for ever)
 //! ```
 
-use super::watch::watch_readable;
+use super::runtime::watch_readable;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
-use crate::session::{Driver, Handle, Next, Patience, Sleep, Turn};
+use crate::session::{Driver, Handle, Sleep, Turn};
 use partywall_sys::Timer as Clock;
+use partywall_wait::{IdlePolicy, IdleStep};
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,19 +27,19 @@ use tokio::time::{Sleep as Timer, sleep};
 
 /// Starts a session's task; the first handle.
 pub(super) fn start(established: Established, config: &Config) -> io::Result<Handle> {
-    let (core, driver) = Driver::new(established, config);
-    let handle = Handle::new(core);
-    let mut drive = Drive {
+    let (shared, driver) = Driver::new(established, config);
+    let handle = Handle::new(shared);
+    let mut task = DriverTask {
         records: watch_readable(driver.records_descriptor())?,
         room: watch_readable(driver.room_descriptor())?,
-        patience: Patience::new(config),
+        idle: IdlePolicy::new(config.wait, config.spin_budget),
         timer: None,
         leaving: None,
         driver,
     };
     tokio::spawn(async move {
-        (&mut drive).await;
-        let Drive { driver, records, room, leaving, .. } = drive;
+        (&mut task).await;
+        let DriverTask { driver, records, room, leaving, .. } = task;
         // Before the driver, whose end is what is waited for.
         drop((records, room, leaving));
         if driver.may_linger() {
@@ -50,42 +51,42 @@ pub(super) fn start(established: Established, config: &Config) -> io::Result<Han
 }
 
 /// A session's task.
-struct Drive {
+struct DriverTask {
     driver: Driver,
     records: AsyncFd<OwnedFd>,
     room: AsyncFd<OwnedFd>,
-    patience: Patience,
+    idle: IdlePolicy,
     timer: Option<Pin<Box<Timer>>>,
     /// Readable when the driver has waited for room to leave for long enough. A descriptor, because a runtime
     /// may have no timers.
     leaving: Option<AsyncFd<OwnedFd>>,
 }
 
-impl Future for Drive {
+impl Future for DriverTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let drive = &mut *self;
+        let task = &mut *self;
         // Registered before the look: whoever calls after it is heard.
-        drive.driver.register(context.waker());
+        task.driver.register(context.waker());
         loop {
-            match drive.driver.turn() {
+            match task.driver.turn() {
                 Turn::Over => return Poll::Ready(()),
                 Turn::Busy => {
-                    drive.patience.busy();
+                    task.idle.busy();
                     return again(context);
                 }
                 Turn::Idle => {}
             }
-            let next = drive.patience.idle();
-            if next == Next::Look {
+            let next = task.idle.idle();
+            if next == IdleStep::Poll {
                 return again(context);
             }
-            match drive.poll_sleep(context, next) {
+            match task.poll_sleep(context, next) {
                 Ok(Poll::Pending) => return Poll::Pending,
                 Ok(Poll::Ready(())) => {}
                 Err(fault) => {
-                    drive.driver.fail(fault);
+                    task.driver.fail(fault);
                     return Poll::Ready(());
                 }
             }
@@ -99,12 +100,12 @@ fn again(context: &Context<'_>) -> Poll<()> {
     Poll::Pending
 }
 
-impl Drive {
+impl DriverTask {
     /// Ready when there may be something to do.
-    fn poll_sleep(&mut self, context: &mut Context<'_>, next: Next) -> Result<Poll<()>, Fault> {
+    fn poll_sleep(&mut self, context: &mut Context<'_>, next: IdleStep) -> Result<Poll<()>, Fault> {
         let failed = |error| Fault::system("waiting", error);
-        let is_quiet = matches!(next, Next::SleepFor(_));
-        if let Next::SleepFor(period) = next {
+        let is_quiet = matches!(next, IdleStep::BlockFor(_));
+        if let IdleStep::BlockFor(period) = next {
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(period)));
             if timer.as_mut().poll(context).is_ready() {
                 self.timer = None;
@@ -133,7 +134,7 @@ impl Drive {
 
     /// Whether it is time to leave, whatever is left to be written.
     fn poll_leaving(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
-        let Some(deadline) = self.driver.leaves_by() else { return Ok(false) };
+        let Some(deadline) = self.driver.linger_until() else { return Ok(false) };
         let leaving = match &mut self.leaving {
             Some(leaving) => leaving,
             place => {

@@ -11,12 +11,11 @@
 //! Nothing in here waits: what cannot be done now registers a waker. Fronts turn that into futures or
 //! into blocking calls.
 
-use super::books::Streams;
 use super::error::{OpenError, SessionError};
 use super::outbox::Outbox;
-use super::stream::{StreamCore, Terms};
+use super::state::{SessionState, wake};
+use super::stream::{StreamShared, Terms};
 use super::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use super::waiting::wake;
 use crate::config::{BackPressure, Config};
 use crate::error::{Closed, Fault};
 use crate::handshake::Established;
@@ -33,11 +32,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// What a session is made of, besides its driver.
-pub(crate) struct Core {
-    outbox: Apart<Mutex<Outbox>>,
-    streams: Apart<Mutex<Streams>>,
+pub(crate) struct SessionShared {
+    outbox: CachePadded<Mutex<Outbox>>,
+    state: CachePadded<Mutex<SessionState>>,
     /// The driver, and whether it is called for: somebody wants room, or nobody anything any more.
-    driver: Apart<Mutex<Call>>,
+    driver: CachePadded<Mutex<DriverWakeup>>,
     end: OnceLock<SessionError>,
     /// Of the process whose driver this is: in a child of it nobody would ever be woken.
     guard: ForkGuard,
@@ -59,17 +58,17 @@ pub(crate) struct Core {
 /// In cache lines of its own: what one thread writes all the time, another only reads beside it.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Apart<T>(T);
+struct CachePadded<T>(T);
 
 /// How the driver is called.
 #[derive(Debug, Default)]
-struct Call {
+struct DriverWakeup {
     waker: Option<Waker>,
-    is_called: bool,
+    is_woken: bool,
 }
 
 /// Whom it connects, and no more: the rings alone would fill pages.
-impl fmt::Debug for Core {
+impl fmt::Debug for SessionShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core")
             .field("peer", &self.peer)
@@ -79,7 +78,7 @@ impl fmt::Debug for Core {
     }
 }
 
-impl Core {
+impl SessionShared {
     /// Takes a connection apart: the sending end goes behind a lock, the receiving end to the driver.
     pub(super) fn new(established: Established, config: &Config) -> (Arc<Self>, RecvWire) {
         let Established { mut sender, mut receiver, peer, transport, is_acceptor, peer_streams } =
@@ -97,11 +96,11 @@ impl Core {
                 streams_max => streams_max,
             },
         };
-        let streams = Streams::new(peer_streams.streams_max);
-        let core = Self {
-            outbox: Apart(Mutex::new(Outbox::new(sender))),
-            streams: Apart(Mutex::new(streams)),
-            driver: Apart(Mutex::new(Call::default())),
+        let state = SessionState::new(peer_streams.streams_max);
+        let shared = Self {
+            outbox: CachePadded(Mutex::new(Outbox::new(sender))),
+            state: CachePadded(Mutex::new(state)),
+            driver: CachePadded(Mutex::new(DriverWakeup::default())),
             end: OnceLock::new(),
             guard: ForkGuard::current(),
             peer,
@@ -115,15 +114,15 @@ impl Core {
             is_acceptor,
             terms,
         };
-        (Arc::new(core), receiver)
+        (Arc::new(shared), receiver)
     }
 
     pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> MutexGuard<'_, SessionState> {
+        self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why the session is over, if it is.
@@ -147,32 +146,32 @@ impl Core {
     /// The session is over; the first reason counts. Everybody who waits is told.
     pub(super) fn end(&self, error: SessionError) {
         let error = self.end.get_or_init(|| error);
-        let mut streams = self.streams();
-        streams.is_over = true;
+        let mut state = self.state();
+        state.is_over = true;
         // Left there: records of these may come before the driver hears of the end.
-        let fresh = streams.fresh.clone();
+        let fresh = state.fresh.clone();
         // What the other side had sent before it closed can still be accepted, and received.
         let is_kept = matches!(error, SessionError::Closed(_));
-        let refused = if is_kept { VecDeque::new() } else { std::mem::take(&mut streams.waiting) };
-        let waiting: Vec<_> = streams.waiting.iter().chain(&refused).map(Arc::clone).collect();
-        let mut wakers = streams.openers.take();
-        wakers.extend(streams.accepters.take());
-        wakers.extend(streams.others.take());
-        drop(streams);
+        let refused = if is_kept { VecDeque::new() } else { std::mem::take(&mut state.waiting) };
+        let waiting: Vec<_> = state.waiting.iter().chain(&refused).map(Arc::clone).collect();
+        let mut wakers = state.openers.take();
+        wakers.extend(state.accepters.take());
+        wakers.extend(state.others.take());
+        drop(state);
         wakers.extend(self.outbox().take_waiters());
         for stream in fresh.iter().chain(&waiting) {
             stream.end(error);
         }
         wake(wakers);
-        self.call_driver();
+        self.wake_driver();
     }
 
     /// The driver has ended: what was sent and owed was written, or never will be.
     pub(super) fn finished(&self) {
-        let mut streams = self.streams();
-        streams.has_finished = true;
-        let wakers = streams.others.take();
-        drop(streams);
+        let mut state = self.state();
+        state.has_finished = true;
+        let wakers = state.others.take();
+        drop(state);
         wake(wakers);
     }
 
@@ -184,7 +183,7 @@ impl Core {
             Unsent::Closed(closed) => {
                 let waiters = self.outbox().take_waiters();
                 wake(waiters);
-                self.call_driver();
+                self.wake_driver();
                 return self.end.get().cloned().unwrap_or(SessionError::Closed(closed));
             }
             // Neither ends a session; not asked here.
@@ -200,13 +199,13 @@ impl Core {
             Some(known) => known.clone_from(waker),
             None => driver.waker = Some(waker.clone()),
         }
-        std::mem::take(&mut driver.is_called)
+        std::mem::take(&mut driver.is_woken)
     }
 
     /// There is something for the driver to see to.
-    pub(super) fn call_driver(&self) {
+    pub(super) fn wake_driver(&self) {
         let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
-        driver.is_called = true;
+        driver.is_woken = true;
         let waker = driver.waker.clone();
         drop(driver);
         if let Some(waker) = waker {
@@ -215,7 +214,7 @@ impl Core {
     }
 
     /// Writes what a stream owes, now or as soon as there is room.
-    pub(super) fn owe(&self, stream: &Arc<StreamCore>) {
+    pub(super) fn send_pending(&self, stream: &Arc<StreamShared>) {
         let state = stream.lock();
         if state.is_listed || !state.has_pending() {
             return;
@@ -233,7 +232,7 @@ impl Core {
     pub(super) fn settle(&self, flushed: Result<(), Unsent>) {
         match flushed {
             Ok(()) => {}
-            Err(Unsent::Full) => self.call_driver(),
+            Err(Unsent::Full) => self.wake_driver(),
             Err(unsent) => {
                 let _ = self.failed(unsent);
             }
@@ -245,29 +244,29 @@ impl Core {
     pub(super) fn poll_number(
         &self,
         context: &Context<'_>,
-    ) -> Poll<Result<Arc<StreamCore>, OpenError>> {
+    ) -> Poll<Result<Arc<StreamShared>, OpenError>> {
         self.check_process()?;
-        let mut streams = self.streams();
-        if streams.is_over {
-            drop(streams);
+        let mut state = self.state();
+        if state.is_over {
+            drop(state);
             self.check()?;
-        } else if let Some(code) = streams.going_away {
+        } else if let Some(code) = state.going_away {
             return Poll::Ready(Err(OpenError::GoingAway { code }));
-        } else if let Some(index) = streams.numbers.take() {
+        } else if let Some(index) = state.numbers.take() {
             let number = number(index, self.is_acceptor);
-            streams.live += 1;
+            state.live += 1;
             return Poll::Ready(Ok(Arc::new(self.stream(number, true, Box::default()))));
-        } else if streams.numbers.is_nothing() {
-            drop(streams);
+        } else if state.numbers.is_nothing() {
+            drop(state);
             if self.is_acceptor {
-                self.check_words(
+                self.check_supported(
                     "streams that the accepting side opens, only such of the connecting side",
                 )?;
             }
             return Poll::Ready(Err(OpenError::NoStreams));
         } else {
-            let woken = streams.openers.register(context);
-            drop(streams);
+            let woken = state.openers.register(context);
+            drop(state);
             wake(woken);
         }
         Poll::Pending
@@ -277,7 +276,7 @@ impl Core {
     pub(super) fn poll_open(
         &self,
         context: &Context<'_>,
-        stream: &Arc<StreamCore>,
+        stream: &Arc<StreamShared>,
         metadata: &[u8],
         ticket: &mut Option<u64>,
     ) -> Poll<Result<(), SessionError>> {
@@ -285,11 +284,11 @@ impl Core {
         let mut outbox = self.outbox();
         match outbox.control(Kind::Open, stream.number, metadata) {
             Ok(()) => {
-                // Before the outbox is let go: the driver takes it to meet who answers (`meet_fresh`).
-                let mut streams = self.streams();
-                streams.fresh.push(Arc::clone(stream));
-                let is_over = streams.is_over;
-                drop(streams);
+                // Before the outbox is let go: the driver takes it to meet who answers (`add_fresh`).
+                let mut state = self.state();
+                state.fresh.push(Arc::clone(stream));
+                let is_over = state.is_over;
+                drop(state);
                 self.leave_outbox(outbox);
                 if is_over && !seeded_fault("no_look_after_open") {
                     // Whoever ended the session may have looked before. It is open all the same: the
@@ -303,7 +302,7 @@ impl Core {
             Err(Unsent::Full) => {
                 outbox.await_room(ticket, context);
                 self.leave_outbox(outbox);
-                self.call_driver();
+                self.wake_driver();
                 self.check()?;
                 Poll::Pending
             }
@@ -315,39 +314,39 @@ impl Core {
     }
 
     /// Streams that we opened and the driver does not know yet.
-    pub(super) fn take_fresh(&self) -> Vec<Arc<StreamCore>> {
+    pub(super) fn take_fresh(&self) -> Vec<Arc<StreamShared>> {
         // Whoever wrote OPEN has noted the stream by the time the outbox is free.
         let _written = (!seeded_fault("no_wait_for_open")).then(|| self.outbox());
-        std::mem::take(&mut self.streams().fresh)
+        std::mem::take(&mut self.state().fresh)
     }
 
     /// The next stream that the other side opened.
     pub(super) fn poll_accept(
         &self,
         context: &Context<'_>,
-    ) -> Poll<Result<Arc<StreamCore>, SessionError>> {
+    ) -> Poll<Result<Arc<StreamShared>, SessionError>> {
         self.check_process()?;
-        let mut streams = self.streams();
-        if let Some(stream) = streams.waiting.pop_front() {
-            drop(streams);
+        let mut state = self.state();
+        if let Some(stream) = state.waiting.pop_front() {
+            drop(state);
             stream.lock().is_waiting = false;
-            self.owe(&stream);
+            self.send_pending(&stream);
             return Poll::Ready(Ok(stream));
         }
-        if streams.is_over {
-            drop(streams);
+        if state.is_over {
+            drop(state);
             self.check()?;
             return Poll::Pending;
         }
         if !self.peer_opens {
-            drop(streams);
-            self.check_words(
+            drop(state);
+            self.check_supported(
                 "streams that the other side opens, only such of the connecting side",
             )?;
             return Poll::Pending;
         }
-        let woken = streams.accepters.register(context);
-        drop(streams);
+        let woken = state.accepters.register(context);
+        drop(state);
         wake(woken);
         Poll::Pending
     }
@@ -356,50 +355,50 @@ impl Core {
     pub(super) fn poll_until(
         &self,
         context: &Context<'_>,
-        is_done: impl Fn(&Streams) -> bool,
+        is_done: impl Fn(&SessionState) -> bool,
     ) -> Poll<Result<(), SessionError>> {
         self.check_process()?;
-        let mut streams = self.streams();
-        if is_done(&streams) {
+        let mut state = self.state();
+        if is_done(&state) {
             return Poll::Ready(Ok(()));
         }
-        if streams.is_over {
-            drop(streams);
+        if state.is_over {
+            drop(state);
             self.check()?;
             return Poll::Pending;
         }
-        let woken = streams.others.register(context);
-        drop(streams);
+        let woken = state.others.register(context);
+        drop(state);
         wake(woken);
         Poll::Pending
     }
 
     /// A stream for our books.
-    pub(super) fn stream(&self, number: u32, is_opener: bool, metadata: Box<[u8]>) -> StreamCore {
+    pub(super) fn stream(&self, number: u32, is_opener: bool, metadata: Box<[u8]>) -> StreamShared {
         let Terms { send_window, recv_window, .. } = self.terms;
-        StreamCore::new(number, is_opener, metadata, send_window, recv_window)
+        StreamShared::new(number, is_opener, metadata, send_window, recv_window)
     }
 
     /// The other side opened a stream. Without anybody to accept it, it is refused.
-    pub(super) fn offer(&self, stream: &Arc<StreamCore>) {
-        let mut streams = self.streams();
-        streams.live += 1;
-        if streams.is_over {
+    pub(super) fn received_open(&self, stream: &Arc<StreamShared>) {
+        let mut state = self.state();
+        state.live += 1;
+        if state.is_over {
             return;
         }
-        let is_too_much = self.is_foreign && streams.live > self.streams_max;
-        if streams.has_gone_away || streams.sessions == 0 || is_too_much {
-            drop(streams);
+        let is_too_much = self.is_foreign && state.live > self.streams_max;
+        if state.has_gone_away || state.sessions == 0 || is_too_much {
+            drop(state);
             self.refuse(stream);
             return;
         }
-        streams.waiting.push_back(Arc::clone(stream));
-        let wakers = streams.accepters.take();
-        drop(streams);
+        state.waiting.push_back(Arc::clone(stream));
+        let wakers = state.accepters.take();
+        drop(state);
         wake(wakers);
     }
 
-    fn refuse(&self, stream: &Arc<StreamCore>) {
+    fn refuse(&self, stream: &Arc<StreamShared>) {
         let mut state = stream.lock();
         state.is_waiting = false;
         stream.note_sending_over();
@@ -408,25 +407,25 @@ impl Core {
         state.assembly = None;
         state.queue.clear();
         drop(state);
-        self.owe(stream);
+        self.send_pending(stream);
     }
 
     /// A stream that we opened has ended: its number is free.
     pub(super) fn forget_own(&self, number: u32) {
-        let mut streams = self.streams();
+        let mut state = self.state();
         if let Some((index, _)) = partywall_layout::stream::index(number) {
-            streams.numbers.free(index);
+            state.numbers.free(index);
         }
-        let mut wakers = streams.openers.take();
-        wakers.extend(streams.ended(1));
-        drop(streams);
+        let mut wakers = state.openers.take();
+        wakers.extend(state.ended(1));
+        drop(state);
         wake(wakers);
     }
 
     /// Streams of the other side's have ended: END was written for them.
     fn forget_theirs(&self, count: usize) {
         if count > 0 {
-            let wakers = self.streams().ended(count);
+            let wakers = self.state().ended(count);
             wake(wakers);
         }
     }
@@ -435,40 +434,94 @@ impl Core {
     #[inline]
     pub(super) fn leave_outbox(&self, mut outbox: MutexGuard<'_, Outbox>) {
         let ended = std::mem::take(&mut outbox.ended);
-        let has_news = outbox.begins_to_keep();
+        let must_wake = outbox.begins_to_keep();
         drop(outbox);
-        if has_news {
+        if must_wake {
             // Asleep, it does not wait for room that nobody wanted.
-            self.call_driver();
+            self.wake_driver();
         }
         self.forget_theirs(ended);
     }
 
     /// Somebody more uses the session.
-    pub(super) fn join(&self, is_session: bool) {
-        let mut streams = self.streams();
-        streams.users += 1;
-        streams.sessions += usize::from(is_session);
+    pub(super) fn add_user(&self, is_session: bool) {
+        let mut state = self.state();
+        state.users += 1;
+        state.sessions += usize::from(is_session);
     }
 
     /// Somebody uses it no longer.
-    pub(super) fn depart(&self, is_session: bool) {
-        let mut streams = self.streams();
-        streams.users -= 1;
-        streams.sessions -= usize::from(is_session);
-        let is_abandoned = streams.users == 0;
-        let nobody_accepts = streams.sessions == 0;
-        let unaccepted = nobody_accepts.then(|| std::mem::take(&mut streams.waiting));
-        drop(streams);
+    pub(super) fn remove_user(&self, is_session: bool) {
+        let mut state = self.state();
+        state.users -= 1;
+        state.sessions -= usize::from(is_session);
+        let is_abandoned = state.users == 0;
+        let nobody_accepts = state.sessions == 0;
+        let unaccepted = nobody_accepts.then(|| std::mem::take(&mut state.waiting));
+        drop(state);
         unaccepted.iter().flatten().for_each(|stream| self.refuse(stream));
         if is_abandoned {
-            self.call_driver();
+            self.wake_driver();
         }
     }
 
     /// Whether nobody uses it any more.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.streams().users == 0
+        self.state().users == 0
+    }
+
+    /// That nothing is asked for which the protocol that is spoken has no words.
+    pub(super) fn check_supported(&self, what: &'static str) -> Result<(), SessionError> {
+        if self.is_foreign { Err(SessionError::Unsupported { what }) } else { Ok(()) }
+    }
+
+    /// Asks the other side; the token that the answer will bring, or a later one.
+    pub(super) fn ask(&self) -> u64 {
+        let mut state = self.state();
+        state.pings.asked += 1;
+        let token = state.pings.asked;
+        drop(state);
+        let mut outbox = self.outbox();
+        outbox.ask(token);
+        let flushed = outbox.flush();
+        self.leave_outbox(outbox);
+        self.settle(flushed);
+        token
+    }
+
+    /// Asks the other side to open no more streams.
+    pub(crate) fn go_away(&self, code: u32) {
+        let mut state = self.state();
+        if std::mem::replace(&mut state.has_gone_away, true) {
+            return;
+        }
+        drop(state);
+        let mut outbox = self.outbox();
+        outbox.go_away = Some(code);
+        let flushed = outbox.flush();
+        self.leave_outbox(outbox);
+        self.settle(flushed);
+    }
+
+    /// The other side asks for no more streams.
+    pub(super) fn received_go_away(&self, code: u32) {
+        let mut state = self.state();
+        state.going_away.get_or_insert(code);
+        let mut wakers = state.openers.take();
+        wakers.extend(state.others.take());
+        drop(state);
+        wake(wakers);
+    }
+
+    /// The other side answered.
+    pub(super) fn received_answer(&self, token: u64) {
+        let mut state = self.state();
+        if token <= state.pings.asked {
+            state.pings.answered = state.pings.answered.max(token);
+        }
+        let wakers = state.others.take();
+        drop(state);
+        wake(wakers);
     }
 }
 
