@@ -6,9 +6,9 @@
 //!                                            └ no: refused              └ refused ─▶ REFUSE, closed
 //! ```
 
-use crate::greeting::{Greeting, refuse};
 use crate::link_state::{Answer, End};
 use crate::protocol::frame::Attach;
+use crate::server::greeting::{Greeting, refuse};
 use partywall_wait::deadline_after;
 
 use super::Endpoint;

@@ -14,7 +14,7 @@ use partywall_sys::Family;
 use super::dialer::Phase;
 use super::waiting::Waits;
 use super::{Endpoint, Locked, State};
-use crate::fault::{Stopped, WaitError};
+use crate::error::{Stopped, WaitError};
 use crate::link_state::End;
 use partywall_wait::has_passed;
 

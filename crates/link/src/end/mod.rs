@@ -44,7 +44,7 @@ use self::sharing::Rest;
 use self::wire::Wire;
 use super::config::Config;
 use super::drive::{Monitor, MonitorGuard};
-use super::fault::Stopped;
+use super::error::Stopped;
 use super::group::{GroupInner, LinkId};
 use super::link_state::LinkState;
 use super::protocol::frame::Names;

@@ -18,11 +18,11 @@ use super::waiting::Waits;
 use super::{Endpoint, Locked};
 use crate::config::Delivery;
 use crate::drive::Before;
+use crate::error::{AckError, RecvError, Refused, ReplyError, SendError, Stopped, TryRecvError};
 use crate::event::Event;
-use crate::fault::{AckError, RecvError, Refused, ReplyError, SendError, Stopped, TryRecvError};
+use crate::handle::message::Keeping;
+use crate::handle::view::{MessageView, Reading};
 use crate::link_state::{DeliveryId, Handed, Payload, ReplyFault};
-use crate::message::Keeping;
-use crate::view::{MessageView, Reading};
 
 /// What is to be known of a message beside its bytes.
 #[derive(Clone, Copy, Debug)]

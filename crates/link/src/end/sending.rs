@@ -14,7 +14,7 @@ use partywall_reconcile::Position;
 use super::waiting::Waits;
 use super::{Endpoint, Locked, State};
 use crate::drive::Before;
-use crate::fault::{Refused, SendError, Stopped, TrySendError, WaitError};
+use crate::error::{Refused, SendError, Stopped, TrySendError, WaitError};
 use crate::link_state::{End, LinkState, SendFault};
 use crate::retained::len_of;
 

@@ -10,7 +10,7 @@
 
 use super::dialer::Phase;
 use super::{Endpoint, Locked};
-use crate::fault::{Stopped, SwitchError};
+use crate::error::{Stopped, SwitchError};
 use crate::link_state::End;
 use partywall::Address;
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::{Endpoint, Locked, State};
 use crate::drive::Before;
-use crate::fault::{Stopped, WaitError};
+use crate::error::{Stopped, WaitError};
 use partywall_wait::Pause;
 use partywall_wait::has_passed;
 use partywall_wait::{SPIN_CHECK_EVERY, Spinner, Wait, poll_for};

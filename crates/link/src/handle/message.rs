@@ -16,9 +16,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use partywall_reconcile::{Position, StreamId};
 
-use super::end::{Endpoint, Facts, Taker};
-use super::fault::{AckError, ReplyError};
-use super::link_state::{DeliveryId, Payload};
+use crate::end::{Endpoint, Facts, Taker};
+use crate::error::{AckError, ReplyError};
+use crate::link_state::{DeliveryId, Payload};
 
 /// A message of a link. It is the application's own memory, however long it is kept.
 pub struct Message {
@@ -28,33 +28,33 @@ pub struct Message {
 }
 
 impl Facts {
-    pub(super) fn is_poison(&self, link: &Endpoint) -> bool {
+    pub(crate) fn is_poison(&self, link: &Endpoint) -> bool {
         self.attempt > link.config().attempts_max
     }
 
     #[inline]
-    pub(super) fn commit(&self, link: &Endpoint) -> Result<(), AckError> {
+    pub(crate) fn commit(&self, link: &Endpoint) -> Result<(), AckError> {
         if self.is_committed {
             return Ok(());
         }
         link.ack_to(&self.token)
     }
 
-    pub(super) fn reply(
+    pub(crate) fn reply(
         &self,
         link: &Endpoint,
         answer: &[u8],
         deadline: Option<Instant>,
     ) -> Result<(), ReplyError> {
         if self.is_committed {
-            return Ok(link.send(super::end::Load::Message(&[answer]), deadline)?);
+            return Ok(link.send(crate::end::Load::Message(&[answer]), deadline)?);
         }
         link.reply(self.token, &[answer], deadline)
     }
 }
 
 /// Has a message taken along, in memory of its own.
-pub(super) struct Keeping;
+pub(crate) struct Keeping;
 
 impl Taker for Keeping {
     type Taken = (Bytes, Facts);
@@ -66,7 +66,7 @@ impl Taker for Keeping {
 }
 
 impl Message {
-    pub(super) fn new((bytes, facts): (Bytes, Facts), link: Arc<Endpoint>) -> Self {
+    pub(crate) fn new((bytes, facts): (Bytes, Facts), link: Arc<Endpoint>) -> Self {
         Self { bytes, facts, link }
     }
 
@@ -83,14 +83,14 @@ impl Message {
         self.facts.attempt
     }
 
-    /// Whether it was handed out more often than [`attempts_max`](super::Config::attempts_max) allows, and so is likely what its
+    /// Whether it was handed out more often than [`attempts_max`](crate::Config::attempts_max) allows, and so is likely what its
     /// receivers died of. It stays what it is: commit it to have it gone, perhaps with a [`reply`](Self::reply) that says so.
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.facts.is_poison(&self.link)
     }
 
-    /// Names the message, and all before it, to [`ack_to`](super::Link::ack_to) or to a restarted process.
+    /// Names the message, and all before it, to [`ack_to`](crate::Link::ack_to) or to a restarted process.
     #[must_use]
     pub const fn token(&self) -> Token {
         Token(self.facts.token)
@@ -102,7 +102,7 @@ impl Message {
         self.bytes.clone()
     }
 
-    /// Consumes the message and all before it. With [`Delivery::AtMostOnce`](super::Delivery) it is consumed already.
+    /// Consumes the message and all before it. With [`Delivery::AtMostOnce`](crate::Delivery) it is consumed already.
     ///
     /// The sender is told by the next message, or when any thread waits for a link of the group; at once if one does already.
     ///
@@ -130,7 +130,7 @@ impl Message {
         self.facts.reply(&self.link, answer, Some(deadline))
     }
 
-    /// As [`reply`](Self::reply) without waiting: [`SendError::TimedOut`](super::SendError::TimedOut) if there is no room now,
+    /// As [`reply`](Self::reply) without waiting: [`SendError::TimedOut`](crate::SendError::TimedOut) if there is no room now,
     /// and the message is still there.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), ReplyError> {
@@ -182,7 +182,7 @@ impl fmt::Debug for Message {
 /// # Ok::<(), &str>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token(pub(super) DeliveryId);
+pub struct Token(pub(crate) DeliveryId);
 
 impl Token {
     /// The length of a stored token.

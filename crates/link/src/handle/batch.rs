@@ -12,8 +12,8 @@
 use std::fmt;
 use std::time::Instant;
 
-use super::end::{Endpoint, Load};
-use super::fault::{SendError, TrySendError};
+use crate::end::{Endpoint, Load};
+use crate::error::{SendError, TrySendError};
 
 /// Messages that are sent together. Dropped, none of them is.
 ///
@@ -26,7 +26,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) const fn new(link: &'a Endpoint) -> Self {
+    pub(crate) const fn new(link: &'a Endpoint) -> Self {
         Self { link, lens: Vec::new(), bytes: Vec::new() }
     }
 

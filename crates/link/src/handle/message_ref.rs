@@ -16,15 +16,15 @@ use std::time::Instant;
 use bytes::Bytes;
 use partywall_reconcile::{Position, StreamId};
 
-use super::end::{Endpoint, Facts, Taker};
-use super::fault::{AckError, ReplyError};
-use super::link_state::{DeliveryId, Payload};
-use super::message::Token;
+use crate::end::{Endpoint, Facts, Taker};
+use crate::error::{AckError, ReplyError};
+use crate::handle::message::Token;
+use crate::link_state::{DeliveryId, Payload};
 
-/// A message that was received with [`recv_ref`](super::Receiver::recv_ref): it can be read until the next is.
+/// A message that was received with [`recv_ref`](crate::Receiver::recv_ref): it can be read until the next is.
 ///
 /// A short one costs neither an allocation nor a count, which makes it the form for who receives many and is done with each before the
-/// next. Everything else is as with a [`Message`](super::Message).
+/// next. Everything else is as with a [`Message`](crate::Message).
 pub struct MessageRef<'a> {
     lent: &'a Lent,
     link: &'a Endpoint,
@@ -32,7 +32,7 @@ pub struct MessageRef<'a> {
 
 /// The message that was received last, for as long as it is borrowed.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(crate) struct Lent {
     /// A short one, copied.
     copied: Vec<u8>,
     /// A long one, which `copied` is not.
@@ -43,29 +43,29 @@ pub(super) struct Lent {
 
 impl<'a> MessageRef<'a> {
     #[inline]
-    pub(super) const fn new(lent: &'a Lent, link: &'a Endpoint) -> Self {
+    pub(crate) const fn new(lent: &'a Lent, link: &'a Endpoint) -> Self {
         Self { lent, link }
     }
 
-    /// See [`Message::position`](super::Message::position).
+    /// See [`Message::position`](crate::Message::position).
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.lent.facts.token.start.0
     }
 
-    /// See [`Message::attempt`](super::Message::attempt).
+    /// See [`Message::attempt`](crate::Message::attempt).
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.lent.facts.attempt
     }
 
-    /// See [`Message::is_poison`](super::Message::is_poison).
+    /// See [`Message::is_poison`](crate::Message::is_poison).
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.lent.facts.is_poison(self.link)
     }
 
-    /// See [`Message::token`](super::Message::token).
+    /// See [`Message::token`](crate::Message::token).
     #[must_use]
     pub const fn token(&self) -> Token {
         Token(self.lent.facts.token)
@@ -78,7 +78,7 @@ impl<'a> MessageRef<'a> {
         self.lent.shared.as_ref().map_or_else(copied, Bytes::clone)
     }
 
-    /// See [`Message::ack`](super::Message::ack).
+    /// See [`Message::ack`](crate::Message::ack).
     ///
     /// # Errors
     /// As there.
@@ -87,7 +87,7 @@ impl<'a> MessageRef<'a> {
         self.lent.facts.commit(self.link)
     }
 
-    /// See [`Message::reply`](super::Message::reply).
+    /// See [`Message::reply`](crate::Message::reply).
     ///
     /// # Errors
     /// As there.
@@ -95,7 +95,7 @@ impl<'a> MessageRef<'a> {
         self.lent.facts.reply(self.link, answer, None)
     }
 
-    /// See [`Message::reply_deadline`](super::Message::reply_deadline).
+    /// See [`Message::reply_deadline`](crate::Message::reply_deadline).
     ///
     /// # Errors
     /// As there.
@@ -137,13 +137,13 @@ impl fmt::Debug for MessageRef<'_> {
 
 impl Lent {
     /// Nothing yet.
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { copied: Vec::new(), shared: None, facts: NOTHING }
     }
 
     /// The last one is not lent any more: a long one is not to be kept while the next is waited for.
     #[inline]
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if self.shared.is_some() {
             self.shared = None;
         }

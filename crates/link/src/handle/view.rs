@@ -12,11 +12,11 @@ use std::ops::Deref;
 
 use partywall_sys::biased::locking_nothing;
 
-use super::end::{Endpoint, Facts, Taker};
-use super::link_state::Payload;
-use super::message::Token;
+use crate::end::{Endpoint, Facts, Taker};
+use crate::handle::message::Token;
+use crate::link_state::Payload;
 
-/// A message as [`recv_with`](super::Link::recv_with) lets it be read.
+/// A message as [`recv_with`](crate::Link::recv_with) lets it be read.
 pub struct MessageView<'a> {
     bytes: &'a [u8],
     facts: &'a Facts,
@@ -24,7 +24,7 @@ pub struct MessageView<'a> {
 }
 
 impl<'a> MessageView<'a> {
-    pub(super) const fn new(bytes: &'a [u8], facts: &'a Facts, link: &'a Endpoint) -> Self {
+    pub(crate) const fn new(bytes: &'a [u8], facts: &'a Facts, link: &'a Endpoint) -> Self {
         Self { bytes, facts, link }
     }
 
@@ -35,25 +35,25 @@ impl<'a> MessageView<'a> {
         self.bytes
     }
 
-    /// See [`Message::position`](super::Message::position).
+    /// See [`Message::position`](crate::Message::position).
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.facts.token.start.0
     }
 
-    /// See [`Message::token`](super::Message::token).
+    /// See [`Message::token`](crate::Message::token).
     #[must_use]
     pub const fn token(&self) -> Token {
         Token(self.facts.token)
     }
 
-    /// See [`Message::attempt`](super::Message::attempt).
+    /// See [`Message::attempt`](crate::Message::attempt).
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.facts.attempt
     }
 
-    /// See [`Message::is_poison`](super::Message::is_poison).
+    /// See [`Message::is_poison`](crate::Message::is_poison).
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.facts.is_poison(self.link)
@@ -92,14 +92,14 @@ impl fmt::Debug for MessageView<'_> {
 }
 
 /// Has the application's code read a message, which is consumed when that returns.
-pub(super) struct Reading<'a, F> {
+pub(crate) struct Reading<'a, F> {
     read: Option<F>,
     link: &'a Endpoint,
 }
 
 impl<'a, F> Reading<'a, F> {
     #[inline]
-    pub(super) const fn new(link: &'a Endpoint, read: F) -> Self {
+    pub(crate) const fn new(link: &'a Endpoint, read: F) -> Self {
         Self { read: Some(read), link }
     }
 }

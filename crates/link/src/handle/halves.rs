@@ -9,15 +9,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::batch::Batch;
-use super::end::Load;
-use super::fault::{
+use crate::end::Load;
+use crate::error::{
     AckError, RecvError, SendError, Stopped, TryRecvError, TrySendError, WaitError,
 };
-use super::handle::{Handle, Link, alone};
-use super::lent::{Lent, MessageRef};
-use super::message::{Message, Token};
-use super::view::MessageView;
+use crate::handle::batch::Batch;
+use crate::handle::link::{Handle, Link, alone};
+use crate::handle::message::{Message, Token};
+use crate::handle::message_ref::{Lent, MessageRef};
+use crate::handle::view::MessageView;
 
 /// The sending direction of a link. Clones send into the same link.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub struct Receiver {
 }
 
 impl Sender {
-    pub(super) const fn new(handle: Arc<Handle>) -> Self {
+    pub(crate) const fn new(handle: Arc<Handle>) -> Self {
         Self { handle }
     }
 
@@ -146,7 +146,7 @@ impl Sender {
 }
 
 impl Receiver {
-    pub(super) const fn new(handle: Arc<Handle>) -> Self {
+    pub(crate) const fn new(handle: Arc<Handle>) -> Self {
         Self { handle, lent: Lent::new() }
     }
 

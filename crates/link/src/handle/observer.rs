@@ -13,10 +13,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::end::Endpoint;
-use super::fault::{Stopped, WaitError};
-use super::group::LinkId;
-use super::handle::Link;
+use crate::end::Endpoint;
+use crate::error::{Stopped, WaitError};
+use crate::group::LinkId;
+use crate::handle::link::Link;
 
 /// See the module.
 #[derive(Clone, Debug)]

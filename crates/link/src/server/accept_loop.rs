@@ -17,15 +17,15 @@ use partywall_layout::link::frame::{FRAME_VERSION_MAX, FRAME_VERSION_MIN};
 use partywall_sys::Socket;
 use partywall_sys::epoll::EventFlags;
 
-use super::{Listening, Shared, State};
+use super::{Listening, ServerShared, ServerState};
 use crate::drive::{MonitorGuard, Source};
-use crate::greeting::{Greeting, Unfit, refuse};
 use crate::protocol::frame::Refusal;
+use crate::server::greeting::{Greeting, Unfit, refuse};
 use crate::status::Transport;
 use partywall::Address;
 use partywall_wait::deadline_after;
 
-impl Source for Shared {
+impl Source for ServerShared {
     fn ready(self: Arc<Self>, token: u64, _flags: EventFlags) {
         if self.guard.is_child() {
             return;
@@ -67,7 +67,7 @@ impl Source for Shared {
     fn lie_down(self: Arc<Self>) {}
 }
 
-impl Shared {
+impl ServerShared {
     /// Takes new connections, as many as may be silent.
     fn admit(&self, door: u64) {
         let mut state = self.monitor.lock();
@@ -97,7 +97,7 @@ impl Shared {
         }
     }
 
-    fn greet(&self, state: &mut MonitorGuard<'_, State>, socket: Socket, is_abstract: bool) {
+    fn greet(&self, state: &mut MonitorGuard<'_, ServerState>, socket: Socket, is_abstract: bool) {
         let reactor = &self.group.inner.reactor;
         let token = reactor.enter(self.me.clone());
         if let Err(error) = reactor.watch(&socket, EventFlags::IN, token) {
@@ -150,7 +150,7 @@ impl Shared {
         }
     }
 
-    fn drop_greeting(&self, state: &mut MonitorGuard<'_, State>, token: u64, why: &str) {
+    fn drop_greeting(&self, state: &mut MonitorGuard<'_, ServerState>, token: u64, why: &str) {
         if let Some(greeting) = state.greetings.remove(&token) {
             self.group.inner.reactor.unwatch(&greeting.socket, token);
             state.note(why.to_owned());
@@ -181,7 +181,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl ServerState {
     fn note(&mut self, why: String) {
         self.refused += 1;
         self.last_refusal = Some(why);
