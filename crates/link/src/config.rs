@@ -303,6 +303,12 @@ impl Config {
         Ok(sizes)
     }
 
+    /// The rule for who may be at the other end. An abstract address has no permissions: there it is our own user by default.
+    pub(super) fn admission(&self, is_abstract: bool) -> Option<Admission> {
+        let own = || is_abstract.then(Admission::own_user);
+        self.admission.clone().or_else(own)
+    }
+
     /// Whether memory is to be shared with who is reached so.
     pub(super) fn shares(&self, address: &Address) -> bool {
         let is_unix = matches!(address, Address::Path(_) | Address::Abstract(_));

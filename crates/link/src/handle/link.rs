@@ -22,8 +22,8 @@ use crate::event::Event;
 use crate::group::LinkId;
 use crate::handle::batch::Batch;
 use crate::handle::halves::{Receiver, Sender};
-use crate::handle::message::{Keeping, Message, Token};
-use crate::handle::view::MessageView;
+use crate::handle::message::{Message, OwnedSink, Token};
+use crate::handle::view::{MessageView, recv_with, try_recv_with};
 use crate::link_state::StaleEpoch;
 use crate::status::{Stats, Status};
 use crate::store::Key;
@@ -54,7 +54,7 @@ pub(crate) struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.is_served { self.end.unclaim() } else { self.end.abandon() }
+        if self.is_served { self.end.unclaim() } else { self.end.shutdown().abandon() }
     }
 }
 
@@ -98,7 +98,11 @@ impl Link {
     /// # Errors
     /// See [`SendError`]. A lost connection is none.
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
-        self.end().send_with(message.len(), |room| room.copy_from_slice(message), None)
+        self.end().send_driver().send_with(
+            message.len(),
+            |room| room.copy_from_slice(message),
+            None,
+        )
     }
 
     /// Sends a message if there is room now.
@@ -106,7 +110,7 @@ impl Link {
     /// # Errors
     /// See [`TrySendError`].
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
-        self.end().try_send_with(message.len(), |room| room.copy_from_slice(message))
+        self.end().send_driver().try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
     /// As [`send`](Self::send), but waits for room only until `deadline`.
@@ -114,7 +118,11 @@ impl Link {
     /// # Errors
     /// As there.
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
-        self.end().send_with(message.len(), |room| room.copy_from_slice(message), Some(deadline))
+        self.end().send_driver().send_with(
+            message.len(),
+            |room| room.copy_from_slice(message),
+            Some(deadline),
+        )
     }
 
     /// Sends a message of `len` bytes that `fill` writes: a long one where it stays until it is consumed, out of which the receiver copies it if
@@ -146,7 +154,7 @@ impl Link {
     /// messages do. A link that is used while `fill` unwinds may be waited for without end.
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
-        self.end().send_with(len, alone(fill), None)
+        self.end().send_driver().send_with(len, alone(fill), None)
     }
 
     /// As [`send_with`](Self::send_with), if there is room now.
@@ -159,7 +167,7 @@ impl Link {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), TrySendError> {
-        self.end().try_send_with(len, alone(fill))
+        self.end().send_driver().try_send_with(len, alone(fill))
     }
 
     /// As [`send_with`](Self::send_with), but waits for room only until `deadline`.
@@ -173,7 +181,7 @@ impl Link {
         fill: impl FnOnce(&mut [u8]),
         deadline: Instant,
     ) -> Result<(), SendError> {
-        self.end().send_with(len, alone(fill), Some(deadline))
+        self.end().send_driver().send_with(len, alone(fill), Some(deadline))
     }
 
     /// Sends one message that lies in several places.
@@ -181,7 +189,7 @@ impl Link {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
-        self.end().send(Load::Message(parts), None)
+        self.end().send_driver().send(Load::Message(parts), None)
     }
 
     /// Begins a batch: messages that are sent at once.
@@ -275,7 +283,7 @@ impl Link {
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, RecvError> {
-        self.end().recv_with(None, read)
+        recv_with(self.end(), None, read)
     }
 
     /// As [`recv_with`](Self::recv_with), if there is a message now.
@@ -286,7 +294,7 @@ impl Link {
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, TryRecvError> {
-        self.end().try_recv_with(read)
+        try_recv_with(self.end(), read)
     }
 
     /// As [`recv_with`](Self::recv_with), but waits only until `deadline`.
@@ -298,7 +306,7 @@ impl Link {
         read: impl FnOnce(MessageView<'_>) -> R,
         deadline: Instant,
     ) -> Result<Option<R>, RecvError> {
-        self.end().recv_with(Some(deadline), read)
+        recv_with(self.end(), Some(deadline), read)
     }
 
     /// Consumes the message that `token` names and all before it, of those that were received.
@@ -306,7 +314,7 @@ impl Link {
     /// # Errors
     /// See [`AckError`].
     pub fn ack_to(&self, token: Token) -> Result<(), AckError> {
-        self.end().ack_to(&token.0)
+        self.end().receive_driver().ack_to(&token.0)
     }
 
     /// Has everything that was received and not committed received again.
@@ -314,7 +322,7 @@ impl Link {
     /// # Errors
     /// See [`Stopped`].
     pub fn rewind(&self) -> Result<(), Stopped> {
-        self.end().rewind()
+        self.end().receive_driver().rewind()
     }
 
     /// Waits until the peer has consumed everything that was sent before this call, or an epoch began: what an epoch leaves
@@ -323,7 +331,7 @@ impl Link {
     /// # Errors
     /// See [`WaitError`].
     pub fn wait_acked(&self, deadline: Instant) -> Result<(), WaitError> {
-        self.end().flush(Some(deadline))
+        self.end().send_driver().wait_acked(Some(deadline))
     }
 
     /// Waits until all that was sent before is with the system, or where the peer reads it itself; or an epoch began. For a thread
@@ -333,7 +341,7 @@ impl Link {
     /// # Errors
     /// See [`WaitError`].
     pub fn wait_sent(&self, deadline: Instant) -> Result<(), WaitError> {
-        self.end().wait_sent(Some(deadline))
+        self.end().send_driver().wait_sent(Some(deadline))
     }
 
     /// Bytes of the stream that were sent and are not yet known to be consumed: messages, with 16 to 103 bytes for each.
@@ -341,7 +349,7 @@ impl Link {
     /// # Errors
     /// See [`Stopped`].
     pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
-        self.end().unconsumed_bytes()
+        self.end().send_driver().unconsumed_bytes()
     }
 
     /// Waits until records flow.
@@ -349,7 +357,7 @@ impl Link {
     /// # Errors
     /// [`WaitError`], which says what came of the last attempt.
     pub fn wait_attached(&self, deadline: Instant) -> Result<(), WaitError> {
-        self.end().wait_attached(Some(deadline))
+        self.end().waiter().wait_attached(Some(deadline))
     }
 
     /// Begins an epoch: both directions are empty again. What was not consumed is dropped, and reported at both ends.
@@ -357,7 +365,7 @@ impl Link {
     /// # Errors
     /// [`EpochError`].
     pub fn begin_epoch(&self, epoch: u64) -> Result<(), EpochError> {
-        Ok(self.end().begin_epoch(epoch)??)
+        Ok(self.end().connections().begin_epoch(epoch)??)
     }
 
     /// The epoch that this end is in; 0 before any was begun.
@@ -370,7 +378,7 @@ impl Link {
 
     /// What happened next, if anything did that was not yet told. After a thousand that nobody asked for no more are kept.
     pub fn try_event(&self) -> Option<Event> {
-        self.end().try_event()
+        self.end().receive_driver().try_event()
     }
 
     /// What happened and was not yet told.
@@ -502,7 +510,7 @@ impl Link {
         AddressError: From<A::Error>,
     {
         let address = address.try_into().map_err(AddressError::from)?;
-        self.end().switch_to(address)
+        self.end().dial().switch_to(address)
     }
 
     /// How it stands at this moment.
@@ -523,18 +531,18 @@ impl Link {
     /// # Errors
     /// [`WaitError::TimedOut`]: not all went out before `deadline`. The link is closed in any case.
     pub fn close(self, deadline: Instant) -> Result<(), WaitError> {
-        self.end().close(Some(deadline))
+        self.end().shutdown().close(Some(deadline))
     }
 }
 
 impl Handle {
     pub(crate) fn recv(&self, deadline: Option<Instant>) -> Result<Option<Message>, RecvError> {
-        let received = self.end.recv(deadline, Keeping)?;
+        let received = self.end.receive_driver().recv(deadline, OwnedSink)?;
         Ok(received.map(|received| Message::new(received, Arc::clone(&self.end))))
     }
 
     pub(crate) fn try_recv(&self) -> Result<Option<Message>, TryRecvError> {
-        let received = self.end.try_recv(Keeping)?;
+        let received = self.end.receive_driver().try_recv(OwnedSink)?;
         Ok(received.map(|received| Message::new(received, Arc::clone(&self.end))))
     }
 }

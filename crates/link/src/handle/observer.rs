@@ -81,17 +81,17 @@ impl Observer {
     /// # Errors
     /// It is closed.
     pub(crate) fn await_consumption(&self) -> Result<(), Stopped> {
-        self.end.unconsumed_bytes().map(drop)
+        self.end.send_driver().unconsumed_bytes().map(drop)
     }
 
     /// Closes it as [`Link::close`] does.
     pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
-        self.end.close(deadline)
+        self.end.shutdown().close(deadline)
     }
 
     /// Closes it at once; whoever is in [`close`](Self::close) stops waiting.
     pub(crate) fn abandon(&self) {
-        self.end.abandon();
+        self.end.shutdown().abandon();
     }
 }
 

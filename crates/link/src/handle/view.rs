@@ -12,20 +12,27 @@ use std::ops::Deref;
 
 use partywall_sys::biased::locking_nothing;
 
-use crate::end::{Endpoint, Facts, Taker};
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::config::Delivery;
+use crate::end::{Endpoint, MessageInfo, Sink};
+use crate::error::{RecvError, TryRecvError};
+use crate::handle::message::OwnedSink;
 use crate::handle::message::Token;
 use crate::link_state::Payload;
 
 /// A message as [`recv_with`](crate::Link::recv_with) lets it be read.
 pub struct MessageView<'a> {
     bytes: &'a [u8],
-    facts: &'a Facts,
+    info: &'a MessageInfo,
     link: &'a Endpoint,
 }
 
 impl<'a> MessageView<'a> {
-    pub(crate) const fn new(bytes: &'a [u8], facts: &'a Facts, link: &'a Endpoint) -> Self {
-        Self { bytes, facts, link }
+    pub(crate) const fn new(bytes: &'a [u8], info: &'a MessageInfo, link: &'a Endpoint) -> Self {
+        Self { bytes, info, link }
     }
 
     /// Its bytes, for as long as it is read.
@@ -38,25 +45,25 @@ impl<'a> MessageView<'a> {
     /// See [`Message::position`](crate::Message::position).
     #[must_use]
     pub const fn position(&self) -> u64 {
-        self.facts.token.start.0
+        self.info.token.start.0
     }
 
     /// See [`Message::token`](crate::Message::token).
     #[must_use]
     pub const fn token(&self) -> Token {
-        Token(self.facts.token)
+        Token(self.info.token)
     }
 
     /// See [`Message::attempt`](crate::Message::attempt).
     #[must_use]
     pub const fn attempt(&self) -> u32 {
-        self.facts.attempt
+        self.info.attempt
     }
 
     /// See [`Message::is_poison`](crate::Message::is_poison).
     #[must_use]
     pub fn is_poison(&self) -> bool {
-        self.facts.is_poison(self.link)
+        self.info.is_poison(self.link)
     }
 }
 
@@ -92,32 +99,67 @@ impl fmt::Debug for MessageView<'_> {
 }
 
 /// Has the application's code read a message, which is consumed when that returns.
-pub(crate) struct Reading<'a, F> {
+pub(crate) struct ReadSink<'a, F> {
     read: Option<F>,
     link: &'a Endpoint,
 }
 
-impl<'a, F> Reading<'a, F> {
+impl<'a, F> ReadSink<'a, F> {
     #[inline]
     pub(crate) const fn new(link: &'a Endpoint, read: F) -> Self {
         Self { read: Some(read), link }
     }
 }
 
-impl<R, F: FnOnce(MessageView<'_>) -> R> Taker for Reading<'_, F> {
-    type Taken = R;
+impl<R, F: FnOnce(MessageView<'_>) -> R> Sink for ReadSink<'_, F> {
+    type Output = R;
 
     const CONSUMES: bool = true;
 
     #[inline(always)]
-    fn take(&mut self, payload: Payload<'_>, facts: Facts) -> R {
+    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> R {
         let bytes = match payload {
             Payload::Short(bytes) => bytes,
             Payload::Own(bytes) => bytes,
         };
         let Some(read) = self.read.take() else { unreachable!("one message is taken") };
-        let view = MessageView::new(bytes, &facts, self.link);
+        let view = MessageView::new(bytes, &info, self.link);
         // The link is locked.
         locking_nothing(|| read(view))
     }
+}
+
+/// Has `read` read the next message, and acknowledges it when that returns. Waits for one until `deadline`.
+#[inline]
+pub(crate) fn recv_with<R>(
+    link: &Endpoint,
+    deadline: Option<Instant>,
+    read: impl FnOnce(MessageView<'_>) -> R,
+) -> Result<Option<R>, RecvError> {
+    if link.config().delivery == Delivery::AtMostOnce {
+        let found = link.receive_driver().recv(deadline, OwnedSink)?;
+        return Ok(found.map(|found| read_acked(link, found, read)));
+    }
+    link.receive_driver().recv(deadline, ReadSink::new(link, read))
+}
+
+/// The same if there is one now.
+pub(crate) fn try_recv_with<R>(
+    link: &Endpoint,
+    read: impl FnOnce(MessageView<'_>) -> R,
+) -> Result<Option<R>, TryRecvError> {
+    if link.config().delivery == Delivery::AtMostOnce {
+        let found = link.receive_driver().try_recv(OwnedSink)?;
+        return Ok(found.map(|found| read_acked(link, found, read)));
+    }
+    link.receive_driver().try_recv(ReadSink::new(link, read))
+}
+
+/// A message that is acknowledged before it is read is in memory of its own.
+fn read_acked<R>(
+    link: &Endpoint,
+    (bytes, info): (Bytes, MessageInfo),
+    read: impl FnOnce(MessageView<'_>) -> R,
+) -> R {
+    read(MessageView::new(&bytes, &info, link))
 }

@@ -19,8 +19,9 @@ use partywall_sys::epoll::EventFlags;
 
 use super::{Listening, ServerShared, ServerState};
 use crate::drive::{MonitorGuard, Source};
+use crate::end::refuse;
 use crate::protocol::frame::Refusal;
-use crate::server::greeting::{Greeting, Unfit, refuse};
+use crate::server::greeting::{Greeting, Unfit};
 use crate::status::Transport;
 use partywall::Address;
 use partywall_wait::deadline_after;
@@ -64,7 +65,7 @@ impl Source for ServerShared {
 
     fn settle(self: Arc<Self>) {}
 
-    fn lie_down(self: Arc<Self>) {}
+    fn arm(self: Arc<Self>) {}
 }
 
 impl ServerShared {
@@ -133,7 +134,7 @@ impl ServerShared {
         let nonce = asked.attach.nonce;
         match self.judge(&greeting, asked) {
             Ok((link, attach, login)) => {
-                link.adopt(greeting, token, attach, login);
+                link.connections().adopt(greeting.into_adopted(token), attach, login);
             }
             Err(refusal) => {
                 self.monitor.lock().note(refusal.to_string());

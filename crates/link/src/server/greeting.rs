@@ -8,7 +8,7 @@
 //! ```
 
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -17,9 +17,9 @@ use partywall_layout::link::frame::{FRAME_BODY_MAX, FRAME_HEADER_BYTES, FrameFau
 use partywall_reconcile::attach::Nonce;
 use partywall_sys::{Credentials, Family, Socket};
 
-use crate::end::{is_of_our_user, read_some};
+use crate::end::{Adopted, is_of_our_user, read_some};
 use crate::protocol::codec;
-use crate::protocol::frame::{Attach, Frame, Names, Refusal};
+use crate::protocol::frame::{Attach, Frame, Names};
 use crate::status::Transport;
 use partywall::{Peer, Trust};
 
@@ -77,15 +77,6 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// Says why there will be no connection; it is to be closed.
-pub(crate) fn refuse(socket: &Socket, echo: Nonce, refusal: Refusal) {
-    let mut bytes = Vec::new();
-    codec::encode(&Frame::Refuse { echo, refusal }, &mut bytes);
-    // It goes into an empty buffer; a client that hears nothing tries again.
-    let _ = socket.write(&[IoSlice::new(&bytes)], true);
-    let _ = socket.shutdown_write();
-}
-
 impl Greeting {
     pub(crate) fn new(
         socket: Socket,
@@ -124,6 +115,13 @@ impl Greeting {
         };
         self.input.advance(FRAME_HEADER_BYTES + length);
         Ok(Some(Asked { attach, names, login }))
+    }
+
+    /// The connection under `token`, for the link that it asks for.
+    pub(crate) fn into_adopted(self, token: u64) -> Adopted {
+        let peer = self.peer();
+        let Self { socket, input, descriptors, .. } = self;
+        Adopted { socket, token, input, descriptors, peer }
     }
 
     /// Nothing was heard of it.

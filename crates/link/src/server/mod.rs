@@ -28,7 +28,7 @@ use partywall_sys::{ForkGuard, Listener};
 
 use crate::config::{Config, LoginAnswer, LoginRequest};
 use crate::drive::{Before, Monitor};
-use crate::end::{Endpoint, Home, admission};
+use crate::end::{Endpoint, Home};
 use crate::error::{AcceptError, BindError, OpenError};
 use crate::group::Group;
 use crate::handle::link::Link;
@@ -181,7 +181,7 @@ impl Server {
     /// # Errors
     /// As there; [`AcceptError::TimedOut`] if there is none.
     pub fn try_accept(&self) -> Result<Link, AcceptError> {
-        self.shared.group.inner.reactor.try_turn(Before::Looking)?;
+        self.shared.group.inner.reactor.try_turn(Before::Polling)?;
         self.shared.accept(Some(Instant::now()))
     }
 
@@ -228,7 +228,7 @@ impl Drop for Server {
         greetings.iter().for_each(|(token, greeting)| reactor.unwatch(&greeting.socket, *token));
         reactor.set_timer(shared.timer_token, shared.monitor.lock().timer.take(), None);
         reactor.forget(shared.timer_token);
-        links.values().for_each(|link| link.abandon());
+        links.values().for_each(|link| link.shutdown().abandon());
     }
 }
 
@@ -291,7 +291,7 @@ impl ServerShared {
         let key = Key::new(&self.name, &names.client, &names.link);
         let key = key.map_err(|error| Refusal::Unknown(error.to_string()))?;
         let (peer, transport) = (greeting.peer(), greeting.transport());
-        if let Some(rule) = admission(&self.config, greeting.is_abstract) {
+        if let Some(rule) = self.config.admission(greeting.is_abstract) {
             let judged = rule.judge(peer.credentials.as_ref());
             judged.map_err(|reason| Refusal::Rejected(format!("not admitted: {reason}")))?;
         }
