@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::link_state::{CommitError, SendFault};
+use super::link_state::{AckFault, SendFault};
 use super::store::KeyError;
 use super::store::StorageError;
 use partywall::AddressError;
@@ -295,11 +295,11 @@ impl From<io::Error> for AcceptError {
     }
 }
 
-impl From<CommitError> for AckError {
-    fn from(error: CommitError) -> Self {
+impl From<AckFault> for AckError {
+    fn from(error: AckFault) -> Self {
         match error {
-            CommitError::Consumed => Self::Consumed,
-            CommitError::Stale => Self::Stale,
+            AckFault::Consumed => Self::Consumed,
+            AckFault::Stale => Self::Stale,
         }
     }
 }

@@ -45,27 +45,24 @@ mod config;
 mod drive;
 mod end;
 mod error;
-mod event;
 mod group;
 mod handle;
 mod link_state;
 pub mod protocol;
 pub mod retained;
 mod server;
-mod shown;
 mod status;
 mod storage;
 pub mod store;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 
-pub use self::link_state::StaleEpoch;
+pub use self::link_state::{Event, StaleEpoch};
 pub use config::{Config, Delivery, LoginAnswer, LoginRequest};
 pub use error::{
     AcceptError, AckError, BindError, ConfigError, OpenError, RecvError, ReplyError, SendError,
     Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
-pub use event::Event;
 pub use group::{Group, LinkId};
 pub use handle::batch::Batch;
 pub use handle::client::Client;

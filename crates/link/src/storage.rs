@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use super::error::{ConfigError, OpenError};
-use super::link_state::{LinkState, Parts};
-use super::store::{Directory, Key, OwnFile, Sizes, StorageError};
+use super::link_state::LinkState;
+use super::store::{Directory, Key, OwnFile, Sizes, StorageError, StoreParts};
 
 /// Where the messages of links are kept, and so what they survive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,14 +49,14 @@ impl OpenStorage {
     ) -> Result<LinkState, OpenError> {
         let parts = match self {
             Self::Directory(directory) => {
-                Parts::of_file(OwnFile::open(directory, key, sizes)?, INLINE_MAX)
+                StoreParts::of_file(OwnFile::open(directory, key, sizes)?, INLINE_MAX)
             }
             Self::Memory => {
                 let names = [key.local(), key.remote(), key.link()];
-                let shown = shares.then(|| Parts::volatile_shown(sizes, names, INLINE_MAX));
+                let shown = shares.then(|| StoreParts::in_memfd(sizes, names, INLINE_MAX));
                 // Without it the link goes over its socket.
                 let parts = shown.and_then(Result::ok);
-                let parts = parts.or_else(|| Parts::volatile(sizes, INLINE_MAX));
+                let parts = parts.or_else(|| StoreParts::on_heap(sizes, INLINE_MAX));
                 parts.ok_or(ConfigError {
                     setting: "slab_bytes",
                     found: sizes.slab,

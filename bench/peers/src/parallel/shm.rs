@@ -109,7 +109,7 @@ impl Server for ShmServer {
 
     async fn close(self) -> Result<()> {
         if let Some(session) = self.session {
-            session.close();
+            session.close(0, "");
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Client for ShmClient {
     }
 
     async fn close(self) -> Result<()> {
-        self.session.close();
+        self.session.close(0, "");
         Ok(())
     }
 }
@@ -143,11 +143,8 @@ impl Lane for ShmLane {
 
     #[inline]
     async fn receive(&mut self, shape: Shape) -> Result<Option<Incoming>> {
-        match self.stream.recv().await {
-            Ok(message) => shape.inspect(&message).map(Some),
-            Err(StreamRecvError::Finished) => Ok(None),
-            Err(error) => Err(error).context("receiving a message"),
-        }
+        let received = self.stream.recv().await.context("receiving a message")?;
+        received.map(|message| shape.inspect(&message)).transpose()
     }
 
     async fn close(self) -> Result<()> {

@@ -160,6 +160,7 @@ impl Server for ShmServer {
             }
         };
         let stream = session.accept().await.context("accepting a stream")?;
+        let stream = stream.context("the session ended before a stream came")?;
         Ok(ShmStream { stream, held: None })
     }
 }
@@ -212,6 +213,7 @@ impl ShmStream {
     #[inline]
     async fn next(&mut self, payload: Payload) -> Result<Message> {
         let message = self.stream.recv().await.context("receiving a message")?;
+        let message = message.context("the peer finished before a message came")?;
         let (size, len) = (payload.size, message.len());
         ensure!(len == size, "received {len} bytes instead of {size}");
         payload.verify(&message)?;

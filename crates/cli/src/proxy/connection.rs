@@ -99,7 +99,7 @@ async fn both_ways(
             drop(inward);
             match ended {
                 to_stream::Ended::Finished => {
-                    send.close();
+                    send.finish();
                     after_in(outward.await)
                 }
                 to_stream::Ended::Broken => End::Here,
@@ -146,7 +146,7 @@ fn after_in(ended: to_plain::Ended) -> End {
 fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
     match ended {
         to_stream::Ended::Finished => {
-            send.close();
+            send.finish();
             End::InOrder
         }
         to_stream::Ended::Broken => End::Here,

@@ -63,7 +63,7 @@ async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Sha
             () = shared.stages.draining() => break,
         };
         match accepted {
-            Ok(stream) => {
+            Ok(Some(stream)) => {
                 let (target, shared) = (Arc::clone(target), Arc::clone(shared));
                 let open = shared.begin();
                 tokio::spawn(async move {
@@ -71,9 +71,12 @@ async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Sha
                     drop(open);
                 });
             }
+            Ok(None) => {
+                let why = session.close_reason().map_or_else(String::new, |why| why.to_string());
+                return shared.say(&format!("the session with {} is over: {why}", session.peer()));
+            }
             Err(why) => {
-                let peer = session.peer();
-                return shared.say(&format!("the session with {peer} is over: {why}"));
+                return shared.say(&format!("the session with {} is over: {why}", session.peer()));
             }
         }
     }

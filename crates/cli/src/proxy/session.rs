@@ -69,7 +69,7 @@ impl Keeper {
             () = shared.stages.ending() => {}
         }
         if let Some(session) = self.current.send_replace(None) {
-            session.close();
+            session.close(0, "");
         }
     }
 

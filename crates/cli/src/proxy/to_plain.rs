@@ -55,7 +55,7 @@ async fn copy_all(
     loop {
         let first = select! {
             biased;
-            received = recv.recv() => received?,
+            received = recv.recv() => received?.ok_or(Ended::Finished)?,
             () = writer.broken() => return Err(Ended::Broken),
         };
         batch.push(first);
@@ -75,7 +75,7 @@ fn take_more(batch: &mut Vec<Message>, recv: &mut RecvStream) {
     let mut bytes: usize = batch.iter().map(|message| message.len()).sum();
     while batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
         // The end, whatever it is, comes again when we next ask.
-        let Ok(message) = recv.try_recv() else { return };
+        let Ok(Some(message)) = recv.try_recv() else { return };
         bytes += message.len();
         batch.push(message);
     }
@@ -120,7 +120,6 @@ fn advanced(batch: &[Message], mut index: usize, mut offset: usize) -> (usize, u
 impl From<StreamRecvError> for Ended {
     fn from(error: StreamRecvError) -> Self {
         match error {
-            StreamRecvError::Finished => Self::Finished,
             StreamRecvError::Reset { code } => Self::Reset(code),
             _ => Self::Over,
         }

@@ -24,7 +24,7 @@ use super::wire::{Doorbells, Wire, map_peer_memory, refuse};
 use super::{Endpoint, Locked, State};
 use crate::drive::Source;
 use crate::error::Stopped;
-use crate::event::Event;
+use crate::link_state::Event;
 use crate::link_state::{Answer, End, Received};
 use crate::protocol::frame::Attach;
 
@@ -76,7 +76,7 @@ impl ConnectionDriver<'_> {
             self.activated(state, token);
             self.judge_conn(state, token);
         }
-        if received.activated || received.news {
+        if received.activated || received.has_progress {
             // An answer, an acknowledgement, records that had to wait for the end of attaching.
             state.connections.index(token).into_iter().for_each(|index| self.write(state, index));
             // What was committed before BEGIN was owed to nobody yet.
@@ -187,7 +187,7 @@ impl ConnectionDriver<'_> {
             return;
         }
         if let Some(core) = &mut state.core {
-            core.tell(Event::Refused { reason: reason.clone() });
+            core.push_event(Event::Refused { reason: reason.clone() });
         }
         state.connections.last_attempt = reason;
         self.end.report_change(state);
@@ -209,7 +209,7 @@ impl ConnectionDriver<'_> {
     pub(crate) fn adopt(&self, adopted: Adopted, attach: Attach, login: Vec<u8>) {
         let Adopted { socket, token, input, descriptors, peer } = adopted;
         // Mapped before the link is locked; too much is no more than that.
-        let found = attach.shows.then_some(descriptors).filter(|_| self.may_share(&socket));
+        let found = attach.shares.then_some(descriptors).filter(|_| self.may_share(&socket));
         let found = found
             .and_then(|descriptors| map_peer_memory(descriptors, self.end.config.peer_bytes_max()));
         if let Err(refusal) = self.end.config.judge_transport(found.is_some()) {
@@ -239,7 +239,7 @@ impl ConnectionDriver<'_> {
             return;
         };
         let deadline = deadline_after(self.end.config.handshake_timeout);
-        let (conn, refused) = match core.asked_showing(attach, login, shown) {
+        let (conn, refused) = match core.answer_attach(attach, login, shown) {
             Answer::Attached(conn) => (conn, None),
             Answer::Refused(conn, end) => (conn, Some(end)),
         };

@@ -261,7 +261,7 @@ impl DialDriver<'_> {
         };
         let (names, login) = (dialer.names.clone(), self.end.config.login.clone());
         let conn = match doorbells {
-            Some(_) => core.attach_showing(names, login),
+            Some(_) => core.attach_shm(names, login),
             None => core.attach(names, login),
         };
         let Some(conn) = conn else {

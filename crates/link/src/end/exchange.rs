@@ -16,7 +16,7 @@ use partywall_reconcile::Position;
 use super::connections::Connections;
 use super::{Endpoint, Locked, State};
 use crate::drive::Source;
-use crate::link_state::{End, LinkState, LookDue};
+use crate::link_state::{End, LinkState, NotifyDue};
 
 /// Moves records and acknowledgements between one end of a link and its peer.
 #[derive(Clone, Copy)]
@@ -40,8 +40,8 @@ impl Exchange<'_> {
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         if state.is_shared() {
             // It reads that itself; it may be asleep.
-            let due = state.core.as_ref().map_or(LookDue::Never, |core| core.look_due());
-            if due == LookDue::Now || is_idle && due != LookDue::Never {
+            let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
+            if due == NotifyDue::Now || is_idle && due != NotifyDue::Never {
                 self.notify(state);
             }
             return;
@@ -86,22 +86,22 @@ impl Exchange<'_> {
     /// and this thread may not come back for long.
     #[inline(always)]
     pub(super) fn notify_later(&self, state: &mut Locked<'_>) {
-        let due = state.core.as_ref().map_or(LookDue::Never, |core| core.look_due());
+        let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
         match due {
-            LookDue::Never => {}
-            LookDue::Idle if state.wakeups.is_settled_in_time() => {}
+            NotifyDue::Never => {}
+            NotifyDue::Idle if state.wakeups.is_settled_in_time() => {}
             due => self.notify_later_as(state, due),
         }
     }
 
     #[inline(never)]
-    fn notify_later_as(&self, state: &mut Locked<'_>, due: LookDue) {
+    fn notify_later_as(&self, state: &mut Locked<'_>, due: NotifyDue) {
         // The next record is looked for only if that matters: the neighbour is about to write there, and would have to
         // fetch the line back.
         let is_last = |core: &LinkState| !core.has_next() && !core.is_pull_ready();
         match due {
-            LookDue::Now => return self.notify(state),
-            LookDue::Drained if state.core.as_deref().is_some_and(is_last) => {
+            NotifyDue::Now => return self.notify(state),
+            NotifyDue::Drained if state.core.as_deref().is_some_and(is_last) => {
                 return self.notify(state);
             }
             _ => {}
@@ -147,7 +147,7 @@ impl Exchange<'_> {
                 .for_each(|index| self.end.connections().read(state, index));
         }
         let Some(core) = &mut state.core else { return };
-        let (has_news, has_fault) = (core.hear_consumed(), core.has_fault());
+        let (has_news, has_fault) = (core.poll_acked(), core.has_fault());
         if has_news {
             self.end.report_change(state);
         }
@@ -176,7 +176,7 @@ impl Exchange<'_> {
         else {
             return;
         };
-        let end = core.over(&mut wires[index].conn, end);
+        let end = core.ended(&mut wires[index].conn, end);
         self.end.report_acks(state, acked);
         self.end.connections().end(state, index, end);
     }

@@ -17,8 +17,8 @@ use super::{Endpoint, Locked};
 use crate::config::Delivery;
 use crate::drive::Before;
 use crate::error::{AckError, RecvError, Refused, ReplyError, SendError, Stopped, TryRecvError};
-use crate::event::Event;
-use crate::link_state::{DeliveryId, Handed, Payload, ReplyFault};
+use crate::link_state::Event;
+use crate::link_state::{Delivered, DeliveryId, Payload, ReplyFault};
 
 /// Receives through one end of a link.
 #[derive(Clone, Copy)]
@@ -142,7 +142,7 @@ impl ReceiveDriver<'_> {
             taking.finish();
             return None;
         };
-        let Some(Handed { bytes, token, attempt }) = core.offer_shortly(is_behind) else {
+        let Some(Delivered { bytes, token, attempt }) = core.offer_fast_path(is_behind) else {
             taking.finish();
             return None;
         };
@@ -150,7 +150,7 @@ impl ReceiveDriver<'_> {
         let facts = MessageInfo { token, attempt, is_acked: false };
         let taken = taker.take(Payload::Short(bytes), facts);
         if T::CONSUMES {
-            core.commit_in_hand();
+            core.ack_in_flight();
         }
         taking.finish();
         if T::CONSUMES {
@@ -184,7 +184,7 @@ impl ReceiveDriver<'_> {
             core.prefetch();
         }
         if is_acked || T::CONSUMES {
-            state.core.as_mut()?.commit_handed_out();
+            state.core.as_mut()?.ack_last_delivered();
             self.consumed(state);
         }
         Some(taken)
@@ -238,9 +238,7 @@ impl ReceiveDriver<'_> {
                     notify_replying(state);
                     Some(Ok(()))
                 }
-                Err(ReplyFault::Commit(error)) => {
-                    Some(Err(ReplyError::Commit(AckError::from(error))))
-                }
+                Err(ReplyFault::Ack(error)) => Some(Err(ReplyError::Commit(AckError::from(error)))),
                 Err(ReplyFault::Send(fault)) => {
                     let stopped = || state.stopped().unwrap_or(Stopped::Closed);
                     match Refused::new(fault, len, stopped) {
@@ -339,9 +337,9 @@ impl Drop for Taking<'_, '_> {
         self.note();
         let (Some(_), Some(core)) = (self.len, &mut self.state.core) else { return };
         if seeded_fault("link_panic_consumes") {
-            return core.commit_handed_out();
+            return core.ack_last_delivered();
         }
-        core.take_back();
+        core.undeliver();
         self.end.report_change(self.state);
     }
 }

@@ -25,10 +25,10 @@ use partywall_sys::{Doorbell, Family, Socket};
 use partywall_reconcile::attach::Nonce;
 
 use crate::drive::Reactor;
+use crate::link_state::PeerMapping;
 use crate::link_state::{Conn, End, LinkState, Received};
 use crate::protocol::codec;
 use crate::protocol::frame::{Frame, Refusal};
-use crate::shown::Shown;
 use crate::status::Transport;
 use partywall::Peer;
 
@@ -122,7 +122,7 @@ impl Wire {
         if let (Some(doorbells), Some((shown, peers))) =
             (doorbells, map_peer_memory(received.fds, shown_max))
         {
-            self.conn.show(shown);
+            self.conn.set_peer_mapping(shown);
             self.doorbells = Some(Doorbells { peers: Some(peers), ..doorbells });
         }
         Ok((received.bytes, FIRST_BYTES))
@@ -196,7 +196,7 @@ impl Wire {
             Ok(bytes) => core.sent(&mut self.conn, bytes)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             // Where no descriptors may be sent, or too many are under way.
-            Err(_) if shows_something => self.conn.show_nothing(),
+            Err(_) if shows_something => self.conn.drop_descriptor(),
             Err(error) => return Err(End::Broken(format!("the connection broke: {error}"))),
         }
         Ok(true)
@@ -247,9 +247,9 @@ pub(crate) fn refuse(socket: &Socket, echo: Nonce, refusal: Refusal) {
 pub(super) fn map_peer_memory(
     descriptors: Vec<OwnedFd>,
     bytes_max: u64,
-) -> Option<(Shown, Doorbell)> {
+) -> Option<(PeerMapping, Doorbell)> {
     let [memory, doorbell] = <[OwnedFd; 2]>::try_from(descriptors).ok()?;
-    let shown = Shown::map(memory.as_fd(), bytes_max).ok()?;
+    let shown = PeerMapping::map(memory.as_fd(), bytes_max).ok()?;
     Some((shown, Doorbell::from_peer(doorbell).ok()?))
 }
 

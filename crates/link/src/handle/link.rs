@@ -18,12 +18,12 @@ use crate::end::{Endpoint, Load};
 use crate::error::{
     AckError, RecvError, SendError, Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
-use crate::event::Event;
 use crate::group::LinkId;
 use crate::handle::batch::Batch;
 use crate::handle::halves::{Receiver, Sender};
 use crate::handle::message::{Message, OwnedSink, Token};
 use crate::handle::view::{MessageView, recv_with, try_recv_with};
+use crate::link_state::Event;
 use crate::link_state::StaleEpoch;
 use crate::status::{Stats, Status};
 use crate::store::Key;

@@ -288,7 +288,8 @@ fn peer_stream_file(retained: &Retained) -> StreamId {
         let bytes = nonce();
         let (half, _) = bytes.split_at(8);
         let number = half.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        if let Some(stream) = StreamId::new(number).filter(|stream| retained.is_told_from(*stream))
+        if let Some(stream) =
+            StreamId::new(number).filter(|stream| retained.is_distinct_from(*stream))
         {
             return stream;
         }

@@ -386,7 +386,7 @@ impl Keeper {
         });
         for place in &places {
             place.replace();
-            place.session.close();
+            place.session.close(0, "");
         }
         for place in &places {
             place.session.finished().await;
