@@ -20,7 +20,7 @@
 //!
 //! - **Half-close.** A stream is closed as a whole. Where we only finish sending, nothing is said until we have
 //!   stopped receiving as well; where the other side closes, what it sent is received, then
-//!   [`Finished`](crate::StreamRecvError::Finished), and sending fails with
+//!   `None`, and sending fails with
 //!   [`Stopped`](crate::StreamSendError::Stopped) and code 0.
 //! - **Codes, metadata, pings.** A code of a reset is lost, opening with metadata fails, a ping too.
 //! - **Credit.** What may lie unread is bounded by the protocol's own memory, for all streams together.
