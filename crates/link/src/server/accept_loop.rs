@@ -17,15 +17,16 @@ use partywall_layout::link::frame::{FRAME_VERSION_MAX, FRAME_VERSION_MIN};
 use partywall_sys::Socket;
 use partywall_sys::epoll::EventFlags;
 
-use super::{Listening, Shared, State};
+use super::{Listening, ServerShared, ServerState};
 use crate::drive::{MonitorGuard, Source};
-use crate::greeting::{Greeting, Unfit, refuse};
+use crate::end::refuse;
 use crate::protocol::frame::Refusal;
+use crate::server::greeting::{Greeting, Unfit};
 use crate::status::Transport;
 use partywall::Address;
 use partywall_wait::deadline_after;
 
-impl Source for Shared {
+impl Source for ServerShared {
     fn ready(self: Arc<Self>, token: u64, _flags: EventFlags) {
         if self.guard.is_child() {
             return;
@@ -64,10 +65,10 @@ impl Source for Shared {
 
     fn settle(self: Arc<Self>) {}
 
-    fn lie_down(self: Arc<Self>) {}
+    fn arm(self: Arc<Self>) {}
 }
 
-impl Shared {
+impl ServerShared {
     /// Takes new connections, as many as may be silent.
     fn admit(&self, door: u64) {
         let mut state = self.monitor.lock();
@@ -97,7 +98,7 @@ impl Shared {
         }
     }
 
-    fn greet(&self, state: &mut MonitorGuard<'_, State>, socket: Socket, is_abstract: bool) {
+    fn greet(&self, state: &mut MonitorGuard<'_, ServerState>, socket: Socket, is_abstract: bool) {
         let reactor = &self.group.inner.reactor;
         let token = reactor.enter(self.me.clone());
         if let Err(error) = reactor.watch(&socket, EventFlags::IN, token) {
@@ -133,7 +134,7 @@ impl Shared {
         let nonce = asked.attach.nonce;
         match self.judge(&greeting, asked) {
             Ok((link, attach, login)) => {
-                link.adopt(greeting, token, attach, login);
+                link.connections().adopt(greeting.into_adopted(token), attach, login);
             }
             Err(refusal) => {
                 self.monitor.lock().note(refusal.to_string());
@@ -150,7 +151,7 @@ impl Shared {
         }
     }
 
-    fn drop_greeting(&self, state: &mut MonitorGuard<'_, State>, token: u64, why: &str) {
+    fn drop_greeting(&self, state: &mut MonitorGuard<'_, ServerState>, token: u64, why: &str) {
         if let Some(greeting) = state.greetings.remove(&token) {
             self.group.inner.reactor.unwatch(&greeting.socket, token);
             state.note(why.to_owned());
@@ -181,7 +182,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl ServerState {
     fn note(&mut self, why: String) {
         self.refused += 1;
         self.last_refusal = Some(why);

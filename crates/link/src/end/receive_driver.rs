@@ -1,145 +1,80 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of a link for the application, and that they are consumed.
+//! Messages of a link for the application, and acknowledging them.
 //!
 //! ```text
-//!   next ─ there ─▶ out                        commit ─▶ acknowledged: at a quarter of the window, with the next record,
-//!     └ none ─▶ read ─▶ next                             or when somebody is about to wait
+//!   next ─ there ─▶ out                        ack ─▶ the peer learns of it at a quarter of the window, with the next
+//!     └ none ─▶ poll ─▶ next                          record, or when a thread is about to wait
 //!                └ none ─▶ acknowledge ─▶ spin, wait ─▶ next …
 //! ```
 
 use std::mem::ManuallyDrop;
 use std::time::Instant;
 
-use bytes::Bytes;
 use partywall_layout::seeded_fault;
 
-use super::sending::Load;
-use super::waiting::Waits;
+use super::waiter::Waits;
 use super::{Endpoint, Locked};
 use crate::config::Delivery;
 use crate::drive::Before;
-use crate::fault::{AckError, RecvError, Refused, ReplyError, SendError, Stopped, TryRecvError};
+use crate::error::{AckError, RecvError, Refused, ReplyError, SendError, Stopped, TryRecvError};
 use crate::link_state::Event;
 use crate::link_state::{Delivered, DeliveryId, Payload, ReplyFault};
-use crate::message::Keeping;
-use crate::view::{MessageView, Reading};
 
-/// What is to be known of a message beside its bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts {
-    pub(crate) token: DeliveryId,
-    /// 1 the first time.
-    pub(crate) attempt: u32,
-    /// It is consumed already.
-    pub(crate) is_committed: bool,
+/// Receives through one end of a link.
+#[derive(Clone, Copy)]
+pub(crate) struct ReceiveDriver<'a> {
+    pub(super) end: &'a Endpoint,
 }
 
-/// What becomes of a message that is handed out. No closure, so that it can say that it is to be inlined: facts that are put together
-/// before they are handed on have to be waited for.
-pub(crate) trait Taker {
-    type Taken;
-
-    /// Whether what was taken is consumed with that.
-    const CONSUMES: bool = false;
-
-    fn take(&mut self, payload: Payload<'_>, facts: Facts) -> Self::Taken;
-}
-
-impl<T: Taker> Taker for &mut T {
-    type Taken = T::Taken;
-
-    const CONSUMES: bool = T::CONSUMES;
-
-    #[inline(always)]
-    fn take(&mut self, payload: Payload<'_>, facts: Facts) -> T::Taken {
-        (**self).take(payload, facts)
-    }
-}
-
-impl Endpoint {
+impl ReceiveDriver<'_> {
     /// Takes the next message if there is one now, and returns what `taker` makes of it. `None`: the peer finished.
-    pub(crate) fn try_recv<T: Taker>(
+    pub(crate) fn try_recv<T: Sink>(
         &self,
         mut taker: T,
-    ) -> Result<Option<T::Taken>, TryRecvError> {
+    ) -> Result<Option<T::Output>, TryRecvError> {
         // What is not called is dropped once nothing is locked.
         let found = self.next_now(&mut taker, false)?;
         if found.is_some() {
             return Ok(found);
         }
-        let mut state = self.lock()?;
-        self.acknowledge(&mut state, true);
-        self.rest(&mut state);
+        let mut state = self.end.lock()?;
+        self.end.exchange().acknowledge(&mut state, true);
+        self.end.wakeups().arm_later(&mut state);
         let stopped = state.stopped();
         let has_finished = stopped.is_none() && state.core()?.take_finished();
         // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
-        let must_turn = state.is_detached() || self.is_time_to_look(&mut state, false);
+        let must_turn = state.is_detached() || self.end.wakeups().is_poll_due(&mut state, false);
         drop(state);
         if let Some(stopped) = stopped {
             return Err(stopped.into());
         }
         if must_turn {
-            self.group.reactor.try_turn(Before::Looking).map_err(Stopped::from)?;
+            self.end.group.reactor.try_turn(Before::Polling).map_err(Stopped::from)?;
         }
         if has_finished { Ok(None) } else { Err(TryRecvError::Empty) }
     }
 
     /// The same, and waits for one until `deadline`.
-    pub(crate) fn recv<T: Taker>(
+    pub(crate) fn recv<T: Sink>(
         &self,
         deadline: Option<Instant>,
         mut taker: T,
-    ) -> Result<Option<T::Taken>, RecvError> {
+    ) -> Result<Option<T::Output>, RecvError> {
         match self.next_now(&mut taker, true)? {
             Some(found) => Ok(Some(found)),
             None => self.recv_next(deadline, taker),
         }
     }
 
-    /// Has `read` read the next message, and consumes it when that returns.
-    #[inline]
-    pub(crate) fn recv_with<R>(
-        &self,
-        deadline: Option<Instant>,
-        read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<Option<R>, RecvError> {
-        if self.config.delivery == Delivery::AtMostOnce {
-            let found = self.recv(deadline, Keeping)?;
-            return Ok(found.map(|found| self.read_consumed(found, read)));
-        }
-        self.recv(deadline, Reading::new(self, read))
-    }
-
-    /// The same if there is one now.
-    pub(crate) fn try_recv_with<R>(
-        &self,
-        read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<Option<R>, TryRecvError> {
-        if self.config.delivery == Delivery::AtMostOnce {
-            let found = self.try_recv(Keeping)?;
-            return Ok(found.map(|found| self.read_consumed(found, read)));
-        }
-        self.try_recv(Reading::new(self, read))
-    }
-
-    /// What is consumed before it is read is memory of its own.
-    fn read_consumed<R>(
-        &self,
-        (bytes, facts): (Bytes, Facts),
-        read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> R {
-        read(MessageView::new(&bytes, &facts, self))
-    }
-
     /// Waits for the next message.
     #[inline(never)]
-    fn recv_next<T: Taker>(
+    fn recv_next<T: Sink>(
         &self,
         deadline: Option<Instant>,
         mut taker: T,
-    ) -> Result<Option<T::Taken>, RecvError> {
+    ) -> Result<Option<T::Output>, RecvError> {
         let mut is_first = true;
-        let found = self.wait_for(deadline, Waits::ForRecords, |state| {
+        let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
             // The socket was read just now; with what came since, it wakes whoever sleeps.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
@@ -160,49 +95,49 @@ impl Endpoint {
 
     /// The next message, if there is one now; or soon, for who would wait for it anyway.
     #[inline(always)]
-    fn next_now<T: Taker>(
+    fn next_now<T: Sink>(
         &self,
         mut taker: T,
         may_wait: bool,
-    ) -> Result<Option<T::Taken>, Stopped> {
+    ) -> Result<Option<T::Output>, Stopped> {
         let (found, must_turn) = {
-            let mut state = self.lock()?;
+            let mut state = self.end.lock()?;
             let mut may_watch = may_wait;
             let found = loop {
-                if let Some(found) = self.take_shortly(&mut state, &mut taker) {
+                if let Some(found) = self.take_fast(&mut state, &mut taker) {
                     break Some(found);
                 }
-                if !std::mem::take(&mut may_watch) || !self.watch_soon(&mut state) {
-                    break self.next_by_any_way(&mut state, taker);
+                if !std::mem::take(&mut may_watch) || !self.end.waiter().poll_briefly(&mut state) {
+                    break self.next_slow(&mut state, taker);
                 }
             };
-            let must_turn = found.is_some() && self.is_time_to_look(&mut state, true);
+            let must_turn = found.is_some() && self.end.wakeups().is_poll_due(&mut state, true);
             (found, must_turn)
         };
         if must_turn {
             // The message is not to be lost; whoever waits meets the same fault.
-            let _ = self.group.reactor.try_turn(Before::Looking);
+            let _ = self.end.group.reactor.try_turn(Before::Polling);
         }
         Ok(found)
     }
 
     /// The next message that is here, in the neighbour's memory, or in the socket.
     #[inline(always)]
-    fn next<T: Taker>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Taken> {
-        match self.take_shortly(state, &mut taker) {
+    fn next<T: Sink>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Output> {
+        match self.take_fast(state, &mut taker) {
             Some(found) => Some(found),
-            None => self.next_by_any_way(state, taker),
+            None => self.next_slow(state, taker),
         }
     }
 
     /// The same, by the way that nearly all take over shared memory.
     #[inline(always)]
-    fn take_shortly<T: Taker>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Taken> {
-        if self.config.delivery == Delivery::AtMostOnce {
+    fn take_fast<T: Sink>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Output> {
+        if self.end.config.delivery == Delivery::AtMostOnce {
             return None;
         }
-        let is_behind = state.pacer.is_behind();
-        let mut taking = Taking { end: self, state, len: None };
+        let is_behind = state.pacing.pacer.is_behind();
+        let mut taking = Taking { end: self.end, state, len: None };
         let Some(core) = &mut taking.state.core else {
             taking.finish();
             return None;
@@ -212,7 +147,7 @@ impl Endpoint {
             return None;
         };
         taking.len = Some(bytes.len() as u64);
-        let facts = Facts { token, attempt, is_committed: false };
+        let facts = MessageInfo { token, attempt, is_acked: false };
         let taken = taker.take(Payload::Short(bytes), facts);
         if T::CONSUMES {
             core.ack_in_flight();
@@ -225,30 +160,30 @@ impl Endpoint {
     }
 
     #[inline(never)]
-    fn next_by_any_way<T: Taker>(&self, state: &mut Locked<'_>, taker: T) -> Option<T::Taken> {
+    fn next_slow<T: Sink>(&self, state: &mut Locked<'_>, taker: T) -> Option<T::Output> {
         if !state.core.as_ref()?.has_next() {
-            self.take_in(state);
+            self.end.exchange().poll_records(state);
         }
         self.take_here(state, taker)
     }
 
     /// The next message that is here.
-    fn take_here<T: Taker>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Taken> {
-        let is_committed = self.config.delivery == Delivery::AtMostOnce;
-        let mut taking = Taking { end: self, state, len: None };
+    fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Output> {
+        let is_acked = self.end.config.delivery == Delivery::AtMostOnce;
+        let mut taking = Taking { end: self.end, state, len: None };
         let Taking { state: taken_from, len, .. } = &mut taking;
         let taken = taken_from.core.as_mut().and_then(|core| {
             core.offer(|payload, token, attempt| {
                 *len = Some(payload.len() as u64);
-                taker.take(payload, Facts { token, attempt, is_committed })
+                taker.take(payload, MessageInfo { token, attempt, is_acked })
             })
         });
         taking.finish();
         let taken = taken?;
-        if let (true, Some(core)) = (state.pacer.is_behind(), &state.core) {
+        if let (true, Some(core)) = (state.pacing.pacer.is_behind(), &state.core) {
             core.prefetch();
         }
-        if is_committed || T::CONSUMES {
+        if is_acked || T::CONSUMES {
             state.core.as_mut()?.ack_last_delivered();
             self.consumed(state);
         }
@@ -257,16 +192,16 @@ impl Endpoint {
 
     /// The application takes a message of so many bytes.
     #[inline(always)]
-    fn took_one(&self, state: &mut Locked<'_>, len: u64) {
-        self.rest(state);
-        state.pacer.count_record();
+    fn count_received(&self, state: &mut Locked<'_>, len: u64) {
+        self.end.wakeups().arm_later(state);
+        state.pacing.pacer.count_record();
         state.stats.messages_received += 1;
         state.stats.bytes_received += len;
     }
 
     #[inline]
     pub(crate) fn ack_to(&self, token: &DeliveryId) -> Result<(), AckError> {
-        let mut state = self.lock()?;
+        let mut state = self.end.lock()?;
         state.core()?.ack_to(token)?;
         self.consumed(&mut state);
         Ok(())
@@ -275,8 +210,8 @@ impl Endpoint {
     /// Something was committed.
     #[inline(always)]
     fn consumed(&self, state: &mut Locked<'_>) {
-        self.owe(state);
-        tell_replying(state);
+        self.end.exchange().acknowledge_later(state);
+        notify_replying(state);
     }
 
     /// Sends, and commits what it answers, both or none; waits for room first.
@@ -293,14 +228,14 @@ impl Endpoint {
             };
             let acked = Some(core.acked());
             let replied = core.reply(token, parts);
-            self.tell_if_heard(state, acked);
+            self.end.report_acks(state, acked);
             match replied {
                 Ok(_) => {
                     state.stats.messages_sent += 1;
                     state.stats.bytes_sent += len;
-                    self.push(state);
-                    self.owe(state);
-                    tell_replying(state);
+                    self.end.exchange().push(state);
+                    self.end.exchange().acknowledge_later(state);
+                    notify_replying(state);
                     Some(Ok(()))
                 }
                 Err(ReplyFault::Ack(error)) => Some(Err(ReplyError::Commit(AckError::from(error)))),
@@ -313,46 +248,63 @@ impl Endpoint {
                 }
             }
         };
-        let mut state = self.lock().map_err(SendError::from)?;
+        let mut state = self.end.lock().map_err(SendError::from)?;
         if let Some(done) = attempt(&mut state) {
             return done;
         }
-        state.replying += 1;
+        state.wakeups.replying += 1;
         drop(state);
-        let waited = self.wait_for(deadline, Waits::ForRoom, |state| {
+        let waited = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
             // Room comes with what the neighbour says.
-            self.hear(state);
+            self.end.exchange().poll_acks(state);
             attempt(state)
         });
-        self.monitor.lock().replying -= 1;
+        self.end.monitor.lock().wakeups.replying -= 1;
         waited.map_err(SendError::from)?.unwrap_or(Err(SendError::TimedOut.into()))
     }
 
     /// What was received and not committed is received again.
     pub(crate) fn rewind(&self) -> Result<(), Stopped> {
-        let mut state = self.lock()?;
+        let mut state = self.end.lock()?;
         state.core()?.rewind();
-        self.tell(&mut state);
+        self.end.report_change(&mut state);
         Ok(())
     }
 
     pub(crate) fn try_event(&self) -> Option<Event> {
-        self.lock().ok()?.core.as_mut()?.take_event()
+        self.end.lock().ok()?.core.as_mut()?.take_event()
     }
+}
 
-    /// Bytes of the stream that were sent and are not yet known to be consumed.
-    pub(crate) fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
-        let mut state = self.lock()?;
-        if state.is_shared() {
-            self.hear(&mut state);
-        }
-        let core = state.core()?;
-        let bytes = core.tail().since(core.acked());
-        if bytes > 0 {
-            // Who asks is told when there are less.
-            self.want_room(&mut state);
-        }
-        Ok(bytes)
+/// What is to be known of a message beside its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageInfo {
+    pub(crate) token: DeliveryId,
+    /// 1 the first time.
+    pub(crate) attempt: u32,
+    /// It is consumed already.
+    pub(crate) is_acked: bool,
+}
+
+/// What becomes of a message that is handed out. No closure, so that it can say that it is to be inlined: facts that are put together
+/// before they are handed on have to be waited for.
+pub(crate) trait Sink {
+    type Output;
+
+    /// Whether what was taken is consumed with that.
+    const CONSUMES: bool = false;
+
+    fn take(&mut self, payload: Payload<'_>, facts: MessageInfo) -> Self::Output;
+}
+
+impl<T: Sink> Sink for &mut T {
+    type Output = T::Output;
+
+    const CONSUMES: bool = T::CONSUMES;
+
+    #[inline(always)]
+    fn take(&mut self, payload: Payload<'_>, facts: MessageInfo) -> T::Output {
+        (**self).take(payload, facts)
     }
 }
 
@@ -374,7 +326,7 @@ impl Taking<'_, '_> {
     #[inline(always)]
     fn note(&mut self) {
         if let Some(len) = self.len {
-            self.end.took_one(self.state, len);
+            self.end.receive_driver().count_received(self.state, len);
         }
     }
 }
@@ -388,21 +340,14 @@ impl Drop for Taking<'_, '_> {
             return core.ack_last_delivered();
         }
         core.undeliver();
-        self.end.tell(self.state);
+        self.end.report_change(self.state);
     }
 }
 
-/// Whoever waits for room for a reply may have nothing to reply to any more.
+/// A thread that waits for room for a reply may have nothing to reply to any more.
 #[inline]
-fn tell_replying(state: &Locked<'_>) {
-    if state.replying > 0 {
+fn notify_replying(state: &Locked<'_>) {
+    if state.wakeups.replying > 0 {
         state.changed();
-    }
-}
-
-/// So that one may say what is sent without naming how.
-impl<'a> From<&'a [&'a [u8]]> for Load<'a> {
-    fn from(parts: &'a [&'a [u8]]) -> Self {
-        Self::Message(parts)
     }
 }

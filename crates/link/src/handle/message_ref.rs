@@ -2,7 +2,7 @@
 //! A message that is read before the next is received.
 //!
 //! ```text
-//!   recv_ref ─▶ Lent, in the receiver: a short message is copied there, a long one shared ◀── MessageRef
+//!   recv_ref ─▶ RefBuffer, in the receiver: a short message is copied there, a long one shared ◀── MessageRef
 //!   again    ─▶ the borrow is over, and what was lent may go
 //! ```
 //!
@@ -16,91 +16,91 @@ use std::time::Instant;
 use bytes::Bytes;
 use partywall_reconcile::{Position, StreamId};
 
-use super::end::{Endpoint, Facts, Taker};
-use super::fault::{AckError, ReplyError};
-use super::link_state::{DeliveryId, Payload};
-use super::message::Token;
+use crate::end::{Endpoint, MessageInfo, Sink};
+use crate::error::{AckError, ReplyError};
+use crate::handle::message::Token;
+use crate::link_state::{DeliveryId, Payload};
 
-/// A message that was received with [`recv_ref`](super::Receiver::recv_ref): it can be read until the next is.
+/// A message that was received with [`recv_ref`](crate::Receiver::recv_ref): it can be read until the next is.
 ///
 /// A short one costs neither an allocation nor a count, which makes it the form for who receives many and is done with each before the
-/// next. Everything else is as with a [`Message`](super::Message).
+/// next. Everything else is as with a [`Message`](crate::Message).
 pub struct MessageRef<'a> {
-    lent: &'a Lent,
+    buffer: &'a RefBuffer,
     link: &'a Endpoint,
 }
 
 /// The message that was received last, for as long as it is borrowed.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(crate) struct RefBuffer {
     /// A short one, copied.
     copied: Vec<u8>,
     /// A long one, which `copied` is not.
     shared: Option<Bytes>,
     /// It stays here, and is not handed on: a processor waits when it copies in one what was just stored in several.
-    facts: Facts,
+    info: MessageInfo,
 }
 
 impl<'a> MessageRef<'a> {
     #[inline]
-    pub(super) const fn new(lent: &'a Lent, link: &'a Endpoint) -> Self {
-        Self { lent, link }
+    pub(crate) const fn new(buffer: &'a RefBuffer, link: &'a Endpoint) -> Self {
+        Self { buffer, link }
     }
 
-    /// See [`Message::position`](super::Message::position).
+    /// See [`Message::position`](crate::Message::position).
     #[must_use]
     pub const fn position(&self) -> u64 {
-        self.lent.facts.token.start.0
+        self.buffer.info.token.start.0
     }
 
-    /// See [`Message::attempt`](super::Message::attempt).
+    /// See [`Message::attempt`](crate::Message::attempt).
     #[must_use]
     pub const fn attempt(&self) -> u32 {
-        self.lent.facts.attempt
+        self.buffer.info.attempt
     }
 
-    /// See [`Message::is_poison`](super::Message::is_poison).
+    /// See [`Message::is_poison`](crate::Message::is_poison).
     #[must_use]
     pub fn is_poison(&self) -> bool {
-        self.lent.facts.is_poison(self.link)
+        self.buffer.info.is_poison(self.link)
     }
 
-    /// See [`Message::token`](super::Message::token).
+    /// See [`Message::token`](crate::Message::token).
     #[must_use]
     pub const fn token(&self) -> Token {
-        Token(self.lent.facts.token)
+        Token(self.buffer.info.token)
     }
 
     /// Its bytes, to be kept; a short message is copied.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        let copied = || Bytes::copy_from_slice(&self.lent.copied);
-        self.lent.shared.as_ref().map_or_else(copied, Bytes::clone)
+        let copied = || Bytes::copy_from_slice(&self.buffer.copied);
+        self.buffer.shared.as_ref().map_or_else(copied, Bytes::clone)
     }
 
-    /// See [`Message::ack`](super::Message::ack).
+    /// See [`Message::ack`](crate::Message::ack).
     ///
     /// # Errors
     /// As there.
     #[inline]
     pub fn ack(self) -> Result<(), AckError> {
-        self.lent.facts.commit(self.link)
+        self.buffer.info.commit(self.link)
     }
 
-    /// See [`Message::reply`](super::Message::reply).
+    /// See [`Message::reply`](crate::Message::reply).
     ///
     /// # Errors
     /// As there.
     pub fn reply(self, answer: &[u8]) -> Result<(), ReplyError> {
-        self.lent.facts.reply(self.link, answer, None)
+        self.buffer.info.reply(self.link, answer, None)
     }
 
-    /// See [`Message::reply_deadline`](super::Message::reply_deadline).
+    /// See [`Message::reply_deadline`](crate::Message::reply_deadline).
     ///
     /// # Errors
     /// As there.
     pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), ReplyError> {
-        self.lent.facts.reply(self.link, answer, Some(deadline))
+        self.buffer.info.reply(self.link, answer, Some(deadline))
     }
 }
 
@@ -109,7 +109,7 @@ impl Deref for MessageRef<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.lent.bytes()
+        self.buffer.bytes()
     }
 }
 
@@ -135,15 +135,15 @@ impl fmt::Debug for MessageRef<'_> {
     }
 }
 
-impl Lent {
+impl RefBuffer {
     /// Nothing yet.
-    pub(super) const fn new() -> Self {
-        Self { copied: Vec::new(), shared: None, facts: NOTHING }
+    pub(crate) const fn new() -> Self {
+        Self { copied: Vec::new(), shared: None, info: NOTHING }
     }
 
     /// The last one is not lent any more: a long one is not to be kept while the next is waited for.
     #[inline]
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if self.shared.is_some() {
             self.shared = None;
         }
@@ -156,12 +156,12 @@ impl Lent {
 }
 
 /// Takes along what can be shared; anything else is copied.
-impl Taker for Lent {
-    type Taken = ();
+impl Sink for RefBuffer {
+    type Output = ();
 
     #[inline(always)]
-    fn take(&mut self, payload: Payload<'_>, facts: Facts) {
-        self.facts = facts;
+    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) {
+        self.info = info;
         match payload {
             Payload::Own(bytes) => self.shared = Some(Bytes::clone(bytes)),
             Payload::Short(bytes) => {
@@ -173,12 +173,12 @@ impl Taker for Lent {
 }
 
 /// Of no message.
-const NOTHING: Facts = Facts {
+const NOTHING: MessageInfo = MessageInfo {
     token: DeliveryId {
         start: Position::START,
         stream: StreamId(NonZeroU64::MIN),
         end: Position::START,
     },
     attempt: 0,
-    is_committed: false,
+    is_acked: false,
 };

@@ -20,13 +20,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio::task::coop::consume_budget;
 
-use super::group::Shared;
+use super::group::GroupShared;
 use crate::{LinkSnapshot, Look, Observer, Stopped, WaitError};
 
 /// See the module.
-pub(super) struct News {
+pub(super) struct Notices {
     pub(super) observer: Observer,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<GroupShared>,
     pub(super) messages: Notify,
     pub(super) changes: Notify,
     pub(super) events: Notify,
@@ -35,8 +35,8 @@ pub(super) struct News {
     told: Mutex<Option<LinkSnapshot>>,
 }
 
-impl News {
-    pub(super) fn new(observer: Observer, shared: Arc<Shared>) -> Self {
+impl Notices {
+    pub(super) fn new(observer: Observer, shared: Arc<GroupShared>) -> Self {
         let told = Mutex::new(observer.look().ok().map(|look| look.snapshot));
         let [messages, changes, events, commits] = [const { Notify::const_new() }; 4];
         Self { observer, shared, messages, changes, events, commits, told }
@@ -72,7 +72,7 @@ impl News {
     /// Does something with the link, and tells of it.
     pub(super) fn act<R>(&self, act: impl FnOnce() -> R) -> R {
         // Also if the application's code panics in it.
-        let _acting = Acting { news: self, before: self.observer.look().ok() };
+        let _acting = Acting { notices: self, before: self.observer.look().ok() };
         act()
     }
 
@@ -179,7 +179,7 @@ enum Change {
     Connection,
 }
 
-impl Drop for News {
+impl Drop for Notices {
     fn drop(&mut self) {
         self.shared.forget(self.observer.id());
     }
@@ -187,12 +187,12 @@ impl Drop for News {
 
 /// Something is being done with a link; it is told of when it was.
 struct Acting<'a> {
-    news: &'a News,
+    notices: &'a Notices,
     before: Option<Look>,
 }
 
 impl Drop for Acting<'_> {
     fn drop(&mut self) {
-        self.news.acted(self.before.as_ref());
+        self.notices.acted(self.before.as_ref());
     }
 }

@@ -12,8 +12,8 @@
 use std::fmt;
 use std::time::Instant;
 
-use super::end::{Endpoint, Load};
-use super::fault::{SendError, TrySendError};
+use crate::end::{Endpoint, Load};
+use crate::error::{SendError, TrySendError};
 
 /// Messages that are sent together. Dropped, none of them is.
 ///
@@ -26,7 +26,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) const fn new(link: &'a Endpoint) -> Self {
+    pub(crate) const fn new(link: &'a Endpoint) -> Self {
         Self { link, lens: Vec::new(), bytes: Vec::new() }
     }
 
@@ -54,7 +54,7 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// See [`SendError`]; none of them was sent.
     pub fn commit(self) -> Result<(), SendError> {
-        self.link.send(self.load(), None)
+        self.link.send_driver().send(self.load(), None)
     }
 
     /// As [`commit`](Self::commit), but only until `deadline`.
@@ -62,7 +62,7 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// As there.
     pub fn commit_deadline(self, deadline: Instant) -> Result<(), SendError> {
-        self.link.send(self.load(), Some(deadline))
+        self.link.send_driver().send(self.load(), Some(deadline))
     }
 
     /// Sends them if there is room now; else the batch is still there.
@@ -70,7 +70,7 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// See [`TrySendError`].
     pub fn try_commit(&mut self) -> Result<(), TrySendError> {
-        self.link.try_send(self.load())?;
+        self.link.send_driver().try_send(self.load())?;
         self.lens.clear();
         self.bytes.clear();
         Ok(())

@@ -13,21 +13,21 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::handle::Handle;
-use super::news::News;
+use super::link::Handle;
+use super::notices::Notices;
 use crate::{Look, Stopped, WaitError};
 
 pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
-    let mut closing = Closing { news: &handle.news, phase: Phase::Waiting };
+    let mut closing = Closing { notices: &handle.notices, phase: Phase::Waiting };
     // An error is that of what follows.
-    let _ = handle.news.until(can_leave).await;
+    let _ = handle.notices.until(can_leave).await;
     closing.phase = Phase::Leaving;
-    handle.news.shared.begin_closing();
-    let observer = handle.news.observer.clone();
+    handle.notices.shared.begin_closing();
+    let observer = handle.notices.observer.clone();
     let left = tokio::task::spawn_blocking(move || observer.close(None)).await;
     closing.phase = Phase::Left;
-    handle.news.shared.end_closing();
-    handle.news.acted(None);
+    handle.notices.shared.end_closing();
+    handle.notices.acted(None);
     left.map_err(|error| Stopped::System(Arc::new(io::Error::other(error))))?
 }
 
@@ -38,7 +38,7 @@ fn can_leave(look: &Look) -> bool {
 
 /// Closes the link at once if nobody waits for it any more.
 struct Closing<'a> {
-    news: &'a News,
+    notices: &'a Notices,
     phase: Phase,
 }
 
@@ -54,15 +54,15 @@ impl Drop for Closing<'_> {
         match self.phase {
             Phase::Waiting => {
                 // With a deadline that has passed it waits for nothing; what it says is of no use to anybody.
-                let _ = self.news.observer.close(Some(Instant::now()));
+                let _ = self.notices.observer.close(Some(Instant::now()));
             }
             Phase::Leaving => {
-                self.news.observer.abandon();
-                self.news.shared.end_closing();
+                self.notices.observer.abandon();
+                self.notices.shared.end_closing();
             }
             Phase::Left => return,
         }
-        self.news.acted(None);
-        self.news.shared.nudge.notify_one();
+        self.notices.acted(None);
+        self.notices.shared.nudge.notify_one();
     }
 }

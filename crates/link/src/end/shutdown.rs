@@ -2,7 +2,7 @@
 //! Closing a link in this process: what was sent goes out first, if there is time; nothing that is kept is lost.
 //!
 //! ```text
-//!   close(deadline)   all written? ─▶ LEAVE ─▶ written ─▶ the other side's system has it ─▶ closed
+//!   close(deadline)   all written? ─▶ LEAVE ─▶ written ─▶ the peer's system has it ─▶ closed
 //!   drop              LEAVE, as far as the kernel takes it ─▶ closed
 //! ```
 
@@ -10,63 +10,70 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use partywall_sys::Family;
-
-use super::dialer::Phase;
-use super::waiting::Waits;
-use super::{Endpoint, Locked, State};
-use crate::fault::{Stopped, WaitError};
-use crate::link_state::End;
 use partywall_wait::has_passed;
 
-impl Endpoint {
+use super::connections::Connections;
+use super::dialer::Phase;
+use super::waiter::Waits;
+use super::{Endpoint, Locked, State};
+use crate::error::{Stopped, WaitError};
+use crate::link_state::End;
+
+/// Closes one end of a link.
+#[derive(Clone, Copy)]
+pub(crate) struct Shutdown<'a> {
+    pub(super) end: &'a Endpoint,
+}
+
+impl Shutdown<'_> {
     /// Closes in good order. The error says that not all of it went out; closed it is in any case.
     pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
-        let gone = self.wait_for(deadline, Waits::ForRoom, |state| {
-            self.push(state);
-            self.hear(state);
+        let gone = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
+            self.end.exchange().push(state);
+            self.end.exchange().poll_acks(state);
             if state.core.is_none() {
                 return Some(Err(Stopped::Closed));
             }
             // Without a connection there may still come one.
             let is_out = state.active().is_some() && !state.has_outgoing();
-            (is_out || state.is_empty() || state.stopped().is_some()).then_some(Ok(()))
+            (is_out || state.is_all_acked() || state.stopped().is_some()).then_some(Ok(()))
         });
         let gone = gone.and_then(|gone| {
             let is_there = self.leave_and_wait(deadline)?;
             Ok(gone.filter(|_| is_there))
         });
         self.abandon();
-        if let Some(home) = self.home.as_ref().and_then(Weak::upgrade) {
-            home.closed(self);
+        if let Some(home) = self.end.home.as_ref().and_then(Weak::upgrade) {
+            home.closed(self.end);
         }
-        self.waited(gone?)
+        self.end.waiter().waited(gone?)
     }
 
     /// Closes without waiting.
     pub(crate) fn abandon(&self) {
-        if self.guard.is_child() {
+        if self.end.guard.is_child() {
             return;
         }
-        let mut state = self.monitor.lock();
+        let mut state = self.end.monitor.lock();
         self.leave(&mut state);
         if let Some(Phase::Connecting { begun, token, .. }) =
-            state.dialer.take().as_ref().map(|dialer| &dialer.phase)
+            state.connections.dialer.take().as_ref().map(|dialer| &dialer.phase)
         {
-            self.group.reactor.unwatch(begun, *token);
+            self.end.group.reactor.unwatch(begun, *token);
         }
-        while !state.wires.is_empty() {
-            self.end(&mut state, 0, End::Left);
+        while !state.connections.wires.is_empty() {
+            self.end.connections().end(&mut state, 0, End::Left);
         }
         state.core = None;
-        self.forget_doorbell(&mut state);
-        self.set_timer(&mut state);
-        self.tell(&mut state);
+        self.end.wakeups().forget_doorbell(&mut state);
+        self.end.connections().set_timer(&mut state);
+        self.end.report_change(&mut state);
     }
 
     /// Says good-bye, and waits until the system of the other side has it all: whoever closes a TCP socket while more arrives takes
     /// back what is not there yet. Nothing tells when that is, so it is asked at intervals.
     fn leave_and_wait(&self, deadline: Option<Instant>) -> Result<bool, Stopped> {
-        let mut state = self.lock()?;
+        let mut state = self.end.lock()?;
         if state.active().is_none() {
             return Ok(true);
         }
@@ -75,10 +82,11 @@ impl Endpoint {
         loop {
             let step = Instant::now() + ASKED_EVERY;
             let until = deadline.map_or(step, |deadline| deadline.min(step));
-            let found = self.monitor.wait_for(Some(until), |state| {
-                let index = state.wires.iter().position(|wire| Some(wire.token) == token);
+            let found = self.end.monitor.wait_for(Some(until), |state| {
+                let index =
+                    state.connections.wires.iter().position(|wire| Some(wire.token) == token);
                 let Some(index) = index else { return Some(()) };
-                self.write(state, index);
+                self.end.connections().write(state, index);
                 self.discard(state, token)
             })?;
             if found.is_some() || has_passed(deadline) {
@@ -90,18 +98,24 @@ impl Endpoint {
     fn leave(&self, state: &mut Locked<'_>) -> Option<u64> {
         let index = state.active()?;
         // It would dial again.
-        state.dialer = None;
-        let State { core: Some(core), wires, .. } = &mut **state else { return None };
+        state.connections.dialer = None;
+        let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
+        else {
+            return None;
+        };
         let token = wires[index].token;
         core.leave(&mut wires[index].conn);
-        self.write(state, index);
+        self.end.connections().write(state, index);
         Some(token)
     }
 
     /// Reads until there is no more, and keeps nothing of it. Something if the connection may be closed.
     fn discard(&self, state: &mut Locked<'_>, token: Option<u64>) -> Option<()> {
-        let index = state.wires.iter().position(|wire| Some(wire.token) == token)?;
-        let State { core: Some(core), wires, .. } = &mut **state else { return Some(()) };
+        let index = state.connections.wires.iter().position(|wire| Some(wire.token) == token)?;
+        let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
+        else {
+            return Some(());
+        };
         let wire = &mut wires[index];
         for _ in 0..DISCARDED_MAX {
             match super::read_some(&wire.socket, &mut wire.input) {
@@ -117,13 +131,6 @@ impl Endpoint {
             }
         }
         None
-    }
-}
-
-impl State {
-    fn has_outgoing(&self) -> bool {
-        let (Some(core), Some(index)) = (&self.core, self.active()) else { return false };
-        core.has_outgoing(&self.wires[index].conn)
     }
 }
 

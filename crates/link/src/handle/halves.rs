@@ -9,15 +9,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::batch::Batch;
-use super::end::Load;
-use super::fault::{
+use crate::end::Load;
+use crate::error::{
     AckError, RecvError, SendError, Stopped, TryRecvError, TrySendError, WaitError,
 };
-use super::handle::{Handle, Link, alone};
-use super::lent::{Lent, MessageRef};
-use super::message::{Message, Token};
-use super::view::MessageView;
+use crate::handle::batch::Batch;
+use crate::handle::link::{Handle, Link, alone};
+use crate::handle::message::{Message, Token};
+use crate::handle::message_ref::{MessageRef, RefBuffer};
+use crate::handle::view::{MessageView, recv_with, try_recv_with};
 
 /// The sending direction of a link. Clones send into the same link.
 #[derive(Clone, Debug)]
@@ -29,11 +29,11 @@ pub struct Sender {
 #[derive(Debug)]
 pub struct Receiver {
     handle: Arc<Handle>,
-    lent: Lent,
+    buffer: RefBuffer,
 }
 
 impl Sender {
-    pub(super) const fn new(handle: Arc<Handle>) -> Self {
+    pub(crate) const fn new(handle: Arc<Handle>) -> Self {
         Self { handle }
     }
 
@@ -42,7 +42,11 @@ impl Sender {
     /// # Errors
     /// As there.
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
-        self.handle.end.send_with(message.len(), |room| room.copy_from_slice(message), None)
+        self.handle.end.send_driver().send_with(
+            message.len(),
+            |room| room.copy_from_slice(message),
+            None,
+        )
     }
 
     /// See [`Link::try_send`].
@@ -50,7 +54,10 @@ impl Sender {
     /// # Errors
     /// As there.
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
-        self.handle.end.try_send_with(message.len(), |room| room.copy_from_slice(message))
+        self.handle
+            .end
+            .send_driver()
+            .try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
     /// See [`Link::send_deadline`].
@@ -58,7 +65,7 @@ impl Sender {
     /// # Errors
     /// As there.
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
-        self.handle.end.send_with(
+        self.handle.end.send_driver().send_with(
             message.len(),
             |room| room.copy_from_slice(message),
             Some(deadline),
@@ -71,7 +78,7 @@ impl Sender {
     /// As there.
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
-        self.handle.end.send_with(len, alone(fill), None)
+        self.handle.end.send_driver().send_with(len, alone(fill), None)
     }
 
     /// See [`Link::try_send_with`].
@@ -84,7 +91,7 @@ impl Sender {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), TrySendError> {
-        self.handle.end.try_send_with(len, alone(fill))
+        self.handle.end.send_driver().try_send_with(len, alone(fill))
     }
 
     /// See [`Link::send_with_deadline`].
@@ -98,7 +105,7 @@ impl Sender {
         fill: impl FnOnce(&mut [u8]),
         deadline: Instant,
     ) -> Result<(), SendError> {
-        self.handle.end.send_with(len, alone(fill), Some(deadline))
+        self.handle.end.send_driver().send_with(len, alone(fill), Some(deadline))
     }
 
     /// See [`Link::send_parts`].
@@ -106,7 +113,7 @@ impl Sender {
     /// # Errors
     /// As there.
     pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
-        self.handle.end.send(Load::Message(parts), None)
+        self.handle.end.send_driver().send(Load::Message(parts), None)
     }
 
     /// See [`Link::batch`].
@@ -119,7 +126,7 @@ impl Sender {
     /// # Errors
     /// As there.
     pub fn wait_acked(&self, deadline: Instant) -> Result<(), WaitError> {
-        self.handle.end.flush(Some(deadline))
+        self.handle.end.send_driver().wait_acked(Some(deadline))
     }
 
     /// See [`Link::wait_sent`].
@@ -127,7 +134,7 @@ impl Sender {
     /// # Errors
     /// As there.
     pub fn wait_sent(&self, deadline: Instant) -> Result<(), WaitError> {
-        self.handle.end.wait_sent(Some(deadline))
+        self.handle.end.send_driver().wait_sent(Some(deadline))
     }
 
     /// See [`Link::unconsumed_bytes`].
@@ -135,7 +142,7 @@ impl Sender {
     /// # Errors
     /// As there.
     pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
-        self.handle.end.unconsumed_bytes()
+        self.handle.end.send_driver().unconsumed_bytes()
     }
 
     /// The link, for all that is of neither direction. Dropping it is dropping one more handle.
@@ -146,8 +153,8 @@ impl Sender {
 }
 
 impl Receiver {
-    pub(super) const fn new(handle: Arc<Handle>) -> Self {
-        Self { handle, lent: Lent::new() }
+    pub(crate) const fn new(handle: Arc<Handle>) -> Self {
+        Self { handle, buffer: RefBuffer::new() }
     }
 
     /// Receives the next message, to be read before the next is received; waits for one. `None` is as of [`Link::recv`].
@@ -190,10 +197,10 @@ impl Receiver {
     /// # Errors
     /// See [`TryRecvError`].
     pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
-        let Self { handle, lent } = self;
-        lent.end();
-        let received = handle.end.try_recv(&mut *lent)?;
-        Ok(received.map(|()| MessageRef::new(lent, &handle.end)))
+        let Self { handle, buffer } = self;
+        buffer.end();
+        let received = handle.end.receive_driver().try_recv(&mut *buffer)?;
+        Ok(received.map(|()| MessageRef::new(buffer, &handle.end)))
     }
 
     #[inline]
@@ -201,10 +208,10 @@ impl Receiver {
         &mut self,
         deadline: Option<Instant>,
     ) -> Result<Option<MessageRef<'_>>, RecvError> {
-        let Self { handle, lent } = self;
-        lent.end();
-        let received = handle.end.recv(deadline, &mut *lent)?;
-        Ok(received.map(|()| MessageRef::new(lent, &handle.end)))
+        let Self { handle, buffer } = self;
+        buffer.end();
+        let received = handle.end.receive_driver().recv(deadline, &mut *buffer)?;
+        Ok(received.map(|()| MessageRef::new(buffer, &handle.end)))
     }
 
     /// See [`Link::recv`].
@@ -240,7 +247,7 @@ impl Receiver {
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, RecvError> {
-        self.handle.end.recv_with(None, read)
+        recv_with(&self.handle.end, None, read)
     }
 
     /// See [`Link::try_recv_with`].
@@ -251,7 +258,7 @@ impl Receiver {
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, TryRecvError> {
-        self.handle.end.try_recv_with(read)
+        try_recv_with(&self.handle.end, read)
     }
 
     /// See [`Link::recv_with_deadline`].
@@ -263,7 +270,7 @@ impl Receiver {
         read: impl FnOnce(MessageView<'_>) -> R,
         deadline: Instant,
     ) -> Result<Option<R>, RecvError> {
-        self.handle.end.recv_with(Some(deadline), read)
+        recv_with(&self.handle.end, Some(deadline), read)
     }
 
     /// See [`Link::ack_to`].
@@ -271,7 +278,7 @@ impl Receiver {
     /// # Errors
     /// As there.
     pub fn ack_to(&mut self, token: Token) -> Result<(), AckError> {
-        self.handle.end.ack_to(&token.0)
+        self.handle.end.receive_driver().ack_to(&token.0)
     }
 
     /// See [`Link::rewind`].
@@ -279,7 +286,7 @@ impl Receiver {
     /// # Errors
     /// As there.
     pub fn rewind(&mut self) -> Result<(), Stopped> {
-        self.handle.end.rewind()
+        self.handle.end.receive_driver().rewind()
     }
 
     /// The link, for all that is of neither direction. Dropping it is dropping one more handle.

@@ -11,27 +11,28 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use partywall::{Address, AddressError};
 use partywall_sys::biased::locking_nothing;
 
-use super::batch::Batch;
-use super::end::{Endpoint, Load};
-use super::fault::{
-    AckError, RecvError, SendError, Stopped, TryRecvError, TrySendError, WaitError,
+use crate::end::{Endpoint, Load};
+use crate::error::{
+    AckError, RecvError, SendError, Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
-use super::group::LinkId;
-use super::halves::{Receiver, Sender};
-use super::link_state::Event;
-use super::link_state::StaleEpoch;
-use super::message::{Keeping, Message, Token};
-use super::status::{Stats, Status};
-use super::store::Key;
-use super::store::ReportSnapshot;
-use super::view::MessageView;
+use crate::group::LinkId;
+use crate::handle::batch::Batch;
+use crate::handle::halves::{Receiver, Sender};
+use crate::handle::message::{Message, OwnedSink, Token};
+use crate::handle::view::{MessageView, recv_with, try_recv_with};
+use crate::link_state::Event;
+use crate::link_state::StaleEpoch;
+use crate::status::{Stats, Status};
+use crate::store::Key;
+use crate::store::ReportSnapshot;
 
 /// One end of a pair of streams that outlive connections, and their processes if they are kept in files.
 ///
-/// Made by [`Client::connect`](super::Client::connect), [`Server::accept`](super::Server::accept) and
-/// [`Server::open`](super::Server::open). Every method may be called by any thread, at the same time as others.
+/// Made by [`Client::connect`](crate::Client::connect), [`Server::accept`](crate::Server::accept) and
+/// [`Server::open`](crate::Server::open). Every method may be called by any thread, at the same time as others.
 ///
 /// A connection is made and kept while some thread waits for a link of the group, in any method that can wait, or polls it.
 /// Connections come and go without a word; [`status`](Self::status) and [`try_event`](Self::try_event) tell of them.
@@ -40,35 +41,35 @@ use super::view::MessageView;
 /// until it is closed or the server is dropped, and can be had again.
 #[derive(Debug)]
 pub struct Link {
-    pub(super) handle: Arc<Handle>,
+    pub(crate) handle: Arc<Handle>,
 }
 
 /// What keeps the link in the application's hands, shared by all it has of one.
 #[derive(Debug)]
-pub(super) struct Handle {
-    pub(super) end: Arc<Endpoint>,
+pub(crate) struct Handle {
+    pub(crate) end: Arc<Endpoint>,
     /// It stays when the handle goes.
     is_served: bool,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.is_served { self.end.unclaim() } else { self.end.abandon() }
+        if self.is_served { self.end.unclaim() } else { self.end.shutdown().abandon() }
     }
 }
 
 impl Link {
-    pub(super) fn new(end: Arc<Endpoint>, is_served: bool) -> Self {
+    pub(crate) fn new(end: Arc<Endpoint>, is_served: bool) -> Self {
         Self { handle: Arc::new(Handle { end, is_served }) }
     }
 
-    pub(super) fn end(&self) -> &Endpoint {
+    pub(crate) fn end(&self) -> &Endpoint {
         &self.handle.end
     }
 
     /// For who looks at the link without having it.
     #[cfg(any(all(test, not(shuttle)), feature = "tokio"))]
-    pub(super) fn shared_end(&self) -> Arc<Endpoint> {
+    pub(crate) fn shared_end(&self) -> Arc<Endpoint> {
         Arc::clone(&self.handle.end)
     }
 
@@ -84,7 +85,7 @@ impl Link {
         self.end().key()
     }
 
-    /// What [`Group::ready`](super::Group::ready) calls it.
+    /// What [`Group::ready`](crate::Group::ready) calls it.
     #[must_use]
     pub fn id(&self) -> LinkId {
         self.end().id()
@@ -97,7 +98,11 @@ impl Link {
     /// # Errors
     /// See [`SendError`]. A lost connection is none.
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
-        self.end().send_with(message.len(), |room| room.copy_from_slice(message), None)
+        self.end().send_driver().send_with(
+            message.len(),
+            |room| room.copy_from_slice(message),
+            None,
+        )
     }
 
     /// Sends a message if there is room now.
@@ -105,7 +110,7 @@ impl Link {
     /// # Errors
     /// See [`TrySendError`].
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
-        self.end().try_send_with(message.len(), |room| room.copy_from_slice(message))
+        self.end().send_driver().try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
     /// As [`send`](Self::send), but waits for room only until `deadline`.
@@ -113,7 +118,11 @@ impl Link {
     /// # Errors
     /// As there.
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
-        self.end().send_with(message.len(), |room| room.copy_from_slice(message), Some(deadline))
+        self.end().send_driver().send_with(
+            message.len(),
+            |room| room.copy_from_slice(message),
+            Some(deadline),
+        )
     }
 
     /// Sends a message of `len` bytes that `fill` writes: a long one where it stays until it is consumed, out of which the receiver copies it if
@@ -145,7 +154,7 @@ impl Link {
     /// messages do. A link that is used while `fill` unwinds may be waited for without end.
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
-        self.end().send_with(len, alone(fill), None)
+        self.end().send_driver().send_with(len, alone(fill), None)
     }
 
     /// As [`send_with`](Self::send_with), if there is room now.
@@ -158,7 +167,7 @@ impl Link {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), TrySendError> {
-        self.end().try_send_with(len, alone(fill))
+        self.end().send_driver().try_send_with(len, alone(fill))
     }
 
     /// As [`send_with`](Self::send_with), but waits for room only until `deadline`.
@@ -172,7 +181,7 @@ impl Link {
         fill: impl FnOnce(&mut [u8]),
         deadline: Instant,
     ) -> Result<(), SendError> {
-        self.end().send_with(len, alone(fill), Some(deadline))
+        self.end().send_driver().send_with(len, alone(fill), Some(deadline))
     }
 
     /// Sends one message that lies in several places.
@@ -180,7 +189,7 @@ impl Link {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
-        self.end().send(Load::Message(parts), None)
+        self.end().send_driver().send(Load::Message(parts), None)
     }
 
     /// Begins a batch: messages that are sent at once.
@@ -242,7 +251,7 @@ impl Link {
     /// for one first. The fastest way to receive, for who has nothing to do between reading a message and being done with it.
     ///
     /// What must not be lost with this process is to be done in `read`, once or, if the process dies in it, twice: the next owner receives the message
-    /// again, as one [more](super::Message::attempt) attempt. What `read` returns is of a message that is consumed already. If that is not enough,
+    /// again, as one [more](crate::Message::attempt) attempt. What `read` returns is of a message that is consumed already. If that is not enough,
     /// [`recv`](Self::recv) gives a message that is consumed when you say so. `None`, as there: `read` was not called.
     ///
     /// If `read` panics, the message was not consumed, and is the next to be received again; as the same attempt, because this process lives. To leave it
@@ -250,7 +259,7 @@ impl Link {
     ///
     /// The link is locked meanwhile, and all links of its [group](crate::Group) may have to wait for it, past deadlines and in calls that do
     /// not wait otherwise: `read` should do little. It must use no link, and nothing that links belong to, nor drop one, nor wait for a thread that
-    /// does. With [`Delivery::AtMostOnce`](super::Delivery) all that is different: the message is consumed before, and `read` gets a copy, with
+    /// does. With [`Delivery::AtMostOnce`](crate::Delivery) all that is different: the message is consumed before, and `read` gets a copy, with
     /// nothing locked.
     ///
     /// ```
@@ -274,7 +283,7 @@ impl Link {
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, RecvError> {
-        self.end().recv_with(None, read)
+        recv_with(self.end(), None, read)
     }
 
     /// As [`recv_with`](Self::recv_with), if there is a message now.
@@ -285,7 +294,7 @@ impl Link {
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, TryRecvError> {
-        self.end().try_recv_with(read)
+        try_recv_with(self.end(), read)
     }
 
     /// As [`recv_with`](Self::recv_with), but waits only until `deadline`.
@@ -297,7 +306,7 @@ impl Link {
         read: impl FnOnce(MessageView<'_>) -> R,
         deadline: Instant,
     ) -> Result<Option<R>, RecvError> {
-        self.end().recv_with(Some(deadline), read)
+        recv_with(self.end(), Some(deadline), read)
     }
 
     /// Consumes the message that `token` names and all before it, of those that were received.
@@ -305,7 +314,7 @@ impl Link {
     /// # Errors
     /// See [`AckError`].
     pub fn ack_to(&self, token: Token) -> Result<(), AckError> {
-        self.end().ack_to(&token.0)
+        self.end().receive_driver().ack_to(&token.0)
     }
 
     /// Has everything that was received and not committed received again.
@@ -313,7 +322,7 @@ impl Link {
     /// # Errors
     /// See [`Stopped`].
     pub fn rewind(&self) -> Result<(), Stopped> {
-        self.end().rewind()
+        self.end().receive_driver().rewind()
     }
 
     /// Waits until the peer has consumed everything that was sent before this call, or an epoch began: what an epoch leaves
@@ -322,7 +331,7 @@ impl Link {
     /// # Errors
     /// See [`WaitError`].
     pub fn wait_acked(&self, deadline: Instant) -> Result<(), WaitError> {
-        self.end().flush(Some(deadline))
+        self.end().send_driver().wait_acked(Some(deadline))
     }
 
     /// Waits until all that was sent before is with the system, or where the peer reads it itself; or an epoch began. For a thread
@@ -332,7 +341,7 @@ impl Link {
     /// # Errors
     /// See [`WaitError`].
     pub fn wait_sent(&self, deadline: Instant) -> Result<(), WaitError> {
-        self.end().wait_sent(Some(deadline))
+        self.end().send_driver().wait_sent(Some(deadline))
     }
 
     /// Bytes of the stream that were sent and are not yet known to be consumed: messages, with 16 to 103 bytes for each.
@@ -340,7 +349,7 @@ impl Link {
     /// # Errors
     /// See [`Stopped`].
     pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
-        self.end().unconsumed_bytes()
+        self.end().send_driver().unconsumed_bytes()
     }
 
     /// Waits until records flow.
@@ -348,7 +357,7 @@ impl Link {
     /// # Errors
     /// [`WaitError`], which says what came of the last attempt.
     pub fn wait_attached(&self, deadline: Instant) -> Result<(), WaitError> {
-        self.end().wait_attached(Some(deadline))
+        self.end().waiter().wait_attached(Some(deadline))
     }
 
     /// Begins an epoch: both directions are empty again. What was not consumed is dropped, and reported at both ends.
@@ -356,7 +365,7 @@ impl Link {
     /// # Errors
     /// [`EpochError`].
     pub fn begin_epoch(&self, epoch: u64) -> Result<(), EpochError> {
-        Ok(self.end().begin_epoch(epoch)??)
+        Ok(self.end().connections().begin_epoch(epoch)??)
     }
 
     /// The epoch that this end is in; 0 before any was begun.
@@ -369,7 +378,7 @@ impl Link {
 
     /// What happened next, if anything did that was not yet told. After a thousand that nobody asked for no more are kept.
     pub fn try_event(&self) -> Option<Event> {
-        self.end().try_event()
+        self.end().receive_driver().try_event()
     }
 
     /// What happened and was not yet told.
@@ -432,6 +441,78 @@ impl Link {
         self.end().with_core(|core| Bytes::copy_from_slice(core.login()))
     }
 
+    /// Where the next message that is sent will begin, or a little before. It is the same after a restart, unless something was sent
+    /// in between.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub fn sent_position(&self) -> Result<StreamPosition, Stopped> {
+        let (stream, end) = self.end().with_core(|core| core.sent_to())?;
+        Ok(StreamPosition { stream: stream.0.get(), position: end.0 })
+    }
+
+    /// Up to where what is received was committed; `None` before this end has met a stream of this epoch.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub fn acked_position(&self) -> Result<Option<StreamPosition>, Stopped> {
+        let acked_offset = self.end().with_core(|core| core.acked_offset())?;
+        Ok(acked_offset.map(|acked_offset| StreamPosition {
+            stream: acked_offset.stream.0.get(),
+            position: acked_offset.position.0,
+        }))
+    }
+
+    /// Clients: goes over to the server at `address`, which must be the same server at another of its addresses: from TCP to shared memory, or
+    /// back. Returns at once; sends and receives go on meanwhile over the connection that there is, which is given up when the
+    /// next one is attached. As long as nobody answers there, it is tried again, and the link stays where it is.
+    ///
+    /// [`status`](Self::status) tells which transport is used, [`try_event`](Self::try_event) what came of attempts.
+    ///
+    /// A link kept in [`Storage::Memory`](super::Storage::Memory) goes over shared memory only if the address that it was
+    /// first opened with was that of a Unix socket.
+    ///
+    /// ```
+    /// use partywall_link::{Client, Config, Storage, Server};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let soon = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    ///
+    /// let config = Config::default().allow_anonymous_tcp(true);
+    /// let near = format!("unix:{}/links.sock", directory.path().display());
+    /// let server = Server::bind(&near, Storage::Memory, "bob", config)?;
+    /// let far = server.listen_also("tcp:127.0.0.1:0")?;
+    /// let client = Client::new(Storage::Memory, "alice", Config::default())?;
+    /// let link = client.connect(&near, "bob", "orders")?;
+    /// # let is_over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    /// # let is_done = std::sync::Arc::clone(&is_over);
+    /// # let served = std::thread::spawn(move || {
+    /// #     let link = server.accept_deadline(soon).unwrap();
+    /// #     for _ in 0..2 { link.recv_deadline(soon).unwrap().unwrap().ack().unwrap(); }
+    /// #     // A link works while it is waited for: until the client has its acknowledgements.
+    /// #     while !is_done.load(std::sync::atomic::Ordering::Acquire) {
+    /// #         let _ = link.recv_deadline(std::time::Instant::now() + std::time::Duration::from_millis(10));
+    /// #     }
+    /// # });
+    /// link.send(b"over shared memory")?;
+    /// link.switch_to(far)?;
+    /// link.send(b"over one or the other")?;
+    /// # link.wait_acked(soon)?;
+    /// # is_over.store(true, std::sync::atomic::Ordering::Release);
+    /// # served.join().unwrap();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`SwitchError`]. That nobody answers is none.
+    pub fn switch_to<A>(&self, address: A) -> Result<(), SwitchError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let address = address.try_into().map_err(AddressError::from)?;
+        self.end().dial().switch_to(address)
+    }
+
     /// How it stands at this moment.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -450,20 +531,29 @@ impl Link {
     /// # Errors
     /// [`WaitError::TimedOut`]: not all went out before `deadline`. The link is closed in any case.
     pub fn close(self, deadline: Instant) -> Result<(), WaitError> {
-        self.end().close(Some(deadline))
+        self.end().shutdown().close(Some(deadline))
     }
 }
 
 impl Handle {
-    pub(super) fn recv(&self, deadline: Option<Instant>) -> Result<Option<Message>, RecvError> {
-        let received = self.end.recv(deadline, Keeping)?;
+    pub(crate) fn recv(&self, deadline: Option<Instant>) -> Result<Option<Message>, RecvError> {
+        let received = self.end.receive_driver().recv(deadline, OwnedSink)?;
         Ok(received.map(|received| Message::new(received, Arc::clone(&self.end))))
     }
 
-    pub(super) fn try_recv(&self) -> Result<Option<Message>, TryRecvError> {
-        let received = self.end.try_recv(Keeping)?;
+    pub(crate) fn try_recv(&self) -> Result<Option<Message>, TryRecvError> {
+        let received = self.end.receive_driver().try_recv(OwnedSink)?;
         Ok(received.map(|received| Message::new(received, Arc::clone(&self.end))))
     }
+}
+
+/// A place in one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamPosition {
+    /// Which stream: a number by chance, never 0. Another epoch, or a file made anew, has another.
+    pub stream: u64,
+    /// How many bytes of it lie before, counted as in a ring. It rises with each message.
+    pub position: u64,
 }
 
 /// Why an epoch was not begun.
@@ -480,6 +570,6 @@ pub enum EpochError {
 
 /// The application's own code, run while the link is locked.
 #[inline]
-pub(super) fn alone(fill: impl FnOnce(&mut [u8])) -> impl FnOnce(&mut [u8]) {
+pub(crate) fn alone(fill: impl FnOnce(&mut [u8])) -> impl FnOnce(&mut [u8]) {
     |room| locking_nothing(|| fill(room))
 }

@@ -16,84 +16,84 @@ use std::time::Instant;
 use bytes::Bytes;
 use partywall_reconcile::{Position, StreamId};
 
-use super::end::{Endpoint, Facts, Taker};
-use super::fault::{AckError, ReplyError};
-use super::link_state::{DeliveryId, Payload};
+use crate::end::{Endpoint, MessageInfo, Sink};
+use crate::error::{AckError, ReplyError};
+use crate::link_state::{DeliveryId, Payload};
 
 /// A message of a link. It is the application's own memory, however long it is kept.
 pub struct Message {
     bytes: Bytes,
-    facts: Facts,
+    info: MessageInfo,
     link: Arc<Endpoint>,
 }
 
-impl Facts {
-    pub(super) fn is_poison(&self, link: &Endpoint) -> bool {
+impl MessageInfo {
+    pub(crate) fn is_poison(&self, link: &Endpoint) -> bool {
         self.attempt > link.config().attempts_max
     }
 
     #[inline]
-    pub(super) fn commit(&self, link: &Endpoint) -> Result<(), AckError> {
-        if self.is_committed {
+    pub(crate) fn commit(&self, link: &Endpoint) -> Result<(), AckError> {
+        if self.is_acked {
             return Ok(());
         }
-        link.ack_to(&self.token)
+        link.receive_driver().ack_to(&self.token)
     }
 
-    pub(super) fn reply(
+    pub(crate) fn reply(
         &self,
         link: &Endpoint,
         answer: &[u8],
         deadline: Option<Instant>,
     ) -> Result<(), ReplyError> {
-        if self.is_committed {
-            return Ok(link.send(super::end::Load::Message(&[answer]), deadline)?);
+        if self.is_acked {
+            return Ok(link.send_driver().send(crate::end::Load::Message(&[answer]), deadline)?);
         }
-        link.reply(self.token, &[answer], deadline)
+        link.receive_driver().reply(self.token, &[answer], deadline)
     }
 }
 
 /// Has a message taken along, in memory of its own.
-pub(super) struct Keeping;
+pub(crate) struct OwnedSink;
 
-impl Taker for Keeping {
-    type Taken = (Bytes, Facts);
+impl Sink for OwnedSink {
+    type Output = (Bytes, MessageInfo);
 
     #[inline]
-    fn take(&mut self, payload: Payload<'_>, facts: Facts) -> (Bytes, Facts) {
-        (payload.to_bytes(), facts)
+    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> (Bytes, MessageInfo) {
+        (payload.to_bytes(), info)
     }
 }
 
 impl Message {
-    pub(super) fn new((bytes, facts): (Bytes, Facts), link: Arc<Endpoint>) -> Self {
-        Self { bytes, facts, link }
+    pub(crate) fn new((bytes, info): (Bytes, MessageInfo), link: Arc<Endpoint>) -> Self {
+        Self { bytes, info, link }
     }
 
     /// Where it begins in its stream. Positions rise, and each is of one message for ever; a new epoch is a new stream, whose positions begin anew. A
     /// [`token`](Self::token) names the stream as well.
     #[must_use]
     pub const fn position(&self) -> u64 {
-        self.facts.token.start.0
+        self.info.token.start.0
     }
 
     /// 1, and one more for each earlier owner of this end that was handed the message and did not commit it.
     #[must_use]
     pub const fn attempt(&self) -> u32 {
-        self.facts.attempt
+        self.info.attempt
     }
 
-    /// Whether it was handed out more often than [`attempts_max`](super::Config::attempts_max) allows, and so is likely what its
+    /// Whether it was handed out more often than [`attempts_max`](crate::Config::attempts_max) allows, and so is likely what its
     /// receivers died of. It stays what it is: commit it to have it gone, perhaps with a [`reply`](Self::reply) that says so.
     #[must_use]
     pub fn is_poison(&self) -> bool {
-        self.facts.is_poison(&self.link)
+        self.info.is_poison(&self.link)
     }
 
-    /// Names the message, and all before it, to [`ack_to`](super::Link::ack_to) or to a restarted process.
+    /// Names the message, and all before it, to [`ack_to`](crate::Link::ack_to) or to a restarted process.
     #[must_use]
     pub const fn token(&self) -> Token {
-        Token(self.facts.token)
+        Token(self.info.token)
     }
 
     /// Its bytes, without a copy.
@@ -102,7 +102,7 @@ impl Message {
         self.bytes.clone()
     }
 
-    /// Consumes the message and all before it. With [`Delivery::AtMostOnce`](super::Delivery) it is consumed already.
+    /// Consumes the message and all before it. With [`Delivery::AtMostOnce`](crate::Delivery) it is consumed already.
     ///
     /// The sender is told by the next message, or when any thread waits for a link of the group; at once if one does already.
     ///
@@ -110,7 +110,7 @@ impl Message {
     /// See [`AckError`].
     #[inline]
     pub fn ack(self) -> Result<(), AckError> {
-        self.facts.commit(&self.link)
+        self.info.commit(&self.link)
     }
 
     /// Sends `answer` over the same link and consumes the message and all before it: after a crash both have happened, or
@@ -119,7 +119,7 @@ impl Message {
     /// # Errors
     /// See [`ReplyError`]; with any of them nothing was sent, and nothing committed.
     pub fn reply(self, answer: &[u8]) -> Result<(), ReplyError> {
-        self.facts.reply(&self.link, answer, None)
+        self.info.reply(&self.link, answer, None)
     }
 
     /// As [`reply`](Self::reply), but only until `deadline`.
@@ -127,14 +127,14 @@ impl Message {
     /// # Errors
     /// As there.
     pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), ReplyError> {
-        self.facts.reply(&self.link, answer, Some(deadline))
+        self.info.reply(&self.link, answer, Some(deadline))
     }
 
-    /// As [`reply`](Self::reply) without waiting: [`SendError::TimedOut`](super::SendError::TimedOut) if there is no room now,
+    /// As [`reply`](Self::reply) without waiting: [`SendError::TimedOut`](crate::SendError::TimedOut) if there is no room now,
     /// and the message is still there.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), ReplyError> {
-        self.facts.reply(&self.link, answer, Some(Instant::now()))
+        self.info.reply(&self.link, answer, Some(Instant::now()))
     }
 }
 
@@ -182,7 +182,7 @@ impl fmt::Debug for Message {
 /// # Ok::<(), &str>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token(pub(super) DeliveryId);
+pub struct Token(pub(crate) DeliveryId);
 
 impl Token {
     /// The length of a stored token.

@@ -3,17 +3,19 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::task::coop::consume_budget;
 
 use super::batch::Batch;
-use super::closing;
-use super::group::{Hold, Shared};
+use super::group::{GroupShared, Hold};
 use super::halves::{Receiver, Sender};
 use super::message::Message;
-use super::news::News;
+use super::notices::Notices;
+use super::shutdown;
 use crate::{
-    Event, Look, MessageView, Observer, RecvError, SendError, Stopped, SwitchError, Token,
-    TryRecvError, TrySendError, WaitError,
+    EpochError, Event, Key, LinkId, Look, MessageView, Observer, RecvError, ReportSnapshot,
+    SendError, Stats, Status, Stopped, StreamPosition, SwitchError, Token, TryRecvError,
+    TrySendError, WaitError,
 };
 use partywall::{Address, AddressError};
 
@@ -36,14 +38,18 @@ pub struct Link {
 /// What all handles of one link share. The order is that of dropping: the task looks after the link has been let go.
 pub(super) struct Handle {
     pub(super) link: crate::Link,
-    pub(super) news: Arc<News>,
+    pub(super) notices: Arc<Notices>,
     _hold: Hold,
 }
 
 impl Link {
+    fn blocking(&self) -> &crate::Link {
+        &self.handle.link
+    }
+
     pub(super) fn new(link: crate::Link, hold: Hold) -> Self {
-        let news = hold.shared.news_of(Observer::new(&link));
-        Self { handle: Arc::new(Handle { link, news, _hold: hold }) }
+        let notices = hold.shared.notices_of(Observer::new(&link));
+        Self { handle: Arc::new(Handle { link, notices, _hold: hold }) }
     }
 
     /// The two directions, for tasks that do one of the two.
@@ -169,7 +175,7 @@ impl Link {
     /// # Errors
     /// See [`AckError`](crate::AckError).
     pub fn ack_to(&self, token: Token) -> Result<(), crate::AckError> {
-        self.handle.news.act_on_received(|| self.handle.link.ack_to(token))
+        self.handle.notices.act_on_received(|| self.handle.link.ack_to(token))
     }
 
     /// Has everything that was received and not committed received again.
@@ -177,7 +183,7 @@ impl Link {
     /// # Errors
     /// See [`Stopped`].
     pub fn rewind(&self) -> Result<(), Stopped> {
-        self.handle.news.act_on_received(|| self.handle.link.rewind())
+        self.handle.notices.act_on_received(|| self.handle.link.rewind())
     }
 
     /// Goes over to another address of the same server while messages flow: see
@@ -190,7 +196,7 @@ impl Link {
         A: TryInto<Address>,
         AddressError: From<A::Error>,
     {
-        self.handle.news.act(|| self.handle.link.switch_to(address))
+        self.handle.notices.act(|| self.handle.link.switch_to(address))
     }
 
     /// Waits until the peer has consumed everything that was sent before this was first polled, or an epoch began: what an epoch
@@ -212,7 +218,7 @@ impl Link {
     /// [`WaitError::Stopped`]. What keeps it from attaching is told by [`next_event`](Self::next_event).
     pub async fn wait_attached(&self) -> Result<(), WaitError> {
         let flows = |look: &Look| look.snapshot.is_attached && look.snapshot.stopped().is_none();
-        self.handle.news.until(flows).await
+        self.handle.notices.until(flows).await
     }
 
     /// What happened next; waits until something does. Each event is told once, to any of those who wait. After a thousand that
@@ -223,19 +229,143 @@ impl Link {
     /// # Errors
     /// See [`Stopped`]; events that were told before the link stopped come first, unless it was closed.
     pub async fn next_event(&self) -> Result<Event, Stopped> {
-        let news = &self.handle.news;
+        let notices = &self.handle.notices;
         consume_budget().await;
         loop {
-            let told = news.events.notified();
+            let told = notices.events.notified();
             // Before the event is looked for: it is told before the link stops.
-            let stopped = news.observer.look()?.snapshot.stopped();
+            let stopped = notices.observer.look()?.snapshot.stopped();
             if let Some(event) = self.try_event() {
                 return Ok(event);
             }
             stopped.map_or(Ok(()), Err)?;
-            news.shared.goes_on()?;
+            notices.shared.goes_on()?;
             told.await;
         }
+    }
+
+    /// The three names.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        self.blocking().key()
+    }
+
+    /// Which link of its group it is.
+    #[must_use]
+    pub fn id(&self) -> LinkId {
+        self.blocking().id()
+    }
+
+    /// How it stands at this moment.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.blocking().status()
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.blocking().stats()
+    }
+
+    /// Bytes of the stream that were sent and are not yet known to be consumed: messages, with 16 to 103 bytes for each.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
+        self.blocking().unconsumed_bytes()
+    }
+
+    /// Where the next message that is sent will begin: see [`sent_position`](crate::Link::sent_position) there.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub fn sent_position(&self) -> Result<StreamPosition, Stopped> {
+        self.blocking().sent_position()
+    }
+
+    /// Up to where what is received was committed; `None` before this end has met a stream of this epoch.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub fn acked_position(&self) -> Result<Option<StreamPosition>, Stopped> {
+        self.blocking().acked_position()
+    }
+
+    /// Begins an epoch: both directions are empty again. What was not consumed is dropped, and reported at both ends.
+    ///
+    /// # Errors
+    /// [`EpochError`].
+    pub fn begin_epoch(&self, epoch: u64) -> Result<(), EpochError> {
+        self.handle.notices.act(|| self.blocking().begin_epoch(epoch))
+    }
+
+    /// The epoch that this end is in; 0 before any was begun.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub fn epoch(&self) -> Result<u64, Stopped> {
+        self.blocking().epoch()
+    }
+
+    /// What happened next, if anything did that was not yet told.
+    pub fn try_event(&self) -> Option<Event> {
+        self.blocking().try_event()
+    }
+
+    /// What happened and was not yet told.
+    pub fn events(&self) -> Vec<Event> {
+        self.blocking().events()
+    }
+
+    /// What was skipped or dropped, each range once, oldest first. It is kept with the link until
+    /// [`acknowledge_reports`](Self::acknowledge_reports).
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub fn reports(&self) -> Result<Vec<ReportSnapshot>, Stopped> {
+        self.blocking().reports()
+    }
+
+    /// These were taken notice of, as [`reports`](Self::reports) gave them, and need not be kept. One that has become part of a larger
+    /// one meanwhile, because there was no more room, stays with that one.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub fn acknowledge_reports(&self, reports: &[ReportSnapshot]) -> Result<(), Stopped> {
+        self.blocking().acknowledge_reports(reports)
+    }
+
+    /// How many more reports there were, for which there was no room.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub fn reports_dropped(&self) -> Result<u64, Stopped> {
+        self.blocking().reports_dropped()
+    }
+
+    /// So many of those that found no room were taken notice of.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub fn acknowledge_dropped_reports(&self, count: u64) -> Result<(), Stopped> {
+        self.blocking().acknowledge_dropped_reports(count)
+    }
+
+    /// How many owners this end has had, this one included: always 1 if it is not kept in a file.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub fn incarnation(&self) -> Result<u64, Stopped> {
+        self.blocking().incarnation()
+    }
+
+    /// Clients: what the server's application said with the last connection; empty before there was one.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub fn login_reply(&self) -> Result<Bytes, Stopped> {
+        self.blocking().login_reply()
     }
 
     /// Closes this end in good order: waits until all that was sent has gone out, and tells the peer. What it has not consumed stays
@@ -253,7 +383,7 @@ impl Link {
     /// # Panics
     /// Outside a tokio runtime.
     pub async fn close(self) -> Result<(), WaitError> {
-        closing::close(&self.handle).await
+        shutdown::close(&self.handle).await
     }
 }
 
@@ -263,7 +393,7 @@ impl Handle {
     }
 
     pub(super) fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
-        self.news.act(|| self.link.try_send(message))
+        self.notices.act(|| self.link.try_send(message))
     }
 
     pub(super) async fn send_with(
@@ -281,7 +411,7 @@ impl Handle {
                 Err(TrySendError::Never(error)) => Some(Err(error)),
             }
         };
-        self.news.until_done(send).await?
+        self.notices.until_done(send).await?
     }
 
     pub(super) fn try_send_with(
@@ -289,11 +419,11 @@ impl Handle {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), TrySendError> {
-        self.news.act(|| self.link.try_send_with(len, fill))
+        self.notices.act(|| self.link.try_send_with(len, fill))
     }
 
     pub(super) fn batch(&self) -> Batch<'_> {
-        Batch::new(self.link.batch(), &self.news)
+        Batch::new(self.link.batch(), &self.notices)
     }
 
     pub(super) async fn recv(&self) -> Result<Option<Message>, RecvError> {
@@ -302,8 +432,8 @@ impl Handle {
 
     pub(super) fn try_recv(&self) -> Result<Option<Message>, TryRecvError> {
         self.look_for_next()?;
-        let received = self.news.act(|| self.link.try_recv())?;
-        Ok(received.map(|received| Message::new(received, Arc::clone(&self.news))))
+        let received = self.notices.act(|| self.link.try_recv())?;
+        Ok(received.map(|received| Message::new(received, Arc::clone(&self.notices))))
     }
 
     pub(super) async fn recv_with<R>(
@@ -324,8 +454,8 @@ impl Handle {
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, TryRecvError> {
         self.look_for_next()?;
-        let value = self.news.act(|| self.link.try_recv_with(read))?;
-        self.news.committed();
+        let value = self.notices.act(|| self.link.try_recv_with(read))?;
+        self.notices.committed();
         Ok(value)
     }
 
@@ -337,7 +467,7 @@ impl Handle {
         consume_budget().await;
         loop {
             // It is told from here on, before it is looked for.
-            let told = self.news.messages.notified();
+            let told = self.notices.messages.notified();
             match receive() {
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Stopped(stopped)) => return Err(stopped.into()),
@@ -350,7 +480,7 @@ impl Handle {
 
     /// Whether it is worth to ask the link itself.
     fn look_for_next(&self) -> Result<(), TryRecvError> {
-        let look = self.news.observer.look()?;
+        let look = self.notices.observer.look()?;
         let (is_attached, stopped) = (look.snapshot.is_attached, look.snapshot.stopped());
         if !is_attached && !look.has_next && !look.has_finished && stopped.is_none() {
             // It would make a turn of the whole group, which is the task's to make.
@@ -360,14 +490,14 @@ impl Handle {
     }
 
     pub(super) async fn flush(&self) -> Result<(), WaitError> {
-        let before = self.news.observer.look()?;
+        let before = self.notices.observer.look()?;
         let (epoch, tail) = (before.snapshot.epoch, before.tail);
         // What was sent in an epoch that is over is consumed, or in the reports.
-        self.news.until(|look| look.snapshot.acked >= tail || look.snapshot.epoch != epoch).await
+        self.notices.until(|look| look.snapshot.acked >= tail || look.snapshot.epoch != epoch).await
     }
 
-    fn shared(&self) -> &Shared {
-        &self.news.shared
+    fn shared(&self) -> &GroupShared {
+        &self.notices.shared
     }
 }
 

@@ -7,14 +7,15 @@
 //!   accept ◀── links that were attached and that nobody has           open ◀── any link, whether attached or not
 //! ```
 //!
-//! Connections before they are of a link are in `server/door.rs`.
+//! Connections before they are of a link are in `accept_loop.rs`.
 //!
 //! # Invariants
 //!
 //! - A link is opened once, by whoever needs it first: its client, or the application.
 //! - No lock is held while the application is asked.
 
-mod door;
+mod accept_loop;
+pub(crate) mod greeting;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -25,17 +26,16 @@ use partywall_layout::link::frame::LOGIN_BYTES_MAX;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{ForkGuard, Listener};
 
-use super::config::{Config, Storage};
-use super::drive::{Before, Monitor};
-use super::end::{Endpoint, Home, admission};
-use super::fault::{AcceptError, BindError, OpenError};
-use super::greeting::{Asked, Greeting};
-use super::group::Group;
-use super::handle::Link;
-use super::login::{LoginAnswer, LoginRequest};
-use super::place::Place;
-use super::protocol::frame::{Attach, Refusal};
-use super::store::Key;
+use crate::config::{Config, LoginAnswer, LoginRequest};
+use crate::drive::{Before, Monitor};
+use crate::end::{Endpoint, Home};
+use crate::error::{AcceptError, BindError, OpenError};
+use crate::group::Group;
+use crate::handle::link::Link;
+use crate::protocol::frame::{Attach, Refusal};
+use crate::server::greeting::{Asked, Greeting};
+use crate::storage::{OpenStorage, Storage};
+use crate::store::Key;
 use partywall::{Address, AddressError};
 
 /// Serves links at an address.
@@ -46,13 +46,13 @@ use partywall::{Address, AddressError};
 /// Dropping it closes all its links, in the hands of whomever they are, and removes its socket file.
 #[derive(Debug)]
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
 }
 
-struct Shared {
-    me: Weak<Shared>,
+struct ServerShared {
+    me: Weak<ServerShared>,
     group: Group,
-    place: Place,
+    storage: OpenStorage,
     name: String,
     config: Config,
     address: Address,
@@ -61,10 +61,10 @@ struct Shared {
     timer_token: u64,
     /// Held while a link is looked for and opened.
     opening: Mutex<()>,
-    monitor: Arc<Monitor<State>>,
+    monitor: Arc<Monitor<ServerState>>,
 }
 
-struct State {
+struct ServerState {
     /// By their tokens.
     listeners: BTreeMap<u64, Listening>,
     greetings: BTreeMap<u64, Greeting>,
@@ -86,13 +86,13 @@ struct Listening {
 }
 
 impl Server {
-    /// Serves at `address` links of the end called `name`, which are kept in `place`.
+    /// Serves at `address` links of the end called `name`, which are kept in `storage`.
     ///
     /// # Errors
     /// See [`BindError`].
     pub fn bind<A>(
         address: A,
-        place: Storage,
+        storage: Storage,
         name: &str,
         config: Config,
     ) -> Result<Self, BindError>
@@ -103,7 +103,7 @@ impl Server {
         let address = address.try_into().map_err(AddressError::from)?;
         config.sizes()?;
         Key::new(name, "client", "link")?;
-        let place = Place::open(&place)?;
+        let storage = OpenStorage::open(&storage)?;
         let listener = listen(&address, &config)?;
         let group = match &config.group {
             Some(group) => group.clone(),
@@ -111,12 +111,12 @@ impl Server {
         };
         let bound = listener.local_addr().ok().flatten().map(Address::from);
         let reactor = Arc::clone(&group.inner.reactor);
-        let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
+        let shared = Arc::new_cyclic(|me: &Weak<ServerShared>| ServerShared {
             me: me.clone(),
             timer_token: reactor.enter(me.clone()),
-            monitor: Monitor::new(Arc::clone(&reactor), State::new()),
+            monitor: Monitor::new(Arc::clone(&reactor), ServerState::new()),
             group,
-            place,
+            storage,
             name: name.to_owned(),
             config,
             address: bound.unwrap_or(address),
@@ -181,7 +181,7 @@ impl Server {
     /// # Errors
     /// As there; [`AcceptError::TimedOut`] if there is none.
     pub fn try_accept(&self) -> Result<Link, AcceptError> {
-        self.shared.group.inner.reactor.try_turn(Before::Looking)?;
+        self.shared.group.inner.reactor.try_turn(Before::Polling)?;
         self.shared.accept(Some(Instant::now()))
     }
 
@@ -228,11 +228,11 @@ impl Drop for Server {
         greetings.iter().for_each(|(token, greeting)| reactor.unwatch(&greeting.socket, *token));
         reactor.set_timer(shared.timer_token, shared.monitor.lock().timer.take(), None);
         reactor.forget(shared.timer_token);
-        links.values().for_each(|link| link.abandon());
+        links.values().for_each(|link| link.shutdown().abandon());
     }
 }
 
-impl Home for Shared {
+impl Home for ServerShared {
     fn attached(&self, link: Arc<Endpoint>) {
         let mut state = self.monitor.lock();
         state.offered.push_back(link);
@@ -247,7 +247,7 @@ impl Home for Shared {
     }
 }
 
-impl Shared {
+impl ServerShared {
     fn listen(&self, listener: Listener, address: Address) -> Result<(), BindError> {
         let reactor = &self.group.inner.reactor;
         let token = reactor.enter(self.me.clone());
@@ -291,7 +291,7 @@ impl Shared {
         let key = Key::new(&self.name, &names.client, &names.link);
         let key = key.map_err(|error| Refusal::Unknown(error.to_string()))?;
         let (peer, transport) = (greeting.peer(), greeting.transport());
-        if let Some(rule) = admission(&self.config, greeting.is_abstract) {
+        if let Some(rule) = self.config.admission(greeting.is_abstract) {
             let judged = rule.judge(peer.credentials.as_ref());
             judged.map_err(|reason| Refusal::Rejected(format!("not admitted: {reason}")))?;
         }
@@ -335,7 +335,7 @@ impl Shared {
             let state = self.monitor.lock();
             state.listeners.values().any(|found| self.config.shares(&found.address))
         };
-        let core = self.place.core(&key, self.config.sizes()?, shares)?;
+        let core = self.storage.core(&key, self.config.sizes()?, shares)?;
         let (group, config) = (Arc::clone(&self.group.inner), self.config.clone());
         let link = Endpoint::served(core, key.clone(), group, config, self.me.clone());
         self.monitor.lock().links.insert(key, Arc::clone(&link));
@@ -343,7 +343,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl ServerState {
     fn new() -> Self {
         Self {
             listeners: BTreeMap::new(),
@@ -359,7 +359,7 @@ impl State {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for ServerShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkServer")
             .field("name", &self.name)

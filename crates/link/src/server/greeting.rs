@@ -8,7 +8,7 @@
 //! ```
 
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -17,38 +17,38 @@ use partywall_layout::link::frame::{FRAME_BODY_MAX, FRAME_HEADER_BYTES, FrameFau
 use partywall_reconcile::attach::Nonce;
 use partywall_sys::{Credentials, Family, Socket};
 
-use super::end::{is_of_our_user, read_some};
-use super::protocol::codec;
-use super::protocol::frame::{Attach, Frame, Names, Refusal};
-use super::status::Transport;
+use crate::end::{Adopted, is_of_our_user, read_some};
+use crate::protocol::codec;
+use crate::protocol::frame::{Attach, Frame, Names};
+use crate::status::Transport;
 use partywall::{Peer, Trust};
 
 /// See the module.
-pub(super) struct Greeting {
-    pub(super) socket: Socket,
+pub(crate) struct Greeting {
+    pub(crate) socket: Socket,
     /// It came to an abstract address.
-    pub(super) is_abstract: bool,
+    pub(crate) is_abstract: bool,
     /// What was read, and not yet understood.
-    pub(super) input: BytesMut,
+    pub(crate) input: BytesMut,
     /// When it is given up.
-    pub(super) deadline: Instant,
+    pub(crate) deadline: Instant,
     /// From then on its place may be taken by another, if nothing was heard.
-    pub(super) spared_until: Instant,
+    pub(crate) spared_until: Instant,
     /// What came with the first byte.
-    pub(super) descriptors: Vec<OwnedFd>,
+    pub(crate) descriptors: Vec<OwnedFd>,
     credentials: Option<Credentials>,
     was_heard: bool,
 }
 
 /// What a client asks.
-pub(super) struct Asked {
-    pub(super) attach: Attach,
-    pub(super) names: Names,
-    pub(super) login: Vec<u8>,
+pub(crate) struct Asked {
+    pub(crate) attach: Attach,
+    pub(crate) names: Names,
+    pub(crate) login: Vec<u8>,
 }
 
 /// It is to be closed.
-pub(super) enum Unfit {
+pub(crate) enum Unfit {
     /// Without a word.
     Foreign,
     /// It speaks other versions, and is told so under this nonce.
@@ -77,17 +77,8 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// Says why there will be no connection; it is to be closed.
-pub(super) fn refuse(socket: &Socket, echo: Nonce, refusal: Refusal) {
-    let mut bytes = Vec::new();
-    codec::encode(&Frame::Refuse { echo, refusal }, &mut bytes);
-    // It goes into an empty buffer; a client that hears nothing tries again.
-    let _ = socket.write(&[IoSlice::new(&bytes)], true);
-    let _ = socket.shutdown_write();
-}
-
 impl Greeting {
-    pub(super) fn new(
+    pub(crate) fn new(
         socket: Socket,
         is_abstract: bool,
         deadline: Instant,
@@ -106,7 +97,7 @@ impl Greeting {
     }
 
     /// Reads what is there; the question once it is whole.
-    pub(super) fn hear(&mut self) -> Result<Option<Asked>, Unfit> {
+    pub(crate) fn hear(&mut self) -> Result<Option<Asked>, Unfit> {
         match self.read() {
             Ok(0) => return Err(Unfit::Foreign),
             Ok(_) => self.was_heard = true,
@@ -126,12 +117,19 @@ impl Greeting {
         Ok(Some(Asked { attach, names, login }))
     }
 
+    /// The connection under `token`, for the link that it asks for.
+    pub(crate) fn into_adopted(self, token: u64) -> Adopted {
+        let peer = self.peer();
+        let Self { socket, input, descriptors, .. } = self;
+        Adopted { socket, token, input, descriptors, peer }
+    }
+
     /// Nothing was heard of it.
-    pub(super) const fn is_silent(&self) -> bool {
+    pub(crate) const fn is_silent(&self) -> bool {
         !self.was_heard
     }
 
-    pub(super) fn transport(&self) -> Transport {
+    pub(crate) fn transport(&self) -> Transport {
         match self.socket.family() {
             Family::Unix => Transport::Unix,
             Family::Tcp => Transport::Tcp,
@@ -139,7 +137,7 @@ impl Greeting {
     }
 
     /// Who it is, as far as the system vouches for it.
-    pub(super) fn peer(&self) -> Peer {
+    pub(crate) fn peer(&self) -> Peer {
         let (credentials, label) = (self.credentials, self.socket.peer_label());
         Peer::new(credentials, Trust::Untrusted, label)
     }

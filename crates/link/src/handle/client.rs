@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use partywall_sys::ForkGuard;
 
-use super::config::{Config, Storage};
-use super::end::Endpoint;
-use super::fault::OpenError;
-use super::group::Group;
-use super::handle::Link;
-use super::place::Place;
-use super::store::Key;
+use crate::config::Config;
+use crate::end::Endpoint;
+use crate::error::OpenError;
+use crate::group::Group;
+use crate::handle::link::Link;
+use crate::storage::{OpenStorage, Storage};
+use crate::store::Key;
 use partywall::{Address, AddressError};
 
 /// Opens links to servers.
@@ -41,22 +41,22 @@ use partywall::{Address, AddressError};
 /// ```
 #[derive(Debug)]
 pub struct Client {
-    place: Place,
+    storage: OpenStorage,
     name: String,
     config: Config,
     guard: ForkGuard,
 }
 
 impl Client {
-    /// A client called `name`, whose links are kept in `place`.
+    /// A client called `name`, whose links are kept in `storage`.
     ///
     /// # Errors
     /// See [`OpenError`]: a setting, the name, or the directory is not possible.
-    pub fn new(place: Storage, name: &str, config: Config) -> Result<Self, OpenError> {
+    pub fn new(storage: Storage, name: &str, config: Config) -> Result<Self, OpenError> {
         config.sizes()?;
         Key::new(name, "server", "link")?;
-        let place = Place::open(&place)?;
-        Ok(Self { place, name: name.to_owned(), config, guard: ForkGuard::current() })
+        let storage = OpenStorage::open(&storage)?;
+        Ok(Self { storage, name: name.to_owned(), config, guard: ForkGuard::current() })
     }
 
     /// Opens the link called `link` to the server called `server`, which is to be found at `address`. It does not wait for the
@@ -82,7 +82,7 @@ impl Client {
             None => Group::with_wait(self.config.wait)?,
         };
         let shares = self.config.shares(&address);
-        let core = self.place.core(&key, self.config.sizes()?, shares)?;
+        let core = self.storage.core(&key, self.config.sizes()?, shares)?;
         let config = self.config.clone();
         let end = Endpoint::dialing(core, key, Arc::clone(&group.inner), config, address);
         Ok(Link::new(end, false))

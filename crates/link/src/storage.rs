@@ -1,26 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the memory of links comes from: files in a directory, or this process.
 
-use super::config::Storage;
-use super::fault::{ConfigError, OpenError};
+use std::path::{Path, PathBuf};
+
+use super::error::{ConfigError, OpenError};
 use super::link_state::LinkState;
-use super::store::Directory;
-use super::store::Key;
-use super::store::StorageError;
-use super::store::StoreParts;
-use super::store::{OwnFile, Sizes};
+use super::store::{Directory, Key, OwnFile, Sizes, StorageError, StoreParts};
+
+/// Where the messages of links are kept, and so what they survive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Storage {
+    /// In the memory of this process: a link survives that its connections break, and ends with its process.
+    Memory,
+    /// In files in this directory, which must exist, belong to this user, and be writable for nobody else: a link survives that
+    /// its processes are killed. It does not survive that the machine loses power.
+    Directory(PathBuf),
+}
+
+impl Storage {
+    /// A [`Directory`](Self::Directory).
+    pub fn directory(path: impl AsRef<Path>) -> Self {
+        Self::Directory(path.as_ref().to_owned())
+    }
+}
 
 /// A [`Storage`] that was found fit.
 #[derive(Debug)]
-pub(super) enum Place {
-    Volatile,
+pub(super) enum OpenStorage {
+    Memory,
     Directory(Directory),
 }
 
-impl Place {
-    pub(super) fn open(place: &Storage) -> Result<Self, StorageError> {
-        Ok(match place {
-            Storage::Memory => Self::Volatile,
+impl OpenStorage {
+    pub(super) fn open(storage: &Storage) -> Result<Self, StorageError> {
+        Ok(match storage {
+            Storage::Memory => Self::Memory,
             Storage::Directory(path) => Self::Directory(Directory::open(path)?),
         })
     }
@@ -36,7 +51,7 @@ impl Place {
             Self::Directory(directory) => {
                 StoreParts::of_file(OwnFile::open(directory, key, sizes)?, INLINE_MAX)
             }
-            Self::Volatile => {
+            Self::Memory => {
                 let names = [key.local(), key.remote(), key.link()];
                 let shown = shares.then(|| StoreParts::in_memfd(sizes, names, INLINE_MAX));
                 // Without it the link goes over its socket.

@@ -13,10 +13,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::end::Endpoint;
-use super::fault::{Stopped, WaitError};
-use super::group::LinkId;
-use super::handle::Link;
+use crate::end::Endpoint;
+use crate::error::{Stopped, WaitError};
+use crate::group::LinkId;
+use crate::handle::link::Link;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -81,17 +81,17 @@ impl Observer {
     /// # Errors
     /// It is closed.
     pub(crate) fn await_consumption(&self) -> Result<(), Stopped> {
-        self.end.unconsumed_bytes().map(drop)
+        self.end.send_driver().unconsumed_bytes().map(drop)
     }
 
     /// Closes it as [`Link::close`] does.
     pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
-        self.end.close(deadline)
+        self.end.shutdown().close(deadline)
     }
 
     /// Closes it at once; whoever is in [`close`](Self::close) stops waiting.
     pub(crate) fn abandon(&self) {
-        self.end.abandon();
+        self.end.shutdown().abandon();
     }
 }
 

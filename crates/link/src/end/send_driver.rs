@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of the application into a link, and waiting until they are consumed.
+//! Messages of the application into a link, and waiting until the peer has acknowledged them.
 //!
 //! ```text
 //!   put ─ fits ──▶ write to the socket what it takes now ──▶ done
-//!    └ full ─▶ read acknowledgements ─▶ put ─ full ─▶ spin, wait ─▶ put …
+//!    └ full ─▶ poll acknowledgements ─▶ put ─ full ─▶ spin, wait ─▶ put …
 //! ```
 
 use partywall_layout::seeded_fault;
@@ -11,12 +11,235 @@ use std::time::Instant;
 
 use partywall_reconcile::Position;
 
-use super::waiting::Waits;
+use super::connections::Connections;
+use super::waiter::Waits;
 use super::{Endpoint, Locked, State};
 use crate::drive::Before;
-use crate::fault::{Refused, SendError, Stopped, TrySendError, WaitError};
-use crate::link_state::{End, LinkState, SendFault};
+use crate::error::{Refused, SendError, Stopped, TrySendError, WaitError};
+use crate::link_state::{LinkState, SendFault};
 use crate::retained::len_of;
+
+/// Sends through one end of a link.
+#[derive(Clone, Copy)]
+pub(crate) struct SendDriver<'a> {
+    pub(super) end: &'a Endpoint,
+}
+
+impl SendDriver<'_> {
+    /// Sends if there is room now.
+    pub(crate) fn try_send(&self, load: Load<'_>) -> Result<(), TrySendError> {
+        self.try_send_by(load.amount(), &mut { load })
+    }
+
+    /// Sends, and waits for room until `deadline`.
+    pub(crate) fn send(&self, load: Load<'_>, deadline: Option<Instant>) -> Result<(), SendError> {
+        self.send_by(load.amount(), deadline, load)
+    }
+
+    /// Sends a message of `len` bytes that `fill` writes, if there is room now.
+    #[inline]
+    pub(crate) fn try_send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), TrySendError> {
+        self.try_send_by(Amount::message(len), &mut Filled { len, fill: Some(fill) })
+    }
+
+    /// The same, and waits for room until `deadline`.
+    #[inline]
+    pub(crate) fn send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        deadline: Option<Instant>,
+    ) -> Result<(), SendError> {
+        self.send_by(Amount::message(len), deadline, Filled { len, fill: Some(fill) })
+    }
+
+    #[inline(always)]
+    fn send_by(
+        &self,
+        amount: Amount,
+        deadline: Option<Instant>,
+        mut message: impl Put,
+    ) -> Result<(), SendError> {
+        match self.try_send_by(amount, &mut message) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Never(error)) => Err(error),
+            Err(TrySendError::Full) => self.wait_and_send(amount, deadline, message),
+        }
+    }
+
+    #[inline(never)]
+    fn wait_and_send(
+        &self,
+        amount: Amount,
+        deadline: Option<Instant>,
+        mut message: impl Put,
+    ) -> Result<(), SendError> {
+        self.end
+            .waiter()
+            .wait_for(deadline, Waits::ForRoom, |state| {
+                match self.send_now(state, amount, &mut message) {
+                    Err(Refused::Full) => None,
+                    Ok(()) => Some(Ok(())),
+                    Err(Refused::Never(error)) => Some(Err(error)),
+                }
+            })?
+            .unwrap_or(Err(SendError::TimedOut))
+    }
+
+    #[inline(always)]
+    fn try_send_by(&self, amount: Amount, message: &mut impl Put) -> Result<(), TrySendError> {
+        let must_turn = {
+            let mut state = self.end.lock().map_err(SendError::from)?;
+            match self.send_now(&mut state, amount, message) {
+                // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
+                Ok(()) => state.is_detached() || self.end.wakeups().is_poll_due(&mut state, true),
+                Err(refused) => return self.refused(state, refused),
+            }
+        };
+        if must_turn {
+            // It is sent, whatever became of that.
+            let _ = self.end.group.reactor.try_turn(Before::Polling);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refused(&self, mut state: Locked<'_>, refused: Refused) -> Result<(), TrySendError> {
+        if matches!(refused, Refused::Full) {
+            self.end.wakeups().await_room(&mut state);
+        }
+        let must_turn = state.is_detached() || self.end.wakeups().is_poll_due(&mut state, false);
+        drop(state);
+        if must_turn {
+            let turned = self.end.group.reactor.try_turn(Before::Polling);
+            turned.map_err(|e| SendError::from(Stopped::from(e)))?;
+        }
+        match refused {
+            Refused::Full => Err(TrySendError::Full),
+            Refused::Never(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until all that was sent before is consumed.
+    pub(crate) fn wait_acked(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        let (epoch, tail) = self.end.with_core(|core| (core.epoch(), core.tail()))?;
+        let found = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
+            self.end.exchange().poll_acks(state);
+            let core = match state.core() {
+                Ok(core) => core,
+                Err(stopped) => return Some(Err(stopped)),
+            };
+            // What was sent in an epoch that is over is consumed, or in the reports.
+            if core.acked() >= tail || core.epoch() != epoch {
+                return Some(Ok(()));
+            }
+            state.stopped().map(Err)
+        })?;
+        self.end.waiter().waited(found)
+    }
+
+    /// Waits until all that was sent before is with the system, or where the peer reads it.
+    pub(crate) fn wait_sent(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        let mut state = self.end.lock()?;
+        let core = state.core()?;
+        let (epoch, tail) = (core.epoch(), core.tail());
+        state.wakeups.awaiting_writes += 1;
+        drop(state);
+        let found = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
+            self.end.exchange().push(state);
+            self.end.exchange().poll_acks(state);
+            let wire = state.active();
+            let State { core, connections: Connections { wires, .. }, .. } = &mut **state;
+            let Some(core) = core else { return Some(Err(Stopped::Closed)) };
+            // As for `flush`; without a connection there may still come one.
+            let is_out = wire.is_some_and(|index| core.has_sent(&wires[index].conn, tail));
+            if is_out || core.acked() >= tail || core.epoch() != epoch {
+                return Some(Ok(()));
+            }
+            state.stopped().map(Err)
+        });
+        self.end.monitor.lock().wakeups.awaiting_writes -= 1;
+        self.end.waiter().waited(found?)
+    }
+
+    /// Bytes of the stream that were sent and are not yet known to be consumed.
+    pub(crate) fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
+        let mut state = self.end.lock()?;
+        if state.is_shared() {
+            self.end.exchange().poll_acks(&mut state);
+        }
+        let core = state.core()?;
+        let bytes = core.tail().since(core.acked());
+        if bytes > 0 {
+            // Who asks is told when there are less.
+            self.end.wakeups().await_room(&mut state);
+        }
+        Ok(bytes)
+    }
+
+    #[inline(always)]
+    fn send_now(
+        &self,
+        state: &mut Locked<'_>,
+        amount: Amount,
+        message: &mut impl Put,
+    ) -> Result<(), Refused> {
+        let acked = state.core.as_deref().map(LinkState::acked);
+        let taken = {
+            // What was heard is told, even if the application's code panics.
+            let heard = Heard { end: self.end, state, acked };
+            put(heard.state, message)
+        };
+        match taken {
+            Ok(()) => {
+                self.sent(state, amount);
+                Ok(())
+            }
+            Err(fault) => self.send_again(state, amount, fault, message),
+        }
+    }
+
+    #[inline(always)]
+    fn sent(&self, state: &mut Locked<'_>, amount: Amount) {
+        state.stats.messages_sent += amount.messages;
+        state.stats.bytes_sent += amount.bytes;
+        self.end.exchange().push(state);
+    }
+
+    /// There may be room that nobody has heard of.
+    #[cold]
+    fn send_again(
+        &self,
+        state: &mut Locked<'_>,
+        amount: Amount,
+        fault: SendFault,
+        message: &mut impl Put,
+    ) -> Result<(), Refused> {
+        let mut taken = Err(fault);
+        if fault == SendFault::Full {
+            self.end.exchange().poll_acks(state);
+            let acked = state.core.as_deref().map(LinkState::acked);
+            let heard = Heard { end: self.end, state, acked };
+            taken = put(heard.state, message);
+        }
+        match taken {
+            Ok(()) => {
+                self.sent(state, amount);
+                Ok(())
+            }
+            Err(SendFault::Full) if amount.batches > 0 && state.is_all_acked() => {
+                Err(Refused::Never(SendError::BatchTooLarge { len: amount.bytes }))
+            }
+            Err(fault) => Err(Refused::new(fault, amount.bytes, || {
+                state.stopped().unwrap_or(Stopped::Closed)
+            })),
+        }
+    }
+}
 
 /// What is to be sent, as one.
 #[derive(Clone, Copy)]
@@ -83,244 +306,10 @@ impl Amount {
     }
 }
 
-impl Endpoint {
-    /// Sends if there is room now.
-    pub(crate) fn try_send(&self, load: Load<'_>) -> Result<(), TrySendError> {
-        self.try_send_by(load.amount(), &mut { load })
-    }
-
-    /// Sends, and waits for room until `deadline`.
-    pub(crate) fn send(&self, load: Load<'_>, deadline: Option<Instant>) -> Result<(), SendError> {
-        self.send_by(load.amount(), deadline, load)
-    }
-
-    /// Sends a message of `len` bytes that `fill` writes, if there is room now.
-    #[inline]
-    pub(crate) fn try_send_with(
-        &self,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), TrySendError> {
-        self.try_send_by(Amount::message(len), &mut Filled { len, fill: Some(fill) })
-    }
-
-    /// The same, and waits for room until `deadline`.
-    #[inline]
-    pub(crate) fn send_with(
-        &self,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]),
-        deadline: Option<Instant>,
-    ) -> Result<(), SendError> {
-        self.send_by(Amount::message(len), deadline, Filled { len, fill: Some(fill) })
-    }
-
-    #[inline(always)]
-    fn send_by(
-        &self,
-        amount: Amount,
-        deadline: Option<Instant>,
-        mut message: impl Put,
-    ) -> Result<(), SendError> {
-        match self.try_send_by(amount, &mut message) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Never(error)) => Err(error),
-            Err(TrySendError::Full) => self.wait_and_send(amount, deadline, message),
-        }
-    }
-
-    #[inline(never)]
-    fn wait_and_send(
-        &self,
-        amount: Amount,
-        deadline: Option<Instant>,
-        mut message: impl Put,
-    ) -> Result<(), SendError> {
-        self.wait_for(deadline, Waits::ForRoom, |state| {
-            match self.send_now(state, amount, &mut message) {
-                Err(Refused::Full) => None,
-                Ok(()) => Some(Ok(())),
-                Err(Refused::Never(error)) => Some(Err(error)),
-            }
-        })?
-        .unwrap_or(Err(SendError::TimedOut))
-    }
-
-    #[inline(always)]
-    fn try_send_by(&self, amount: Amount, message: &mut impl Put) -> Result<(), TrySendError> {
-        let must_turn = {
-            let mut state = self.lock().map_err(SendError::from)?;
-            match self.send_now(&mut state, amount, message) {
-                // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
-                Ok(()) => state.is_detached() || self.is_time_to_look(&mut state, true),
-                Err(refused) => return self.refused(state, refused),
-            }
-        };
-        if must_turn {
-            // It is sent, whatever became of that.
-            let _ = self.group.reactor.try_turn(Before::Looking);
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn refused(&self, mut state: Locked<'_>, refused: Refused) -> Result<(), TrySendError> {
-        if matches!(refused, Refused::Full) {
-            self.want_room(&mut state);
-        }
-        let must_turn = state.is_detached() || self.is_time_to_look(&mut state, false);
-        drop(state);
-        if must_turn {
-            let turned = self.group.reactor.try_turn(Before::Looking);
-            turned.map_err(|e| SendError::from(Stopped::from(e)))?;
-        }
-        match refused {
-            Refused::Full => Err(TrySendError::Full),
-            Refused::Never(error) => Err(error.into()),
-        }
-    }
-
-    /// Waits until all that was sent before is consumed.
-    pub(crate) fn flush(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
-        let (epoch, tail) = self.with_core(|core| (core.epoch(), core.tail()))?;
-        let found = self.wait_for(deadline, Waits::ForRoom, |state| {
-            self.hear(state);
-            let core = match state.core() {
-                Ok(core) => core,
-                Err(stopped) => return Some(Err(stopped)),
-            };
-            // What was sent in an epoch that is over is consumed, or in the reports.
-            if core.acked() >= tail || core.epoch() != epoch {
-                return Some(Ok(()));
-            }
-            state.stopped().map(Err)
-        })?;
-        self.waited(found)
-    }
-
-    /// Waits until all that was sent before is with the system, or where the peer reads it.
-    pub(crate) fn wait_sent(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
-        let mut state = self.lock()?;
-        let core = state.core()?;
-        let (epoch, tail) = (core.epoch(), core.tail());
-        state.awaiting_writes += 1;
-        drop(state);
-        let found = self.wait_for(deadline, Waits::ForRoom, |state| {
-            self.push(state);
-            self.hear(state);
-            let wire = state.active();
-            let State { core, wires, .. } = &mut **state;
-            let Some(core) = core else { return Some(Err(Stopped::Closed)) };
-            // As for `flush`; without a connection there may still come one.
-            let is_out = wire.is_some_and(|index| core.has_sent(&wires[index].conn, tail));
-            if is_out || core.acked() >= tail || core.epoch() != epoch {
-                return Some(Ok(()));
-            }
-            state.stopped().map(Err)
-        });
-        self.monitor.lock().awaiting_writes -= 1;
-        self.waited(found?)
-    }
-
-    /// Waits until records flow.
-    pub(crate) fn wait_attached(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
-        let found = self.wait_for(deadline, Waits::ForRecords, |state| {
-            if let Some(stopped) = state.stopped() {
-                return Some(Err(stopped));
-            }
-            state.active().map(|_| Ok(()))
-        })?;
-        self.waited(found)
-    }
-
-    #[inline(always)]
-    fn send_now(
-        &self,
-        state: &mut Locked<'_>,
-        amount: Amount,
-        message: &mut impl Put,
-    ) -> Result<(), Refused> {
-        let acked = state.core.as_deref().map(LinkState::acked);
-        let taken = {
-            // What was heard is told, even if the application's code panics.
-            let heard = Heard { end: self, state, acked };
-            put(heard.state, message)
-        };
-        match taken {
-            Ok(()) => {
-                self.sent(state, amount);
-                Ok(())
-            }
-            Err(fault) => self.send_again(state, amount, fault, message),
-        }
-    }
-
-    #[inline(always)]
-    fn sent(&self, state: &mut Locked<'_>, amount: Amount) {
-        state.stats.messages_sent += amount.messages;
-        state.stats.bytes_sent += amount.bytes;
-        self.push(state);
-    }
-
-    /// There may be room that nobody has heard of.
-    #[cold]
-    fn send_again(
-        &self,
-        state: &mut Locked<'_>,
-        amount: Amount,
-        fault: SendFault,
-        message: &mut impl Put,
-    ) -> Result<(), Refused> {
-        let mut taken = Err(fault);
-        if fault == SendFault::Full {
-            self.hear(state);
-            let acked = state.core.as_deref().map(LinkState::acked);
-            let heard = Heard { end: self, state, acked };
-            taken = put(heard.state, message);
-        }
-        match taken {
-            Ok(()) => {
-                self.sent(state, amount);
-                Ok(())
-            }
-            Err(SendFault::Full) if amount.batches > 0 && state.is_empty() => {
-                Err(Refused::Never(SendError::BatchTooLarge { len: amount.bytes }))
-            }
-            Err(fault) => Err(Refused::new(fault, amount.bytes, || {
-                state.stopped().unwrap_or(Stopped::Closed)
-            })),
-        }
-    }
-
-    /// Tells, if more was found to be consumed than before: as room was looked for, perhaps.
-    #[inline(always)]
-    pub(super) fn tell_if_heard(&self, state: &mut Locked<'_>, acked: Option<Position>) {
-        if state.core.as_deref().map(LinkState::acked) != acked {
-            self.tell(state);
-        }
-    }
-
-    /// Begins an epoch; every connection is over.
-    pub(crate) fn begin_epoch(
-        &self,
-        epoch: u64,
-    ) -> Result<Result<(), crate::link_state::StaleEpoch>, Stopped> {
-        let mut state = self.lock()?;
-        let begun = state.core()?.begin_epoch(partywall_reconcile::Epoch(epoch));
-        if begun.is_ok() {
-            while !state.wires.is_empty() {
-                self.end(&mut state, 0, End::EpochAdopted);
-            }
-            self.tell(&mut state);
-        }
-        Ok(begun)
-    }
-}
-
-impl State {
-    /// Whether nothing is kept, so that there will never be more room than now.
-    pub(super) fn is_empty(&self) -> bool {
-        self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
+/// So that one may say what is sent without naming how.
+impl<'a> From<&'a [&'a [u8]]> for Load<'a> {
+    fn from(parts: &'a [&'a [u8]]) -> Self {
+        Self::Message(parts)
     }
 }
 
@@ -334,7 +323,7 @@ struct Heard<'a, 'b> {
 impl Drop for Heard<'_, '_> {
     #[inline]
     fn drop(&mut self) {
-        self.end.tell_if_heard(self.state, self.acked);
+        self.end.report_acks(self.state, self.acked);
     }
 }
 

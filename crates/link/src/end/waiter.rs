@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread that waits for its link: it looks, as the configuration says, and then sleeps until there is something to look for.
+//! A thread that waits for its link: it checks as the configuration says, and then sleeps until there is something new.
 //!
 //! ```text
-//!   watch a little ─▶ acknowledge ─▶ keep behind, if that pays ─▶ look, watch … look, watch … ─▶ look or doze ─▶ sleep, drive ─▶ look or doze …
+//!   poll briefly ─▶ acknowledge ─▶ pace, if that pays ─▶ check, poll … check, poll … ─▶ check or arm ─▶ sleep, drive ─▶ check or arm …
 //!                                               one thread at a time               any number
 //!
-//!   look     at everything, within the lock           watch    at the word where the next record begins, until another wants the lock
+//!   check    everything, with the lock held           poll    the word where the next record begins, until another thread wants the lock
 //! ```
 
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
+use partywall_wait::{Pacer, Pause, SPIN_CHECK_EVERY, Spinner, Wait, has_passed, poll_for};
+
 use super::{Endpoint, Locked, State};
 use crate::drive::Before;
-use crate::fault::{Stopped, WaitError};
-use partywall_wait::Pause;
-use partywall_wait::has_passed;
-use partywall_wait::{SPIN_CHECK_EVERY, Spinner, Wait, poll_for};
+use crate::error::{Stopped, WaitError};
 
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +26,20 @@ pub(super) enum Waits {
     ForRoom,
 }
 
-impl Endpoint {
+/// How threads of this end spin, and how far a receiver stays behind.
+pub(super) struct Pacing {
+    pub(super) pacer: Pacer,
+    /// `None`: a thread spins with it.
+    pub(super) spinner: Option<Spinner>,
+}
+
+/// Waits for one end of a link.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiter<'a> {
+    pub(super) end: &'a Endpoint,
+}
+
+impl Waiter<'_> {
     /// Waits, after the little that can be done without, until `look` gives something; `None` at the deadline.
     pub(super) fn wait_for<R>(
         &self,
@@ -35,33 +47,36 @@ impl Endpoint {
         waits: Waits,
         mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Result<Option<R>, Stopped> {
-        let mut state = self.lock()?;
-        self.acknowledge(&mut state, true);
+        let mut state = self.end.lock()?;
+        self.end.exchange().acknowledge(&mut state, true);
         let is_pulling = waits == Waits::ForRecords && state.is_shared();
-        let lag = is_pulling.then(|| state.pacer.before_wait(self.config.wait));
-        let may_spin = matches!(self.config.wait, Wait::Spin | Wait::Adaptive);
-        let spinner = if may_spin { state.spinner.take() } else { None };
+        let lag = is_pulling.then(|| state.pacing.pacer.before_wait(self.end.config.wait));
+        let may_spin = matches!(self.end.config.wait, Wait::Spin | Wait::Adaptive);
+        let spinner = if may_spin { state.pacing.spinner.take() } else { None };
         drop(state);
         if let Some(spinner) = spinner {
             // With no lock: whoever writes is left alone meanwhile.
             lag.into_iter().for_each(Pause::pause);
-            let loan = Loan { end: self, spinner: Some(spinner) };
+            let loan = Loan { end: self.end, spinner: Some(spinner) };
             if let Some(found) = self.spin(deadline, waits, loan, &mut look)? {
                 return Ok(Some(found));
             }
         }
-        Ok(self.monitor.wait_for(deadline, |state| self.look_or_doze(state, waits, &mut look))?)
+        Ok(self
+            .end
+            .monitor
+            .wait_for(deadline, |state| self.check_or_arm(state, waits, &mut look))?)
     }
 
     /// Watches for a record for a short time, without all that goes before a longer wait: where two processes spin in step it is there soon, and
     /// within one core all that goes before takes time from the other. Whether something is there; if not, the caller goes on to wait, as if
     /// nothing had been.
     #[inline(always)]
-    pub(super) fn watch_soon(&self, state: &mut Locked<'_>) -> bool {
+    pub(super) fn poll_briefly(&self, state: &mut Locked<'_>) -> bool {
         // Who has the spinner is the one who spins; and whoever owes the neighbour a look pays first.
-        let may_watch = self.config.wait == Wait::Spin
-            && state.spinner.is_some()
-            && !state.pacer.will_pause()
+        let may_watch = self.end.config.wait == Wait::Spin
+            && state.pacing.spinner.is_some()
+            && !state.pacing.pacer.will_pause()
             && !state.is_wanted()
             && state.core.as_ref().is_some_and(|core| core.is_caught_up());
         if !may_watch {
@@ -70,8 +85,8 @@ impl Endpoint {
         let (looks, is_there) = observer(state, WATCHED_SOON);
         if is_there {
             // It was a wait like any, and had no reason to pause.
-            let _ = state.pacer.before_wait(self.config.wait);
-            state.pacer.count_misses(looks);
+            let _ = state.pacing.pacer.before_wait(self.end.config.wait);
+            state.pacing.pacer.count_misses(looks);
         }
         is_there
     }
@@ -84,17 +99,17 @@ impl Endpoint {
         mut loan: Loan<'_>,
         mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Result<Option<R>, Stopped> {
-        if self.config.wait == Wait::Spin {
+        if self.end.config.wait == Wait::Spin {
             return self.spin_on(deadline, waits, loan, look);
         }
         let (mut found, Some(spinner)) = (None, &mut loan.spinner) else { return Ok(None) };
-        spinner.spin(self.config.wait, || {
-            let mut state = self.monitor.lock();
+        spinner.spin(self.end.config.wait, || {
+            let mut state = self.end.monitor.lock();
             found = look(&mut state);
             if found.is_none() && watch(&mut state, waits, WATCHED_ADAPTIVE) {
                 found = look(&mut state);
             }
-            state.looked(waits, found.is_some())
+            state.pacing.checked(waits, found.is_some())
         });
         Ok(found)
     }
@@ -115,28 +130,28 @@ impl Endpoint {
                 let waited = since.elapsed();
                 pause(since + waited + waited.min(PAUSE_MAX));
             }
-            let mut state = self.monitor.lock();
+            let mut state = self.end.monitor.lock();
             found = look(&mut state);
             if found.is_none() && watch(&mut state, waits, WATCHED_SPIN) {
                 found = look(&mut state);
             }
             if found.is_some() {
                 // Now, not with a lock of its own.
-                state.spinner = loan.spinner.take();
+                state.pacing.spinner = loan.spinner.take();
             }
-            state.looked(waits, found.is_some())
+            state.pacing.checked(waits, found.is_some())
         };
         let mut turned = Ok(());
         while turned.is_ok() && !poll_for(SPIN_CHECK_EVERY, &mut look) && !has_passed(deadline) {
             // Others of the group, timers.
-            turned = self.group.reactor.try_turn(Before::Looking);
+            turned = self.end.group.reactor.try_turn(Before::Polling);
         }
         turned?;
         Ok(found)
     }
 
     /// Looks; in vain, and the thread may sleep: whatever comes will wake it.
-    pub(super) fn look_or_doze<R>(
+    pub(super) fn check_or_arm<R>(
         &self,
         state: &mut Locked<'_>,
         waits: Waits,
@@ -145,24 +160,46 @@ impl Endpoint {
         loop {
             if let Some(found) = look(state) {
                 // Perhaps after it was found awake, and others sleep.
-                self.rest(state);
+                self.end.wakeups().arm_later(state);
                 return Some(found);
             }
-            state.want(waits);
+            if waits == Waits::ForRoom {
+                state.wakeups.await_room();
+            }
             // A record that came since the look is no reason to sleep.
             let must_look =
                 |state: &State| waits == Waits::ForRecords && state.is_awake_for_records();
-            if self.doze(state) && !must_look(state) {
+            if self.end.wakeups().try_arm(state) && !must_look(state) {
                 return None;
             }
         }
     }
 
+    /// Waits until records flow.
+    pub(crate) fn wait_attached(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        let found = self.wait_for(deadline, Waits::ForRecords, |state| {
+            if let Some(stopped) = state.stopped() {
+                return Some(Err(stopped));
+            }
+            state.active().map(|_| Ok(()))
+        })?;
+        self.waited(found)
+    }
+
     pub(super) fn waited(&self, found: Option<Result<(), Stopped>>) -> Result<(), WaitError> {
         match found {
             Some(found) => Ok(found?),
-            None => Err(WaitError::TimedOut { last: self.monitor.lock().last_attempt.clone() }),
+            None => Err(WaitError::TimedOut {
+                last: self.end.monitor.lock().connections.last_attempt.clone(),
+            }),
         }
+    }
+}
+
+impl Pacing {
+    /// Counts a check that found something, or nothing.
+    fn checked(&mut self, waits: Waits, is_found: bool) -> bool {
+        if waits == Waits::ForRecords { self.pacer.count_poll(is_found) } else { is_found }
     }
 }
 
@@ -175,7 +212,7 @@ fn watch(state: &mut Locked<'_>, waits: Waits, looks_max: u32) -> bool {
     }
     let (looks, is_there) = observer(state, looks_max);
     // What is there is looked for, and counted, by who is told of it.
-    state.pacer.count_misses(looks.saturating_sub(u32::from(is_there)));
+    state.pacing.pacer.count_misses(looks.saturating_sub(u32::from(is_there)));
     is_there
 }
 
@@ -205,20 +242,7 @@ struct Loan<'a> {
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
         if self.spinner.is_some() {
-            self.end.monitor.lock().spinner = self.spinner.take();
-        }
-    }
-}
-
-impl State {
-    /// A look was made, and gave something or not.
-    fn looked(&mut self, waits: Waits, is_found: bool) -> bool {
-        if waits == Waits::ForRecords { self.pacer.count_poll(is_found) } else { is_found }
-    }
-
-    fn want(&mut self, waits: Waits) {
-        if waits == Waits::ForRoom {
-            self.rest.wants_room();
+            self.end.monitor.lock().pacing.spinner = self.spinner.take();
         }
     }
 }
