@@ -10,8 +10,8 @@
 use libfuzzer_sys::fuzz_target;
 use partywall::protocol::Recognition;
 use partywall_shmipc::wire::{
-    ClientHandshake, NegotiationError, HandshakeLimits, Mapping, Names, PATH_BYTES_MAX, ServerHandshake, Step, encode,
-    recognises,
+    ClientHandshake, HandshakeLimits, Mapping, Names, NegotiationError, PATH_BYTES_MAX,
+    ServerHandshake, Step, encode, recognises,
 };
 
 fuzz_target!(|input: &[u8]| {

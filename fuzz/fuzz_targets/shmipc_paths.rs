@@ -17,7 +17,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use partywall_shmipc::regions::{MemoryRules, PeerMemory};
-use partywall_shmipc::wire::{Header, Kind, HandshakeLimits, PATH_BYTES_MAX, ServerHandshake, Step, encode};
+use partywall_shmipc::wire::{
+    HandshakeLimits, Header, Kind, PATH_BYTES_MAX, ServerHandshake, Step, encode,
+};
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
