@@ -44,7 +44,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {
     let mut found = inspect(&arguments.dir)?;
     // An unreadable file may belong to the wanted link, so it is kept.
-    found.retain(|found| found.inspection.as_ref().map_or(true, |inspection| arguments.matches(inspection)));
+    found.retain(|found| {
+        found.inspection.as_ref().map_or(true, |inspection| arguments.matches(inspection))
+    });
     if found.is_empty() && arguments.has_filter() {
         bail!(
             "{} has no such link: without --name, --peer and --link, all are listed",
@@ -94,7 +96,12 @@ fn link(text: &mut String, found: &Found, inspection: &Inspection) -> std::fmt::
         key.link(),
         found.path.display()
     )?;
-    writeln!(text, "  store id     {}, made {}", hex(inspection.store_id), ago(inspection.created))?;
+    writeln!(
+        text,
+        "  store id     {}, made {}",
+        hex(inspection.store_id),
+        ago(inspection.created)
+    )?;
     writeln!(text, "  incarnation  {}, {}", inspection.incarnation, owner(inspection))?;
     match inspection.peer {
         Some((store_id, seen)) => {

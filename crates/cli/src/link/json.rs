@@ -13,9 +13,11 @@ use super::inspect::{hex, status};
 
 /// One JSON object and a newline.
 pub fn text(found: &[Found]) -> Result<String> {
-    let sound =
-        found.iter().filter_map(|one| one.inspection.as_ref().ok().map(|inspection| link(one, inspection)));
-    let unsound = found.iter().filter_map(|one| one.inspection.as_ref().err().map(|e| unusable(one, e)));
+    let sound = found
+        .iter()
+        .filter_map(|one| one.inspection.as_ref().ok().map(|inspection| link(one, inspection)));
+    let unsound =
+        found.iter().filter_map(|one| one.inspection.as_ref().err().map(|e| unusable(one, e)));
     let whole = Whole {
         version: partywall_bench::VERSION,
         links: sound.collect(),
@@ -132,7 +134,11 @@ fn link<'a>(found: &Found, inspection: &'a Inspection) -> Link<'a> {
         incarnation: inspection.incarnation,
         owner: Owner { status: status(owner.status), pid: owner.pid, since: seconds(owner.since) },
         epoch: inspection.epoch,
-        sending: Sending { stream: inspection.sending_stream, base: inspection.base, acked: inspection.acked },
+        sending: Sending {
+            stream: inspection.sending_stream,
+            base: inspection.base,
+            acked: inspection.acked,
+        },
         receiving: Receiving { stream: inspection.receiving_stream, consumed: inspection.consumed },
         peer: inspection
             .peer

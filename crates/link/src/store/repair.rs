@@ -168,7 +168,8 @@ pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, Repa
     };
     let acked_offset =
         taken.durable.acked_offset.filter(|_| taken.is_quarantined(Direction::Incoming));
-    let needs_reset = acked_offset.is_some_and(|acked_offset| taken.is_acked_by_record(acked_offset.stream));
+    let needs_reset =
+        acked_offset.is_some_and(|acked_offset| taken.is_acked_by_record(acked_offset.stream));
     let forgotten = acked_offset.filter(|_| !needs_reset);
     if is_real {
         if forgotten.is_some() {

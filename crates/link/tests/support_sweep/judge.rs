@@ -126,7 +126,8 @@ impl Judge {
             if inspection.base > inspection.acked || inspection.quarantine.is_some() {
                 return Err(format!("{inspection:?}"));
             }
-            let rising = [inspection.incarnation, inspection.base, inspection.acked, inspection.consumed];
+            let rising =
+                [inspection.incarnation, inspection.base, inspection.acked, inspection.consumed];
             let marks = Marks { store_id: inspection.store_id, epoch: inspection.epoch, rising };
             if let Some(last) = self.marks[which] {
                 let is_same = last.epoch == marks.epoch;
