@@ -15,7 +15,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::command::Step;
-use crate::faults::LIBRARY;
 
 /// Builds what `build` (a `cargo test` without `--no-run`) would run, and runs so many of it at once.
 ///
@@ -39,6 +38,9 @@ pub fn build(step: &Step) -> Result<Vec<Executable>, String> {
     }
     Ok(tests)
 }
+
+/// How [`Executable::is_called`] calls the unit tests of a library.
+pub const LIBRARY: &str = "lib";
 
 /// A test executable that cargo has built.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,31 +5,27 @@
 //! crates/ring/src/…:   if !seeded_fault("no_zero_next_slot") {
 //!                          self.mem.clear_word0(end);
 //!                      }
-//! REGISTRY:            "no_zero_next_slot" · tests/forged_words.rs
-//! faults:              with the fault chosen, run each test of the row, expect `test … ... FAILED`
+//! REGISTRY:            "no_zero_next_slot" · ring (package) · ring (executable) · forged_words (module)
+//! faults:              with the fault chosen, run the tests of each place of the row, and expect
+//!                      `test forged_words::… ... FAILED`
 //! ```
 //!
-//! To add a fault: guard the line as above, add one row to [`REGISTRY`]. `tidy` reports a guard without a row
-//! and a row without a guard. A test that hangs instead of failing is an error too: tests have deadlines.
-//! Of a loom model any failure counts: a model that finds a deadlock can end the process with it. Without a fault the
-//! same tests, of the same build, have to pass.
+//! To add a fault: guard the line as above, and add one row to [`REGISTRY`]. `tidy` reports a guard
+//! without a row, a row without a guard, and a place that does not exist. A failure elsewhere in the
+//! executable does not count. A test that hangs instead of failing is an error too: tests have
+//! deadlines. Of a loom model any failure counts: a model that finds a deadlock can end the process
+//! with it. Without a fault the same tests of the same executables have to pass.
 //!
-//! Guards exist only where `--cfg partywall_faults` is given, and there `PARTYWALL_FAULT` chooses among them: one build
-//! serves for all. The `cfg` reaches the compiler through a workspace wrapper, not through `RUSTFLAGS`: cargo then takes
-//! the dependencies that the `test` stage has built, and keeps our own crates with guards beside those without, under
-//! other names. `RUSTFLAGS='--cfg partywall_faults'` does the same by hand, and builds everything anew.
+//! Guards exist only in the builds of `builds.rs`, and there `PARTYWALL_FAULT` chooses among them: one
+//! build serves for all. In any other build the compiler knows that no fault is chosen.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 
-use crate::beside::{self, Executable};
+use crate::beside::{self, Executable, LIBRARY};
+use crate::builds;
 use crate::command::Step;
-use crate::stages::{Done, loom_step, shuttle_step, test_step};
-use crate::torture;
 
 /// One rule that can be taken out of the code.
 pub struct Fault {
@@ -63,9 +59,6 @@ pub struct Place {
     /// Whole segments of the tests' paths: a module, or a test. Empty for all tests.
     pub path: &'static str,
 }
-
-/// The executable of a package's unit tests.
-pub const LIBRARY: &str = "lib";
 
 impl Place {
     /// Whether the test with this path lies here.
@@ -251,13 +244,12 @@ const fn shuttle(path: &'static str) -> CaughtBy {
     CaughtBy::Shuttle(Place { package: "partywall", executable: LIBRARY, path })
 }
 
-/// Runs every fault.
+/// Runs every fault, and before them the same tests without a fault unless they `have_passed`.
 ///
 /// # Errors
 /// A fault does not compile, is not noticed, hangs its test, or ends it without naming a failed test.
-pub fn main() -> Result<Done, String> {
-    run(|by| !matches!(by, CaughtBy::Torture(_)), FAULTS_AT_ONCE)?;
-    Ok(Done::Passed)
+pub fn main(have_passed: bool) -> Result<(), String> {
+    run(|by| !matches!(by, CaughtBy::Torture(_)), have_passed, FAULTS_AT_ONCE)
 }
 
 /// Runs every fault that the torture of links must notice.
@@ -265,19 +257,18 @@ pub fn main() -> Result<Done, String> {
 /// # Errors
 /// As [`main`].
 pub fn tortured() -> Result<(), String> {
-    run(|by| matches!(by, CaughtBy::Torture(_)), 1)
+    run(|by| matches!(by, CaughtBy::Torture(_)), false, 1)
 }
 
 /// A place, the command that runs its tests, and the fault to choose; none to show that they pass.
 type Run = (&'static CaughtBy, Step, Option<&'static str>);
 
-fn run(is_chosen: fn(&CaughtBy) -> bool, at_once: usize) -> Result<(), String> {
-    let wrapper = wrapper()?;
+fn run(is_chosen: fn(&CaughtBy) -> bool, have_passed: bool, at_once: usize) -> Result<(), String> {
     let mut built: BTreeMap<String, Vec<Executable>> = BTreeMap::new();
     let (mut sound, mut faulty) = (BTreeMap::<String, Run>::new(), Vec::<Run>::new());
     for fault in REGISTRY {
         for by in fault.caught_by.iter().filter(|by| is_chosen(by) && by.is_here()) {
-            let build = build(by).variable("RUSTC_WORKSPACE_WRAPPER", &wrapper);
+            let build = build(by)?;
             let executables = match built.entry(build.to_string()) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => entry.insert(beside::build(&build)?),
@@ -291,7 +282,8 @@ fn run(is_chosen: fn(&CaughtBy) -> bool, at_once: usize) -> Result<(), String> {
             faulty.push((by, step, Some(fault.name)));
         }
     }
-    beside::each(sound.into_values().chain(faulty).collect(), at_once, |(by, step, fault)| {
+    let sound = sound.into_values().filter(|_| !have_passed);
+    beside::each(sound.chain(faulty).collect(), at_once, |(by, step, fault)| {
         let Some(fault) = fault else { return pass_without(by, step) };
         let step = step.clone().variable("PARTYWALL_FAULT", fault);
         check(by, &step)
@@ -369,26 +361,23 @@ fn results<'a>(output: &'a str, verdict: &'a str) -> impl Iterator<Item = &'a st
 }
 
 /// Builds the tests of this kind, with guards.
-fn build(by: &CaughtBy) -> Step {
+fn build(by: &CaughtBy) -> Result<Step, String> {
     match by {
-        CaughtBy::Test(_) | CaughtBy::Unit(_) => REGISTRY
-            .iter()
-            .flat_map(|fault| fault.caught_by)
-            .filter(|by| matches!(by, CaughtBy::Test(_)))
-            .map(|by| by.place().executable)
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .fold(test_step().args("--lib"), |step, name| step.args("--test").arg(name)),
-        CaughtBy::Model(_) => loom_step().args("--test loom"),
-        CaughtBy::Torture(_) => torture::build(),
-        CaughtBy::Shuttle(_) => shuttle_step(),
+        // As in the stage `test`, so that nothing has to be built again.
+        CaughtBy::Test(_) | CaughtBy::Unit(_) => {
+            Ok(builds::tests()?.args("--lib --bins --tests --examples"))
+        }
+        CaughtBy::Model(_) => builds::models(),
+        CaughtBy::Torture(_) => Ok(builds::tests()?.args("--test torture")),
+        CaughtBy::Shuttle(_) => builds::orders(),
     }
 }
 
 /// Runs, of an executable, those tests that must fail.
 fn chosen(executable: Step, by: &CaughtBy) -> Step {
     match by {
-        CaughtBy::Torture(_) => torture::of_kills(executable)
+        CaughtBy::Torture(_) => executable
+            .arg(KILLS)
             .variable("PARTYWALL_TORTURE_FORGET", "1")
             .variable("PARTYWALL_TORTURE_MINUTES", "2"),
         _ if by.place().path.is_empty() => executable,
@@ -396,22 +385,8 @@ fn chosen(executable: Step, by: &CaughtBy) -> Step {
     }
 }
 
-/// Writes the script through which cargo calls the compiler for workspace members, and returns its path. Cargo tells builds
-/// apart by that path: another script needs another name.
-fn wrapper() -> Result<String, String> {
-    let directory = PathBuf::from("target/faults");
-    let cannot = |error: std::io::Error| format!("cannot write {}: {error}", directory.display());
-    fs::create_dir_all(&directory).map_err(cannot)?;
-    let path = directory.canonicalize().map_err(cannot)?.join("with-guards");
-    let script = "#!/bin/sh\nexec \"$@\" --cfg partywall_faults\n";
-    if fs::read_to_string(&path).is_ok_and(|old| old == script) {
-        return Ok(path.display().to_string());
-    }
-    fs::write(&path, script).map_err(cannot)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(cannot)?;
-    Ok(path.display().to_string())
-}
-
+/// The test of the torture whose ends are killed.
+pub const KILLS: &str = "no_kill";
 /// So many runs at once: a few of them use two threads, most use one.
 const FAULTS_AT_ONCE: usize = 2;
 /// Tests that kill at random instants: one run in some fifty, of 150 kills each, misses a window of nanoseconds.

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod beside;
+mod builds;
 mod command;
 mod faults;
 mod fuzz;
@@ -79,11 +80,11 @@ cargo xtask COMMAND
   test [--quick] [--only STAGE]   run every stage in order and stop at the first that fails
                                   --quick runs only: {}
                                   stages: {}
-  tidy [--circles | --vocabulary | --homes]
+  tidy [--circles | --vocabulary | --all]
                                   check the rules that a tool can check (CONTRIBUTING.md)
                                   --circles prints the circles of imports and their edges
                                   --vocabulary prints each use of a retired word, and counts them
-                                  --homes prints what breaks rule 1: one object, one home
+                                  --all prints what parts of the tree do not keep yet
   path [--link] [--unoptimised] | --write | --check
                                   the files a message enters, by callgrind; the table in ARCHITECTURE.md
   gen [--check]                   regenerate spec/vectors; --check only compares

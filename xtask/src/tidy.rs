@@ -59,10 +59,8 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
             print!("{}", vocabulary::report(&tree));
             return Ok(());
         }
-        [argument] if argument == "--homes" => {
-            let mut findings = Vec::new();
-            files::check_homes(&tree, &mut findings);
-            findings.iter().for_each(|finding| println!("{finding}"));
+        [argument] if argument == "--all" => {
+            all(&tree).iter().for_each(|finding| println!("{finding}"));
             return Ok(());
         }
         [argument, ..] => return Err(format!("`tidy` does not know the argument `{argument}`")),
@@ -81,7 +79,20 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     }
 }
 
+/// The findings of every rule, but those that [`PENDING`] excepts.
 fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = all(tree);
+    findings.retain(|finding| !is_pending(finding));
+    findings
+}
+
+fn is_pending(finding: &Finding) -> bool {
+    let of_rule = PENDING.iter().filter(|(rule, _)| *rule == finding.rule);
+    of_rule.flat_map(|(_, paths)| *paths).any(|path| finding.path.starts_with(path))
+}
+
+/// The findings of every rule.
+fn all(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in RULES {
         rule(tree, &mut findings);
@@ -94,8 +105,9 @@ fn check(tree: &Tree) -> Vec<Finding> {
 /// One rule, or a few that read the same thing.
 type Rule = fn(&Tree, &mut Vec<Finding>);
 
-/// Whether the rules that the whole tree keeps only after the last rename and move are enforced.
-const ENFORCED: bool = false;
+/// Rules that parts of the tree do not keep yet: the rule, and how the paths of these parts begin.
+/// Rows only go; `cargo xtask tidy --all` shows what they hide.
+const PENDING: &[(&str, &[&str])] = &[];
 
 const RULES: [Rule; 10] = [
     vocabulary::check,

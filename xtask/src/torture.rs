@@ -15,9 +15,9 @@
 //! It is the build of the `test` stage, with assertions: a faster one would not help, because most of the time goes into
 //! starting and ending processes.
 
+use crate::builds;
 use crate::command::Step;
 use crate::faults;
-use crate::stages::test_step;
 
 /// Runs it.
 ///
@@ -29,23 +29,22 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
         What::Faults => return faults::tortured(),
         What::Kills => {
             let kills = chosen.kills.unwrap_or(KILLS_DEFAULT);
-            step().variable("PARTYWALL_TORTURE_KILLS", &kills.to_string())
+            step("--test torture")?
+                .arg(faults::KILLS)
+                .variable("PARTYWALL_TORTURE_KILLS", &kills.to_string())
         }
-        What::Cuts(cuts) => test_step()
-            .args("--test torture no_cut")
-            .variable("PARTYWALL_TORTURE_CUTS", &cuts.to_string()),
-        What::Switches(switches) => test_step()
-            .args("--test links shared_memory::a_link_goes_over")
+        What::Cuts(cuts) => {
+            step("--test torture no_cut")?.variable("PARTYWALL_TORTURE_CUTS", &cuts.to_string())
+        }
+        What::Switches(switches) => step("--test links shared_memory::a_link_goes_over")?
             .variable("PARTYWALL_SWITCHES", &switches.to_string()),
         What::Sweep => {
             let kills = chosen.kills.unwrap_or(SWEEP_KILLS_DEFAULT);
-            test_step()
-                .args("--test kill_sweep")
-                .variable("PARTYWALL_SWEEP_KILLS", &kills.to_string())
+            step("--test kill_sweep")?.variable("PARTYWALL_SWEEP_KILLS", &kills.to_string())
         }
-        What::Idle => test_step()
-            .args("--test idle_crowds")
-            .variable("PARTYWALL_IDLE_LINKS", &IDLE_LINKS.to_string()),
+        What::Idle => {
+            step("--test idle_crowds")?.variable("PARTYWALL_IDLE_LINKS", &IDLE_LINKS.to_string())
+        }
     };
     for (name, number) in [("SEED", chosen.seed), ("MINUTES", chosen.minutes)] {
         if let Some(number) = number {
@@ -55,19 +54,9 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     step.args("-- --nocapture --test-threads=1").run()
 }
 
-/// The test, without what its length depends on.
-fn step() -> Step {
-    of_kills(build())
-}
-
-/// Builds it.
-pub fn build() -> Step {
-    test_step().args("--test torture")
-}
-
-/// Of what was built, the test whose ends are killed.
-pub fn of_kills(build: Step) -> Step {
-    build.arg("no_kill")
+/// Tests of the build of the stage `test`.
+fn step(tests: &str) -> Result<Step, String> {
+    Ok(builds::tests()?.args(tests))
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -14,9 +14,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use super::Finding;
 use super::imports::{Imports, of_all};
 use super::manifest::dependencies_of_crates;
-use super::{ENFORCED, Finding};
 use crate::tree::Tree;
 
 /// Reports circles that are larger than allowed.
@@ -24,9 +24,6 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     for circle in of_crates(tree) {
         let advice = format!("crates depend on each other: {}", circle.join(", "));
         findings.push(Finding::at("Cargo.toml", 0, "circle", advice));
-    }
-    if !ENFORCED {
-        return;
     }
     for imports in of_all(tree) {
         for circle in circles(&imports).iter().filter(|circle| circle.is_too_large()) {

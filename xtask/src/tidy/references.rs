@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::Finding;
-use crate::faults::REGISTRY;
+use super::source::{Source, has_word};
+use crate::beside::LIBRARY;
+use crate::faults::{CaughtBy, Place, REGISTRY};
 use crate::tree::Tree;
 
 /// Reports cited sections of the specification, links and commands that do not exist.
@@ -40,14 +42,51 @@ pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
     // Samples of other rules have no registry; the tree has.
     let Some(registry) = tree.get(REGISTRY_FILE) else { return };
     for fault in REGISTRY.iter().filter(|fault| !guarded.contains(fault.name)) {
-        let row = format!("name: \"{}\"", fault.name);
-        let index = registry.text.lines().position(|line| line.contains(&row)).unwrap_or(0);
+        let index = row_of(&registry.text, fault.name);
         let advice = format!(
             "no code is guarded by seeded_fault(\"{}\"): guard the rule, or remove the row",
             fault.name
         );
         findings.push(Finding::at(REGISTRY_FILE, index, "fault", advice));
     }
+    for fault in REGISTRY {
+        let places = fault.caught_by.iter().map(CaughtBy::place);
+        for place in places.filter(|place| !exists(tree, place)) {
+            let advice = format!("`{}` names tests that do not exist: {place}", fault.name);
+            let index = row_of(&registry.text, fault.name);
+            findings.push(Finding::at(REGISTRY_FILE, index, "fault", advice));
+        }
+    }
+}
+
+/// The line of a fault in the registry, counted from 0.
+fn row_of(registry: &str, name: &str) -> usize {
+    let name = format!("\"{name}\"");
+    registry.lines().position(|line| line.contains(&name)).unwrap_or(0)
+}
+
+/// Whether each segment of a place's path is a file, a module or a function where the tests are.
+fn exists(tree: &Tree, place: &Place) -> bool {
+    let Place { package, executable, path } = place;
+    let package = format!("crates/{package}/");
+    let root = if *executable == LIBRARY {
+        format!("{package}src/")
+    } else {
+        format!("{package}tests/{executable}")
+    };
+    let segments = path.split("::").filter(|segment| !segment.is_empty());
+    let files: Vec<(&str, &Source)> =
+        tree.rust().filter(|(path, _)| path.starts_with(&root)).collect();
+    let declares = |code: &str, segment: &str| {
+        (has_word(code, "fn") || has_word(code, "mod")) && has_word(code, segment)
+    };
+    !files.is_empty()
+        && segments.into_iter().all(|segment| {
+            files.iter().any(|(path, source)| {
+                path.ends_with(&format!("/{segment}.rs"))
+                    || source.lines.iter().any(|line| declares(&line.code, segment))
+            })
+        })
 }
 
 /// Rust files whose text is meant, not quoted: the samples in xtask are left out.
@@ -241,12 +280,31 @@ mod tests {
 
     #[test]
     fn registered_faults_are_in_the_code() {
-        let registry = format!("\nname: \"{}\",\n", REGISTRY[0].name);
+        let registry = format!("\nfault(\"{}\", &[]),\n", REGISTRY[0].name);
         let findings = findings_of(check_faults, &[(REGISTRY_FILE, &registry)]);
-        assert_eq!(findings.len(), REGISTRY.len());
+        assert!(findings.len() > REGISTRY.len(), "no guard, and no place of tests");
         assert!(
             findings.iter().any(|f| f.starts_with("xtask/src/faults.rs:2: fault")),
             "{findings:?}"
         );
+    }
+
+    #[test]
+    fn place_of_a_fault_exists() {
+        let tree = Tree::of(&[
+            ("crates/ring/tests/ring/words.rs", "#[test]\nfn are_refused() {}\n"),
+            ("crates/link/src/state.rs", "mod tests {\n    fn is_kept() {}\n}\n"),
+            ("crates/link/tests/owner.rs", ""),
+        ]);
+        let is_there =
+            |package, executable, path| exists(&tree, &Place { package, executable, path });
+        assert!(
+            is_there("ring", "ring", "words") && is_there("ring", "ring", "words::are_refused")
+        );
+        assert!(
+            is_there("link", LIBRARY, "state::tests::is_kept") && is_there("link", "owner", "")
+        );
+        assert!(!is_there("ring", "ring", "word") && !is_there("ring", "loom", ""));
+        assert!(!is_there("link", LIBRARY, "state::tests::is_gone"));
     }
 }

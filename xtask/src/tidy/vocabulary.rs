@@ -12,15 +12,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
+use super::Finding;
 use super::source::Source;
-use super::{ENFORCED, Finding};
 use crate::tree::{File, Tree};
 
-/// Reports retired words, once they are enforced.
+/// Reports retired words.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
-    if ENFORCED {
-        findings.extend(uses(tree).into_iter().map(Use::finding));
-    }
+    findings.extend(uses(tree).into_iter().map(Use::finding));
 }
 
 /// Prints every use of a retired word, then how many there are of each word and in each file.
