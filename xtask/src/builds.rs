@@ -7,10 +7,11 @@
 //! orders()     stages shuttle and faults                 target/shuttle   --cfg shuttle
 //! ```
 //!
-//! Cargo reuses an artefact only if all of these are equal. So each build is described once, and each
-//! of them has the guards of seeded faults (`faults.rs`): the stage `faults` runs the executables that
-//! have passed in an earlier stage. Guards exist only under `--cfg partywall_faults`. It reaches the
-//! compiler through a workspace wrapper, not through `RUSTFLAGS`, which would change dependencies too.
+//! Cargo reuses an artefact only if all of these are equal. So each build is described once, and
+//! each of them has the guards of seeded faults (`faults.rs`): the stage `faults` runs the
+//! executables that have passed in an earlier stage. Guards exist only under `--cfg
+//! partywall_faults`. It reaches the compiler through a workspace wrapper, not through `RUSTFLAGS`,
+//! which would change dependencies too.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -59,7 +60,7 @@ fn guarded(step: Step) -> Result<Step, String> {
 }
 
 /// Writes the script through which cargo calls the compiler for workspace members, and returns its
-/// path. Cargo tells builds apart by that path: another script needs another name.
+/// path. That path is part of the identity of a build: another script needs another name.
 fn wrapper() -> Result<String, String> {
     let directory = PathBuf::from("target/faults");
     let cannot = |error: std::io::Error| format!("cannot write {}: {error}", directory.display());

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask test`: the stages, in order, and the table of their times.
 //!
-//! A stage passes, fails, or is skipped with a reason that is printed. Only a missing *optional tool* is a
-//! reason to skip; a missing *test* is a failure, because silence would read as success.
+//! A stage passes, fails, or is skipped with a reason that is printed. Only a missing *optional
+//! tool* is a reason to skip; a missing *test* is a failure, because silence would read as success.
 
 use std::io::{IsTerminal, stdout};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::command::{Step, plain_output};
-use crate::{beside, builds, faults, tidy, vectors};
+use crate::{builds, executables, faults, tidy, vectors};
 
 /// The outcome of a stage that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ fn passed(steps: &[Step]) -> Result<Done, String> {
 /// Builds what `step` would run, and runs so many of the executables at once.
 fn side_by_side(step: &Step, at_once: usize) -> Result<Done, String> {
     println!("$ {step}");
-    beside::run(step, at_once)?;
+    executables::run(step, at_once)?;
     Ok(Done::Passed)
 }
 
@@ -144,7 +144,7 @@ fn tidy_and_vectors(_: &[&str]) -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
-/// What only shuttle compiles is checked too: there, the test profile means with unit tests.
+/// Checks code that only shuttle compiles, too: there, the test profile includes unit tests.
 fn clippy(_: &[&str]) -> Result<Done, String> {
     passed(&[
         Step::cargo("clippy --workspace --all-features --all-targets -- -D warnings"),
@@ -173,7 +173,8 @@ fn doc(_: &[&str]) -> Result<Done, String> {
 
 fn loom(_: &[&str]) -> Result<Done, String> {
     let step = builds::models()?;
-    let lists = beside::build(&step)?.into_iter().map(|test| test.step().args("--list").capture());
+    let lists =
+        executables::build(&step)?.into_iter().map(|test| test.step().args("--list").capture());
     if !lists.flatten().any(|list| names_a_test(&list)) {
         return Err(
             "there is no model in crates/ring/tests/loom: memory orders are unproved".into()
@@ -205,7 +206,8 @@ fn take_out_rules(passed: &[&str]) -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
-/// Exchanges with the published peers. Without Go the module's part of it is left out, and only that.
+/// Exchanges with the published peers. Without Go the module's part of it is left out, and only
+/// that.
 fn conformance(_: &[&str]) -> Result<Done, String> {
     if !Step::new("go").args("version").works() {
         println!(
@@ -230,7 +232,8 @@ fn fuzz_smoke(_: &[&str]) -> Result<Done, String> {
         .args("--target-dir target/fuzz-check")])
 }
 
-/// The libraries compile with the oldest Rust that they promise. Looks for it and does not call it: rustup might fetch it.
+/// The libraries compile with the oldest Rust that they promise. Looks for it and does not call it:
+/// rustup might fetch it.
 fn msrv(_: &[&str]) -> Result<Done, String> {
     let oldest = env!("CARGO_PKG_RUST_VERSION");
     let listed = Step::new("rustup").args("toolchain list").capture();
@@ -247,7 +250,8 @@ fn msrv(_: &[&str]) -> Result<Done, String> {
         .args("--all-features --target-dir target/msrv")])
 }
 
-/// The unit tests of the two pure crates, with fewer property cases: miri is about 1,000 times slower.
+/// The unit tests of the two pure crates, with fewer property cases: miri is about 1,000 times
+/// slower.
 fn miri(_: &[&str]) -> Result<Done, String> {
     if !Step::cargo("+nightly miri --version").works() {
         return skipped("no miri; `rustup +nightly component add miri` adds it");

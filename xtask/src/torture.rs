@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask torture`: the tests that are violent to links, for longer than a run of all tests allows, and with faults built in.
+//! `cargo xtask torture`: the tests that are violent to links, for longer than a run of all tests
+//! allows, and with seeded faults.
 //!
 //! ```text
-//!   torture                       20,000 kills, then the figures
-//!   torture --minutes 60          as many as there are in that time
-//!   torture --seed 7              the schedule of an earlier run (not its timing)
-//!   torture --faults              each registered fault that it must notice, within two minutes
-//!   torture --cuts 10000          nobody is killed, the network is cut so often, or for --minutes; how soon messages come again
-//!   torture --switches 10000      a link goes over from shared memory to TCP and back so often, while messages flow
-//!   torture --sweep               every instruction of what an end does is one to die at; --kills real ones for each act
-//!   torture --idle                10,000 idle links: what they take, whom they wake, what ten active ones cost among them
+//!   torture                  20,000 kills, then the figures
+//!   torture --minutes 60     as many as there are in that time
+//!   torture --seed 7         the schedule of an earlier run (not its timing)
+//!   torture --faults         each registered fault that it must notice, within two minutes
+//!   torture --cuts 10000     so many cuts of the network, no kills; how soon messages come again
+//!   torture --switches 10000 so many switches between shared memory and TCP, while messages flow
+//!   torture --sweep          a death at each instruction of an end; --kills real ones for each act
+//!   torture --idle           10,000 idle links: memory, wake-ups, and the cost of ten active ones
 //! ```
 //!
-//! It is the build of the `test` stage, with assertions: a faster one would not help, because most of the time goes into
-//! starting and ending processes.
+//! The build is that of the stage `test`, with assertions. A faster one would not help, because
+//! most of the time goes into starting and ending processes.
 
 use crate::builds;
 use crate::command::Step;
 use crate::faults;
 
-/// Runs it.
+/// Runs the torture that the arguments choose.
 ///
 /// # Errors
 /// The arguments are wrong, or something was violated; the message says how to repeat it.
@@ -43,7 +44,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
             step("--test kill_sweep")?.variable("PARTYWALL_SWEEP_KILLS", &kills.to_string())
         }
         What::Idle => {
-            step("--test idle_crowds")?.variable("PARTYWALL_IDLE_LINKS", &IDLE_LINKS.to_string())
+            step("--test idle_links")?.variable("PARTYWALL_IDLE_LINKS", &IDLE_LINKS.to_string())
         }
     };
     for (name, number) in [("SEED", chosen.seed), ("MINUTES", chosen.minutes)] {
@@ -114,9 +115,9 @@ fn parse(arguments: &[String]) -> Result<Chosen, String> {
     Ok(chosen)
 }
 
-/// What a release is not made without.
+/// Kills that a release requires.
 pub const KILLS_DEFAULT: u64 = 20_000;
-/// Real kills for each act of the sweep, which judges every instruction by what the file is.
+/// Real kills for each act of the sweep. It judges every other instruction by the file alone.
 const SWEEP_KILLS_DEFAULT: u64 = 100;
 const IDLE_LINKS: u64 = 10_000;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Circles of imports: between crates, between the folders of a crate, between the files of a folder.
+//! Circles of imports: between crates, between the folders of a crate, between the files of a
+//! folder.
 //!
 //! ```text
 //! crates    none, by their manifests
@@ -8,8 +9,9 @@
 //!           in it is one node; the folder's own
 //!           module (mod.rs, lib.rs) is left out
 //! ```
-//! A circle is a strongly connected component: each of its members reaches each other one. The imports
-//! are those of `imports.rs`. `cargo xtask tidy --circles` prints every component and its edges.
+//! A circle is a strongly connected component: each of its members reaches each other one. The
+//! imports are those of `imports.rs`. `cargo xtask tidy --circles` prints every component and its
+//! edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -55,7 +57,7 @@ pub fn report(tree: &Tree) -> String {
 
 /// One strongly connected component of at least two nodes.
 struct Circle {
-    /// What its nodes are.
+    /// The kind of its nodes.
     of: &'static str,
     /// The folder that holds the nodes.
     folder: String,
@@ -110,7 +112,8 @@ fn folder_of(folders: &BTreeSet<&str>, file: &str) -> String {
     if folders.contains(own.as_str()) { own } else { above.to_owned() }
 }
 
-/// The file or folder right in `folder` that holds `file`; none for the module of the folder itself.
+/// The file or folder right in `folder` that holds `file`; none for the module of the folder
+/// itself.
 fn child_of(folder: &str, file: &str) -> Option<String> {
     let rest = file.strip_prefix(folder)?;
     let child = rest.split('/').next()?;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one file says about another must be true: sections, links, commands, fault names.
+//! References from one file to another: sections, links, commands, names of faults and of their
+//! tests.
 
 use std::collections::BTreeSet;
 
 use super::Finding;
 use super::source::{Source, has_word};
-use crate::beside::LIBRARY;
+use crate::executables::LIBRARY;
 use crate::faults::{CaughtBy, Place, REGISTRY};
 use crate::tree::Tree;
 
@@ -24,7 +25,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports faults in the code that nobody tests, and tested faults that are not in the code.
+/// Reports faults without tests, tested faults without guards, and places of tests that do not
+/// exist.
 pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
     let mut guarded = BTreeSet::new();
     for file in tree.files.iter().filter(|file| is_code(&file.path)) {
@@ -156,7 +158,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What is wrong with a link of the page at `path`, if anything is.
+/// The objection to a link of the page at `path`.
 fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
     let file = target.split('#').next().unwrap_or(target);
     if file.is_empty() || target.contains("://") || target.starts_with("mailto:") {
@@ -184,7 +186,8 @@ fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
     Some(format!("there is no {resolved}: correct the link or add the page"))
 }
 
-/// The two commands a newcomer tries first must be in the README and must have something behind them.
+/// The two commands a newcomer tries first must be in the README and must have something behind
+/// them.
 fn check_commands(tree: &Tree, readme: &str, findings: &mut Vec<Finding>) {
     let mut report = |path: &str, advice: String| {
         findings.push(Finding::at(path, 0, "command", advice));
@@ -230,7 +233,7 @@ mod tests {
     #[test]
     fn cited_sections_exist() {
         let spec =
-            "# The wall\n## 4. Records\n### 4.2 Commit\n**4.2.1** A record\n4.9 is no heading\n";
+            "# The ring\n## 4. Records\n### 4.2 Commit\n**4.2.1** A record\n4.9 is no heading\n";
         let good = "// SPEC 4.2, and (SPEC 4.2.1), and SPEC §4.\nfn spec() {}\n";
         assert_eq!(findings_of(check, &[(SPEC, spec), ("crates/a.rs", good)]), [""; 0]);
         let findings = findings_of(check, &[(SPEC, spec), ("crates/a.rs", "\n// SPEC 4.9\n")]);
