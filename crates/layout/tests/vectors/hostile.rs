@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every implementation must refuse, and the code of the rule that each image breaks.
+//! Images that every implementation must refuse, each with the code of the rule that it breaks.
 //!
 //! Each image breaks one rule; everything else about it is in order.
 

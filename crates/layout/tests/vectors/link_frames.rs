@@ -145,7 +145,7 @@ fn side() -> SideFields {
     }
 }
 
-/// One that has met nobody yet.
+/// A side that has not attached yet.
 fn new_side() -> SideFields {
     SideFields {
         nonce: 9.into(),
