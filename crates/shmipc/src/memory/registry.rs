@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The buffer regions of this process, by what they are and not by what they are called.
+//!
+//! ```text
+//!   session A ─┐  (device, inode)
+//!   session B ─┴────────────────▶ one Region: one mapping, one lock per list, one owner per slice
+//! ```
+//!
+//! A peer's sessions share its buffer region. Two regions over it would each believe to know which slices this process
+//! has.
+//!
+//! # Invariants
+//!
+//! - Nothing is taken from a region that is not in here.
+//! - An entry does not keep its region; as long as it lives, its identity cannot become another file's.
+
+use super::{Backing, BackingError, PeerMemory, RegionError};
+use crate::region::{BufferRegion, Class, Shared};
+use partywall_sys::shared_file::AdoptedFile;
+use partywall_sys::{FileIdentity, SharedMap};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Fills `map`, fresh memory of `backing`, with a buffer region; the two belong together.
+///
+/// # Errors
+///
+/// Fails for one of the reasons in [`RegionError`].
+pub fn create_buffer(
+    backing: &Backing,
+    map: SharedMap,
+    classes: &[Class],
+) -> Result<Arc<BufferRegion>, RegionError> {
+    let region = BufferRegion::create(map, classes)?;
+    backing.seal()?;
+    let mut regions = regions();
+    regions.retain(|_, region| region.strong_count() > 0);
+    regions.insert(backing.identity(), Arc::downgrade(region.shared()));
+    Ok(region)
+}
+
+/// The buffer region in `given`: the one that other sessions of this process use already, if any does. It is guarded
+/// if this session or one of them needs that.
+///
+/// # Errors
+///
+/// Fails for one of the reasons in [`RegionError`].
+pub fn open_buffer(given: &PeerMemory) -> Result<Arc<BufferRegion>, RegionError> {
+    open_or(given, || Ok(BufferRegion::map(given.map()?)?))
+}
+
+/// Sees to it that the file in `given`, which a client named and a session has, is removed once no session of this
+/// process keeps it; `None` if that is not for us to do.
+pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
+    AdoptedFile::remove_unlocked();
+    let mut adopted = adopted();
+    // None is dropped under the lock: its file would be removed there.
+    if let Some(backing) = adopted.get(&given.identity()).and_then(Weak::upgrade) {
+        return Some(backing);
+    }
+    let backing = Arc::new(given.backing()?);
+    adopted.retain(|_, backing| backing.strong_count() > 0);
+    adopted.insert(backing.identity(), Arc::downgrade(&backing));
+    Some(backing)
+}
+
+/// `map` is not called under the lock: to map and to read the headers may take as long as the file system likes.
+fn open_or(
+    given: &PeerMemory,
+    map: impl FnOnce() -> Result<Arc<BufferRegion>, RegionError>,
+) -> Result<Arc<BufferRegion>, RegionError> {
+    let known = find(&regions(), given);
+    let region = match known {
+        Some(region) => region,
+        None => {
+            let mapped = map()?;
+            let mut regions = regions();
+            // Nothing was taken from what was mapped in vain.
+            find(&regions, given).unwrap_or_else(|| {
+                regions.retain(|_, region| region.strong_count() > 0);
+                regions.insert(given.identity(), Arc::downgrade(mapped.shared()));
+                mapped
+            })
+        }
+    };
+    if given.needs_guard() {
+        region.guard().map_err(BackingError::from)?;
+    }
+    Ok(region)
+}
+
+type Regions = HashMap<FileIdentity, Weak<Shared>>;
+
+fn find(regions: &Regions, given: &PeerMemory) -> Option<Arc<BufferRegion>> {
+    regions.get(&given.identity()).and_then(Weak::upgrade).map(BufferRegion::of)
+}
+
+type Adopted = HashMap<FileIdentity, Weak<Backing>>;
+
+fn adopted() -> MutexGuard<'static, Adopted> {
+    ADOPTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static ADOPTED: LazyLock<Mutex<Adopted>> = LazyLock::new(Mutex::default);
+
+fn regions() -> MutexGuard<'static, Regions> {
+    REGIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static REGIONS: LazyLock<Mutex<Regions>> = LazyLock::new(Mutex::default);
+
+#[cfg(test)]
+mod tests {
+    use super::super::MemoryRules;
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    fn given() -> (Backing, PeerMemory) {
+        let (backing, map) = Backing::create_memfd("/registry", 1 << 20).unwrap();
+        let classes = [Class { size: 4096, percent: 100 }];
+        drop(create_buffer(&backing, map, &classes).unwrap());
+        let fd = backing.fd().try_clone_to_owned().unwrap();
+        let given = PeerMemory::descriptor(fd, &MemoryRules::new(1 << 20, None)).unwrap();
+        (backing, given)
+    }
+
+    #[test]
+    fn a_region_that_is_slow_to_map_holds_up_no_other() {
+        let ((_slow, slow), (_other, other)) = (given(), given());
+        let (tell, opened) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let region = open_or(&slow, || {
+                scope.spawn(|| tell.send(open_buffer(&other).is_ok()));
+                let opened = opened.recv_timeout(Duration::from_secs(10));
+                assert_eq!(opened, Ok(true), "another session waits for this one's file");
+                Ok(BufferRegion::map(slow.map()?)?)
+            });
+            assert!(region.unwrap().is_same_as(&open_buffer(&slow).unwrap()));
+        });
+    }
+
+    #[test]
+    fn of_two_who_map_the_same_both_have_one_region() {
+        let (_backing, given) = given();
+        let mut faster = None;
+        let region = open_or(&given, || {
+            faster = Some(open_buffer(&given)?);
+            Ok(BufferRegion::map(given.map()?)?)
+        });
+        assert!(region.unwrap().is_same_as(&faster.unwrap()));
+    }
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a line counts: for sessions, under partywall's names, and for a monitor, under the peers'.
+
+use super::streams::Streams;
+use crate::region::BufferRegion;
+use crate::transport::metrics::{
+    Count, Counters, Monitor, PerformanceMetrics, ShareMemoryMetrics, StabilityMetrics,
+};
+use partywall::{ReceiverStats, SenderStats};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The counters of one line.
+pub(super) struct ConnectionCounters {
+    counts: Counters,
+    more: [AtomicU64; RareCount::COUNT],
+    sent: Flow,
+    received: Flow,
+    region: Arc<BufferRegion>,
+    streams: Arc<Streams>,
+    monitor: Option<Monitoring>,
+}
+
+/// Who is told, and when next.
+struct Monitoring {
+    monitor: Arc<dyn Monitor>,
+    interval: Duration,
+    due: Mutex<Instant>,
+}
+
+/// One direction, counted with every message by one thread at a time: in cache lines of its own, and without
+/// locked instructions.
+#[derive(Default)]
+#[repr(align(128))]
+struct Flow {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+    /// Messages that were not copied.
+    in_place: AtomicU64,
+}
+
+impl Flow {
+    fn count(&self, bytes: usize, in_place: bool) {
+        let add = |figure: &AtomicU64, amount: u64| {
+            // ORDER: Relaxed: only one thread at a time writes it, and nothing is read on the strength of it.
+            figure.store(figure.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
+        };
+        add(&self.messages, 1);
+        add(&self.bytes, bytes as u64);
+        if in_place {
+            add(&self.in_place, 1);
+        }
+    }
+
+    fn totals(&self) -> [u64; 3] {
+        // ORDER: Relaxed: see `count`.
+        [&self.messages, &self.bytes, &self.in_place].map(|figure| figure.load(Ordering::Relaxed))
+    }
+}
+
+/// What peers do not count, and is rare.
+#[derive(Clone, Copy)]
+pub(super) enum RareCount {
+    Discarded,
+    RoomSleeps,
+    Rests,
+}
+
+impl RareCount {
+    const COUNT: usize = Self::Rests as usize + 1;
+}
+
+impl ConnectionCounters {
+    pub(super) fn new(
+        region: Arc<BufferRegion>,
+        streams: Arc<Streams>,
+        monitor: Option<(Arc<dyn Monitor>, Duration)>,
+    ) -> Self {
+        let monitor = monitor.map(|(monitor, interval)| {
+            let due = Mutex::new(Instant::now() + interval);
+            Monitoring { monitor, interval, due }
+        });
+        Self {
+            counts: Counters::default(),
+            more: Default::default(),
+            sent: Flow::default(),
+            received: Flow::default(),
+            region,
+            streams,
+            monitor,
+        }
+    }
+
+    pub(super) fn add(&self, what: Count, amount: u64) {
+        self.counts.add(what, amount);
+    }
+
+    pub(super) fn note(&self, what: RareCount) {
+        // ORDER: Relaxed: nothing else is read on the strength of a counter.
+        self.more[what as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn total(&self, what: RareCount) -> u64 {
+        // ORDER: Relaxed: see `note`.
+        self.more[what as usize].load(Ordering::Relaxed)
+    }
+
+    /// A message was sent; by whoever holds the sender.
+    pub(super) fn sent(&self, bytes: usize, in_place: bool) {
+        self.sent.count(bytes, in_place);
+    }
+
+    /// A message came; by the driver.
+    pub(super) fn received(&self, bytes: usize, viewed: bool) {
+        self.received.count(bytes, viewed);
+    }
+
+    pub(super) fn sender_stats(&self) -> SenderStats {
+        let mut stats = SenderStats::default();
+        [stats.messages, stats.bytes, stats.zero_copy] = self.sent.totals();
+        stats.overflows = self.counts.total(Count::FallbackSent);
+        stats.wakeups_sent = self.counts.total(Count::PollingSent);
+        stats.sleeps = self.total(RareCount::RoomSleeps);
+        let memory = self.memory();
+        stats.memory_bytes = memory.capacity_of_share_memory_in_bytes;
+        stats.memory_used_bytes = memory.all_in_used_share_memory_in_bytes;
+        stats
+    }
+
+    pub(super) fn receiver_stats(&self) -> ReceiverStats {
+        let mut stats = ReceiverStats::default();
+        [stats.messages, stats.bytes, stats.zero_copy] = self.received.totals();
+        stats.sleeps = self.total(RareCount::Rests);
+        stats
+    }
+
+    pub(super) fn performance(&self, pending: (u64, u64)) -> PerformanceMetrics {
+        let ([_, sent, _], [_, received, _]) = (self.sent.totals(), self.received.totals());
+        self.counts.performance([sent, received], [pending.0, pending.1])
+    }
+
+    pub(super) fn stability(&self) -> StabilityMetrics {
+        self.counts.stability(self.streams.lock().count() as u64)
+    }
+
+    pub(super) fn memory(&self) -> ShareMemoryMetrics {
+        let counts = self.region.counts();
+        let used = counts.iter().map(|list| {
+            let out = i64::from(list.slices) - i64::from(list.free);
+            u64::try_from(out).unwrap_or(0) * u64::from(list.capacity)
+        });
+        ShareMemoryMetrics::new(self.region.size_bytes() as u64, used.sum())
+    }
+
+    /// How many messages went by the socket, either way.
+    #[cfg(feature = "tokio")]
+    pub(super) fn fallbacks(&self) -> u64 {
+        let counters = &self.counts;
+        counters.total(Count::FallbackSent) + counters.total(Count::FallbackReceived)
+    }
+
+    /// What tells regions apart.
+    #[cfg(feature = "tokio")]
+    pub(super) fn region(&self) -> usize {
+        Arc::as_ptr(self.region.shared()) as usize
+    }
+
+    /// When to tell the monitor.
+    #[cfg(feature = "tokio")]
+    pub(super) fn monitor_due(&self) -> Option<Instant> {
+        let monitoring = self.monitor.as_ref()?;
+        Some(*monitoring.due.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells the monitor if it is time; `pending` says how many elements lie in our queue and in theirs.
+    pub(super) fn tell_monitor(&self, is_last: bool, pending: impl FnOnce() -> (u64, u64)) {
+        let Some(monitoring) = &self.monitor else { return };
+        let now = Instant::now();
+        let mut due = monitoring.due.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_last && now < *due {
+            return;
+        }
+        *due = now + monitoring.interval;
+        drop(due);
+        let (performance, stability) = (self.performance(pending()), self.stability());
+        monitoring.monitor.on_emit_session_metrics(&performance, &stability, &self.memory());
+        if is_last {
+            monitoring.monitor.flush();
+        }
+    }
+}
+
+impl fmt::Debug for ConnectionCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counts.fmt(f)
+    }
+}

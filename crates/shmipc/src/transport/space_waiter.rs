@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a sender waits for room: nobody tells when the other side has taken elements from the ring, or given
+//! slices back, so one looks again after a while; what the socket takes again, the system tells.
+
+use crate::memory::queue::RoomWatch;
+use crate::region::BufferRegion;
+use partywall::protocol::ConnectionSpace;
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::poll::{self, PollFd, PollFlags};
+use partywall_sys::{EpollSet, Socket, Timer};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[derive(Debug)]
+pub(super) struct SpaceWaiter {
+    set: EpollSet,
+    timer: Timer,
+    socket: Arc<Socket>,
+    ring: RoomWatch,
+    region: Arc<BufferRegion>,
+    /// Bytes wait for the socket.
+    waits_for_socket: AtomicBool,
+    /// The other side had gone when this was armed.
+    has_hung_up: AtomicBool,
+}
+
+impl SpaceWaiter {
+    pub(super) fn new(
+        socket: &Arc<Socket>,
+        ring: RoomWatch,
+        region: Arc<BufferRegion>,
+    ) -> io::Result<Self> {
+        let (set, timer) = (EpollSet::new()?, Timer::new()?);
+        set.add(&timer, EventFlags::IN, 0)?;
+        let (waits_for_socket, has_hung_up) = (AtomicBool::new(false), AtomicBool::new(false));
+        let socket = Arc::clone(socket);
+        Ok(Self { set, timer, socket, ring, region, waits_for_socket, has_hung_up })
+    }
+
+    /// From now on the descriptor tells: soon, or, if `for_socket`, when the socket takes bytes again or
+    /// the other side has gone.
+    pub(super) fn arm(&self, for_socket: bool) -> io::Result<()> {
+        self.watch(for_socket)?;
+        // ORDER: Relaxed: whoever arms it is the one that asks.
+        self.has_hung_up.store(self.has_hung_up(), Ordering::Relaxed);
+        self.timer.set((!for_socket).then(|| Instant::now() + LOOK_AGAIN))
+    }
+
+    pub(super) fn disarm(&self) {
+        // It is armed anew before anybody relies on it.
+        let _ = self.timer.set(None);
+        let _ = self.timer.drain();
+        let _ = self.watch(false);
+    }
+
+    /// Whether the other side has gone, or will say nothing more: then it takes nothing more, either. Who waits
+    /// for room must look: while too much lies unread, the receiving end does not read the socket.
+    pub(super) fn has_hung_up(&self) -> bool {
+        self.shows(PollFlags::RDHUP)
+    }
+
+    fn shows(&self, flags: PollFlags) -> bool {
+        let mut descriptors = [PollFd::from_borrowed_fd(self.socket.as_fd(), flags)];
+        poll::wait(&mut descriptors, Some(Instant::now())).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Whether the socket is in the set: watched for nothing, it would still tell of a hang-up, without end.
+    fn watch(&self, is_polled: bool) -> io::Result<()> {
+        // ORDER: Relaxed: one thread at a time arms and disarms; for others it is a hint.
+        if self.waits_for_socket.swap(is_polled, Ordering::Relaxed) == is_polled {
+            return Ok(());
+        }
+        match is_polled {
+            true => self.set.add(self.socket.as_fd(), EventFlags::OUT | EventFlags::RDHUP, 1),
+            false => self.set.remove(self.socket.as_fd()),
+        }
+    }
+}
+
+impl ConnectionSpace for SpaceWaiter {
+    fn snapshot(&self) -> [u64; 3] {
+        [u64::from(self.ring.snapshot()), self.region.largest_free(), 0]
+    }
+
+    fn is_writable(&self) -> bool {
+        // ORDER: Relaxed: see `watch` and `arm`.
+        self.has_hung_up.load(Ordering::Relaxed)
+            || self.waits_for_socket.load(Ordering::Relaxed) && self.shows(PollFlags::OUT)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+}
+
+/// So soon one looks again for room in the ring.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files that outlive their process: created complete or not at all, and mapped by one writer or by
+//! readers.
+//!
+//! ```text
+//!   make   O_TMPFILE 0600 ─▶ ftruncate ─▶ fallocate ─▶ (write) ─▶ linkat: fails if the name exists
+//!          unnamed: a crash leaves nothing                   └ from here on it exists, complete
+//!   open   O_NOFOLLOW, O_CLOEXEC, O_NONBLOCK ─▶ FileStat: our own, regular, closed to other users?
+//!   map    read and write, absent in forked children   or   PROT_READ, of a read-only descriptor
+//! ```
+//!
+//! It does not interpret the bytes, and locks nothing ([`byte_lock`](crate::byte_lock) does).
+//!
+//! # Invariants
+//!
+//! - Every byte of a file is allocated before the file gets its name, so a store to its mapping
+//!   cannot meet a full file system. (A process of the same user can still truncate a file that has
+//!   a name; that cannot be prevented.)
+//! - No existing file is replaced, and no mode is changed.
+
+use core::cell::UnsafeCell;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, fstatvfs, linkat, open, openat};
+use rustix::io::Errno;
+
+use crate::map::is_tmpfs;
+use crate::mapping::Mapping;
+use crate::memfd::{MemfdError, allocate, check_available, check_file_size, explain};
+use crate::sigbus::{Guarded, TableFull};
+
+/// A directory that holds such files.
+#[derive(Debug)]
+pub struct PersistentDirectory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+/// Owner, mode and size of a file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStat {
+    /// User id of the file's owner.
+    pub owner: u32,
+    /// Permission bits of the file.
+    pub mode: u32,
+    /// Whether it is a regular file.
+    pub is_regular: bool,
+    /// Size of the file in bytes.
+    pub size: u64,
+}
+
+impl FileStat {
+    /// Reads them from an open descriptor.
+    ///
+    /// # Errors
+    ///
+    /// The error that the system returned.
+    pub fn of(fd: impl AsFd) -> io::Result<FileStat> {
+        let stat = fstat(fd)?;
+        Ok(FileStat {
+            owner: stat.st_uid,
+            mode: stat.st_mode & PERMISSIONS,
+            is_regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+        })
+    }
+}
+
+/// Why a file was not created.
+#[derive(Debug)]
+pub enum MakeError {
+    /// The file system, a quota, or a limit of this process has no room for the file.
+    NoSpace {
+        /// Free space for this user in bytes, if the file system reports it.
+        available: Option<u64>,
+        /// The error that the system returned.
+        source: io::Error,
+    },
+    /// The file system cannot create unnamed files, or cannot reserve space.
+    Unsupported {
+        /// The operation that is missing.
+        what: &'static str,
+        /// The error that the system returned.
+        source: io::Error,
+    },
+    /// Any error not listed above.
+    System {
+        /// The system call that failed.
+        what: &'static str,
+        /// The error that the system returned.
+        source: io::Error,
+    },
+}
+
+impl PersistentDirectory {
+    /// Opens an existing directory.
+    ///
+    /// # Errors
+    ///
+    /// The error that the system returned.
+    pub fn open(path: &Path) -> io::Result<PersistentDirectory> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let fd = open(path, flags, Mode::empty())?;
+        Ok(PersistentDirectory { fd, path: path.to_owned() })
+    }
+
+    /// The path it was opened with.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory's own owner and mode.
+    ///
+    /// # Errors
+    ///
+    /// The error that the system returned.
+    pub fn stat(&self) -> io::Result<FileStat> {
+        FileStat::of(&self.fd)
+    }
+
+    /// Creates an unnamed file of `size` zeros, which is freed unless it gets a name.
+    ///
+    /// # Errors
+    ///
+    /// Fails for one of the reasons in [`MakeError`].
+    pub fn make(&self, size: usize) -> Result<UnnamedFile, MakeError> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let made = openat(&self.fd, ".", flags, Mode::RUSR | Mode::WUSR);
+        let fd = made.map_err(|errno| match errno {
+            Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL => {
+                MakeError::Unsupported { what: "unnamed files", source: errno.into() }
+            }
+            Errno::NOSPC | Errno::DQUOT => self.no_space(errno.into()),
+            _ => MakeError::System { what: "open with O_TMPFILE", source: errno.into() },
+        })?;
+        self.reserve(&fd, size).map_err(|error| self.explained(error))?;
+        Ok(UnnamedFile { file: fd.into() })
+    }
+
+    fn reserve(&self, fd: &OwnedFd, size: usize) -> Result<(), MemfdError> {
+        // A file on tmpfs takes memory, and too much of it would wake the out-of-memory killer.
+        if is_tmpfs(fd.as_fd()).unwrap_or(false) {
+            check_available(size)?;
+        }
+        check_file_size(size).map_err(|errno| explain("ftruncate", size, errno))?;
+        allocate(fd, size)
+    }
+
+    fn explained(&self, error: MemfdError) -> MakeError {
+        match error {
+            MemfdError::OutOfMemory { source, .. } => self.no_space(source),
+            MemfdError::FileSizeLimit { .. } => self.no_space(Errno::FBIG.into()),
+            MemfdError::Unsupported { source, .. } => {
+                MakeError::Unsupported { what: "reserving space for a file", source }
+            }
+            MemfdError::DescriptorLimit { source } => MakeError::System { what: "open", source },
+            MemfdError::Other { what, source } => MakeError::System { what, source },
+            MemfdError::BadSize { .. } => {
+                MakeError::System { what: "ftruncate", source: Errno::INVAL.into() }
+            }
+        }
+    }
+
+    fn no_space(&self, source: io::Error) -> MakeError {
+        let available =
+            fstatvfs(&self.fd).ok().map(|all| all.f_bavail.saturating_mul(all.f_frsize));
+        MakeError::NoSpace { available, source }
+    }
+
+    /// Gives the file its name in this directory.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::AlreadyExists`] if the name exists: that file stays unchanged. `ENOENT` if
+    /// `/proc` is not mounted.
+    pub fn name(&self, file: &UnnamedFile, name: &str) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        // Before Linux 6.10, linkat of the descriptor itself (AT_EMPTY_PATH) requires a capability.
+        let own = format!("/proc/thread-self/fd/{}", file.file.as_raw_fd());
+        Ok(linkat(CWD, own, &self.fd, name, AtFlags::SYMLINK_FOLLOW)?)
+    }
+
+    /// Opens a file of this directory, for writing as well if `is_written`. Follows no link and
+    /// never blocks.
+    ///
+    /// # Errors
+    ///
+    /// The system's error: [`io::ErrorKind::NotFound`], `ELOOP` for a link.
+    pub fn open_file(&self, name: &str, is_written: bool) -> io::Result<(File, FileStat)> {
+        let access = if is_written { OFlags::RDWR } else { OFlags::RDONLY };
+        let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = openat(&self.fd, name, flags, Mode::empty())?;
+        let stat = FileStat::of(&fd)?;
+        Ok((fd.into(), stat))
+    }
+}
+
+/// A file without a name, invisible to other processes.
+#[derive(Debug)]
+pub struct UnnamedFile {
+    file: File,
+}
+
+impl UnnamedFile {
+    /// The open file, to be written before it gets its name.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+/// A file mapped for writing by this process; absent in its forked children.
+pub struct FileMap {
+    mapping: Mapping,
+}
+
+impl FileMap {
+    /// Maps the first `size` bytes, which must exist.
+    ///
+    /// # Errors
+    ///
+    /// The error of mmap.
+    pub fn writable(file: BorrowedFd<'_>, size: usize) -> io::Result<FileMap> {
+        Ok(FileMap { mapping: Mapping::writable(file, size)? })
+    }
+
+    /// The bytes of the memory.
+    ///
+    /// # Panics
+    ///
+    /// In a forked child.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.mapping.as_mut_slice()
+    }
+
+    /// True in a process forked from the one that made this: the memory is not mapped there.
+    pub fn is_inherited(&self) -> bool {
+        self.mapping.is_inherited()
+    }
+}
+
+impl fmt::Debug for FileMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileMap({} bytes)", self.mapping.len())
+    }
+}
+
+/// Opens another, read-only descriptor of the same file, which does not share its locks.
+///
+/// # Errors
+///
+/// The system's error; `ENOENT` if `/proc` is not mounted.
+pub fn reopen_read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let own = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
+    Ok(open(own, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?)
+}
+
+/// A file mapped for reading, which another process may write.
+pub struct FileView {
+    // Unregistered before the memory is unmapped: fields are dropped in this order.
+    guard: Option<Guarded>,
+    mapping: Mapping,
+}
+
+impl FileView {
+    /// Maps the first `size` bytes for reading.
+    ///
+    /// # Errors
+    ///
+    /// The error of mmap; `EACCES` if the descriptor is not readable.
+    pub fn read_only(file: BorrowedFd<'_>, size: usize) -> io::Result<FileView> {
+        Ok(FileView { guard: None, mapping: Mapping::read_only(file, size)? })
+    }
+
+    /// Makes this process survive the truncation of the file: see [`sigbus`](crate::sigbus).
+    ///
+    /// # Errors
+    ///
+    /// [`TableFull`] if too many mappings are guarded already.
+    pub fn guarded(mut self) -> Result<FileView, TableFull> {
+        if self.guard.is_none() {
+            let start = self.mapping.cells().as_ptr().expose_provenance();
+            self.guard = Some(Guarded::register(start, self.mapping.len())?);
+        }
+        Ok(self)
+    }
+
+    /// Whether this process has noticed the truncation of a guarded file; zeros replace its
+    /// content.
+    #[inline]
+    pub fn is_damaged(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guarded::is_damaged)
+    }
+
+    /// The bytes. The file's owner may change any of them at any time.
+    pub fn cells(&self) -> &[UnsafeCell<u8>] {
+        self.mapping.cells()
+    }
+}
+
+impl fmt::Debug for FileView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileView({} bytes)", self.mapping.len())
+    }
+}
+
+/// The permission bits of a mode.
+const PERMISSIONS: u32 = 0o7777;
