@@ -8,7 +8,7 @@
 //!            the file as it was becomes a copy    the acked offset is forgotten
 //!  adopt     as it is                             if it is in quarantine, the acked offset is
 //!                                                 forgotten: the sender resumes at the next attach
-//!                                                 from the start, or behind a gap, which is reported
+//!                                                 from the start, or behind a reported gap
 //! ```
 //!
 //! Both end the quarantine of *this* end, which attaches to no peer while it lasts; the peer needs
