@@ -2,7 +2,6 @@
 //! Our sessions and streams, as the traffic wants them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use conformance_traffic::{Client, Conversation, Receiver, Sender, Server};
@@ -225,8 +224,6 @@ impl Server for Accepting {
             let state = protocol.hot_restarted(epoch).await;
             let is_done = matches!(state, HandoverState::Done { .. });
             anyhow::ensure!(is_done, "it ended {state:?}");
-            // What is in use goes on over the old sessions; the example of the library gives it a second, too.
-            tokio::time::sleep(Duration::from_secs(1)).await;
             Ok(())
         }
     }
