@@ -104,14 +104,15 @@ impl World {
 
     /// Accepts and receives all that is there.
     fn take(&mut self) {
-        while let Ok(stream) = self.session.try_accept() {
+        while let Ok(Some(stream)) = self.session.try_accept() {
             self.streams.push(stream);
         }
         // Those that ended are let go: else the numbers used again would pile up with us, who keep them.
         self.streams.retain_mut(|stream| {
             loop {
                 match stream.try_recv() {
-                    Ok(message) => assert!(message.len() as u64 <= BYTES_MAX),
+                    Ok(Some(message)) => assert!(message.len() as u64 <= BYTES_MAX),
+                    Ok(None) => return false,
                     Err(partywall::StreamRecvError::Empty) => return true,
                     Err(_) => return false,
                 }

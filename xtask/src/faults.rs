@@ -109,7 +109,7 @@ pub const REGISTRY: &[Fault] = &[
     // The first word of a batch is stored at once: a batch not yet published shows, an aborted one comes alive.
     fault("early_first_word", &[test("ring", "ring", "forged_words"), model("ring")]),
     // The id of a block is the same each time: a neighbour that returns it twice frees its next use.
-    fault("same_generation", &[test("ring", "ring", "released_twice")]),
+    fault("same_generation", &[test("ring", "ring", "double_release")]),
     // Release or acquire is missing: a word is seen before what it publishes.
     fault("relaxed_publish", &[model("ring"), model("release")]),
     fault("no_acquire_fence", &[model("ring"), model("release")]),
@@ -157,7 +157,7 @@ pub const REGISTRY: &[Fault] = &[
     // A record without a prefix lies where the ring begins: the neighbour refuses it, and so does the next owner.
     fault("link_compact_first", &[test("link", "files", "compact_records"), SIMULATION]),
     // A reply's record has no prefix, and so commits nothing: an owner that is killed behind it answers twice.
-    fault("link_compact_of_reply", &[unit("link", "link_state::walled::compact"), SWEEP]),
+    fault("link_compact_of_reply", &[unit("link", "link_state::shm::compact"), SWEEP]),
     // An answer that was for another connection is taken: late bytes decide how a stream goes on.
     fault("link_echo_unchecked", &[SIMULATION]),
     // A commit is not stored: the next owner is handed what was consumed.
@@ -183,7 +183,7 @@ pub const REGISTRY: &[Fault] = &[
     // What was received before another owner decided anew stays, and comes twice.
     fault("link_inbox_outlives_jump", &[TORTURE]),
     // Each connection claims the number of the one before: the server takes none of them for newer.
-    fault("link_generation_kept", &[TORTURE]),
+    fault("link_connection_number_kept", &[TORTURE]),
     // An epoch drops what is left, and says nothing.
     fault("link_epoch_unreported", &[SIMULATION, TORTURE]),
     // Messages that are handed out again make those behind them seem never attempted.

@@ -1,66 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `bench-peers`: measures Partywall's rivals from the package registry, beside sockets and Partywall itself.
+//! `bench-peers`: measures libraries from the package registry, sockets and Partywall in one run.
 //!
 //! ```text
-//! arguments ─► plan (cells) ─► run: round by round, cell by cell ─► table_rows | json
-//!                                │
-//!        parallel  one process (or two), tokio, 199 streams        lanes: wall, shmipc ×2, uds, tcp
-//!        ping      parent ◄─ control (JSON lines) ─► child         lanes: wall, iceoryx2 ×2, uds
+//! arguments ─► plan (cells) ─► partywall_bench: run, scenarios, harness ─► outcomes ─► summary | json
+//!                 │                          ▲
+//!                 └──── table ───────────────┘  rows: shm uds tcp (theirs) · shmipc ×4 · iceoryx2 ×2
+//!                         │
+//!                     transport/     what the other libraries need for the interface of the bench
 //! ```
-//! What it does *not* do: everything that concerns Partywall alone; that is `partywall bench`. What both print is
-//! shared source, taken from there by path.
+//! Scenarios, harness and figures are those of `partywall bench`. Measurements of Partywall alone are
+//! *not* here.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod cell;
-mod child;
-mod control;
-#[path = "../../../crates/bench/src/host.rs"]
-mod host;
 mod json;
-mod leftovers;
-mod machine;
-mod measure;
-mod parallel;
-mod pattern;
-mod ping;
 mod plan;
-mod progress;
-#[path = "../../../crates/cli/src/quantity.rs"]
-#[allow(dead_code, reason = "shared with `partywall`, which uses the rest")]
-mod quantity;
-mod ratio;
-mod run;
-#[path = "../../../crates/bench/src/second.rs"]
-mod second;
-mod setup;
-#[path = "../../../crates/bench/src/spread.rs"]
-mod spread;
-#[path = "../../../crates/bench/src/table.rs"]
-#[allow(dead_code, reason = "shared with `partywall bench`, which uses the rest")]
+mod summary;
 mod table;
-mod table_rows;
-mod watchdog;
+mod transport;
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use partywall_bench::harness::cell::Scenario;
+use partywall_bench::machine::{Machine, Pin};
+use partywall_bench::outcome::Outcome;
+use partywall_bench::run::Program;
 
 use arguments::{Arguments, Role};
-use cell::Scenario;
 use json::Line;
-use plan::Plan;
-use run::Outcome;
+use table::TRANSPORTS;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = match &arguments.role {
-        Some(Role::Child(child)) => child::run(child).map(|()| ExitCode::SUCCESS),
+    let result = match &arguments.role {
+        Some(Role::Child { cpu }) => PROGRAM.serve(*cpu).map(|()| ExitCode::SUCCESS),
         None => bench(&arguments),
     };
-    match outcome {
+    match result {
         Ok(code) => code,
         Err(error) => {
             eprintln!("bench-peers: {error:#}");
@@ -69,46 +48,48 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures what was asked for and shows it.
+/// Measures the cells of the arguments and prints them.
 fn bench(arguments: &Arguments) -> Result<ExitCode> {
-    let plan = Plan::of(arguments)?;
-    let pin = arguments.pin.map_or_else(machine::default_pin, Ok)?;
-    let machine = machine::summary();
+    let plan = plan::of(arguments)?;
+    let pin = arguments.pin.map_or_else(Pin::first_two, Ok)?;
+    let machine = Machine::read(pin).summary();
     eprintln!("{machine}");
-    let outcomes = run::run(&plan, pin)?;
+    let outcomes = PROGRAM.run(&plan, pin)?;
     if arguments.json {
         print_json(&outcomes)?;
     } else {
-        print_tables(&outcomes, &machine::placement(pin));
+        print_tables(&outcomes, pin);
         println!("{machine}");
         if cfg!(debug_assertions) {
-            println!("This is a debug build; numbers that count need cargo run --release.");
+            println!("This is a debug build. Measure with: cargo run --release");
         }
     }
-    let is_whole = outcomes.iter().all(|outcome| outcome.failures.is_empty());
-    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_INCOMPLETE) })
+    let is_complete = outcomes.iter().all(|outcome| outcome.failures.is_empty());
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::from(EXIT_INCOMPLETE) })
 }
 
-/// One line per cell; what failed altogether has none, so failures are told on stderr as well.
+/// Prints one line per cell. A cell without any round has no line, so failures also go to stderr.
 fn print_json(outcomes: &[Outcome]) -> Result<()> {
-    eprint!("{}", table_rows::notes(outcomes));
+    eprint!("{}", summary::notes(outcomes));
     for line in outcomes.iter().filter_map(|outcome| Line::of(outcome, outcomes)) {
         println!("{}", serde_json::to_string(&line).context("writing JSON")?);
     }
     Ok(())
 }
 
-fn print_tables(outcomes: &[Outcome], placement: &str) {
+fn print_tables(outcomes: &[Outcome], pin: Pin) {
     for scenario in [Scenario::Parallel, Scenario::Ping] {
         let first = outcomes.iter().find(|outcome| outcome.cell.scenario == scenario);
-        let Some((table, first)) = table_rows::table(scenario, outcomes).zip(first) else {
-            continue;
-        };
-        println!("\n{}", table_rows::legend(first.cell, placement));
-        println!("\n{}", table.to_text());
+        let Some(first) = first else { continue };
+        println!("\n{}", summary::legend(first.cell, &pin.placement()));
+        println!("\n{}", summary::table(scenario, outcomes).to_text());
     }
-    println!("{}{}\n", table_rows::notes(outcomes), table_rows::RATIOS);
+    println!("{}{}\n", summary::notes(outcomes), summary::RATIOS);
 }
 
-/// The exit code when some transport failed; the others were measured.
+/// The exit code if a transport failed; the others were measured.
 const EXIT_INCOMPLETE: u8 = 2;
+
+/// This program.
+static PROGRAM: Program =
+    Program { name: "bench-peers", child_command: "child", transports: TRANSPORTS };

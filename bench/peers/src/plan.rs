@@ -1,133 +1,104 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which cells a run measures, how long and how often.
+//! The cells of a run.
 //!
 //! ```text
 //! no scenario   parallel untouched at three sizes, ping at 48 B; under two minutes
-//! SCENARIO      sizes × transports as asked for, or sensible ones
+//! SCENARIO      sizes × transports of the arguments, or defaults
 //! ```
-//! Cells of one size stand together, so that those compared with each other are measured within seconds.
+//! Cells of one size stand together, so those that are compared are measured within seconds.
 
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use partywall_bench::harness::cell::{Cell, Processes, Scenario, TransportName, WaitName};
+use partywall_bench::harness::pattern::Touch;
+use partywall_bench::plan::Plan;
 
-use super::arguments::Arguments;
-use super::cell::{Cell, Processes, Scenario, TransportName};
-use super::pattern::Touch;
+use crate::arguments::{Arguments, Choice};
+use crate::table::{self, TRANSPORTS};
 
-/// What to measure.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Each cell once.
-    pub cells: Vec<Cell>,
-    /// How often all of them take turns.
-    pub rounds: u32,
-    /// For how long each cell in each round.
-    pub duration: Duration,
-    /// No round begins that would end later than this, on a machine slower than expected.
-    pub time_max: Option<Duration>,
-}
-
-impl Plan {
-    /// What `arguments` ask for.
-    pub fn of(arguments: &Arguments) -> Result<Self> {
-        let mut cells = Vec::new();
-        match arguments.scenario {
-            Some(scenario) => {
-                check(scenario, arguments)?;
-                add(&mut cells, scenario, all_sizes(scenario), arguments);
-            }
-            None => {
-                add(&mut cells, Scenario::Parallel, &SELECTED_SIZES, arguments);
-                add(&mut cells, Scenario::Ping, &PING_SIZES, arguments);
-            }
+/// The plan of these arguments.
+pub fn of(arguments: &Arguments) -> Result<Plan> {
+    let mut plan = Plan::new(arguments.rounds, TRANSPORTS);
+    plan.failures_max = FAILURES_MAX;
+    match arguments.scenario {
+        Some(choice) => {
+            check(choice, arguments)?;
+            add(&mut plan, choice.scenario(), all_sizes(choice), arguments);
         }
-        ensure!(
-            !cells.is_empty(),
-            "none of these transports takes part; see --help for their names"
-        );
-        let is_selection = arguments.scenario.is_none();
-        Ok(Self {
-            cells,
-            rounds: arguments.rounds,
-            duration: arguments.duration,
-            time_max: is_selection.then_some(SELECTION_TIME_MAX),
-        })
+        None => {
+            plan.time_max = Some(SELECTION_TIME_MAX);
+            add(&mut plan, Scenario::Parallel, &SELECTED_SIZES, arguments);
+            add(&mut plan, Scenario::Ping, &PING_SIZES, arguments);
+        }
     }
+    ensure!(
+        !plan.steps.is_empty(),
+        "the scenario runs on none of these transports; see --help for their names"
+    );
+    Ok(plan)
 }
 
-/// Refuses what would silently be something else.
-fn check(scenario: Scenario, arguments: &Arguments) -> Result<()> {
+/// Rejects arguments that the scenario would ignore.
+fn check(choice: Choice, arguments: &Arguments) -> Result<()> {
+    let scenario = choice.scenario();
+    let names: Vec<_> = table::of_scenario(scenario).map(TransportName::name).collect();
     for transport in &arguments.transport {
-        if !scenario.transports().contains(transport) {
-            let names: Vec<_> = scenario.transports().iter().map(|t| t.name()).collect();
-            bail!(
-                "{} does not take part in {}; choose from {}",
-                transport.name(),
-                scenario.name(),
-                names.join(", ")
-            );
+        if !names.contains(&transport.name()) {
+            let (name, scenario) = (transport.name(), scenario.name());
+            bail!("{scenario} does not run on {name}; choose from {}", names.join(", "));
         }
     }
-    if scenario == Scenario::Ping {
-        ensure!(
-            arguments.touch != Some(Touch::None),
-            "ping always touches its payload; leave out --touch none"
-        );
-    }
+    ensure!(
+        choice != Choice::Ping || arguments.touch != Some(Touch::None),
+        "ping always writes and verifies its payload; leave out --touch none"
+    );
     Ok(())
 }
 
-fn add(cells: &mut Vec<Cell>, scenario: Scenario, sizes: &[usize], arguments: &Arguments) {
+fn add(plan: &mut Plan, scenario: Scenario, sizes: &[usize], arguments: &Arguments) {
     let sizes = if arguments.size.is_empty() { sizes } else { &arguments.size };
-    let wants = |transport: &&TransportName| {
+    let is_wanted = |transport: &TransportName| {
         arguments.transport.is_empty() || arguments.transport.contains(transport)
     };
     for &size in sizes {
-        for &transport in scenario.transports().iter().filter(wants) {
+        for transport in table::of_scenario(scenario).filter(is_wanted) {
+            let cell = Cell::new(scenario, transport, size);
             let cell = match scenario {
                 Scenario::Parallel => Cell {
-                    streams: arguments.streams,
                     touch: arguments.touch.unwrap_or(Touch::None),
                     processes: match arguments.two_processes {
                         true => Processes::Two,
                         false => Processes::One,
                     },
-                    ..ping(transport, size)
+                    ..cell.with_streams(arguments.streams)
                 },
-                Scenario::Ping => ping(transport, size),
+                _ if transport == TransportName::UDS => cell,
+                _ => cell.waiting(WaitName::Spin),
             };
-            cells.push(Cell { scenario, ..cell });
+            plan.add(cell, arguments.duration);
         }
     }
 }
 
-const fn ping(transport: TransportName, size: usize) -> Cell {
-    Cell {
-        scenario: Scenario::Ping,
-        transport,
-        size,
-        streams: 1,
-        touch: Touch::All,
-        processes: Processes::Two,
+const fn all_sizes(choice: Choice) -> &'static [usize] {
+    match choice {
+        Choice::Parallel => &PARALLEL_SIZES,
+        Choice::Ping => &PING_SIZES,
     }
 }
 
-const fn all_sizes(scenario: Scenario) -> &'static [usize] {
-    match scenario {
-        Scenario::Parallel => &PARALLEL_SIZES,
-        Scenario::Ping => &PING_SIZES,
-    }
-}
+/// Failures after which a transport is left out of the rest of the run.
+const FAILURES_MAX: usize = 2;
 
-/// The rival's benchmark has these and a few in between.
+/// The sizes of the benchmark of `shmipc`, without a few in between.
 const PARALLEL_SIZES: [usize; 6] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
 /// The largest message that shares one cache line with a header of 16 bytes.
 const PING_SIZES: [usize; 1] = [48];
 
-/// A small, a middling and a large one.
+/// A small, a middling and a large size.
 const SELECTED_SIZES: [usize; 3] = [64, 4 << 10, 1 << 20];
 
-/// The selection is promised in under two minutes.
+/// The help promises a selection in under two minutes.
 const SELECTION_TIME_MAX: Duration = Duration::from_secs(110);

@@ -40,7 +40,7 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
         ensure!(counts == [0, 0], "counts {counts:?}");
         stream.send_deadline(&plan.encode(), soon())?;
         send_past_a_stop(&mut stream, plan, policy, &server)?;
-        stream.close();
+        stream.finish();
         let deadline = soon();
         while ask(&mut teller)? != [1, 0] {
             ensure!(Instant::now() < deadline, "{:?} of uploads", ask(&mut teller)?);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The `partywall` command: a thin dispatcher, one file (or folder) per command.
+//! The `partywall` command: a thin dispatcher with one folder per command.
 //!
 //! ```text
-//!   listen connect   pipe.rs pipe_input.rs …_summary.rs channel_options.rs   what they have in common
-//!   echo             echo/                             exit.rs              how commands end
-//!   doctor           doctor/                           quantity.rs          64k, 5s, 0600
-//!                                                      advice.rs signals.rs errors, with our flags; Ctrl-C
-//!   bench            (crates/bench)                         manual.rs            completions, man pages
-//!   proxy            proxy/
-//!   shmipc           shmipc/
+//!   listen connect   channel/         one channel joined to stdin and stdout
+//!   echo             echo/            command/   shared: flags of a channel, exit codes, signals,
+//!   proxy            proxy/                      texts of errors
 //!   link             link/
+//!   shmipc           shmipc/
+//!   doctor           doctor/
+//!   bench            crates/bench     manual.rs  completions, man pages
 //! ```
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
@@ -31,7 +30,7 @@ use partywall_bench::VERSION;
 use channel::{connect, listen};
 use command::report;
 
-/// Local IPC over single-writer shared memory: measure it, try it, look into it.
+/// Messages between local processes over shared memory or sockets
 #[derive(Parser)]
 #[command(name = "partywall", version = VERSION, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
@@ -41,7 +40,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure Partywall against sockets, pipes and the machine's own floor
+    /// Measure latency and throughput, compared with sockets, pipes and plain shared memory
     Bench(partywall_bench::Arguments),
     Listen(listen::Arguments),
     Connect(connect::Arguments),
@@ -52,7 +51,7 @@ enum Command {
     Link(link::Arguments),
     Completions(manual::CompletionArguments),
     Man(manual::ManArguments),
-    /// The second process of a measurement; started by `bench`, never by hand
+    /// The second process of a measurement, started by `bench`
     #[command(hide = true)]
     BenchChild(partywall_bench::ChildArguments),
 }
@@ -84,13 +83,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version are no mistake; wrong usage is a failure like any other.
+/// Prints the help, the version or an error of usage; returns the exit code.
 fn explain(error: &clap::Error) -> ExitCode {
-    // If nobody reads the explanation, nothing is lost.
+    // A closed stderr leaves no place for a further error.
     let _ = error.print();
     match error.use_stderr() {
         false => ExitCode::SUCCESS,
-        // There, 1 is an answer.
+        // Code 1 of these commands is a finding.
         true if has_answers() => report::UNREADABLE.into(),
         true => ExitCode::FAILURE,
     }
@@ -104,15 +103,15 @@ fn has_answers() -> bool {
 
 const EXAMPLES: &str = "\
 Examples:
-  partywall doctor                                   what does this machine allow?
+  partywall doctor                                   does shared memory work on this machine?
   partywall bench                                    how fast is it here? in under a minute
-  partywall listen unix:/tmp/wall.sock > copy        a stream from one terminal …
-  partywall connect unix:/tmp/wall.sock < file       … to another
-  partywall proxy --listen tcp:127.0.0.1:7000 --to unix:/run/redis.wall    TCP programs, too
-  partywall echo serve --listen unix:/tmp/e.sock     there and back …
+  partywall listen unix:/tmp/demo.sock > copy        a stream from one terminal …
+  partywall connect unix:/tmp/demo.sock < file       … to another
+  partywall proxy --listen tcp:127.0.0.1:7000 --to unix:/run/redis.shm    for programs that use TCP
+  partywall echo serve --listen unix:/tmp/e.sock     messages there and back …
   partywall echo run --connect unix:/tmp/e.sock      … counted, verified and timed
-  partywall shmipc dump 4242                         what is in the shared memory of shmipc?
-  partywall link send --dir links --name a --peer b unix:/tmp/l.sock < lines    messages that survive kill -9
-  partywall link inspect --dir links                 what have named streams left behind?
+  partywall link send --dir links --name a --peer b unix:/tmp/l.sock < lines    survives kill -9
+  partywall link inspect --dir links                 the contents of the files of links
+  partywall shmipc dump 4242                         the shared memory of a program that uses shmipc
 
 `partywall COMMAND --help` has more examples for each.";

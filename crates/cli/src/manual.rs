@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall completions` and `partywall man`: made from the same definitions as `--help`.
+//! `partywall completions` and `partywall man`, generated from the definitions behind `--help`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,18 +15,18 @@ use clap_mangen::Man;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = COMPLETION_EXAMPLES)]
 pub struct CompletionArguments {
-    /// For which shell
+    /// The shell
     shell: Shell,
 }
 
-/// Print a manual page, or write them all
+/// Print one manual page, or write all
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = MAN_EXAMPLES)]
 pub struct ManArguments {
-    /// Of which command; of `partywall` itself if none is named
+    /// The command [default: `partywall` itself]
     #[arg(value_name = "COMMAND")]
     path: Vec<String>,
-    /// Write the pages of all commands to this directory
+    /// Directory to write the pages of all commands to
     #[arg(long, value_name = "DIR", conflicts_with = "path")]
     out: Option<PathBuf>,
 }
@@ -38,7 +38,7 @@ pub fn completions(arguments: &CompletionArguments) -> Result<ExitCode> {
     print(&script)
 }
 
-/// Prints one page, or writes all.
+/// Prints one page, or writes all to a directory.
 pub fn man(arguments: &ManArguments) -> Result<ExitCode> {
     let mut root = visible();
     root.build();
@@ -76,12 +76,12 @@ fn page(command: &Command) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The command without what is hidden: the generators would show it.
+/// The command without hidden subcommands, which the generators would include.
 fn visible() -> Command {
     let all = crate::Arguments::command();
-    let shown: Vec<Command> =
+    let visible: Vec<Command> =
         all.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
-    let mut command = Command::new(NAME).version(partywall_bench::VERSION).subcommands(shown);
+    let mut command = Command::new(NAME).version(partywall_bench::VERSION).subcommands(visible);
     if let Some(about) = all.get_about() {
         command = command.about(about.clone());
     }
@@ -94,7 +94,7 @@ fn visible() -> Command {
 fn print(bytes: &[u8]) -> Result<ExitCode> {
     match io::stdout().write_all(bytes) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        // `partywall man | head` is no failure.
+        // The reader of `partywall man | head` closes the pipe early.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error).context("writing to stdout failed"),
     }
@@ -110,6 +110,6 @@ Examples:
 
 const MAN_EXAMPLES: &str = "\
 Examples:
-  partywall man | man -l -                  read it now
+  partywall man | man -l -                  read it in the terminal
   partywall man echo run | man -l -         the page of one command
   partywall man --out ~/.local/share/man/man1";

@@ -38,7 +38,7 @@ fn gateway(address: &str, directory: &str) -> Result<()> {
     loop {
         tell_what_was_left(&link)?;
         match link.recv_deadline(Instant::now() + Duration::from_secs(1)) {
-            Ok(order) => {
+            Ok(Some(order)) => {
                 let number = number_of(&order)?;
                 if order.attempt() > 1 {
                     println!("order {number} was here before, and was not reported");
@@ -46,6 +46,8 @@ fn gateway(address: &str, directory: &str) -> Result<()> {
                 // The report is sent, and the order is done: both, or none.
                 order.reply(&number.to_le_bytes())?;
             }
+            // It may come back: the next call waits for it.
+            Ok(None) => println!("the strategy has finished"),
             Err(RecvError::TimedOut) => {}
             Err(error) => return Err(error.into()),
         }
@@ -64,7 +66,7 @@ fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()>
     tell_what_was_left(&link)?;
     // Each order takes one slot, and so does each report: the link itself knows how many there were on this day.
     let mut sent = link.sent_position()?.position / SLOT_BYTES;
-    let mut reported = link.consumed_position()?.map_or(0, |place| place.position / SLOT_BYTES);
+    let mut reported = link.acked_position()?.map_or(0, |place| place.position / SLOT_BYTES);
     println!("{sent} orders of day {day} were sent before, {reported} reports were received");
     while reported < orders {
         // Who only sends, to one who answers, waits for him in the end, and he for room for his answers.
@@ -73,7 +75,8 @@ fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()>
             sent += 1;
             continue;
         }
-        let report = link.recv_deadline(Instant::now() + Duration::from_secs(60))?;
+        let received = link.recv_deadline(Instant::now() + Duration::from_secs(60))?;
+        let report = received.context("the gateway has finished")?;
         ensure!(
             number_of(&report)? == reported,
             "reports come in the order of what they are about"

@@ -69,7 +69,7 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// See [`TrySendError`].
-    pub fn try_publish(&mut self) -> Result<(), TrySendError> {
+    pub fn try_commit(&mut self) -> Result<(), TrySendError> {
         self.link.try_send(self.load())?;
         self.lens.clear();
         self.bytes.clear();

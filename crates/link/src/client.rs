@@ -24,7 +24,7 @@ use partywall::{Address, AddressError};
 /// let server = Server::bind(&address, Storage::Memory, "bob", Config::default())?;
 /// let served = std::thread::spawn(move || {
 ///     let link = server.accept().unwrap();
-///     let request = link.recv().unwrap();
+///     let request = link.recv().unwrap().unwrap();
 ///     let answer = [b"hello, ", &request[..]].concat();
 ///     request.reply(&answer).unwrap();
 ///     link.wait_acked(std::time::Instant::now() + std::time::Duration::from_secs(10)).unwrap();
@@ -32,7 +32,7 @@ use partywall::{Address, AddressError};
 /// let client = Client::new(Storage::Memory, "alice", Config::default())?;
 /// let link = client.connect(&address, "bob", "greetings")?;
 /// link.send(b"alice")?;
-/// let answer = link.recv()?;
+/// let answer = link.recv()?.ok_or("bob has finished")?;
 /// assert_eq!(answer, b"hello, alice");
 /// answer.ack()?;
 /// link.close(std::time::Instant::now() + std::time::Duration::from_secs(10))?;

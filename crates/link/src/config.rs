@@ -341,7 +341,7 @@ impl Config {
         if is_shared || self.transport != TransportPolicy::SharedMemory {
             return Ok(());
         }
-        let text = "memory cannot be shared on this connection, and LinkConfig::transport says that it must be: \
+        let text = "memory cannot be shared on this connection, and Config::transport says that it must be: \
                     both ends have to be on a unix: address, of the same user, and able to map each other's memory";
         Err(Refusal::Rejected(text.to_owned()))
     }
@@ -356,7 +356,7 @@ impl Config {
             return Ok(());
         }
         Err(Refusal::TooLarge(format!(
-            "its ring of {} and slab of {} bytes exceed the {} and {} of LinkConfig::peer_max",
+            "its ring of {} and slab of {} bytes exceed the {} and {} of Config::peer_max",
             asked.ring_bytes, asked.slab_bytes, self.peer_ring_max, self.peer_slab_max
         )))
     }

@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::link_state::{CommitError, SendFault};
+use super::link_state::{AckFault, SendFault};
 use super::store::KeyError;
 use super::store::StorageError;
 use partywall::AddressError;
@@ -52,7 +52,7 @@ pub enum SendError {
     TimedOut,
     /// It never fits.
     #[error(
-        "a message of {len} bytes exceeds the {max} that this link can keep: raise LinkConfig::slab_bytes (of a new file)"
+        "a message of {len} bytes exceeds the {max} that this link can keep: raise Config::slab_bytes (of a new file)"
     )]
     TooLarge {
         /// Length of the message in bytes.
@@ -63,7 +63,7 @@ pub enum SendError {
     /// A batch takes more than half the ring.
     #[error(
         "a batch of {len} bytes takes more than half the ring of this link: publish it in parts, or raise \
-         LinkConfig::ring_bytes (of a new file)"
+         Config::ring_bytes (of a new file)"
     )]
     BatchTooLarge {
         /// Bytes of all its messages.
@@ -164,7 +164,7 @@ pub enum SwitchError {
     Address(#[from] AddressError),
     /// It is the end of a server, which is found by its clients.
     #[error(
-        "this is the server's end of the link: its client goes over, to any address of LinkServer::listen_also"
+        "this is the server's end of the link: its client goes over, to any address of Server::listen_also"
     )]
     Served,
     /// The link is of no further use here.
@@ -174,7 +174,7 @@ pub enum SwitchError {
 
 /// A setting that is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("LinkConfig::{setting} is {found}, but must be {wanted}")]
+#[error("Config::{setting} is {found}, but must be {wanted}")]
 pub struct ConfigError {
     /// Which.
     pub setting: &'static str,
@@ -204,19 +204,23 @@ pub enum OpenError {
     #[error("this link of the server is in use: use the handle that there is, or drop it first")]
     AlreadyOpen,
     /// The server has as many links as it may.
-    #[error(
-        "the server has {0} links, as many as it may: close some, or raise LinkConfig::links_max"
-    )]
+    #[error("the server has {0} links, as many as it may: close some, or raise Config::links_max")]
     TooMany(usize),
     /// What is in its memory contradicts itself.
-    #[error("the link cannot be gone on with: {0}")]
+    #[error("the link cannot continue: {0}")]
     Damaged(String),
     /// Descriptors to wait with could not be had.
     #[error("waiting cannot be set up: {0}")]
-    Setup(#[from] io::Error),
+    Setup(io::Error),
     /// This is a forked child.
     #[error("this server or client belongs to the parent process: make another one after fork()")]
     Forked,
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self::Setup(error)
+    }
 }
 
 /// Why no server is there.
@@ -238,7 +242,7 @@ pub enum BindError {
     /// The address can be reached from other hosts, and nobody said that this is wanted.
     #[error(
         "{address} can be reached from other hosts, and TCP is not encrypted: bind a loopback address, or say \
-         LinkConfig::allow_remote(true)"
+         Config::allow_remote(true)"
     )]
     NotLoopback {
         /// The address.
@@ -246,8 +250,8 @@ pub enum BindError {
     },
     /// Over TCP nobody can tell who a client is, and nobody said that this does not matter.
     #[error(
-        "over TCP nobody can tell who comes to {address}: say LinkConfig::on_login to judge what clients send, or \
-         LinkConfig::allow_anonymous_tcp(true)"
+        "over TCP nobody can tell who comes to {address}: say Config::on_login to judge what clients send, or \
+         Config::allow_anonymous_tcp(true)"
     )]
     Anonymous {
         /// The address.
@@ -258,10 +262,16 @@ pub enum BindError {
     System(#[from] partywall_sys::BindError),
     /// Descriptors to wait with could not be had.
     #[error("waiting cannot be set up: {0}")]
-    Setup(#[from] io::Error),
+    Setup(io::Error),
     /// This is a forked child.
     #[error("this server belongs to the parent process: bind another one after fork()")]
     Forked,
+}
+
+impl From<io::Error> for BindError {
+    fn from(error: io::Error) -> Self {
+        Self::Setup(error)
+    }
 }
 
 /// Why no link was accepted.
@@ -273,17 +283,23 @@ pub enum AcceptError {
     TimedOut,
     /// Waiting failed.
     #[error("waiting failed: {0}")]
-    Wait(#[from] io::Error),
+    Wait(io::Error),
     /// This is a forked child.
     #[error("this server belongs to the parent process: bind another one after fork()")]
     Forked,
 }
 
-impl From<CommitError> for AckError {
-    fn from(error: CommitError) -> Self {
+impl From<io::Error> for AcceptError {
+    fn from(error: io::Error) -> Self {
+        Self::Wait(error)
+    }
+}
+
+impl From<AckFault> for AckError {
+    fn from(error: AckFault) -> Self {
         match error {
-            CommitError::Consumed => Self::Consumed,
-            CommitError::Stale => Self::Stale,
+            AckFault::Consumed => Self::Consumed,
+            AckFault::Stale => Self::Stale,
         }
     }
 }

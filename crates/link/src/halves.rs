@@ -150,27 +150,27 @@ impl Receiver {
         Self { handle, lent: Lent::new() }
     }
 
-    /// The next message, to be read before the next is received; waits for one.
+    /// Receives the next message, to be read before the next is received; waits for one. `None` is as of [`Link::recv`].
     ///
     /// ```
     /// # use partywall_link::{Receiver, RecvError};
     /// # fn sum_of(mut receiver: Receiver) -> Result<u64, Box<dyn std::error::Error>> {
     /// let mut sum = 0;
-    /// loop {
-    ///     let message = receiver.recv_ref()?;
+    /// while let Some(message) = receiver.recv_ref()? {
     ///     match <[u8; 8]>::try_from(&message[..]) {
     ///         Ok(bytes) => sum += u64::from_le_bytes(bytes),
-    ///         Err(_) => return Ok(sum), // not committed: `rewind` gives it again, and the next owner has it
+    ///         Err(_) => break, // not acknowledged: `rewind` gives it again, and the next owner has it
     ///     }
     ///     message.ack()?;
     /// }
+    /// # Ok(sum)
     /// # }
     /// ```
     ///
     /// # Errors
     /// See [`RecvError`].
     #[inline]
-    pub fn recv_ref(&mut self) -> Result<MessageRef<'_>, RecvError> {
+    pub fn recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, RecvError> {
         self.recv_ref_until(None)
     }
 
@@ -178,34 +178,40 @@ impl Receiver {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_ref_deadline(&mut self, deadline: Instant) -> Result<MessageRef<'_>, RecvError> {
+    pub fn recv_ref_deadline(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Option<MessageRef<'_>>, RecvError> {
         self.recv_ref_until(Some(deadline))
     }
 
-    /// The next message if there is one now, to be read before the next is received.
+    /// Receives the next message if there is one now, to be read before the next is received. `None` is as of [`Link::recv`].
     ///
     /// # Errors
     /// See [`TryRecvError`].
-    pub fn try_recv_ref(&mut self) -> Result<MessageRef<'_>, TryRecvError> {
+    pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
         let Self { handle, lent } = self;
         lent.end();
-        handle.end.try_recv(&mut *lent)?;
-        Ok(MessageRef::new(lent, &handle.end))
+        let received = handle.end.try_recv(&mut *lent)?;
+        Ok(received.map(|()| MessageRef::new(lent, &handle.end)))
     }
 
     #[inline]
-    fn recv_ref_until(&mut self, deadline: Option<Instant>) -> Result<MessageRef<'_>, RecvError> {
+    fn recv_ref_until(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<MessageRef<'_>>, RecvError> {
         let Self { handle, lent } = self;
         lent.end();
-        handle.end.recv(deadline, &mut *lent)?;
-        Ok(MessageRef::new(lent, &handle.end))
+        let received = handle.end.recv(deadline, &mut *lent)?;
+        Ok(received.map(|()| MessageRef::new(lent, &handle.end)))
     }
 
     /// See [`Link::recv`].
     ///
     /// # Errors
     /// As there.
-    pub fn recv(&mut self) -> Result<Message, RecvError> {
+    pub fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.handle.recv(None)
     }
 
@@ -213,7 +219,7 @@ impl Receiver {
     ///
     /// # Errors
     /// As there.
-    pub fn try_recv(&mut self) -> Result<Message, TryRecvError> {
+    pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.handle.try_recv()
     }
 
@@ -221,7 +227,7 @@ impl Receiver {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Message, RecvError> {
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.handle.recv(Some(deadline))
     }
 
@@ -233,7 +239,7 @@ impl Receiver {
     pub fn recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, RecvError> {
+    ) -> Result<Option<R>, RecvError> {
         self.handle.end.recv_with(None, read)
     }
 
@@ -244,7 +250,7 @@ impl Receiver {
     pub fn try_recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, TryRecvError> {
+    ) -> Result<Option<R>, TryRecvError> {
         self.handle.end.try_recv_with(read)
     }
 
@@ -256,7 +262,7 @@ impl Receiver {
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
         deadline: Instant,
-    ) -> Result<R, RecvError> {
+    ) -> Result<Option<R>, RecvError> {
         self.handle.end.recv_with(Some(deadline), read)
     }
 

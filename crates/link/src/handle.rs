@@ -15,12 +15,12 @@ use partywall_sys::biased::locking_nothing;
 
 use super::batch::Batch;
 use super::end::{Endpoint, Load};
-use super::event::Event;
 use super::fault::{
     AckError, RecvError, SendError, Stopped, TryRecvError, TrySendError, WaitError,
 };
 use super::group::LinkId;
 use super::halves::{Receiver, Sender};
+use super::link_state::Event;
 use super::link_state::StaleEpoch;
 use super::message::{Keeping, Message, Token};
 use super::status::{Stats, Status};
@@ -198,19 +198,35 @@ impl Link {
         Batch::new(self.end())
     }
 
-    /// The next message; waits for one.
+    /// Receives the next message; waits for one. `None`: the peer closed its end in good order, and everything that it had
+    /// sent was received. The link is still there: another call waits until the peer has opened its end again and sends.
+    ///
+    /// ```
+    /// # use partywall_link::{Link, RecvError};
+    /// # fn work(_: &[u8]) {}
+    /// # fn receive(link: &Link) -> Result<(), Box<dyn std::error::Error>> {
+    /// while let Some(message) = link.recv()? {
+    ///     work(&message);
+    ///     message.ack()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A peer that was killed, or cannot be reached, has not finished: the call waits for it. Each time that the peer closes
+    /// its end, one call returns `None`, unless the peer is back and has sent more before everything was received.
     ///
     /// # Errors
     /// See [`RecvError`].
-    pub fn recv(&self) -> Result<Message, RecvError> {
+    pub fn recv(&self) -> Result<Option<Message>, RecvError> {
         self.handle.recv(None)
     }
 
-    /// The next message if there is one now.
+    /// Receives the next message if there is one now. `None` is as of [`recv`](Self::recv).
     ///
     /// # Errors
     /// See [`TryRecvError`].
-    pub fn try_recv(&self) -> Result<Message, TryRecvError> {
+    pub fn try_recv(&self) -> Result<Option<Message>, TryRecvError> {
         self.handle.try_recv()
     }
 
@@ -218,7 +234,7 @@ impl Link {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_deadline(&self, deadline: Instant) -> Result<Message, RecvError> {
+    pub fn recv_deadline(&self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.handle.recv(Some(deadline))
     }
 
@@ -227,7 +243,7 @@ impl Link {
     ///
     /// What must not be lost with this process is to be done in `read`, once or, if the process dies in it, twice: the next owner receives the message
     /// again, as one [more](super::Message::attempt) attempt. What `read` returns is of a message that is consumed already. If that is not enough,
-    /// [`recv`](Self::recv) gives a message that is consumed when you say so.
+    /// [`recv`](Self::recv) gives a message that is consumed when you say so. `None`, as there: `read` was not called.
     ///
     /// If `read` panics, the message was not consumed, and is the next to be received again; as the same attempt, because this process lives. To leave it
     /// behind, receive and commit it.
@@ -240,7 +256,10 @@ impl Link {
     /// ```
     /// # use partywall_link::{Link, RecvError};
     /// # fn sum(link: &Link, mut sum: u64) -> Result<(), RecvError> {
-    /// link.recv_with(|message| sum += message.iter().map(|byte| u64::from(*byte)).sum::<u64>())?;
+    /// let add = |message: partywall_link::MessageView<'_>| sum += u64::from(message[0]);
+    /// if link.recv_with(add)?.is_none() {
+    ///     println!("the peer has finished");
+    /// }
     /// # Ok(())
     /// # }
     /// ```
@@ -251,7 +270,10 @@ impl Link {
     /// # Panics
     /// If `read` does, or, but for `AtMostOnce`, uses or drops a link. A link that is used while `read` unwinds may be waited for without end.
     #[inline]
-    pub fn recv_with<R>(&self, read: impl FnOnce(MessageView<'_>) -> R) -> Result<R, RecvError> {
+    pub fn recv_with<R>(
+        &self,
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<Option<R>, RecvError> {
         self.end().recv_with(None, read)
     }
 
@@ -262,7 +284,7 @@ impl Link {
     pub fn try_recv_with<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, TryRecvError> {
+    ) -> Result<Option<R>, TryRecvError> {
         self.end().try_recv_with(read)
     }
 
@@ -274,7 +296,7 @@ impl Link {
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
         deadline: Instant,
-    ) -> Result<R, RecvError> {
+    ) -> Result<Option<R>, RecvError> {
         self.end().recv_with(Some(deadline), read)
     }
 
@@ -433,14 +455,14 @@ impl Link {
 }
 
 impl Handle {
-    pub(super) fn recv(&self, deadline: Option<Instant>) -> Result<Message, RecvError> {
+    pub(super) fn recv(&self, deadline: Option<Instant>) -> Result<Option<Message>, RecvError> {
         let received = self.end.recv(deadline, Keeping)?;
-        Ok(Message::new(received, Arc::clone(&self.end)))
+        Ok(received.map(|received| Message::new(received, Arc::clone(&self.end))))
     }
 
-    pub(super) fn try_recv(&self) -> Result<Message, TryRecvError> {
+    pub(super) fn try_recv(&self) -> Result<Option<Message>, TryRecvError> {
         let received = self.end.try_recv(Keeping)?;
-        Ok(Message::new(received, Arc::clone(&self.end)))
+        Ok(received.map(|received| Message::new(received, Arc::clone(&self.end))))
     }
 }
 

@@ -9,7 +9,7 @@
 //!        header │ owner │ state │ control │ ring │ release ring │ slab    (SPEC 13)
 //!
 //!   store/      the file or memory of one end      retained/   the messages in its ring and slab
-//!   protocol/   the frames of two ends             shown.rs    the peer's memory, mapped
+//!   protocol/   the frames of two ends             link_state/peer_memory.rs  the peer's memory, mapped
 //! ```
 //!
 //! Each end of a link owns one file. It survives that either process, or both, are killed at any instant; it does not
@@ -46,7 +46,6 @@ mod client;
 mod config;
 mod drive;
 mod end;
-mod event;
 mod fault;
 mod greeting;
 mod group;
@@ -65,7 +64,6 @@ mod positions;
 pub mod protocol;
 pub mod retained;
 mod server;
-mod shown;
 mod status;
 pub mod store;
 mod switch;
@@ -73,11 +71,10 @@ mod switch;
 pub mod tokio;
 mod view;
 
-pub use self::link_state::StaleEpoch;
+pub use self::link_state::{Event, StaleEpoch};
 pub use batch::Batch;
 pub use client::Client;
 pub use config::{Config, Delivery, Storage};
-pub use event::Event;
 pub use fault::{
     AcceptError, AckError, BindError, ConfigError, OpenError, RecvError, ReplyError, SendError,
     Stopped, SwitchError, TryRecvError, TrySendError, WaitError,

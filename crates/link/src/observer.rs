@@ -45,6 +45,8 @@ pub(crate) struct Look {
     pub(crate) tail: u64,
     /// There is a message that was not handed out.
     pub(crate) has_next: bool,
+    /// The peer closed its end in good order, of which the application has not learned.
+    pub(crate) has_finished: bool,
 }
 
 impl Observer {
@@ -59,9 +61,7 @@ impl Observer {
     /// # Errors
     /// It is closed.
     pub(crate) fn look(&self) -> Result<Look, Stopped> {
-        // Before the rest: what a change is told after is seen by whoever looks after it was told.
-        let connections = self.end.stats().connections;
-        self.end.with_core(|core| Look {
+        self.end.observe(|core, connections| Look {
             snapshot: LinkSnapshot {
                 epoch: core.epoch(),
                 acked: core.acked().0,
@@ -72,6 +72,7 @@ impl Observer {
             },
             tail: core.tail().0,
             has_next: core.has_next() || core.is_pull_ready(),
+            has_finished: core.has_finished(),
         })
     }
 

@@ -3,10 +3,11 @@
 
 use super::config::Storage;
 use super::fault::{ConfigError, OpenError};
-use super::link_state::{LinkState, Parts};
+use super::link_state::LinkState;
 use super::store::Directory;
 use super::store::Key;
 use super::store::StorageError;
+use super::store::StoreParts;
 use super::store::{OwnFile, Sizes};
 
 /// A [`Storage`] that was found fit.
@@ -33,14 +34,14 @@ impl Place {
     ) -> Result<LinkState, OpenError> {
         let parts = match self {
             Self::Directory(directory) => {
-                Parts::of_file(OwnFile::open(directory, key, sizes)?, INLINE_MAX)
+                StoreParts::of_file(OwnFile::open(directory, key, sizes)?, INLINE_MAX)
             }
             Self::Volatile => {
                 let names = [key.local(), key.remote(), key.link()];
-                let shown = shares.then(|| Parts::volatile_shown(sizes, names, INLINE_MAX));
+                let shown = shares.then(|| StoreParts::in_memfd(sizes, names, INLINE_MAX));
                 // Without it the link goes over its socket.
                 let parts = shown.and_then(Result::ok);
-                let parts = parts.or_else(|| Parts::volatile(sizes, INLINE_MAX));
+                let parts = parts.or_else(|| StoreParts::on_heap(sizes, INLINE_MAX));
                 parts.ok_or(ConfigError {
                     setting: "slab_bytes",
                     found: sizes.slab,

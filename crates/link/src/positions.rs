@@ -3,16 +3,14 @@
 //!
 //! ```text
 //!   sent_position       what is sent next begins here         ┐ both are in the link's memory, and so in the file
-//!   consumed_position   what was committed ends here          ┘ of one that is killed
+//!   acked_position   what was committed ends here          ┘ of one that is killed
 //! ```
 //!
 //! Whoever writes one of them down before it sends, or before it works on what it received, sees after a restart
 //! whether that came about: the position is the same, or it has risen.
 
-use super::event::Event;
 use super::fault::Stopped;
 use super::handle::Link;
-use super::link_state::End;
 
 /// A place in one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,32 +36,11 @@ impl Link {
     ///
     /// # Errors
     /// See [`Stopped`].
-    pub fn consumed_position(&self) -> Result<Option<StreamPosition>, Stopped> {
+    pub fn acked_position(&self) -> Result<Option<StreamPosition>, Stopped> {
         let acked_offset = self.end().with_core(|core| core.acked_offset())?;
         Ok(acked_offset.map(|acked_offset| StreamPosition {
             stream: acked_offset.stream.0.get(),
             position: acked_offset.position.0,
         }))
-    }
-}
-
-impl Event {
-    /// Whether the peer has closed its end in good order: all that it had sent has arrived before.
-    #[must_use]
-    pub fn is_farewell(&self) -> bool {
-        matches!(self, Self::Detached { reason } if *reason == End::Left.to_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_an_end_in_good_order_is_a_farewell() {
-        let detached = |reason: String| Event::Detached { reason };
-        assert!(detached(End::Left.to_string()).is_farewell());
-        assert!(!detached(End::Broken("the peer hung up".to_owned()).to_string()).is_farewell());
-        assert!(!Event::Fenced.is_farewell());
     }
 }

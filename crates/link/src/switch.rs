@@ -30,7 +30,7 @@ impl Link {
     /// # let is_done = std::sync::Arc::clone(&is_over);
     /// # let served = std::thread::spawn(move || {
     /// #     let link = server.accept_deadline(soon).unwrap();
-    /// #     for _ in 0..2 { link.recv_deadline(soon).unwrap().ack().unwrap(); }
+    /// #     for _ in 0..2 { link.recv_deadline(soon).unwrap().unwrap().ack().unwrap(); }
     /// #     // A link works while it is waited for: until the client has its acknowledgements.
     /// #     while !is_done.load(std::sync::atomic::Ordering::Acquire) {
     /// #         let _ = link.recv_deadline(std::time::Instant::now() + std::time::Duration::from_millis(10));

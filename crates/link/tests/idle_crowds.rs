@@ -4,8 +4,6 @@
 //! `cargo xtask torture --idle` does the same with 10,000, and judges times, too.
 
 mod support_crowd;
-#[path = "../../partywall/tests/support_two/mod.rs"]
-mod support_two;
 
 use std::time::Duration;
 use support_crowd::crowd::{self, Kind};
@@ -20,7 +18,8 @@ fn crowd_client() {
 
 #[test]
 fn a_crowd_that_rests_costs_no_more_than_a_few() {
-    let asked = support_two::variable("PARTYWALL_IDLE_LINKS").map(|text| text.parse().unwrap());
+    let asked =
+        partywall_testkit::variable("PARTYWALL_IDLE_LINKS").map(|text| text.parse().unwrap());
     let (rest, rounds) = match asked {
         Some(_) => (Duration::from_secs(20), 1000),
         None => (Duration::from_secs(1), 50),

@@ -8,8 +8,6 @@
 
 mod support_ends;
 mod support_sweep;
-#[path = "../../partywall/tests/support_two/mod.rs"]
-mod support_two;
 
 use support_sweep::act::Act;
 use support_sweep::sweep::{self, Settings};

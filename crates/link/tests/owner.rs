@@ -2,22 +2,18 @@
 //! The file of a link has one owner at a time: the second is told who has it; the next comes when the owner has left or
 //! is dead for certain, whatever forked children it leaves behind, and never because time passed.
 
-#[path = "../../partywall/tests/support_fork/mod.rs"]
-mod support_fork;
 mod support_link;
-#[path = "../../partywall/tests/support_two/mod.rs"]
-mod support_two;
 
 use partywall_link::{OwnerStatus, StorageError};
 use partywall_sys::signal::{self, Signal};
 use partywall_sys::{PidFd, byte_lock};
+use partywall_testkit::{Random, Second, TIMEOUT, soon, variable};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use support_link::{DIRECTORY, directory, look, open};
-use support_two::{Chance, Second, TIMEOUT, soon, variable};
 
 const ROLE: &str = "PARTYWALL_LINK_ROLE";
 
@@ -44,7 +40,7 @@ fn owner() {
 /// Owns, forks a child that lives on and tries to write, and waits to be killed.
 fn fork_and_stay(directory: &Path) {
     let mut own = open(directory).unwrap();
-    let child = support_fork::fork();
+    let child = partywall_testkit::fork::fork();
     assert!(child >= 0);
     if child == 0 {
         // Until the test is over: it removes its directory.
@@ -59,7 +55,7 @@ fn fork_and_stay(directory: &Path) {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        support_fork::_exit(0);
+        partywall_testkit::fork::_exit(0);
     }
     say(directory, "child", child.unsigned_abs());
     say(directory, "owns", std::process::id());
@@ -249,7 +245,7 @@ fn a_lock_without_a_record_is_never_skipped() {
 fn of_many_that_race_for_a_dead_owners_file_one_wins() {
     let directory = directory();
     fs::write(directory.path().join("log"), [0; 16]).unwrap();
-    let mut chance = Chance(u64::from(std::process::id()));
+    let mut chance = Random::new(u64::from(std::process::id()));
     let mut racers: Vec<Second> = (0..3).map(|_| start("race", directory.path())).collect();
     let mut kills = 0;
     let log = fs::File::open(directory.path().join("log")).unwrap();

@@ -5,15 +5,13 @@
 //! `cargo xtask torture` runs the same for longer. `PARTYWALL_TORTURE_KILLS`, `_CUTS`, `_SEED` and `_MINUTES` choose.
 
 mod support_torture;
-#[path = "../../partywall/tests/support_two/mod.rs"]
-mod support_two;
 
 use support_torture::{director, end, settings::Settings};
 
 /// The second process: one end of the link. Ends by itself if nobody kills it.
 #[test]
 fn torture_end() {
-    if let Some(role) = support_two::variable(end::ROLE) {
+    if let Some(role) = partywall_testkit::variable(end::ROLE) {
         end::run(&role);
     }
 }

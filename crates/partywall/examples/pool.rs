@@ -38,7 +38,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn ask(pool: &Pool) -> Result<String, Box<dyn Error>> {
     let mut stream = pool.open(b"").await?; // waits for a session, if it has to
     stream.send(b"who is there?").await?;
-    Ok(String::from_utf8(stream.recv().await?.to_vec())?)
+    Ok(String::from_utf8(
+        stream.recv().await?.ok_or("the server finished without an answer")?.to_vec(),
+    )?)
 }
 
 /// Answers every stream with the number of its life, until aborted.

@@ -95,7 +95,8 @@ pub use peer::{Admission, Peer, Trust};
 pub use receiver::{MessageRef, Readiness, Receiver};
 pub use sender::{Batch, Reservation, Sender};
 pub use session::{
-    DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, SessionError, StreamRecvError, StreamSendError,
+    DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, SessionError, StreamRecvError,
+    StreamSendError, WaitError,
 };
 pub use shared::SharedSender;
 pub use stats::{ReceiverStats, SenderStats};

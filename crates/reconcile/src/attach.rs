@@ -24,7 +24,7 @@ pub struct Peer {
 
 /// How a neighbour compares with the one that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Meeting {
+pub enum PeerOrder {
     /// The same owner of the same file, or the first one ever.
     Same,
     /// A later owner of the same file.
@@ -38,15 +38,15 @@ pub enum Meeting {
 impl Peer {
     /// Compares `claim` with the neighbour known so far.
     #[must_use]
-    pub fn meet(known: Option<&Self>, claim: &Identity) -> Meeting {
-        let Some(known) = known else { return Meeting::Same };
+    pub fn compare(known: Option<&Self>, claim: &Identity) -> PeerOrder {
+        let Some(known) = known else { return PeerOrder::Same };
         if known.store_id != claim.store_id {
-            return Meeting::Stranger;
+            return PeerOrder::Stranger;
         }
         if claim.incarnation < known.incarnation {
-            return Meeting::Older(known.incarnation);
+            return PeerOrder::Older(known.incarnation);
         }
-        if claim.incarnation == known.incarnation { Meeting::Same } else { Meeting::Newer }
+        if claim.incarnation == known.incarnation { PeerOrder::Same } else { PeerOrder::Newer }
     }
 
     /// The neighbour to be stored once `claim` was confirmed.
@@ -91,7 +91,7 @@ pub enum Admission {
 /// ```
 #[must_use]
 pub fn admit(known: Option<&Peer>, present: Present, claim: &Identity) -> Admission {
-    if let Meeting::Older(highest) = Peer::meet(known, claim) {
+    if let PeerOrder::Older(highest) = Peer::compare(known, claim) {
         return Admission::Fenced(highest);
     }
     match present {

@@ -36,7 +36,7 @@ pub mod skip;
 pub mod views;
 pub mod watermarks;
 
-pub use attach::{Admission, Connection, Meeting, Peer, Present};
+pub use attach::{Admission, Connection, Peer, PeerOrder, Present};
 pub use decision::{Applied, Decision, Impossible, Unfit};
 pub use epoch::{Past, ReceivedPast, SentPast};
 pub use identity::{ConnectionNumber, Epoch, Identity, Incarnation, StoreId, StreamId};

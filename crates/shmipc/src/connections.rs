@@ -230,7 +230,7 @@ mod tests {
         let address = format!("unix:{}/s.sock", directory.path().display());
         let (client, server) = (Shmipc::default(), Shmipc::default());
         let listener = Listener::bind(&*address).unwrap();
-        let mut listener = listener.with_protocol(Arc::new(server.clone()));
+        let listener = listener.with_protocol(Arc::new(server.clone()));
         let config = partywall::Config::default();
         let connecting = connect_with_protocol(&*address, &config, Arc::new(client.clone()));
         let (session, accepted) = tokio::join!(connecting, listener.accept());
@@ -243,10 +243,10 @@ mod tests {
         async fn exchange(&self) {
             let mut stream = self.session.open(&[]).await.unwrap();
             stream.send(b"question").await.unwrap();
-            let mut there = self.accepted.accept().await.unwrap();
-            assert_eq!(there.recv().await.unwrap(), b"question");
+            let mut there = self.accepted.accept().await.unwrap().unwrap();
+            assert_eq!(there.recv().await.unwrap().unwrap(), b"question");
             there.send(b"answer").await.unwrap();
-            assert_eq!(stream.recv().await.unwrap(), b"answer");
+            assert_eq!(stream.recv().await.unwrap().unwrap(), b"answer");
         }
 
         fn connection(of: &Shmipc) -> Arc<Control> {
@@ -312,7 +312,7 @@ mod tests {
     async fn a_line_that_has_ended_is_forgotten_and_writes_nothing() {
         let pair = pair().await;
         let connection = Pair::connection(&pair.client);
-        pair.session.close();
+        pair.session.close(0, "");
         pair.session.finished().await;
         pair.accepted.finished().await;
         assert!(connection.is_ended());

@@ -6,8 +6,6 @@
 //! side, 250 of them with memfds and 250 with files.
 
 mod support_foe;
-#[path = "../../partywall/tests/support_two/mod.rs"]
-mod support_two;
 
 use partywall::blocking::{Listener, Session, connect_with_protocol};
 use partywall::{BackPressure, Config, StreamSendError};
@@ -15,6 +13,7 @@ use partywall_shmipc::regions::{BufferRegion, MemoryRules, PeerMemory, open_buff
 use partywall_shmipc::{MemMapType, Shmipc};
 use partywall_sys::process::{MappedRange, Process, mappings, open_descriptors};
 use partywall_sys::signal::{Signal, kill, stop};
+use partywall_testkit::{Random, Second, is_pattern, pattern, soon, variable};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -22,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support_foe::{address, alone, assert_footprint, echo, footprint, small};
-use support_two::{Chance, Second, is_pattern, pattern, soon, variable};
 
 const ROLE: &str = "PARTYWALL_SHMIPC_DEATH_ROLE";
 const DIRECTORY: &str = "PARTYWALL_SHMIPC_DEATH_DIRECTORY";
@@ -78,7 +76,7 @@ fn victim() {
 /// Sends numbered messages, and notes how many are sent, and whether any went by the socket.
 fn send_for_ever(session: &Session, id: u64, log: &File) {
     let mut stream = session.open(&[]).unwrap();
-    let mut chance = Chance(id ^ u64::from(std::process::id()));
+    let mut chance = Random::new(id ^ u64::from(std::process::id()));
     for number in 0_u64.. {
         let len = chance.size(if number % 16 == 0 { 100_000 } else { 2000 });
         let bytes = [&id.to_le_bytes()[..], &pattern(len, id << 32 | number)].concat();
@@ -122,7 +120,7 @@ fn noted(log: &File, index: u64) -> u64 {
 
 /// Any instant will do, so no condition is waited for.
 fn any_instant(seed: u64) {
-    std::thread::sleep(Duration::from_micros(Chance(seed).below(40_000)));
+    std::thread::sleep(Duration::from_micros(Random::new(seed).below(40_000)));
 }
 
 /// A client that sends is killed; how many messages came.
@@ -134,11 +132,11 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
     let received = std::thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let mut tasks = Vec::new();
-            while let Ok(mut stream) = session.accept() {
+            while let Ok(Some(mut stream)) = session.accept() {
                 tasks.push(scope.spawn(move || {
                     let (mut id, mut number) = (0, 0);
                     let mut held = Vec::new();
-                    while let Ok(message) = stream.recv_deadline(soon()) {
+                    while let Ok(Some(message)) = stream.recv_deadline(soon()) {
                         id = u64::from_le_bytes(message[..8].try_into().unwrap());
                         assert!(is_pattern(&message[8..], id << 32 | number), "{id}: {number}");
                         number += 1;
@@ -176,7 +174,7 @@ fn a_server_dies(speaks: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64)
             .map(|id| {
                 let session = &session;
                 scope.spawn(move || {
-                    let mut chance = Chance(id + seed * 7);
+                    let mut chance = Random::new(id + seed * 7);
                     // With files nobody says that the server lives.
                     let Ok(mut stream) = session.open(&[]) else { return 0 };
                     for number in 0.. {
@@ -185,8 +183,8 @@ fn a_server_dies(speaks: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64)
                             return number;
                         }
                         match stream.recv_deadline(soon()) {
-                            Ok(echoed) => assert!(*echoed == sent[..], "{id}: {number}"),
-                            Err(_) => return number,
+                            Ok(Some(echoed)) => assert!(*echoed == sent[..], "{id}: {number}"),
+                            Ok(None) | Err(_) => return number,
                         }
                     }
                     0
@@ -259,12 +257,12 @@ fn deaths(role: &str, files: bool) {
 }
 
 /// One stream's questions and answers, each checked; the stream is closed then.
-fn call(session: &Session, calls: u64, chance: &mut Chance) {
+fn call(session: &Session, calls: u64, chance: &mut Random) {
     let mut stream = session.open_deadline(&[], soon()).unwrap();
     for number in 0..calls {
         let sent = pattern(1 + chance.size(9000), number);
         stream.send_deadline(&sent, soon()).unwrap();
-        assert!(*stream.recv_deadline(soon()).unwrap() == sent[..], "answer {number}");
+        assert!(*stream.recv_deadline(soon()).unwrap().unwrap() == sent[..], "answer {number}");
     }
 }
 
@@ -309,7 +307,7 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
         let mapped = mappings(process).unwrap().into_iter().filter(is_of_a_client).count();
         (open_descriptors(process).unwrap().len(), mapped)
     };
-    let mut chance = Chance(1);
+    let mut chance = Random::new(1);
     call(&session, 100, &mut chance);
     let before = held();
     let is_over = AtomicBool::new(false);
@@ -355,14 +353,14 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
         let session = connected(&directory.join("steady.sock"), &speaks);
         let doomed = connected(&directory.join("s.sock"), &speaks);
         let region = own_region(directory);
-        let mut chance = Chance(seed);
+        let mut chance = Random::new(seed);
         std::thread::scope(|scope| {
             for id in 0..STREAMS {
                 let mut stream = doomed.open_deadline(&[], soon()).unwrap();
                 scope.spawn(move || {
                     for number in 0.. {
                         let sent = stream.send_deadline(&pattern(3000, id + number), soon());
-                        if sent.is_err() || stream.recv_deadline(soon()).is_err() {
+                        if sent.is_err() || !matches!(stream.recv_deadline(soon()), Ok(Some(_))) {
                             return;
                         }
                     }
@@ -373,7 +371,7 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
             drop(victim);
             call(&session, 50, &mut chance);
         });
-        doomed.close();
+        doomed.close(0, "");
         doomed.finished(Some(soon())).unwrap();
         call(&session, 50, &mut chance);
         let baseline = region.free_counts();
@@ -411,7 +409,7 @@ fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
         let session = session.unwrap();
         let mut stream = session.open(&[]).unwrap();
         stream.send(b"hello").unwrap();
-        assert_eq!(stream.recv_deadline(soon()).unwrap(), b"hello");
+        assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"hello");
         stop(victim.pid(), soon()).unwrap();
         let mut sent = 0_u64;
         // By the ring, and a few that go by the socket, until neither takes more.
@@ -433,7 +431,7 @@ fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
         let expected: Vec<u8> =
             (0..sent).flat_map(|at| pattern(if at < 30 { 100 } else { 60_000 }, at)).collect();
         while bytes.len() < expected.len() {
-            bytes.extend_from_slice(&stream.recv_deadline(soon()).unwrap());
+            bytes.extend_from_slice(&stream.recv_deadline(soon()).unwrap().unwrap());
         }
         assert!(bytes == expected, "something was lost or reordered");
     }

@@ -93,7 +93,7 @@ const UNSAFE_FILES: [&str; 4] = [
     "crates/sys/src/",
     "crates/sys/tests/",
     // There is no safe way to fork.
-    "crates/partywall/tests/support_fork/",
+    "crates/testkit/src/fork.rs",
 ];
 
 #[cfg(test)]

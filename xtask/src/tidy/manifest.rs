@@ -205,24 +205,6 @@ const TABLE: &[Row] = &[
         loom_only: &[],
         dev: &["tempfile", "proptest"],
     },
-    Row { directory: "crates/wait", normal: &["partywall-sys"], loom_only: &[], dev: &[] },
-    Row {
-        directory: "crates/link",
-        normal: &[
-            "partywall",
-            "partywall-layout",
-            "partywall-reconcile",
-            "partywall-ring",
-            "partywall-sys",
-            "partywall-wait",
-            "bytes",
-            "thiserror",
-            "tokio",
-            "zerocopy",
-        ],
-        loom_only: &[],
-        dev: &["anyhow", "nix", "proptest", "tempfile"],
-    },
     Row {
         directory: "crates/partywall",
         // zerocopy: to turn the layouts of partywall-layout, which derive its traits, into bytes and back.
@@ -329,7 +311,6 @@ const TABLE: &[Row] = &[
         normal: &[
             "partywall",
             "partywall-link",
-            "partywall-link",
             "partywall-ring",
             "partywall-sys",
             "anyhow",
@@ -382,7 +363,6 @@ const TABLE: &[Row] = &[
             "partywall",
             "partywall-link",
             "partywall-layout",
-            "partywall-link",
             "partywall-ring",
             "partywall-shmipc",
             "partywall-sys",

@@ -35,7 +35,7 @@ const LIBRARIES: [&str; 6] = [
 const ALLOWED: [&str; 4] = [
     "crates/partywall/src/blocking/drive.rs",
     "crates/partywall/src/session/interleavings/",
-    "crates/link/src/link_state/walled/",
+    "crates/link/src/link_state/shm/",
     "crates/link/src/end/tests.rs",
 ];
 const STARTS: [&str; 3] = ["thread::spawn", "thread::Builder", "thread::scope"];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use conformance_traffic::{Client, Conversation, Receiver, Sender, Server};
 use partywall::tokio::{Listener, RecvStream, SendStream, Session};
-use partywall::{Message, StreamRecvError};
+use partywall::Message;
 use partywall_shmipc::{HandoverState, PooledIo, SessionManager, SessionMetrics, Shmipc};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
@@ -98,10 +98,9 @@ impl Receiver for Reading {
         };
         let (message, read) = match rest.take() {
             Some(rest) => rest,
-            None => match recv.recv().await {
-                Ok(message) => (message, 0),
-                Err(StreamRecvError::Finished) => return Ok(0),
-                Err(error) => return Err(error).context("receiving"),
+            None => match recv.recv().await.context("receiving")? {
+                Some(message) => (message, 0),
+                None => return Ok(0),
             },
         };
         let count = size_max.min(message.len() - read);
@@ -204,7 +203,7 @@ impl Server for Accepting {
                     self.sessions.push(session.clone());
                     let opened = self.opened.clone();
                     tokio::spawn(async move {
-                        while let Ok(stream) = session.accept().await {
+                        while let Ok(Some(stream)) = session.accept().await {
                             if opened.send(Talk::new(stream)).await.is_err() {
                                 break;
                             }
@@ -231,7 +230,7 @@ impl Server for Accepting {
     async fn close(self) -> Vec<(&'static str, u64)> {
         let metrics: Vec<_> = self.protocol.metrics().iter().flat_map(figures).collect();
         for session in self.sessions {
-            session.close();
+            session.close(0, "");
             session.finished().await;
         }
         metrics

@@ -22,7 +22,7 @@ use crate::harness::round::{Round, SessionCost, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
 /// The parent's part.
-pub fn measure<E: Endpoint>(
+pub fn measure<E: Endpoint + Send + 'static>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
     duration: Duration,
@@ -55,7 +55,11 @@ pub fn measure<E: Endpoint>(
 }
 
 /// The child's part.
-pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Result<()> {
+pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
+    cell: Cell,
+    acceptor: &mut A,
+    control: &Control,
+) -> Result<()> {
     let mut incoming = Some(acceptor.accept()?);
     let mut outgoing = acceptor.accept()?;
     let mut sleeper = None;
@@ -80,7 +84,7 @@ pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Re
 }
 
 /// Starts a thread that receives, waits until it sleeps, and observes it for `duration`.
-fn observe_sleeper<E: Endpoint>(
+fn observe_sleeper<E: Endpoint + Send + 'static>(
     cell: Cell,
     mut endpoint: E,
     duration: Duration,

@@ -4,6 +4,7 @@
 //! ```text
 //! Runner::channels::<T>   ping throughput duplex rate   one connection
 //!                         oversubscribe connect idle    several
+//! Runner::ping::<T>       ping                          one connection, endpoints that are not Send
 //! Runner::streams::<T>    parallel                      many streams on tokio
 //! ```
 //! A `Runner` is a pair of function pointers, made generic over one transport: the table of transports
@@ -42,8 +43,13 @@ pub struct Runner {
 
 impl Runner {
     /// The scenarios on blocking channels of `T`.
-    pub const fn channels<T: ChannelTransport>() -> Self {
+    pub const fn channels<T: ChannelTransport<Endpoint: Send + 'static>>() -> Self {
         Self { measure: measure::<T>, serve: serve::<T> }
+    }
+
+    /// `ping` alone, for endpoints of `T` that stay in one thread.
+    pub const fn ping<T: ChannelTransport>() -> Self {
+        Self { measure: measure_ping::<T>, serve: serve_ping::<T> }
     }
 
     /// The scenario on asynchronous streams of `T`.
@@ -52,7 +58,7 @@ impl Runner {
     }
 }
 
-fn measure<T: ChannelTransport>(
+fn measure<T: ChannelTransport<Endpoint: Send + 'static>>(
     cell: Cell,
     setup: &Setup,
     duration: Duration,
@@ -74,7 +80,11 @@ fn measure<T: ChannelTransport>(
     Ok(round)
 }
 
-fn serve<T: ChannelTransport>(cell: Cell, setup: &Setup, control: &Control) -> Result<()> {
+fn serve<T: ChannelTransport<Endpoint: Send + 'static>>(
+    cell: Cell,
+    setup: &Setup,
+    control: &Control,
+) -> Result<()> {
     let mut acceptor = T::bind(setup)?;
     control.reply(&Reply::Bound { address: acceptor.address() })?;
     match cell.scenario {
@@ -87,4 +97,22 @@ fn serve<T: ChannelTransport>(cell: Cell, setup: &Setup, control: &Control) -> R
         Scenario::Idle => idle::serve(cell, &mut acceptor, control),
         Scenario::Parallel => bail!("parallel needs streams"),
     }
+}
+
+fn measure_ping<T: ChannelTransport>(
+    cell: Cell,
+    setup: &Setup,
+    duration: Duration,
+    pair: &mut Pair,
+) -> Result<Round> {
+    let address = pair.child.open(cell, setup)?;
+    let round = ping::measure(cell, T::connect(setup, &address)?, duration, pair)?;
+    pair.child.close()?;
+    Ok(round)
+}
+
+fn serve_ping<T: ChannelTransport>(cell: Cell, setup: &Setup, control: &Control) -> Result<()> {
+    let mut acceptor = T::bind(setup)?;
+    control.reply(&Reply::Bound { address: acceptor.address() })?;
+    ping::serve(cell, acceptor.accept()?, control)
 }

@@ -27,7 +27,7 @@ use crate::harness::round::{Round, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
 /// The parent's part.
-pub fn measure<E: Endpoint>(
+pub fn measure<E: Endpoint + Send + 'static>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
     duration: Duration,
@@ -43,7 +43,11 @@ pub fn measure<E: Endpoint>(
 }
 
 /// The child's part.
-pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Result<()> {
+pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
+    cell: Cell,
+    acceptor: &mut A,
+    control: &Control,
+) -> Result<()> {
     let mut endpoints = (0..cell.streams).map(|_| acceptor.accept()).collect::<Result<Vec<_>>>()?;
     control.serve(|request| {
         let Request::Run { .. } = request else {
@@ -63,7 +67,7 @@ pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Re
 }
 
 /// Runs all pairs at once for `duration`; returns their latencies and the CPU time of the busy threads.
-fn exchange<E: Endpoint>(
+fn exchange<E: Endpoint + Send>(
     cell: Cell,
     endpoints: &mut [E],
     duration: Duration,

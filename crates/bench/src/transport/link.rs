@@ -137,7 +137,9 @@ impl Endpoint for LinkEndpoint {
             len => Err(len),
         };
         let value = self.receiver.recv_with(read).context("receiving a message")?;
-        value.map_err(|len| anyhow!("received {len} bytes instead of {size}"))
+        value
+            .context("the peer has finished")?
+            .map_err(|len| anyhow!("received {len} bytes instead of {size}"))
     }
 
     fn settle(&mut self) -> Result<()> {

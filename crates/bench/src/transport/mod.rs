@@ -35,7 +35,7 @@ use crate::harness::cell::Cell;
 use crate::harness::pattern::{Corrupted, Touch};
 use crate::harness::workspace::Setup;
 
-/// A transport of blocking channels.
+/// A transport of blocking channels. Only `ping` runs with endpoints that are not `Send`.
 pub trait ChannelTransport {
     /// One end of a connection.
     type Endpoint: Endpoint;
@@ -62,7 +62,7 @@ pub trait Acceptor {
 }
 
 /// One end of a connection that carries messages both ways.
-pub trait Endpoint: Send + 'static {
+pub trait Endpoint {
     /// Sends one message; `fill` writes its `size` bytes into memory of the transport's choice.
     fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()>;
 

@@ -8,9 +8,11 @@
 //! Neither end copies a payload. The policy is `SharedMemory`: where memory cannot be shared the
 //! measurement fails with the reason, and never measures a socket under this name.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use partywall::protocol::Protocol;
 use partywall::tokio as asynchronous;
 use partywall::{Channel, Config, Listener, Message, Receiver, Sender, TransportPolicy, Wait};
 
@@ -111,6 +113,11 @@ impl ShmServer {
         let listener = asynchronous::Listener::bind_with(&address, config)?;
         Ok(Self { listener, session: None, address })
     }
+
+    /// Also accepts sessions in this protocol.
+    pub fn with_protocol(self, protocol: Arc<dyn Protocol>) -> Self {
+        Self { listener: self.listener.with_protocol(protocol), ..self }
+    }
 }
 
 impl ShmClient {
@@ -118,6 +125,16 @@ impl ShmClient {
     pub async fn connect(address: &str, config: &Config) -> Result<Self> {
         let session = asynchronous::connect_with(address, config).await?;
         Ok(Self { session, memory_max: MEMORY_MIN, unread_bytes_max: STREAM_WINDOW })
+    }
+
+    /// Opens the session at `address` in this protocol.
+    pub async fn connect_with_protocol(
+        address: &str,
+        config: &Config,
+        protocol: Arc<dyn Protocol>,
+    ) -> Result<Self> {
+        let connected = asynchronous::connect_with_protocol(address, config, protocol).await;
+        Ok(Self { session: connected?, memory_max: MEMORY_MIN, unread_bytes_max: STREAM_WINDOW })
     }
 
     /// Overflows of the session: messages of another protocol that took the socket.
@@ -160,6 +177,7 @@ impl Server for ShmServer {
             }
         };
         let stream = session.accept().await.context("accepting a stream")?;
+        let stream = stream.context("the session ended before a stream came")?;
         Ok(ShmStream { stream, held: None })
     }
 }
@@ -212,6 +230,7 @@ impl ShmStream {
     #[inline]
     async fn next(&mut self, payload: Payload) -> Result<Message> {
         let message = self.stream.recv().await.context("receiving a message")?;
+        let message = message.context("the peer finished before a message came")?;
         let (size, len) = (payload.size, message.len());
         ensure!(len == size, "received {len} bytes instead of {size}");
         payload.verify(&message)?;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stdin as a channel is fed from it: waited for together with the life of the other side.
+//! `Input`: stdin, waited for together with the death of the peer.
 //!
 //! ```text
-//!   stdin has bytes, or ended ─▶ read them      whatever became of the other side: sending will tell
-//!   the other side's process ended ─▶ Dead      nobody is left to whom bytes of stdin could go
+//!   stdin has bytes, or ended   ─▶ Readable     even if the peer has died: sending reports that
+//!   the peer's process ended    ─▶ Dead         no process is left to receive bytes of stdin
 //! ```
-//! What it does *not* do: notice an end over TCP, where no process is known, or without pidfds (Linux
-//! before 5.3). There, like any pipe, one learns of it by the next write.
+//! It does *not* notice a death over TCP, where the process is unknown, nor without pidfds (Linux before
+//! 5.3). There the next write reports the death, as with a pipe.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -15,31 +15,31 @@ use partywall::Peer;
 use partywall_sys::PidFd;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
-/// Stdin, and whoever it is for.
+/// Stdin, and the process that receives it.
 pub struct Input {
     file: File,
     peer: Option<PidFd>,
 }
 
-/// What waiting for stdin came to.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// There is something to read, or the end.
+    /// Stdin has bytes, or has ended.
     Readable,
-    /// Nothing is there, and the other side's process has ended.
+    /// Stdin has no bytes, and the peer's process has ended.
     Dead,
 }
 
 impl Input {
-    /// `file`, whose bytes go to `peer`.
+    /// The input `file`, whose bytes go to `peer`.
     pub fn new(file: File, peer: &Peer) -> Self {
-        // By number: if it stood for another process by now, the one it stood for would be dead. So
-        // what `Dead` says is true all the same, at worst it is said late.
+        // The pid may belong to another process by now. Then the peer is dead already, so a later `Dead`
+        // is still true.
         let peer = peer.credentials.and_then(|who| PidFd::of_pid(who.pid).ok());
         Self { file, peer }
     }
 
-    /// Waits until there is something to read, or nobody to send it to.
+    /// Waits until stdin is readable or the peer has died.
     pub fn wait(&self) -> io::Result<Next> {
         let Some(peer) = &self.peer else { return Ok(Next::Readable) };
         let mut either = [PollFd::new(&self.file, PollFlags::IN), PollFd::new(peer, PollFlags::IN)];
@@ -47,7 +47,7 @@ impl Input {
         Ok(if either[0].revents().is_empty() { Next::Dead } else { Next::Readable })
     }
 
-    /// Reads once; waits even if the descriptor does not.
+    /// Reads once, and blocks even on a non-blocking descriptor.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.file.read(into) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall listen`: waits for one connection and joins it to stdin and stdout.
+//! `partywall listen`: accepts one channel and joins it to stdin and stdout.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use partywall_bench::figure::quantity::parse_time;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Arguments {
-    /// Where to listen: unix:/path, unix:@name, or tcp:host:port (port 0: any)
+    /// Address to listen on: unix:/path, unix:@name, or tcp:host:port (port 0: any)
     #[arg(value_name = "ADDRESS")]
     address: Address,
     #[command(flatten)]
@@ -28,21 +28,21 @@ pub struct Arguments {
     listen: ListenOptions,
     #[command(flatten)]
     pipe: PipeOptions,
-    /// Give up if nobody has connected by then [default: wait for ever]
+    /// Longest wait for a connection [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     timeout: Option<Duration>,
-    /// Do not say on stderr where we listen and who connected
+    /// Do not print the address and the peer on stderr
     #[arg(long, short)]
     quiet: bool,
 }
 
-/// Listens, accepts one connection, and passes bytes until both directions have ended.
+/// Accepts one connection, and carries bytes until both directions have ended.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.pipe.check(&arguments.channel)?;
-    let caught = Caught::catch().context("signals cannot be caught")?;
+    let caught = Caught::catch().context("catching signals failed")?;
     let accepted = accept(arguments, &caught);
-    // The listener is gone, and its socket file: from here on signals may end us at once.
-    if let Some(code) = caught.let_go() {
+    // The socket file is removed, so from here on a signal may end the process at once.
+    if let Some(code) = caught.release() {
         return Ok(code);
     }
     let channel = match accepted {
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     pipe::run(channel, &arguments.pipe)
 }
 
-/// The first connection. The address is free again as soon as it is there.
+/// Accepts the first connection. After that the address is free again.
 fn accept(arguments: &Arguments, caught: &Caught) -> Result<Channel, String> {
     let config = arguments.listen.apply(arguments.channel.config());
     let mut listener =
@@ -76,7 +76,7 @@ fn accept(arguments: &Arguments, caught: &Caught) -> Result<Channel, String> {
         let mut events = [PollFd::new(&listener, PollFlags::IN), interrupt, terminate];
         let ready = poll::wait(&mut events, deadline).map_err(|error| error.to_string())?;
         if ready == 0 {
-            return Err(format!("nobody connected to {} in time", arguments.address));
+            return Err(format!("no connection to {} within --timeout", arguments.address));
         }
         if events[1..].iter().any(|signal| !signal.revents().is_empty()) {
             return Err("interrupted".to_owned());
@@ -86,11 +86,11 @@ fn accept(arguments: &Arguments, caught: &Caught) -> Result<Channel, String> {
 
 const EXAMPLES: &str = "\
 Examples:
-  partywall listen unix:/tmp/wall.sock > copy       one side, in one terminal …
-  partywall connect unix:/tmp/wall.sock < file      … the other side, in another
-  partywall listen unix:/tmp/wall.sock --stats < /dev/null | sha256sum
+  partywall listen unix:/tmp/demo.sock > copy       one side, in one terminal …
+  partywall connect unix:/tmp/demo.sock < file      … the other side, in another
+  partywall listen unix:/tmp/demo.sock --stats < /dev/null | sha256sum
   partywall listen tcp:127.0.0.1:4000               the same over TCP; then type, and press Ctrl-D
-  partywall listen unix:@demo --transport wall      shared memory, or say why not
+  partywall listen unix:@demo --transport shm       shared memory, or an error with the reason
 
-Stdin goes to the other side, and what comes from there goes to stdout. The end of stdin closes
-that direction only: what still comes is received, until the other side has closed, too.";
+Stdin goes to the peer, and the bytes of the peer go to stdout. The end of stdin closes that direction
+only: the bytes of the peer are received until it has closed its direction too.";

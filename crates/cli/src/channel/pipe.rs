@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A channel joined to stdin and stdout: what `listen` and `connect` do once they are connected.
+//! A channel joined to stdin and stdout, for `listen` and `connect` after the handshake.
 //!
 //! ```text
-//!   stdin ──▶ read straight into reserved memory ──▶ Sender      a thread
-//!   stdout ◀── written straight from the view   ◀── Receiver     a thread
+//!   stdin  ──▶ read into reserved memory   ──▶ Sender      thread `stdin`
+//!   stdout ◀── written from the message    ◀── Receiver    thread `stdout`
 //!                                     │
 //!                     events ──▶ the main thread waits for both ends, or for the first fault
 //! ```
-//! The end of stdin closes our sending direction only; the end of what we receive leaves our stdin
-//! open. A direction that breaks ends the program at once, without closing the other in order, so that
-//! the neighbour does not take a part for the whole. So does the neighbour's death, whether we wait for
-//! stdin, for room or for messages (pipe_input.rs).
+//! The end of stdin closes the sending direction only; the end of the received stream leaves stdin open.
+//! A broken direction ends the program at once, without closing the other in good order, so the peer does
+//! not take a part for the whole. The death of the peer does the same, whether this side waits for stdin,
+//! for room or for messages (`input.rs`).
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -33,24 +33,24 @@ use crate::command::channel_options::ChannelOptions;
 use crate::command::exit::Exit;
 use partywall_bench::figure::quantity::parse_size;
 
-/// How bytes become messages, and what is said about it.
+/// The flags of both commands.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PipeOptions {
-    /// The most bytes of stdin that go in one message
+    /// Largest message, in bytes of stdin
     #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = parse_size)]
     block: u64,
-    /// At the end, print to stderr what went each way, how fast, and over which transport
+    /// At the end, print bytes and rate of each direction and the transport on stderr
     #[arg(long)]
     stats: bool,
 }
 
 impl PipeOptions {
-    /// Refuses blocks that could never be sent.
+    /// Rejects blocks that no message can hold.
     pub fn check(&self, channel: &ChannelOptions) -> Result<()> {
         let (block, memory) = (self.block, channel.memory);
         ensure!(
             block <= memory,
-            "--block {block} exceeds --memory {memory}: make blocks smaller, or allow more memory"
+            "--block {block} exceeds --memory {memory}: choose a smaller block, or allow more memory"
         );
         Ok(())
     }
@@ -60,7 +60,7 @@ impl PipeOptions {
     }
 }
 
-/// Passes bytes until both directions have ended, or one broke.
+/// Carries bytes until both directions have ended or one is broken.
 pub fn run(channel: Channel, options: &PipeOptions) -> Result<ExitCode> {
     let mut summary = Summary::new(&channel);
     let started = Instant::now();
@@ -74,13 +74,13 @@ pub fn run(channel: Channel, options: &PipeOptions) -> Result<ExitCode> {
     Ok(exit.into())
 }
 
-/// Both threads at work.
+/// The two running threads.
 struct Joined {
     events: mpsc::Receiver<Ended>,
     counters: Arc<Counters>,
 }
 
-/// What each direction has counted; the threads keep it up to date, for one may never end.
+/// Counters of each direction. The threads update them while they run, because one may never end.
 #[derive(Default)]
 struct Counters {
     sent: Mutex<SenderStats>,
@@ -93,7 +93,7 @@ struct Ended {
     how: Result<(), Broken>,
 }
 
-/// Why a direction did not end in order.
+/// The reason why a direction did not end in good order.
 struct Broken {
     exit: Exit,
     reason: String,
@@ -101,37 +101,37 @@ struct Broken {
 
 impl Joined {
     fn start(channel: Channel, block: usize) -> Result<Self> {
-        let input = unbuffered(io::stdin()).context("stdin cannot be used")?;
+        let input = unbuffered(io::stdin()).context("duplicating stdin failed")?;
         let input = Input::new(input, channel.peer());
-        let output = unbuffered(io::stdout()).context("stdout cannot be used")?;
+        let output = unbuffered(io::stdout()).context("duplicating stdout failed")?;
         let (sender, receiver) = channel.split();
         let counters = Arc::new(Counters::default());
-        let (told, events) = mpsc::channel();
-        let (other_told, counted) = (told.clone(), Arc::clone(&counters));
+        let (ended, events) = mpsc::channel();
+        let (input_ended, counted) = (ended.clone(), Arc::clone(&counters));
         spawn("stdin", move || {
             let how = send_all(sender, input, block, &counted.sent);
-            let _ = other_told.send(Ended { is_input: true, how });
+            let _ = input_ended.send(Ended { is_input: true, how });
         })?;
         let counted = Arc::clone(&counters);
         spawn("stdout", move || {
             let how = receive_all(receiver, output, &counted.received);
-            let _ = told.send(Ended { is_input: false, how });
+            let _ = ended.send(Ended { is_input: false, how });
         })?;
         Ok(Self { events, counters })
     }
 
-    /// Waits for both directions, or for the first that breaks.
+    /// Waits for both directions, or for the first broken one.
     fn wait(&self) -> Exit {
         let mut broken: Option<Broken> = None;
         for _ in 0..2 {
             let Ok(Ended { is_input, how }) = self.events.recv() else { break };
             let Err(reason) = how else { continue };
-            // A neighbour that takes no more may still send, or tell by its end what happened.
-            let may_go_on = is_input && reason.exit == Exit::PeerDied;
+            // A peer that receives no more may still send, and its end may explain the failure.
+            let may_continue = is_input && reason.exit == Exit::PeerDied;
             if broken.is_none() || reason.exit == Exit::Protocol {
                 broken = Some(reason);
             }
-            if !may_go_on {
+            if !may_continue {
                 break;
             }
         }
@@ -145,7 +145,7 @@ impl Joined {
     }
 }
 
-/// Sends all of `input`, each read as one message, and closes the direction.
+/// Sends all of `input`, one message per read, and closes the direction.
 fn send_all(
     mut sender: Sender,
     mut input: Input,
@@ -154,7 +154,7 @@ fn send_all(
 ) -> Result<(), Broken> {
     let ended = send_blocks(&mut sender, &mut input, block, counted);
     if ended.as_ref().is_err_and(|broken| broken.exit == Exit::Failure) {
-        // Closed in order, the part that went would pass for the whole.
+        // A close in good order would present the sent part as the whole.
         mem::forget(sender);
     }
     ended
@@ -168,7 +168,7 @@ fn send_blocks(
 ) -> Result<(), Broken> {
     loop {
         if input.wait().map_err(|error| not_read(&error))? == Next::Dead {
-            let reason = "the other side died or left while stdin was still open".to_owned();
+            let reason = "the peer died or left while stdin was still open".to_owned();
             return Err(Broken { exit: Exit::PeerDied, reason });
         }
         let mut message = sender.reserve(block).map_err(|error| not_sent(&error))?;
@@ -177,7 +177,7 @@ fn send_blocks(
             return Ok(());
         }
         if count <= SMALL_MAX {
-            // Copied, it takes 64 bytes of the ring; in place, a whole block of memory.
+            // A copy occupies a few slots of the ring, a reserved message a whole block of memory.
             let mut small = [0; SMALL_MAX];
             small[..count].copy_from_slice(&message[..count]);
             message.abort();
@@ -196,28 +196,28 @@ fn not_read(error: &io::Error) -> Broken {
 
 fn not_sent(error: &SendError) -> Broken {
     let reason = match error {
-        SendError::Closed(_) => "the other side takes no more: it died or left".to_owned(),
+        SendError::Closed(_) => "the peer receives no more: it died or left".to_owned(),
         other => format!("sending failed: {}", other.in_flags()),
     };
     Broken { exit: error.into(), reason }
 }
 
-/// Writes all that is received to `output`, and closes it.
+/// Writes all received messages to `output`, and closes it.
 fn receive_all(
     mut receiver: Receiver,
     mut output: File,
     counted: &Mutex<ReceiverStats>,
 ) -> Result<(), Broken> {
     loop {
-        let goes_on = receive_one(&mut receiver, &mut output);
+        let continues = receive_one(&mut receiver, &mut output);
         *lock(counted) = receiver.stats();
-        if !goes_on? {
+        if !continues? {
             return Ok(());
         }
     }
 }
 
-/// Writes one message to `output`; whether there may be more.
+/// Writes one message to `output`; returns whether more may follow.
 fn receive_one(receiver: &mut Receiver, output: &mut File) -> Result<bool, Broken> {
     match receiver.recv_ref() {
         Ok(Some(message)) => write_all(output, &message).map(|()| true).map_err(|error| Broken {
@@ -229,7 +229,7 @@ fn receive_one(receiver: &mut Receiver, output: &mut File) -> Result<bool, Broke
     }
 }
 
-/// Writes everything; waits even if the descriptor does not.
+/// Writes all bytes, and blocks even on a non-blocking descriptor.
 fn write_all(output: &mut File, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match output.write(bytes) {
@@ -245,7 +245,7 @@ fn write_all(output: &mut File, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The descriptor itself: the standard library's own streams copy, and look for line ends.
+/// A duplicate of the descriptor: the streams of the standard library copy and split lines.
 fn unbuffered(stream: impl AsFd) -> io::Result<File> {
     let descriptor: OwnedFd = stream.as_fd().try_clone_to_owned()?;
     Ok(descriptor.into())
@@ -261,5 +261,5 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads this short are copied.
+/// Longest read in bytes that is copied into a short message.
 const SMALL_MAX: usize = 1024;

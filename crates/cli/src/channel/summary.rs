@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `--stats` prints at the end of `listen` and `connect`.
+//! The text that `--stats` prints at the end of `listen` and `connect`.
 //!
 //! ```text
 //! sent         5.00 GiB (5368709120 bytes) in 81920 messages, 81920 without a copy, 1.78 GiB/s
@@ -16,20 +16,20 @@ use partywall::{Channel, ReceiverStats, SenderStats, Transport};
 
 use partywall_bench::figure::quantity::{bandwidth_name, counted, size_name, time_name};
 
-/// Everything there is to say about one connection.
+/// The statistics of one connection.
 pub struct Summary {
-    /// Who is on the other side.
+    /// The peer process.
     peer: String,
     trust: String,
     transport: Transport,
-    /// What the sending end counted.
+    /// Counters of the sending end.
     pub sent: SenderStats,
-    /// What the receiving end counted.
+    /// Counters of the receiving end.
     pub received: ReceiverStats,
 }
 
 impl Summary {
-    /// A summary of `channel`, still without counts.
+    /// A summary of `channel` with all counters at 0.
     pub fn new(channel: &Channel) -> Self {
         Self {
             peer: channel.peer().to_string(),
@@ -60,18 +60,18 @@ impl Summary {
         let _ = writeln!(text, "peer       {}, trust: {}", self.peer, self.trust);
         let _ = writeln!(
             text,
-            "waiting    rang {} for the receiver, {} for the sender; slept {} for room, \
-             {} for messages; spinning paid {}",
+            "waiting    woke the receiver {}, the sender {}; slept {} for room, {} for messages; \
+             spinning avoided a sleep {}",
             counted(sent.wakeups_sent, "time"),
-            received.wakeups_sent,
+            counted(received.wakeups_sent, "time"),
             counted(sent.sleeps, "time"),
-            received.sleeps,
+            counted(received.sleeps, "time"),
             counted(received.spin_hits, "time")
         );
         let peak = resident_peak().map_or_else(|| "unknown".to_owned(), size_name);
         let _ = writeln!(
             text,
-            "memory     {} shared to send, {}; {peak} resident at most",
+            "memory     {} of shared memory to send, {}; at most {peak} resident",
             size_name(sent.memory_bytes),
             counted(sent.overflows, "overflow"),
         );
@@ -79,7 +79,7 @@ impl Summary {
     }
 }
 
-/// The most memory of this process that was resident at a time, shared memory included, in bytes.
+/// The peak resident memory of this process in bytes, shared memory included.
 fn resident_peak() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of the library in the words of the command: where the library names a setting, we name the
-//! flag that sets it.
+//! Errors of the library in the words of the command: a flag instead of a setting.
 //!
 //! ```text
 //!   Config::memory_max  --memory     Config::allow_remote       --allow-remote
 //!   TransportPolicy     --transport  Config::handshake_timeout  --handshake-timeout
 //! ```
-//! Only errors that name a setting are told anew, by their variant; all others keep the library's text.
+//! Only variants that name a setting have a text here. All others keep the library's text.
 
 use partywall::{BindError, ConnectError, HandshakeError, Limit, Refusal, SendError, TooLarge};
 
-/// An error as a user of the command reads it.
+/// An error in the words of the command.
 pub trait InFlags {
-    /// What happened, and which flag would help.
+    /// The text of the error, with the flag that would help.
     fn in_flags(&self) -> String;
 }
 
@@ -20,28 +19,28 @@ impl InFlags for HandshakeError {
     fn in_flags(&self) -> String {
         match self {
             Self::TimedOut { peer, .. } => format!(
-                "{peer} did not finish the handshake in time: is it Partywall, is it alive, is its \
-                 backlog served? --handshake-timeout sets the time"
+                "{peer} did not finish the handshake in time: it may not be a Partywall listener, or it \
+                 may be stopped; --handshake-timeout sets the time"
             ),
             Self::HungUp { peer, .. } => {
-                format!("{peer} hung up during the handshake: look at its own log for the reason")
+                format!("{peer} hung up during the handshake: its own log may give the reason")
             }
             Self::NotPartywall { peer, found, .. } => format!(
-                "{peer} does not speak Partywall (it began with {found}): is this the right address?"
+                "{peer} is no Partywall listener (it began with {found}): is this the right address?"
             ),
             Self::NotAdmitted { peer, reason } => format!(
-                "{peer} is not admitted: {reason}; to serve others, listen on a path with a wider --mode"
+                "{peer} is not admitted: {reason}; to admit other users, listen with a wider --mode"
             ),
             Self::NoTransport { reason } => format!(
-                "no transport suits both sides: no shared memory because {reason}, and one side does \
-                 not allow the socket: give both --transport auto, or remove the obstacle"
+                "no transport suits both sides: shared memory is unavailable because {reason}, and one \
+                 side does not allow the socket: give both --transport auto, or remove the cause"
             ),
             Self::Refused { refusal: Refusal::Transport, .. } => {
                 format!("{self}; --transport auto on both sides allows the socket")
             }
             Self::Refused { refusal: Refusal::Service, peer, .. } => format!(
-                "{peer} serves something else: listen, connect and echo have a channel to each other, proxy \
-                 has a session with another proxy. Reach it with what it was made for"
+                "{peer} serves something else: listen, connect and echo make channels to each other, proxy \
+                 makes a session with another proxy. Use the command that fits"
             ),
             other => other.to_string(),
         }
@@ -81,9 +80,9 @@ impl InFlags for SendError {
 impl InFlags for TooLarge {
     fn in_flags(&self) -> String {
         let advice = match self.limit {
-            Limit::OwnMemory => "raise --memory on this side (and on the other)",
+            Limit::OwnMemory => "raise --memory on this side, and at the peer",
             Limit::PeerMap | Limit::PeerMessage => {
-                "raise --memory on the other side, and on this side if it is no greater"
+                "raise --memory at the peer, and on this side if it is not greater"
             }
             _ => return self.to_string(),
         };
@@ -98,10 +97,10 @@ mod tests {
     use partywall::FallbackReason;
 
     #[test]
-    fn no_setting_of_the_library_is_named() {
+    fn error_in_flags_names_no_setting_of_the_library() {
         let peer = || "unix:/a".to_owned();
         let too_large = |limit| SendError::TooLarge(TooLarge { len: 2, max: 1, limit });
-        let refused = HandshakeError::NotAdmitted { peer: peer(), reason: "a stranger".into() };
+        let refused = HandshakeError::NotAdmitted { peer: peer(), reason: "another user".into() };
         let texts = [
             (
                 HandshakeError::TimedOut { peer: peer(), hint: "; connect_with" }.in_flags(),

@@ -22,7 +22,7 @@ pub struct ChannelOptions {
     /// Largest shared memory that each side allocates for large messages
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_size)]
     pub memory: u64,
-    /// Longest handshake of one connection
+    /// Longest time for the handshake of one connection
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     pub handshake_timeout: Duration,
 }

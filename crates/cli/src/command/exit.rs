@@ -1,42 +1,55 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exit codes, for scripts: each way of ending has its own.
+//! Exit codes: each way to end has one code, and each code one meaning.
 //!
-//! 2 is missing here because `bench --strict` has it, for a missed target, and `shmipc dump` and `link inspect`, whose 1 is an
-//! answer.
+//! Code 2 is not among them. `bench --strict` uses it for a missed target. `shmipc dump` and `link inspect`
+//! use it for an error, because their code 1 is a finding.
 
 use std::process::ExitCode;
 
 use partywall::{Closed, ConnectError, Fault, RecvError, SendError};
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Everything ended in order.
+    /// Everything ended in good order.
     Done = 0,
-    /// The arguments are wrong, or this machine failed us.
+    /// Wrong arguments, or a failure of this machine.
     Failure = 1,
-    /// Nobody could be listened to or reached.
+    /// The address could not be bound or reached.
     NoConnection = 3,
-    /// The other side died, or left before it had taken everything.
+    /// The peer died, or left before it had received everything.
     PeerDied = 4,
-    /// The other side broke the protocol, or sent back something else than it was sent.
+    /// The peer broke the protocol, or returned other bytes than it was sent.
     Protocol = 5,
-    /// Nobody reads our output any more, or it could not be written.
+    /// The reader of the output is gone, or the output could not be written.
     OutputClosed = 6,
+    /// Another process has taken over this end of a link.
+    Fenced = 7,
 }
 
-/// What `--help` says about it.
+/// The exit codes of the commands with a channel, for `--help`.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0  everything ended in order, in both directions
+  0  both directions ended in good order
   1  wrong usage, or this machine failed (reading the input, memory, descriptors)
   3  could not listen, or could not connect
-  4  the other side died, or left before it had taken everything
-  5  the other side broke the protocol; or the two files of a link contradict each other (see
-     partywall link inspect), or another process has taken a link over
-  6  nobody reads the output any more, or it could not be written
+  4  the peer died, or left before it had received everything
+  5  the peer broke the protocol, or an echo differs from what was sent
+  6  the reader of the output is gone, or the output could not be written
   130, 143  ended by Ctrl-C (SIGINT) or by SIGTERM; the socket file is removed";
+
+/// The exit codes of `link send` and `link recv`, for `--help`.
+pub const LINK_EXIT_CODES: &str = "\
+Exit codes:
+  0  send: all messages are acknowledged; recv --once: the sender has finished, and all is written
+  1  wrong usage, or this machine failed (files, memory, descriptors)
+  3  no connection: could not listen, the peer refused, or no peer attached within --timeout
+  4  the peer attached and is gone: no progress within --timeout, or recv --once found no sender again
+  5  quarantine: the files of both ends contradict each other (see partywall link inspect)
+  6  recv: the reader of the output is gone, or the output could not be written
+  7  another process has taken over this end of the link
+  130, 143  recv: ended by Ctrl-C (SIGINT) or by SIGTERM; the socket file is removed";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
@@ -45,7 +58,7 @@ impl From<Exit> for ExitCode {
 }
 
 impl From<&Closed> for Exit {
-    /// For a receiver: only one of the two ends is in order.
+    /// For a receiver: of the two ends, only a finished peer is in good order.
     fn from(closed: &Closed) -> Self {
         match closed {
             Closed::Finished => Self::Done,
@@ -74,7 +87,7 @@ impl From<&RecvError> for Exit {
 }
 
 impl From<&SendError> for Exit {
-    /// For a sender no end is in order: it still had something to say.
+    /// For a sender no end is in good order, because it had more to send.
     fn from(error: &SendError) -> Self {
         match error {
             SendError::Closed(_) => Self::PeerDied,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What commands have in common that look into what others left, and tell: `link inspect`, `shmipc dump`.
+//! Output and exit codes of the commands that inspect files and memory: `link inspect`, `shmipc dump`.
 //!
 //! ```text
-//!   look ─▶ text, or JSON ─▶ standard output     0 sound · 1 UNSOUND · 2 UNREADABLE
+//!   inspection ─▶ text or JSON ─▶ stdout     0 sound · 1 UNSOUND · 2 UNREADABLE
 //! ```
 
 use std::io::{self, Write};
@@ -11,34 +11,34 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// Something was looked at, and is not as it should be.
+/// The exit code if the inspected object is damaged.
 pub const UNSOUND: u8 = 1;
-/// Nothing could be looked at; wrong usage, too.
+/// The exit code if nothing could be inspected, also after wrong usage.
 pub const UNREADABLE: u8 = 2;
 
-/// The exit code of a look, and the error if there was one.
-pub fn conclude(looked: Result<ExitCode>) -> ExitCode {
-    looked.unwrap_or_else(|error| {
+/// The exit code of an inspection; an error is printed and counts as [`UNREADABLE`].
+pub fn conclude(inspected: Result<ExitCode>) -> ExitCode {
+    inspected.unwrap_or_else(|error| {
         eprintln!("partywall: {error:#}");
         UNREADABLE.into()
     })
 }
 
-/// Prints it. One who reads no further has seen enough.
+/// Prints the text. A closed pipe is no error: the reader has seen enough.
 ///
 /// # Errors
-/// Standard output cannot be written.
-pub fn tell(text: &str) -> Result<()> {
+/// If stdout cannot be written.
+pub fn print(text: &str) -> Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
 }
 
-/// One JSON object, and a line's end.
+/// One JSON object and a newline.
 ///
 /// # Errors
-/// It cannot be written as JSON.
+/// If the object cannot be written as JSON.
 pub fn json(whole: &impl Serialize) -> Result<String> {
     let mut text = serde_json::to_string_pretty(whole).context("writing JSON")?;
     text.push('\n');

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The processors: how many, how much of them, and whether spinning on them is wise.
+//! Checks of the processors: their number, the quota, and whether spinning pays.
 
 use partywall_sys::cpu;
 
 use super::finding::{Finding, Severity};
 
-/// Looks at the processors.
-pub fn look() -> Vec<Finding> {
+/// Checks the processors.
+pub fn check() -> Vec<Finding> {
     let online = cpu::online_cpus().map_or(0, |cpus| cpus.len());
     let allowed = cpu::affinity().map_or(online, |cpus| cpus.len());
     let quota = cpu::cpu_quota();
@@ -18,44 +18,41 @@ fn cores(online: usize, allowed: usize) -> Finding {
     if allowed >= 2 {
         return Finding::ok("cores", state);
     }
-    let advice = "give both sides a core each if latency matters (taskset, cpuset)";
-    Finding::told(Severity::Note, "cores", state, advice)
+    let advice = "if latency matters, give each side a core of its own (taskset, cpuset)";
+    Finding::new(Severity::Note, "cores", state, advice)
 }
 
 fn quota_of(quota: Option<f64>) -> Finding {
     match quota {
         None => Finding::ok("CPU quota", "none"),
-        Some(cpus) => Finding::told(
+        Some(cpus) => Finding::new(
             Severity::Note,
             "CPU quota",
-            format!("{cpus:.2} CPUs by control group"),
-            "whoever uses it up is stopped for tens of milliseconds: do not spin, or lift cpu.max",
+            format!("{cpus:.2} CPUs (control group)"),
+            "a process that uses up the quota is stopped for tens of milliseconds: do not spin, or raise cpu.max",
         ),
     }
 }
 
-/// As the library decides it for `Wait::Adaptive`.
+/// The decision of the library for `Wait::Adaptive`.
 fn spinning(allowed: usize, quota: Option<f64>) -> Finding {
     let subject = "spinning";
     match (allowed, quota) {
-        (0 | 1, _) => Finding::told(
+        (0 | 1, _) => Finding::new(
             Severity::Note,
             subject,
-            "not wise: on one core, whoever spins keeps the other side from running",
-            "leave the default (adaptive): it does not spin here; never choose spin",
+            "no: on one core, a spinning process keeps its peer from running",
+            "keep the default (adaptive), which does not spin here; do not choose spin",
         ),
-        (_, Some(_)) => Finding::told(
+        (_, Some(_)) => Finding::new(
             Severity::Note,
             subject,
-            "not wise: it would use up the CPU quota",
-            "leave the default (adaptive): it does not spin here; never choose spin",
+            "no: it would use up the CPU quota",
+            "keep the default (adaptive), which does not spin here; do not choose spin",
         ),
         (cores, None) => Finding::ok(
             subject,
-            format!(
-                "wise for up to {} pairs at a time; adaptive does it for 50 µs at most",
-                cores / 2
-            ),
+            format!("pays for up to {} pairs at once; adaptive spins for 50 µs at most", cores / 2),
         ),
     }
 }

@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One thing that was looked at: how it is, how bad that is, and what to do.
+//! `Finding`: the result of one check, with its severity and advice.
 
 use serde::Serialize;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// As it should be.
+    /// In order.
     Ok,
-    /// Good to know.
+    /// Worth knowing.
     Note,
-    /// Works, but will stand in the way of somebody.
+    /// Works, but limits some programs.
     Warn,
-    /// Shared memory does not work because of it.
+    /// Prevents shared memory.
     Fail,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What was looked at; stable, for programs.
+    /// The checked property; stable, for programs.
     pub subject: &'static str,
-    /// How it is.
+    /// The state of the property.
     pub state: String,
-    /// What to do, if anything.
+    /// Advice, if there is any.
     pub advice: Option<String>,
 }
 
 impl Finding {
-    /// As it should be.
+    /// A finding in order.
     pub fn ok(subject: &'static str, state: impl Into<String>) -> Self {
         Self { severity: Severity::Ok, subject, state: state.into(), advice: None }
     }
 
-    /// Something to tell; with what to do about it.
-    pub fn told(
+    /// A finding with advice.
+    pub fn new(
         severity: Severity,
         subject: &'static str,
         state: impl Into<String>,
@@ -46,7 +46,7 @@ impl Finding {
         Self { severity, subject, state: state.into(), advice: Some(advice.into()) }
     }
 
-    /// The lines for people.
+    /// The finding as lines of text.
     pub fn text(&self) -> String {
         let mark = match self.severity {
             Severity::Ok => "ok  ",

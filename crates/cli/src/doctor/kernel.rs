@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel: its version, and each feature, tried.
+//! Checks of the kernel: its version, and each feature by a trial.
 
 use partywall_sys::limits;
 use partywall_sys::probe::{Feature, probe};
 
 use super::finding::{Finding, Severity};
 
-/// Looks at the kernel.
-pub fn look() -> Vec<Finding> {
+/// Checks the kernel.
+pub fn check() -> Vec<Finding> {
     let mut findings = vec![version()];
     findings.extend(Feature::ALL.into_iter().map(feature));
     findings.push(noexec());
@@ -16,19 +16,19 @@ pub fn look() -> Vec<Finding> {
 
 fn version() -> Finding {
     let version = limits::kernel_version();
-    let (major, minor) = FLOOR;
+    let (major, minor) = VERSION_MIN;
     if version.is_at_least(major, minor) {
         return Finding::ok(
             "kernel",
             format!("Linux {} (at least {major}.{minor} needed)", version.release),
         );
     }
-    // The features below decide; distributions carry some of them back to older kernels.
-    Finding::told(
+    // The features decide: distributions backport some of them to older kernels.
+    Finding::new(
         Severity::Warn,
         "kernel",
         format!("Linux {} is older than {major}.{minor}", version.release),
-        "upgrade the kernel; until then the findings below say what is missing",
+        "upgrade the kernel; the findings below say which features are missing",
     )
 }
 
@@ -36,19 +36,17 @@ fn feature(feature: Feature) -> Finding {
     let subject = feature.name();
     let Err(error) = probe(feature) else { return Finding::ok(subject, "works") };
     let severity = if feature.is_required() { Severity::Fail } else { Severity::Note };
-    Finding::told(severity, subject, error.to_string(), remedy(feature))
+    Finding::new(severity, subject, error.to_string(), remedy(feature))
 }
 
 fn remedy(feature: Feature) -> &'static str {
     match feature {
-        Feature::SealableMemfd => {
-            "allow memfd_create and fcntl(F_ADD_SEALS) in the sandbox's filter"
-        }
-        Feature::NoExecSeal => "nothing: Linux 6.3 has it, and memfds work without",
+        Feature::SealableMemfd => "allow memfd_create and fcntl(F_ADD_SEALS) in the seccomp filter",
+        Feature::NoExecSeal => "none needed: memfds work without it; Linux 6.3 has it",
         Feature::FutureWriteSeal => "upgrade to Linux 5.1 or newer",
-        Feature::Region => "see the memory limits below; a half takes 192 KiB of shared memory",
-        Feature::PidFd => "upgrade to Linux 5.3, or allow pidfd_open in the sandbox's filter",
-        Feature::EventFd => "allow eventfd2 in the sandbox's filter, or raise `ulimit -n`",
+        Feature::Region => "see the memory limits below; a region takes 192 KiB of shared memory",
+        Feature::PidFd => "upgrade to Linux 5.3, or allow pidfd_open in the seccomp filter",
+        Feature::EventFd => "allow eventfd2 in the seccomp filter, or raise `ulimit -n`",
         Feature::Credentials => "allow sendmsg with SCM_CREDENTIALS in the sandbox",
         _ => "see the documentation of this feature",
     }
@@ -57,16 +55,16 @@ fn remedy(feature: Feature) -> &'static str {
 fn noexec() -> Finding {
     let subject = "vm.memfd_noexec";
     match limits::memfd_noexec() {
-        None => Finding::ok(subject, "not known to this kernel: memfds as ever"),
+        None => Finding::ok(subject, "unknown to this kernel: memfds work as before"),
         Some(level @ 0..=1) => {
-            Finding::ok(subject, format!("{level}: our memfds ask for no execution"))
+            Finding::ok(subject, format!("{level}: memfds of Partywall are not executable"))
         }
         Some(level) => Finding::ok(
             subject,
-            format!("{level}: only memfds that nobody can execute, which is what ours are"),
+            format!("{level}: only memfds that are not executable, as those of Partywall"),
         ),
     }
 }
 
-/// Since then the kernel has all that is needed.
-const FLOOR: (u32, u32) = (5, 3);
+/// The first kernel with all required features.
+const VERSION_MIN: (u32, u32) = (5, 3);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory and files: what limits there are, and what runs into them.
+//! Checks of memory: limits of memory, files and mappings.
 
 use partywall_sys::{cgroup, limits};
 
 use super::finding::{Finding, Severity};
 use partywall_bench::figure::quantity::size_name;
 
-/// Looks at memory.
-pub fn look() -> Vec<Finding> {
+/// Checks memory.
+pub fn check() -> Vec<Finding> {
     vec![
         available(limits::memory_available()),
         group(cgroup::memory_max(), cgroup::memory_current(), cgroup::memory_shared()),
@@ -25,13 +25,13 @@ fn available(bytes: Option<u64>) -> Finding {
         format!(", {} shared by all processes now", size_name(bytes))
     });
     match bytes {
-        None => Finding::told(
+        None => Finding::new(
             Severity::Note,
             subject,
             "MemAvailable cannot be read",
-            "mount /proc if this is a sandbox",
+            "mount /proc, if this is a sandbox",
         ),
-        Some(bytes) if bytes < MEMORY_WANTED => Finding::told(
+        Some(bytes) if bytes < MEMORY_WANTED => Finding::new(
             Severity::Warn,
             subject,
             format!("{} available{shared}", size_name(bytes)),
@@ -53,12 +53,12 @@ fn group(max: Option<u64>, current: Option<u64>, shared: Option<u64>) -> Finding
         current.map_or("unknown".to_owned(), size_name)
     );
     if left < MEMORY_WANTED {
-        return Finding::told(
+        return Finding::new(
             Severity::Warn,
             subject,
             state,
-            "shared memory counts for the group of whoever sends, and beyond the limit the kernel kills: \
-             raise memory.max, or lower Config::memory_max",
+            "shared memory counts for the control group of the sender, and beyond the limit the kernel \
+             kills: raise memory.max, or lower Config::memory_max",
         );
     }
     Finding::ok(subject, state)
@@ -68,17 +68,17 @@ fn file_size(soft: Option<u64>) -> Finding {
     let subject = "RLIMIT_FSIZE";
     match soft {
         None => Finding::ok(subject, "unlimited"),
-        Some(bytes) if bytes < REGION_BYTES => Finding::told(
+        Some(bytes) if bytes < REGION_BYTES => Finding::new(
             Severity::Fail,
             subject,
-            format!("{}: no half can be made", size_name(bytes)),
-            "memfds are files to this limit: `ulimit -f unlimited`",
+            format!("{}: too small for a region", size_name(bytes)),
+            "the limit applies to memfds: `ulimit -f unlimited`",
         ),
-        Some(bytes) if bytes < MEMORY_DEFAULT => Finding::told(
+        Some(bytes) if bytes < MEMORY_DEFAULT => Finding::new(
             Severity::Warn,
             subject,
             size_name(bytes),
-            "memfds are files to this limit, and no memory segment can be larger: `ulimit -f unlimited`",
+            "the limit applies to memfds, and bounds each memory segment: `ulimit -f unlimited`",
         ),
         Some(bytes) => Finding::ok(subject, size_name(bytes)),
     }
@@ -88,11 +88,11 @@ fn address_space(soft: Option<u64>) -> Finding {
     let subject = "RLIMIT_AS";
     match soft {
         None => Finding::ok(subject, "unlimited"),
-        Some(bytes) if bytes < 2 * MEMORY_DEFAULT => Finding::told(
+        Some(bytes) if bytes < 2 * MEMORY_DEFAULT => Finding::new(
             Severity::Warn,
             subject,
             size_name(bytes),
-            "both halves of a channel are mapped: `ulimit -v unlimited`, or lower Config::memory_max",
+            "both regions of a channel are mapped: `ulimit -v unlimited`, or lower Config::memory_max",
         ),
         Some(bytes) => Finding::ok(subject, size_name(bytes)),
     }
@@ -101,46 +101,46 @@ fn address_space(soft: Option<u64>) -> Finding {
 fn overcommit(policy: Option<u64>) -> Finding {
     let subject = "overcommit";
     match policy {
-        Some(2) => Finding::told(
+        Some(2) => Finding::new(
             Severity::Note,
             subject,
-            "2: the kernel promises no more memory than there is",
-            "nothing: large messages then get an error instead of a killed process",
+            "2: the kernel promises no more memory than it has",
+            "none needed: a large message gets an error instead of a killed process",
         ),
         Some(policy) => Finding::ok(subject, policy.to_string()),
-        None => Finding::ok(subject, "not known"),
+        None => Finding::ok(subject, "unknown"),
     }
 }
 
 fn huge_pages(shmem: Option<&str>) -> Finding {
     let subject = "shmem huge pages";
     match shmem {
-        Some(mode @ ("always" | "force")) => Finding::told(
+        Some(mode @ ("always" | "force")) => Finding::new(
             Severity::Note,
             subject,
             mode.to_owned(),
-            "small channels ask to be left out of it; `advise` in \
-             /sys/kernel/mm/transparent_hugepage/shmem_enabled saves memory for other programs, too",
+            "small channels opt out; `advise` in /sys/kernel/mm/transparent_hugepage/shmem_enabled \
+             saves memory for other programs too",
         ),
         Some(mode) => Finding::ok(subject, mode.to_owned()),
-        None => Finding::ok(subject, "not known to this kernel"),
+        None => Finding::ok(subject, "unknown to this kernel"),
     }
 }
 
 fn remove_ipc(removes: Option<bool>) -> Finding {
     let subject = "RemoveIPC";
     match removes {
-        None => Finding::ok(subject, "not configured; memfds are not concerned"),
-        Some(true) => Finding::ok(subject, "yes; memfds are not concerned, files in /dev/shm are"),
+        None => Finding::ok(subject, "not configured; it does not affect memfds"),
+        Some(true) => Finding::ok(subject, "yes; it affects files in /dev/shm, and no memfds"),
         Some(false) => Finding::ok(subject, "no"),
     }
 }
 
-/// What a channel may take by default: `Config::memory_max`.
+/// The default of `Config::memory_max`.
 const MEMORY_DEFAULT: u64 = 64 << 20;
 
-/// Two sides of one channel.
+/// The memory of both sides of one channel.
 const MEMORY_WANTED: u64 = 2 * MEMORY_DEFAULT;
 
-/// One side of a channel at rest.
+/// The memory of one side of an idle channel.
 const REGION_BYTES: u64 = 192 << 10;

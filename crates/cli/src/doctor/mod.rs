@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall doctor`: what this machine allows, and what to do where it stands in the way.
+//! `partywall doctor`: checks whether shared memory works on this machine, and gives advice.
 //!
 //! ```text
 //!   kernel.rs  version, features        memory.rs  limits of memory, files and mappings
-//!   cpu.rs     cores, quota, spinning   pair.rs    a real channel: its transport, and what it costs
+//!   cpu.rs     cores, quota, spinning   pair.rs    a real channel: its transport and its cost
 //!                       │
 //!                   finding.rs ──▶ text, or --json
 //! ```
-//! It changes nothing, and what it makes to try is gone when it ends.
+//! It changes nothing, and removes all that it makes for a check.
 
 mod cpu;
 mod finding;
@@ -21,8 +21,9 @@ use anyhow::{Context, Result};
 
 use crate::command::exit::Exit;
 use finding::{Finding, Severity};
+use partywall_bench::figure::quantity::counted;
 
-/// Look at what this machine allows, and say what to do about it
+/// Check whether shared memory works on this machine, and give advice
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Arguments {
@@ -31,7 +32,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Everything found, for `--json`.
+/// All findings, for `--json`.
 #[derive(serde::Serialize)]
 struct Report<'a> {
     version: &'static str,
@@ -39,12 +40,12 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
-/// Looks, and tells.
+/// Checks, and prints the findings.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut findings = kernel::look();
-    findings.extend(cpu::look());
-    findings.extend(memory::look());
-    findings.extend(pair::look());
+    let mut findings = kernel::check();
+    findings.extend(cpu::check());
+    findings.extend(memory::check());
+    findings.extend(pair::check());
     let healthy = findings.iter().all(|finding| finding.severity != Severity::Fail);
     if arguments.json {
         let report = Report { version: partywall_bench::VERSION, healthy, findings: &findings };
@@ -62,19 +63,22 @@ fn verdict(findings: &[Finding]) -> String {
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     match (count(Severity::Fail), count(Severity::Warn)) {
         (0, 0) => "All is well: shared memory works here.".to_owned(),
-        (0, warnings) => format!("Shared memory works here; {warnings} to look at."),
+        (0, warnings) => {
+            format!("Shared memory works here, with {}.", counted(warnings as u64, "warning"))
+        }
         (failures, _) => format!(
-            "{failures} things stand in the way of shared memory; channels use the socket instead."
+            "Shared memory does not work here ({}); channels use the socket instead.",
+            counted(failures as u64, "failure")
         ),
     }
 }
 
 const HELP: &str = "\
 Examples:
-  partywall doctor                    what this machine allows
+  partywall doctor                    all checks
   partywall doctor --json | jq '.findings[] | select(.severity != \"ok\")'
   partywall doctor > /dev/null || echo 'no shared memory here'
 
 Exit codes:
-  0  shared memory works here, whatever else there may be to note
+  0  shared memory works here; there may be notes and warnings
   1  something that shared memory needs is missing";

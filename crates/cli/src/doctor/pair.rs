@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A real channel, both sides within this process: which transport it gets and why, and what it costs.
+//! Checks of a real channel within this process: its transport, a message, and its cost.
 //!
-//! Descriptors and mappings are counted before and after, so that the numbers are those of this build.
+//! The cost is the difference of descriptors and mappings before and after, so it is that of this build.
 
 use std::fs;
 use std::io;
@@ -17,22 +17,22 @@ use partywall_sys::process::{Process, mappings, open_descriptors};
 use super::finding::{Finding, Severity};
 use partywall_bench::figure::quantity::time_name;
 
-/// Makes a channel and looks at it.
-pub fn look() -> Vec<Finding> {
+/// Makes a channel and checks it.
+pub fn check() -> Vec<Finding> {
     let directory = match Directory::make() {
         Ok(directory) => directory,
         Err(error) => {
-            let state = format!("no directory for a socket can be made: {error}");
-            let advice = "set TMPDIR to a directory that this user can write to";
-            return vec![Finding::told(Severity::Fail, "channel", state, advice)];
+            let state = format!("making a directory for a socket failed: {error}");
+            let advice = "set TMPDIR to a directory that is writable for this user";
+            return vec![Finding::new(Severity::Fail, "channel", state, advice)];
         }
     };
     let before = Held::now();
     let started = Instant::now();
     match make(&directory.0) {
         Err(reason) => {
-            let advice = "see the findings above: one of them is likely the cause";
-            vec![Finding::told(Severity::Fail, "channel", reason, advice)]
+            let advice = "one of the findings above is probably the cause";
+            vec![Finding::new(Severity::Fail, "channel", reason, advice)]
         }
         Ok((ours, theirs)) => {
             let took = started.elapsed();
@@ -52,17 +52,17 @@ fn transport(channel: &Channel, took: Duration) -> Finding {
         _ => return Finding::ok("transport", state),
     };
     let advice = match why {
-        FallbackReason::Memfd => "see the kernel's features above",
+        FallbackReason::Memfd => "see the features of the kernel above",
         FallbackReason::Memory => "see the memory limits above",
         FallbackReason::Descriptors => {
             "raise `ulimit -n`, or let the security module pass descriptors"
         }
         _ => "see the findings above",
     };
-    Finding::told(Severity::Fail, "transport", state, advice)
+    Finding::new(Severity::Fail, "transport", state, advice)
 }
 
-/// A message each way, and what the other side is taken for.
+/// Sends a message each way; the finding also has the trust of the peer.
 fn works(mut ours: Channel, mut theirs: Channel) -> Finding {
     let trust = format!("{:?}", ours.peer().trust).to_lowercase();
     let deadline = Instant::now() + TIMEOUT;
@@ -77,15 +77,15 @@ fn works(mut ours: Channel, mut theirs: Channel) -> Finding {
         .and_then(|got| got.ok_or_else(|| Closed::Finished.to_string()));
     match there_and_back {
         Ok(got) if got == message => {
-            Finding::ok("channel", format!("works; trust within one user: {trust}"))
+            Finding::ok("channel", format!("works; a process of the same user is {trust}"))
         }
-        Ok(_) => Finding::told(
+        Ok(_) => Finding::new(
             Severity::Fail,
             "channel",
-            "a message came back changed",
+            "a message came back with other bytes",
             "report this, with the output of `partywall doctor --json`",
         ),
-        Err(reason) => Finding::told(
+        Err(reason) => Finding::new(
             Severity::Fail,
             "channel",
             reason,
@@ -99,34 +99,34 @@ fn descriptors(cost: Held) -> Finding {
     let limit = limits::descriptors();
     let each = (cost.descriptors / 2).max(1);
     let Some(soft) = limit.soft else {
-        return Finding::ok(subject, format!("{each} for each idle channel and side; no limit"));
+        return Finding::ok(subject, format!("{each} per side of an idle channel; no limit"));
     };
     let channels = soft.saturating_sub(SPARE) / each;
-    let state = format!("limit {soft}, {each} for each idle channel and side: {channels} channels");
+    let state = format!("limit {soft}, {each} per side of an idle channel: {channels} channels");
     if channels >= CHANNELS_WANTED {
         return Finding::ok(subject, state);
     }
     let hard = limit.hard.map_or("unlimited".to_owned(), |hard| hard.to_string());
-    let advice = format!("for more channels raise it: `ulimit -n` (up to {hard}), or LimitNOFILE=");
-    Finding::told(Severity::Note, subject, state, advice)
+    let advice = format!("for more channels, raise `ulimit -n` (up to {hard}) or LimitNOFILE=");
+    Finding::new(Severity::Note, subject, state, advice)
 }
 
 fn maps(cost: Held) -> Finding {
     let subject = "vm.max_map_count";
     let each = (cost.mappings / 2).max(1);
     let Some(max) = limits::mappings_max() else {
-        return Finding::ok(subject, "not known");
+        return Finding::ok(subject, "unknown");
     };
     let channels = max / each;
-    let state = format!("{max}, {each} for each channel and side: {channels} channels");
+    let state = format!("{max}, {each} per side of a channel: {channels} channels");
     if channels >= CHANNELS_WANTED {
         return Finding::ok(subject, state);
     }
     let advice = "for more channels: `sysctl vm.max_map_count=262144`";
-    Finding::told(Severity::Note, subject, state, advice)
+    Finding::new(Severity::Note, subject, state, advice)
 }
 
-/// A connected pair; the listener is gone again.
+/// Makes a connected pair; the listener is dropped.
 fn make(directory: &Path) -> Result<(Channel, Channel), String> {
     let address = format!("unix:{}", directory.join("doctor.sock").display());
     let mut listener = Listener::bind(&address).map_err(|error| error.to_string())?;
@@ -139,19 +139,19 @@ fn make(directory: &Path) -> Result<(Channel, Channel), String> {
     })
 }
 
-/// The other side of a connection; one that came to nothing there is not waited for.
+/// Accepts the connection, and stops waiting if the client has failed.
 fn accept(listener: &mut Listener, is_over: impl Fn() -> bool) -> Result<Channel, AcceptError> {
     let deadline = Instant::now() + TIMEOUT;
     while !is_over() && Instant::now() < deadline {
-        match listener.accept_deadline(Instant::now() + GLANCE) {
+        match listener.accept_deadline(Instant::now() + ACCEPT_STEP) {
             Err(AcceptError::TimedOut) => {}
             accepted => return accepted,
         }
     }
-    listener.accept_deadline(Instant::now() + GLANCE)
+    listener.accept_deadline(Instant::now() + ACCEPT_STEP)
 }
 
-/// What this process holds.
+/// Descriptors and mappings of this process.
 #[derive(Clone, Copy, Default)]
 struct Held {
     descriptors: u64,
@@ -161,7 +161,7 @@ struct Held {
 impl Held {
     fn now() -> Self {
         let descriptors = open_descriptors(Process::Own).map_or(0, |open| open.len() as u64);
-        // Only what is shared: the heap comes and goes.
+        // Only mappings of memfds: those of the heap change at any time.
         let shared = |maps: Vec<_>| maps.iter().filter(is_memfd).count() as u64;
         Self { descriptors, mappings: mappings(Process::Own).map_or(0, shared) }
     }
@@ -178,7 +178,7 @@ fn is_memfd(range: &&partywall_sys::process::MappedRange) -> bool {
     range.name.contains("memfd:")
 }
 
-/// A directory of our own, gone with the value.
+/// A private directory, removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -191,18 +191,18 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What stays behind is an empty directory.
+        // If removing fails, an empty directory stays.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Nothing here takes longer on a machine that works.
+/// Longest wait of a check.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// So long one listens before it is asked whether anybody still comes.
-const GLANCE: Duration = Duration::from_millis(100);
+/// Longest wait of one accept before the client is checked again.
+const ACCEPT_STEP: Duration = Duration::from_millis(100);
 
-/// Descriptors that a program has besides its channels.
+/// Descriptors of a program other than those of its channels.
 const SPARE: u64 = 16;
 
-/// Fewer are worth a note.
+/// Fewer channels than this are worth a note.
 const CHANNELS_WANTED: u64 = 100;

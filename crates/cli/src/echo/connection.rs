@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The asking side of a connection: one door to a Partywall channel and to a plain socket.
+//! The client's end of a connection: a Partywall channel or a plain socket behind one interface.
 //!
 //! ```text
-//!   Asker   send(payload)            Answerer  receive(expected): the same bytes, or an error
-//!   channel  one message             channel   one message, looked at where it lies
-//!   plain    payload and a line end  plain     bytes up to the line end
+//!             EchoSender              EchoReceiver: the expected bytes, or an error
+//!   channel   one message             one message, compared where it lies
+//!   plain     payload and a newline   the bytes up to the newline
 //! ```
 
 use std::fmt;
@@ -19,93 +19,94 @@ use partywall_sys::{Family, Socket, connect_tcp, connect_unix_abstract, connect_
 
 use super::endpoint::Endpoint;
 use crate::channel::connect::{
-    RETRY_PERIOD, connect_patiently, hint, hint_of, lies_ahead, may_come,
+    RETRY_PERIOD, connect_with_retry, hint, hint_of, is_ahead, may_appear,
 };
 use crate::command::advice::InFlags;
 use crate::command::exit::Exit;
 
-/// The sending half of a connection.
-pub enum Asker {
+/// The sending direction of a connection.
+pub enum EchoSender {
     /// A channel.
     Channel(Box<Sender>),
-    /// Lines.
+    /// A plain socket.
     Plain(Box<dyn Write + Send>),
 }
 
-/// The receiving half.
-pub enum Answerer {
+/// The receiving direction.
+pub enum EchoReceiver {
     /// A channel.
     Channel(Box<Receiver>),
-    /// Lines, and a buffer with room for one.
+    /// A plain socket, and a buffer for one line.
     Plain(Box<dyn Read + Send>, Vec<u8>),
 }
 
 /// A connection.
-pub struct Wire {
-    /// Sends.
-    pub asker: Asker,
-    /// Receives.
-    pub answerer: Answerer,
-    /// The transport, for people.
+pub struct Connection {
+    /// The sending direction.
+    pub sender: EchoSender,
+    /// The receiving direction.
+    pub receiver: EchoReceiver,
+    /// The transport, as text.
     pub transport: String,
 }
 
-/// Why an experiment failed.
+/// The failure of an experiment.
 #[derive(Debug)]
-pub struct Trouble {
-    /// How to end.
+pub struct EchoError {
+    /// The exit code.
     pub exit: Exit,
-    /// What happened.
+    /// The text of the error.
     pub reason: String,
 }
 
-impl Trouble {
-    /// Something that is nobody else's fault.
-    pub fn ours(reason: &str) -> Self {
+impl EchoError {
+    /// A failure of this process.
+    pub fn failure(reason: &str) -> Self {
         Self { exit: Exit::Failure, reason: reason.to_owned() }
     }
 }
 
-impl Wire {
-    /// Connects to `endpoint`; `line` bytes fit into one answer, and `patience` is how long a plain
-    /// socket waits for anything.
+impl Connection {
+    /// Connects to `endpoint`. A plain socket has a buffer of `line` bytes for an echo, and waits for up to
+    /// `timeout` in each call.
     pub fn connect(
         endpoint: &Endpoint,
         config: &Config,
         retry: Option<Duration>,
-        patience: Duration,
+        timeout: Duration,
         line: usize,
-    ) -> Result<Self, Trouble> {
-        let unreached = |reason: String| Trouble { exit: Exit::NoConnection, reason };
+    ) -> Result<Self, EchoError> {
+        let unreached = |reason: String| EchoError { exit: Exit::NoConnection, reason };
         if endpoint.is_plain {
             let socket = connect_plain(&endpoint.address, retry);
             let socket =
                 socket.map_err(|error| unreached(format!("{error}{}", hint_of(&error, retry))))?;
             let (write, read) =
-                streams(socket, patience).map_err(|error| unreached(error.to_string()))?;
-            let (asker, answerer) = (Asker::Plain(write), Answerer::Plain(read, vec![0; line + 1]));
-            return Ok(Self { asker, answerer, transport: "plain lines on a bare socket".into() });
+                streams(socket, timeout).map_err(|error| unreached(error.to_string()))?;
+            let (sender, receiver) =
+                (EchoSender::Plain(write), EchoReceiver::Plain(read, vec![0; line + 1]));
+            return Ok(Self { sender, receiver, transport: "plain lines over a socket".into() });
         }
-        let channel = connect_patiently(&endpoint.address, config, retry).map_err(|error| {
+        let channel = connect_with_retry(&endpoint.address, config, retry).map_err(|error| {
             let reason = format!("{}{}", error.in_flags(), hint(&error, retry));
-            Trouble { exit: Exit::from(&error), reason }
+            EchoError { exit: Exit::from(&error), reason }
         })?;
         let transport = channel.transport().to_string();
         let (sender, receiver) = channel.split();
         Ok(Self {
-            asker: Asker::Channel(Box::new(sender)),
-            answerer: Answerer::Channel(Box::new(receiver)),
+            sender: EchoSender::Channel(Box::new(sender)),
+            receiver: EchoReceiver::Channel(Box::new(receiver)),
             transport,
         })
     }
 }
 
-impl Asker {
-    /// Sends one message; on a channel until `deadline`.
-    pub fn send(&mut self, payload: &[u8], deadline: Instant) -> Result<(), Trouble> {
+impl EchoSender {
+    /// Sends one message. A channel waits until `deadline`.
+    pub fn send(&mut self, payload: &[u8], deadline: Instant) -> Result<(), EchoError> {
         match self {
             Self::Channel(sender) => {
-                sender.send_deadline(payload, deadline).map_err(|error| Trouble {
+                sender.send_deadline(payload, deadline).map_err(|error| EchoError {
                     exit: late_or(matches!(error, SendError::TimedOut), Exit::from(&error)),
                     reason: format!("sending failed: {}", error.in_flags()),
                 })
@@ -117,19 +118,19 @@ impl Asker {
     }
 }
 
-impl Answerer {
-    /// Receives one message, which must be `expected`; on a channel until `deadline`.
-    pub fn receive(&mut self, expected: &[u8], deadline: Instant) -> Result<(), Trouble> {
+impl EchoReceiver {
+    /// Receives one message, which must equal `expected`. A channel waits until `deadline`.
+    pub fn receive(&mut self, expected: &[u8], deadline: Instant) -> Result<(), EchoError> {
         match self {
             Self::Channel(receiver) => {
                 match receiver.recv_ref_deadline(deadline) {
                     Ok(Some(message)) => verify(&message, expected),
                     // The end is too early here, also in good order.
-                    Ok(None) => Err(no_answer(Exit::PeerDied, &Closed::Finished)),
+                    Ok(None) => Err(no_echo(Exit::PeerDied, &Closed::Finished)),
                     Err(error) => {
                         let is_over =
                             matches!(error, RecvError::Disconnected | RecvError::TimedOut);
-                        Err(no_answer(late_or(is_over, Exit::from(&error)), &error))
+                        Err(no_echo(late_or(is_over, Exit::from(&error)), &error))
                     }
                 }
             }
@@ -145,11 +146,11 @@ impl Answerer {
     }
 }
 
-/// Writes all of `parts`, in as few calls as the kernel allows.
+/// Writes all of `parts` with vectored writes.
 fn write_all(stream: &mut dyn Write, parts: &[&[u8]; 2]) -> io::Result<()> {
     let mut slices = parts.map(IoSlice::new);
     let mut rest = &mut slices[..];
-    IoSlice::advance_slices(&mut rest, 0); // leaves empty parts behind
+    IoSlice::advance_slices(&mut rest, 0); // skips empty parts
     while !rest.is_empty() {
         match stream.write_vectored(rest) {
             Ok(count) => IoSlice::advance_slices(&mut rest, count),
@@ -160,22 +161,22 @@ fn write_all(stream: &mut dyn Write, parts: &[&[u8]; 2]) -> io::Result<()> {
     Ok(())
 }
 
-/// The two directions of a bare socket, neither of which waits longer than `patience`.
+/// The two directions of a plain socket with `timeout` on each call.
 fn streams(
     socket: Socket,
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<(Box<dyn Write + Send>, Box<dyn Read + Send>)> {
     match socket.family() {
         Family::Unix => {
             let stream = UnixStream::from(socket.into_fd());
-            stream.set_read_timeout(Some(patience))?;
-            stream.set_write_timeout(Some(patience))?;
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
             Ok((Box::new(stream.try_clone()?), Box::new(stream)))
         }
         Family::Tcp => {
             let stream = TcpStream::from(socket.into_fd());
-            stream.set_read_timeout(Some(patience))?;
-            stream.set_write_timeout(Some(patience))?;
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
             Ok((Box::new(stream.try_clone()?), Box::new(stream)))
         }
     }
@@ -185,7 +186,7 @@ fn connect_plain(
     address: &Address,
     retry: Option<Duration>,
 ) -> Result<Socket, partywall_sys::ConnectError> {
-    let until = retry.map(|retry| Instant::now() + retry);
+    let deadline_of_retry = retry.map(|retry| Instant::now() + retry);
     loop {
         let deadline = Some(Instant::now() + CONNECT_MAX);
         let connected = match address {
@@ -200,40 +201,42 @@ fn connect_plain(
             },
         };
         match connected {
-            Err(error) if may_come(&error) && lies_ahead(until) => thread::sleep(RETRY_PERIOD),
+            Err(error) if may_appear(&error) && is_ahead(deadline_of_retry) => {
+                thread::sleep(RETRY_PERIOD)
+            }
             other => return other,
         }
     }
 }
 
-fn verify(found: &[u8], expected: &[u8]) -> Result<(), Trouble> {
+fn verify(found: &[u8], expected: &[u8]) -> Result<(), EchoError> {
     if found == expected { Ok(()) } else { Err(wrong(found.len(), expected.len())) }
 }
 
-fn wrong(found: usize, expected: usize) -> Trouble {
+fn wrong(found: usize, expected: usize) -> EchoError {
     let reason = format!(
-        "the echo is not what was sent ({found} bytes came back for {expected}): is this an echo server?"
+        "the echo is not what was sent ({found} bytes instead of {expected}): is this an echo server?"
     );
-    Trouble { exit: Exit::Protocol, reason }
+    EchoError { exit: Exit::Protocol, reason }
 }
 
-fn no_answer(exit: Exit, reason: &dyn fmt::Display) -> Trouble {
-    Trouble { exit, reason: format!("no echo came: {reason}") }
+fn no_echo(exit: Exit, reason: &dyn fmt::Display) -> EchoError {
+    EchoError { exit, reason: format!("no echo was received: {reason}") }
 }
 
-/// Who answers nothing for so long counts as dead.
+/// The exit code of a late peer, which counts as dead.
 const fn late_or(is_late: bool, other: Exit) -> Exit {
     if is_late { Exit::PeerDied } else { other }
 }
 
-fn broken(what: &str, error: &io::Error) -> Trouble {
+fn broken(what: &str, error: &io::Error) -> EchoError {
     let reason = match error.kind() {
-        ErrorKind::WouldBlock => format!("{what}: nothing happened in time"),
-        ErrorKind::UnexpectedEof => "no echo came: the other side has closed".to_owned(),
+        ErrorKind::WouldBlock => format!("{what}: timed out"),
+        ErrorKind::UnexpectedEof => "no echo was received: the peer has closed".to_owned(),
         _ => format!("{what} failed: {error}"),
     };
-    Trouble { exit: Exit::PeerDied, reason }
+    EchoError { exit: Exit::PeerDied, reason }
 }
 
-/// How long one attempt to connect a plain socket may take.
+/// Longest attempt to connect a plain socket.
 const CONNECT_MAX: Duration = Duration::from_secs(5);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An address, and whether Partywall or plain lines are spoken there.
+//! An address, and whether its protocol is Partywall or plain lines.
 
 use std::fmt;
 use std::str::FromStr;
 
 use partywall::{Address, AddressError};
 
-/// Where to echo, and how.
+/// An address of `echo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Where.
+    /// The address.
     pub address: Address,
-    /// Lines over a bare socket instead of Partywall.
+    /// Lines over a plain socket instead of Partywall.
     pub is_plain: bool,
 }
 
 impl Endpoint {
-    /// The same, spoken to in plain lines if `all` are.
+    /// The same, with plain lines if `all` endpoints have them.
     pub fn plain_if(&self, all: bool) -> Self {
         Self { address: self.address.clone(), is_plain: self.is_plain || all }
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_survive_printing() {
+    fn endpoint_printed_and_parsed_is_equal() {
         for text in ["unix:/a", "plain:unix:@b", "plain:tcp:[::1]:7"] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where clients of `echo serve` come in: a Partywall listener, or a bare socket.
+//! The listener of `echo serve`: for Partywall channels, or for plain sockets.
 //!
-//! A plain client gets its bytes back as they come, whole lines or not; its messages are the line ends.
+//! A plain client receives its bytes as they arrive, also parts of lines. Each newline counts as a message.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use super::endpoint::Endpoint;
 use crate::command::advice::InFlags;
 
 /// A listener of either kind.
-pub struct Door {
+pub struct EchoListener {
     endpoint: String,
     kind: Kind,
 }
@@ -25,23 +25,23 @@ enum Kind {
     Plain(partywall_sys::Listener),
 }
 
-/// Who came in.
+/// An accepted client.
 pub enum Client {
-    /// Speaks Partywall.
+    /// A Partywall channel.
     Channel(Box<Channel>),
-    /// Speaks lines.
+    /// Lines over a plain socket.
     Plain(PlainClient),
 }
 
-/// A bare socket: the two directions of it.
+/// The two directions of a plain socket.
 pub struct PlainClient {
     read: Box<dyn Read + Send>,
     write: Box<dyn Write + Send>,
 }
 
-impl Door {
-    /// Listens.
-    pub fn open(endpoint: &Endpoint, config: &Config, mode: u32) -> Result<Self, String> {
+impl EchoListener {
+    /// Binds the address.
+    pub fn bind(endpoint: &Endpoint, config: &Config, mode: u32) -> Result<Self, String> {
         if !endpoint.is_plain {
             let listener = Listener::bind_with(&endpoint.address, config);
             let listener = listener.map_err(|error| error.in_flags())?;
@@ -65,12 +65,12 @@ impl Door {
         Ok(Self { endpoint: format!("plain:{address}"), kind: Kind::Plain(listener) })
     }
 
-    /// What to tell a client to connect to.
+    /// The endpoint to connect to, with the bound port.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// The next client, if one is there.
+    /// Accepts the next client if one is pending.
     pub fn try_accept(&mut self) -> Result<Option<Client>, String> {
         match &mut self.kind {
             Kind::Channel(listener) => match listener.try_accept() {
@@ -89,7 +89,7 @@ impl Door {
     }
 }
 
-impl AsFd for Door {
+impl AsFd for EchoListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.kind {
             Kind::Channel(listener) => listener.as_fd(),
@@ -113,7 +113,7 @@ impl PlainClient {
         })
     }
 
-    /// Sends everything back, until the end or until `counted` says that it is enough.
+    /// Echoes until the client closes or `counted`, called with messages and bytes, returns true.
     pub fn echo(mut self, counted: impl Fn(u64, u64) -> bool) -> Result<(), String> {
         let mut buffer = vec![0; BUFFER_BYTES];
         loop {
@@ -137,8 +137,8 @@ impl PlainClient {
     }
 }
 
-/// Read and written at a time.
+/// Bytes of one read and write.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Clients that may wait to be let in.
+/// Pending connections.
 const BACKLOG: i32 = 128;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall echo`: messages there and back, counted and verified, over several kinds of wire.
+//! `partywall echo`: messages there and back, counted and verified, over channels and plain sockets.
 //!
 //! ```text
-//!   run ──── send ───▶ serve          endpoint.rs  unix:/path   a Partywall channel
-//!    ▲                   │                         plain:unix:/path  lines over a bare socket
-//!    └─── verify ◀── the same bytes   wire.rs      one door to both, for the asking side
+//!   run ──── send ───▶ serve          endpoint.rs    unix:/path        a Partywall channel
+//!    ▲                   │                           plain:unix:/path  lines over a plain socket
+//!    └─── verify ◀── the same bytes   connection.rs   the client's end of both
+//!                                     listener.rs     the server's end of both
 //! ```
-//! It answers one question: how much faster is one kind of wire than another, for the same messages?
-//! `bench` asks it more carefully; this is the experiment to try and to understand.
+//! It compares the time of the same messages over several transports. `bench` measures more carefully.
 
 mod connection;
 mod endpoint;
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Send messages there and back, over Partywall and over bare sockets, and compare
+/// Send messages there and back, over Partywall and over plain sockets, and compare the times
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -36,7 +36,7 @@ enum Side {
     Run(run::Arguments),
 }
 
-/// Runs the side that was asked for.
+/// Runs the side of the arguments.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.side {
         Side::Serve(arguments) => serve::run(arguments),
@@ -48,4 +48,4 @@ const EXAMPLES: &str = "\
 Examples:
   partywall echo serve --listen unix:/tmp/e.sock plain:unix:/tmp/p.sock plain:tcp:127.0.0.1:4001
   partywall echo run --connect unix:/tmp/e.sock plain:unix:/tmp/p.sock plain:tcp:127.0.0.1:4001
-  printf 'hi\\n' | nc -UN /tmp/p.sock               any line-echo client can talk to plain:";
+  printf 'hi\\n' | nc -UN /tmp/p.sock               any line-echo client can use plain:";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one experiment came to, and the table that compares several.
+//! `Outcome`: counts and times of one endpoint, and the table that compares several.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use partywall_bench::figure::quantity::{
 
 /// Counts and times of one endpoint.
 pub struct Outcome {
-    /// With whom.
+    /// The endpoint.
     pub endpoint: Endpoint,
-    /// Over what, and why.
+    /// The transport, and the reason for it.
     pub transport: String,
     /// Messages sent.
     pub sent: u64,
@@ -22,14 +22,14 @@ pub struct Outcome {
     pub received: u64,
     /// Bytes of each message.
     pub size: usize,
-    /// From the first message to the last echo.
+    /// Time from the first message to the last echo.
     pub time: Duration,
-    /// Nanoseconds from each message to its echo.
+    /// Time from each message to its echo, in nanoseconds.
     pub round_trips: Histogram<u64>,
 }
 
 impl Outcome {
-    /// The result as a paragraph.
+    /// The outcome as a paragraph.
     pub fn text(&self) -> String {
         let bytes = self.received * self.size as u64;
         format!(
@@ -68,7 +68,7 @@ impl Outcome {
     }
 }
 
-/// All outcomes, the fastest first, and how many times as long the others took.
+/// All outcomes, the fastest first, with the ratio of each time to that of the fastest.
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut order: Vec<&Outcome> = outcomes.iter().collect();
     order.sort_by_key(|outcome| outcome.time);
@@ -98,7 +98,7 @@ pub fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Words to the left, numbers to the right.
+/// The rows as text: the first column aligned left, the others right.
 fn aligned(rows: &[[String; COLUMNS]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..COLUMNS).map(|column| width(column).unwrap_or(0)).collect();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_comes_first_and_the_factor_is_told() {
+    fn table_begins_with_the_fastest_and_has_the_ratios() {
         let text = table(&[outcome("plain:tcp:localhost:1", 300), outcome("unix:/a", 100)]);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].starts_with("unix:/a ") && lines[1].ends_with("1.00×"), "{text}");

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is sent: the same text every time, or numbered letters of a given length.
+//! The payload of each message: a fixed text, or numbered letters of a given length.
 //!
 //! ```text
 //!   --message hi    hi                    --size 24   00000000000000a7qrstuvwx
 //! ```
-//! The number makes each echo tell which message it answers: one that is lost, repeated or overtaken is
-//! noticed. No payload contains a line end, which plain sockets use as frame.
+//! The number shows which message an echo answers, so a lost, repeated or reordered one is detected. No
+//! payload contains a newline, which ends a message on plain sockets.
 
 use anyhow::{Result, bail};
 
-/// Makes the payload of each message.
+/// The payloads of an experiment.
 #[derive(Clone, Debug)]
 pub enum Payload {
-    /// The same every time.
+    /// The same text in each message.
     Text(Vec<u8>),
-    /// So many bytes, with the number of the message as far as it fits.
+    /// This many bytes, which begin with as much of the message number as fits.
     Numbered(usize),
 }
 
 impl Payload {
-    /// The text if there is one, `size` numbered bytes otherwise.
+    /// The text `message` if given, otherwise `size` numbered bytes.
     pub fn new(message: Option<&str>, size: usize) -> Result<Self> {
         Ok(match message {
             Some(text) if text.contains('\n') => {
-                bail!("--message contains a line end, which is what plain sockets frame by")
+                bail!("--message contains a newline, which ends a message on plain sockets")
             }
             Some(text) => Self::Text(text.into()),
             None => Self::Numbered(size),
         })
     }
 
-    /// How long each is, in bytes.
+    /// Bytes of each payload.
     pub fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -38,7 +38,7 @@ impl Payload {
         }
     }
 
-    /// A buffer to be numbered with [`number`](Self::number).
+    /// A buffer for [`number`](Self::number).
     pub fn template(&self) -> Vec<u8> {
         match self {
             Self::Text(text) => text.clone(),
@@ -46,7 +46,7 @@ impl Payload {
         }
     }
 
-    /// Makes `buffer`, a template, message number `index`.
+    /// Writes the number `index` into a template.
     pub fn number(&self, buffer: &mut [u8], index: u64) {
         if matches!(self, Self::Text(_)) {
             return;
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_numbered_as_far_as_they_have_room() {
+    fn payload_numbered_begins_with_the_digits_that_fit() {
         let numbered = |size: usize, index| {
             let payload = Payload::new(None, size).unwrap();
             let mut buffer = payload.template();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall echo run`: sends messages to an echo server, verifies what comes back, and takes the time.
+//! `partywall echo run`: sends messages to echo servers, verifies each echo, and measures the time.
 //!
 //! ```text
-//!   --pipeline 1    send, wait, send, wait …            one thread; measures the round trip
-//!   --pipeline N    up to N on their way at a time      two threads; measures throughput
+//!   --pipeline 1    send, wait, send, wait …     one thread; measures the round trip
+//!   --pipeline N    up to N messages in flight   two threads; measures throughput
 //! ```
-//! The endpoints are measured one after the other, and all with the same messages.
+//! The endpoints are measured one after the other, with the same messages.
 
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
-use super::connection::{Answerer, Asker, Trouble, Wire};
+use super::connection::{Connection, EchoError, EchoReceiver, EchoSender};
 use super::endpoint::Endpoint;
 use super::outcome::{Outcome, table};
 use super::payload::Payload;
@@ -23,32 +23,32 @@ use crate::command::channel_options::ChannelOptions;
 use crate::command::exit::{EXIT_CODES, Exit};
 use partywall_bench::figure::quantity::{parse_count, parse_size, parse_time};
 
-/// Send messages to echo servers, verify every echo, and compare the times
+/// Send messages to echo servers, verify each echo, and compare the times
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Arguments {
-    /// With whom: unix:/path, unix:@name, tcp:host:port; with plain: before it, lines on a bare socket
+    /// Addresses: unix:/path, unix:@name, tcp:host:port; with plain: before it, lines over a plain socket
     #[arg(long, value_name = "ADDRESS", num_args = 1.., required = true)]
     connect: Vec<Endpoint>,
-    /// How many messages to send to each, such as 500, 10k or 1m
+    /// Messages to send to each address, such as 500, 10k or 1m
     #[arg(long, short = 'n', value_name = "N", default_value = "10k", value_parser = parse_count)]
     count: u64,
-    /// What to send
+    /// The text of each message
     #[arg(long, value_name = "TEXT", conflicts_with = "size")]
     message: Option<String>,
-    /// Send numbered messages of this size instead
+    /// Size of numbered messages
     #[arg(long, value_name = "SIZE", default_value = "64", value_parser = parse_size)]
     size: u64,
-    /// How many messages may be on their way at a time
+    /// Largest number of messages in flight
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pipeline: u32,
-    /// Speak plain lines to all of them
+    /// Use plain lines for all addresses
     #[arg(long)]
     plain: bool,
-    /// Keep trying for so long while nobody listens there
+    /// Time to retry while there is no listener
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     retry: Option<Duration>,
-    /// Give up when no echo came for so long
+    /// Longest wait for an echo
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     timeout: Duration,
     #[command(flatten)]
@@ -67,8 +67,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 println!("{}", outcome.text());
                 outcomes.push(outcome);
             }
-            Err(Trouble { exit, reason }) => {
-                // What was tried with it is told of one that may be among many.
+            Err(EchoError { exit, reason }) => {
+                // The address distinguishes this endpoint from the others.
                 if reason.contains(&endpoint.address.to_string()) {
                     eprintln!("partywall: {reason}");
                 } else {
@@ -89,17 +89,18 @@ fn measure(
     arguments: &Arguments,
     endpoint: &Endpoint,
     payload: &Payload,
-) -> Result<Outcome, Trouble> {
+) -> Result<Outcome, EchoError> {
     let config = arguments.channel.config();
     let timeout = arguments.timeout;
-    let wire = Wire::connect(endpoint, &config, arguments.retry, timeout, payload.len())?;
-    let Wire { asker, answerer, transport } = wire;
+    let connection =
+        Connection::connect(endpoint, &config, arguments.retry, timeout, payload.len())?;
+    let Connection { sender, receiver, transport } = connection;
     let experiment = Experiment { count: arguments.count, payload: payload.clone(), timeout };
     let started = Instant::now();
     let (sent, round_trips) = if arguments.pipeline == 1 {
-        experiment.ping(asker, answerer)?
+        experiment.ping(sender, receiver)?
     } else {
-        experiment.stream(asker, answerer, arguments.pipeline as usize)?
+        experiment.stream(sender, receiver, arguments.pipeline as usize)?
     };
     Ok(Outcome {
         endpoint: endpoint.clone(),
@@ -112,7 +113,7 @@ fn measure(
     })
 }
 
-/// The same messages for every endpoint.
+/// The messages of all endpoints.
 struct Experiment {
     count: u64,
     payload: Payload,
@@ -124,79 +125,85 @@ type Measured = (u64, Histogram<u64>);
 
 impl Experiment {
     /// One message at a time.
-    fn ping(&self, mut asker: Asker, mut answerer: Answerer) -> Result<Measured, Trouble> {
+    fn ping(
+        &self,
+        mut sender: EchoSender,
+        mut receiver: EchoReceiver,
+    ) -> Result<Measured, EchoError> {
         let mut round_trips = histogram()?;
         let mut message = self.payload.template();
         let mut sent = 0;
         for index in 0..self.count {
             self.payload.number(&mut message, index);
             let sent_at = Instant::now();
-            asker.send(&message, sent_at + self.timeout)?;
+            sender.send(&message, sent_at + self.timeout)?;
             sent += 1;
-            answerer.receive(&message, sent_at + self.timeout)?;
+            receiver.receive(&message, sent_at + self.timeout)?;
             record(&mut round_trips, sent_at.elapsed());
         }
         Ok((sent, round_trips))
     }
 
-    /// Up to `window` messages on their way: the queue of their times is the window.
+    /// Up to `window` messages in flight: the queue of their send times bounds them.
     fn stream(
         &self,
-        mut asker: Asker,
-        mut answerer: Answerer,
+        mut sender: EchoSender,
+        mut receiver: EchoReceiver,
         window: usize,
-    ) -> Result<Measured, Trouble> {
-        let (noted, times) = mpsc::sync_channel(window);
+    ) -> Result<Measured, EchoError> {
+        let (send_times, times) = mpsc::sync_channel(window);
         thread::scope(|scope| {
-            let asking = scope.spawn(move || {
+            let sending = scope.spawn(move || {
                 let mut message = self.payload.template();
                 for index in 0..self.count {
                     self.payload.number(&mut message, index);
                     let sent_at = Instant::now();
-                    if noted.send(sent_at).is_err() {
-                        return Ok(index); // the answers broke off, which tells more
+                    if send_times.send(sent_at).is_err() {
+                        return Ok(index); // the receiver has failed and has the reason
                     }
-                    // Waiting for room in the window is no part of the round trip, but of the time.
-                    asker.send(&message, Instant::now() + self.timeout)?;
+                    // Waiting for the window counts for the whole time, and not for the round trip.
+                    sender.send(&message, Instant::now() + self.timeout)?;
                 }
                 Ok(self.count)
             });
-            let answered = self.receive_all(&mut answerer, times);
-            let sent = asking.join().unwrap_or_else(|_| Err(Trouble::ours("a thread panicked")));
-            match (sent, answered) {
+            let received = self.receive_all(&mut receiver, times);
+            let sent =
+                sending.join().unwrap_or_else(|_| Err(EchoError::failure("a thread panicked")));
+            match (sent, received) {
                 (Ok(sent), Ok(round_trips)) => Ok((sent, round_trips)),
-                (Err(trouble), _) | (_, Err(trouble)) => Err(trouble),
+                (Err(error), _) | (_, Err(error)) => Err(error),
             }
         })
     }
 
-    /// One answer for each time that was noted.
+    /// Receives one echo for each send time.
     fn receive_all(
         &self,
-        answerer: &mut Answerer,
+        receiver: &mut EchoReceiver,
         times: mpsc::Receiver<Instant>,
-    ) -> Result<Histogram<u64>, Trouble> {
+    ) -> Result<Histogram<u64>, EchoError> {
         let mut round_trips = histogram()?;
         let mut message = self.payload.template();
         for (index, sent_at) in (0..).zip(times) {
             self.payload.number(&mut message, index);
-            answerer.receive(&message, Instant::now() + self.timeout)?;
+            receiver.receive(&message, Instant::now() + self.timeout)?;
             record(&mut round_trips, sent_at.elapsed());
         }
         Ok(round_trips)
     }
 }
 
-/// Two digits more than are shown.
-fn histogram() -> Result<Histogram<u64>, Trouble> {
-    Histogram::new_with_max(ROUND_TRIP_MAX_NS, 3).map_err(|error| Trouble::ours(&error.to_string()))
+/// An empty histogram with three significant digits.
+fn histogram() -> Result<Histogram<u64>, EchoError> {
+    Histogram::new_with_max(ROUND_TRIP_MAX_NS, 3)
+        .map_err(|error| EchoError::failure(&error.to_string()))
 }
 
 fn record(round_trips: &mut Histogram<u64>, time: Duration) {
     round_trips.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(ROUND_TRIP_MAX_NS));
 }
 
-/// Longer round trips count as this long.
+/// Longest round trip of the histogram, one hour; longer ones are recorded as this.
 const ROUND_TRIP_MAX_NS: u64 = 3_600_000_000_000;
 
 const EXAMPLES: &str = "\
@@ -205,4 +212,4 @@ Examples:
   partywall echo run --connect unix:/tmp/e.sock plain:unix:/tmp/p.sock plain:tcp:127.0.0.1:4001
   partywall echo run --connect unix:/tmp/e.sock --size 1m --count 1000 --wait spin
   partywall echo run --connect unix:/tmp/e.sock --pipeline 64 --count 1m
-  partywall echo run --plain --connect unix:/tmp/go.sock     any line-echo server will do";
+  partywall echo run --plain --connect unix:/tmp/go.sock     any line-echo server works";

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall echo serve`: sends back whatever comes, at several addresses, to many clients at a time.
+//! `partywall echo serve`: echoes all messages, at several addresses, to many clients at once.
 //!
 //! ```text
-//!   address ── a thread that accepts ──┬── connection ── a thread that echoes
-//!   address ── a thread that accepts ──┴── connection ── …        at most --clients of them
-//!                      ▲ bell                     │ counts
+//!   address ── thread `accept` ──┬── connection ── thread `echo`
+//!   address ── thread `accept` ──┴── connection ── …        at most --clients of them
+//!                      ▲ doorbell                 │ counters
 //!   main ── waits for --for, --count, or a signal ┘
 //! ```
-//! A signal ends it as its time does, but without waiting for clients: no socket file stays behind.
+//! A signal ends it as --for does, but without waiting for clients. Its socket files are removed.
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ use partywall_sys::Doorbell;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
 use super::endpoint::Endpoint;
-use super::listener::{Client, Door};
+use super::listener::{Client, EchoListener};
 use crate::command::advice::InFlags;
 use crate::command::channel_options::{ChannelOptions, ListenOptions};
 use crate::command::exit::{EXIT_CODES, Exit};
@@ -30,23 +30,23 @@ use partywall_bench::figure::quantity::{
     bandwidth_name, counted, parse_count, parse_time, per_second, rate_name, time_name,
 };
 
-/// Send back whatever comes, at several addresses
+/// Echo all messages, at several addresses
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Arguments {
-    /// Where: unix:/path, unix:@name, tcp:host:port; with plain: before it, lines on a bare socket
+    /// Addresses: unix:/path, unix:@name, tcp:host:port; with plain: before it, lines over a plain socket
     #[arg(long, value_name = "ADDRESS", num_args = 1.., required = true)]
     listen: Vec<Endpoint>,
-    /// Speak plain lines at all of them
+    /// Use plain lines at all addresses
     #[arg(long)]
     plain: bool,
-    /// How many clients to serve at a time; further ones wait
+    /// Largest number of clients at once; further ones wait
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     clients: u32,
-    /// End after so long
+    /// End after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
-    /// End after so many messages in all, such as 500, 10k or 1m
+    /// End after this many messages of all clients, such as 500, 10k or 1m
     #[arg(long, short = 'n', value_name = "N", value_parser = parse_count)]
     count: Option<u64>,
     #[command(flatten)]
@@ -55,24 +55,24 @@ pub struct Arguments {
     listen_options: ListenOptions,
 }
 
-/// Serves until it is time to end.
+/// Serves until --for, --count or a signal ends it.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let config = arguments.listen_options.apply(arguments.channel.config());
-    let desk = Arc::new(Desk {
-        books: Mutex::default(),
+    let service = Arc::new(Service {
+        counters: Mutex::default(),
         changed: Condvar::new(),
         clients_max: arguments.clients,
         count_max: arguments.count.unwrap_or(u64::MAX),
     });
-    let caught = Arc::new(Caught::catch().context("signals cannot be caught")?);
+    let caught = Arc::new(Caught::catch().context("catching signals failed")?);
     let started = Instant::now();
-    let mut doors = Vec::new();
+    let mut listeners = Vec::new();
     for endpoint in &arguments.listen {
         let endpoint = endpoint.plain_if(arguments.plain);
-        match Door::open(&endpoint, &config, arguments.listen_options.mode) {
-            Ok(door) => {
-                println!("listening on {}", door.endpoint());
-                doors.push(door);
+        match EchoListener::bind(&endpoint, &config, arguments.listen_options.mode) {
+            Ok(listener) => {
+                println!("listening on {}", listener.endpoint());
+                listeners.push(listener);
             }
             Err(reason) => {
                 eprintln!("partywall: {endpoint}: {reason}");
@@ -80,67 +80,72 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             }
         }
     }
-    let mut attendants = Vec::new();
-    for door in doors {
-        attendants.push(Attendant::start(door, &desk)?);
+    let mut acceptors = Vec::new();
+    for listener in listeners {
+        acceptors.push(Acceptor::start(listener, &service)?);
     }
-    watch_signals(&caught, &desk)?;
-    desk.wait_until_done(arguments.duration.map(|duration| started + duration));
-    for attendant in attendants {
-        attendant.dismiss();
+    end_on_signal(&caught, &service)?;
+    service.wait_until_done(arguments.duration.map(|duration| started + duration));
+    for acceptor in acceptors {
+        acceptor.stop();
     }
-    let interrupted = caught.let_go();
+    let interrupted = caught.release();
     if interrupted.is_none() {
-        desk.wait_until_empty(Instant::now() + GRACE);
+        service.wait_until_empty(Instant::now() + GRACE);
     }
-    println!("{}", desk.text(started.elapsed()));
+    println!("{}", service.text(started.elapsed()));
     Ok(interrupted.unwrap_or(Exit::Done.into()))
 }
 
-/// A thread that ends the service when a signal comes.
-fn watch_signals(caught: &Arc<Caught>, desk: &Arc<Desk>) -> Result<()> {
-    let (caught, desk) = (Arc::clone(caught), Arc::clone(desk));
+/// Starts a thread that ends the service on a signal.
+fn end_on_signal(caught: &Arc<Caught>, service: &Arc<Service>) -> Result<()> {
+    let (caught, service) = (Arc::clone(caught), Arc::clone(service));
     let watch = move || {
         if caught.wait().is_ok() {
-            desk.end();
+            service.end();
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(watch).context("no thread")?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(watch)
+        .context("starting a thread failed")?;
     Ok(())
 }
 
-/// A thread that accepts at one address, and the bell that ends it.
-struct Attendant {
+/// A thread that accepts at one address, and the doorbell that ends it.
+struct Acceptor {
     doorbell: Arc<Doorbell>,
     thread: JoinHandle<()>,
 }
 
-impl Attendant {
-    fn start(door: Door, desk: &Arc<Desk>) -> Result<Self> {
-        let doorbell = Arc::new(Doorbell::new().context("no bell to be had")?);
-        let (notified, desk) = (Arc::clone(&doorbell), Arc::clone(desk));
+impl Acceptor {
+    fn start(listener: EchoListener, service: &Arc<Service>) -> Result<Self> {
+        let doorbell = Arc::new(Doorbell::new().context("making an eventfd failed")?);
+        let (stop, service) = (Arc::clone(&doorbell), Arc::clone(service));
         let thread = thread::Builder::new().name("accept".to_owned());
-        let thread = thread.spawn(move || attend(door, &notified, &desk)).context("no thread")?;
+        let thread = thread
+            .spawn(move || accept_all(listener, &stop, &service))
+            .context("starting a thread failed")?;
         Ok(Self { doorbell, thread })
     }
 
-    /// Ends the thread, which closes the door and removes its socket file.
-    fn dismiss(self) {
+    /// Ends the thread, which drops the listener and its socket file.
+    fn stop(self) {
         if self.doorbell.notify().is_ok() {
             let _ = self.thread.join();
         }
     }
 }
 
-/// Lets clients in until the bell rings.
-fn attend(mut door: Door, doorbell: &Doorbell, desk: &Arc<Desk>) {
-    while desk.wait_for_place() {
-        // First take those who are set up already: the descriptor tells of new ones only.
-        let client = match door.try_accept() {
+/// Accepts clients until the doorbell is notified.
+fn accept_all(mut listener: EchoListener, doorbell: &Doorbell, service: &Arc<Service>) {
+    while service.wait_for_place() {
+        // Clients with a finished handshake come first: the descriptor reports new events only.
+        let client = match listener.try_accept() {
             Ok(Some(client)) => client,
             Ok(None) => {
                 let mut ready = [
-                    PollFd::from_borrowed_fd(door.as_fd(), PollFlags::IN),
+                    PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
                     PollFd::from_borrowed_fd(doorbell.as_fd(), PollFlags::IN),
                 ];
                 if poll::wait(&mut ready, None).is_err() || !ready[1].revents().is_empty() {
@@ -149,12 +154,12 @@ fn attend(mut door: Door, doorbell: &Doorbell, desk: &Arc<Desk>) {
                 continue;
             }
             Err(reason) => {
-                eprintln!("partywall: {}: {reason}", door.endpoint());
-                thread::sleep(AFTER_FAILURE);
+                eprintln!("partywall: {}: {reason}", listener.endpoint());
+                thread::sleep(FAILURE_PAUSE);
                 continue;
             }
         };
-        let (served, label) = (Arc::clone(desk), door.endpoint().to_owned());
+        let (served, label) = (Arc::clone(service), listener.endpoint().to_owned());
         served.enter();
         let serve_one = move || {
             if let Err(reason) = serve(client, &served) {
@@ -163,20 +168,20 @@ fn attend(mut door: Door, doorbell: &Doorbell, desk: &Arc<Desk>) {
             served.leave();
         };
         if thread::Builder::new().name("echo".to_owned()).spawn(serve_one).is_err() {
-            desk.leave();
+            service.leave();
         }
     }
 }
 
 /// Echoes until the client has closed.
-fn serve(client: Client, desk: &Desk) -> Result<(), String> {
+fn serve(client: Client, service: &Service) -> Result<(), String> {
     match client {
-        Client::Channel(channel) => serve_channel(*channel, desk),
-        Client::Plain(stream) => stream.echo(|lines, bytes| desk.count(lines, bytes)),
+        Client::Channel(channel) => serve_channel(*channel, service),
+        Client::Plain(stream) => stream.echo(|lines, bytes| service.count(lines, bytes)),
     }
 }
 
-fn serve_channel(channel: Channel, desk: &Desk) -> Result<(), String> {
+fn serve_channel(channel: Channel, service: &Service) -> Result<(), String> {
     let peer = channel.peer().to_string();
     let (mut sender, mut receiver) = channel.split();
     loop {
@@ -187,26 +192,26 @@ fn serve_channel(channel: Channel, desk: &Desk) -> Result<(), String> {
         };
         match sender.send(&message) {
             Ok(()) => {}
-            // It has what it wanted.
+            // The client has finished and needs no further echo.
             Err(SendError::Closed(Closed::Finished)) => return Ok(()),
             Err(error) => return Err(format!("{peer}: {}", error.in_flags())),
         }
-        if desk.count(1, message.len() as u64) {
+        if service.count(1, message.len() as u64) {
             return Ok(());
         }
     }
 }
 
-/// What all threads share: the counts, and how many clients there are.
-struct Desk {
-    books: Mutex<Books>,
+/// The state that all threads share.
+struct Service {
+    counters: Mutex<Counters>,
     changed: Condvar,
     clients_max: u32,
     count_max: u64,
 }
 
 #[derive(Default)]
-struct Books {
+struct Counters {
     messages: u64,
     bytes: u64,
     clients: u32,
@@ -214,95 +219,95 @@ struct Books {
     is_done: bool,
 }
 
-impl Desk {
-    /// Counts what was sent back; whether that was the last of all.
+impl Service {
+    /// Counts echoed messages; returns whether the service ends.
     fn count(&self, messages: u64, bytes: u64) -> bool {
-        let mut books = self.books();
-        books.messages += messages;
-        books.bytes += bytes;
-        if books.messages >= self.count_max && !books.is_done {
-            books.is_done = true;
+        let mut counters = self.counters();
+        counters.messages += messages;
+        counters.bytes += bytes;
+        if counters.messages >= self.count_max && !counters.is_done {
+            counters.is_done = true;
             self.changed.notify_all();
         }
-        books.is_done
+        counters.is_done
     }
 
     fn enter(&self) {
-        let mut books = self.books();
-        books.clients += 1;
-        books.clients_seen += 1;
+        let mut counters = self.counters();
+        counters.clients += 1;
+        counters.clients_seen += 1;
     }
 
     fn leave(&self) {
-        self.books().clients -= 1;
+        self.counters().clients -= 1;
         self.changed.notify_all();
     }
 
-    /// Waits until one more client may come in; `false` if none may any more.
+    /// Waits for a free place; returns false if the service has ended.
     fn wait_for_place(&self) -> bool {
-        let mut books = self.books();
-        while books.clients >= self.clients_max && !books.is_done {
-            books = self.changed.wait(books).unwrap_or_else(PoisonError::into_inner);
+        let mut counters = self.counters();
+        while counters.clients >= self.clients_max && !counters.is_done {
+            counters = self.changed.wait(counters).unwrap_or_else(PoisonError::into_inner);
         }
-        !books.is_done
+        !counters.is_done
     }
 
-    /// Waits for the last message, or for the time to end.
+    /// Waits for the last message or the deadline, and ends the service.
     fn wait_until_done(&self, deadline: Option<Instant>) {
-        self.wait_until(deadline, |books| books.is_done);
+        self.wait_until(deadline, |counters| counters.is_done);
         self.end();
     }
 
-    /// Nobody comes in any more.
+    /// Ends the service: no client is accepted any more.
     fn end(&self) {
-        self.books().is_done = true;
+        self.counters().is_done = true;
         self.changed.notify_all();
     }
 
-    /// Waits until the clients have left, who may still be reading.
+    /// Waits until all clients have left, because they may still read.
     fn wait_until_empty(&self, deadline: Instant) {
-        self.wait_until(Some(deadline), |books| books.clients == 0);
+        self.wait_until(Some(deadline), |counters| counters.clients == 0);
     }
 
-    fn wait_until(&self, deadline: Option<Instant>, is_so: impl Fn(&Books) -> bool) {
-        let mut books = self.books();
-        while !is_so(&books) {
+    fn wait_until(&self, deadline: Option<Instant>, is_so: impl Fn(&Counters) -> bool) {
+        let mut counters = self.counters();
+        while !is_so(&counters) {
             let Some(deadline) = deadline else {
-                books = self.changed.wait(books).unwrap_or_else(PoisonError::into_inner);
+                counters = self.changed.wait(counters).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            let waited = self.changed.wait_timeout(books, left);
-            books = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(counters, left);
+            counters = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     fn text(&self, time: Duration) -> String {
-        let books = self.books();
+        let counters = self.counters();
         format!(
             "echoed {} of {} in all, to {}, in {}: {}, {}",
-            counted(books.messages, "message"),
-            counted(books.bytes, "byte"),
-            counted(books.clients_seen, "client"),
+            counted(counters.messages, "message"),
+            counted(counters.bytes, "byte"),
+            counted(counters.clients_seen, "client"),
             time_name(time),
-            rate_name(per_second(books.messages, time)),
-            bandwidth_name(books.bytes, time)
+            rate_name(per_second(counters.messages, time)),
+            bandwidth_name(counters.bytes, time)
         )
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn counters(&self) -> MutexGuard<'_, Counters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How long clients may take to leave at the end.
+/// Longest wait for clients to leave at the end.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// A pause when a client could not be let in, such as for lack of descriptors.
-const AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// Pause after a failed accept, for example for lack of descriptors.
+const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whom `recv` lets in: the one peer, on the one link, with the secret where there is one.
+//! `Admission`: which sender may attach to `recv`.
 //!
 //! ```text
-//!   ATTACH ─▶ the link's name? ─▶ the peer's, or nobody yet? ─▶ the secret, if there is one ─▶ TCP without one? --allow-anonymous
+//!   ATTACH ─▶ name of the link? ─▶ the peer, or none yet? ─▶ the secret, if set ─▶ TCP without one? --allow-anonymous
 //! ```
 
 use std::sync::{Arc, OnceLock};
@@ -13,18 +13,18 @@ use partywall_link::{Config, LoginAnswer, LoginRequest, Transport};
 
 use super::options::is_same;
 
-/// See the module.
+/// The rules for one receiver.
 #[derive(Clone)]
-pub struct Gate {
+pub struct Admission {
     link: String,
-    /// Set once it is known: from the beginning with --peer, else with the first that attaches.
+    /// The peer: from --peer, or the first that attaches.
     peer: Arc<OnceLock<String>>,
     secret: Option<Arc<[u8]>>,
     allows_anonymous: bool,
 }
 
-impl Gate {
-    /// The gate of a receiver at `address`.
+impl Admission {
+    /// The rules of a receiver at `address`.
     pub fn new(
         address: &Address,
         link: &str,
@@ -35,28 +35,28 @@ impl Gate {
         let is_tcp = matches!(address, Address::Tcp { .. });
         ensure!(
             !is_tcp || allows_anonymous || secret.is_some(),
-            "over TCP nobody vouches for a sender's name: whoever reaches {address} could say that it is the peer. Give \
-             --token-file FILE on both sides, with the same secret; or say --allow-anonymous"
+            "TCP does not authenticate a sender's name: any process that reaches {address} could claim to be the peer. \
+             Give --token-file FILE on both sides, with the same secret, or --allow-anonymous"
         );
         let known = OnceLock::new();
         if let Some(peer) = peer {
-            // It was just made.
+            // The cell is new, so this succeeds.
             let _ = known.set(peer.clone());
         }
         let secret = secret.map(Arc::from);
         Ok(Self { link: link.to_owned(), peer: Arc::new(known), secret, allows_anonymous })
     }
 
-    /// From now on only this peer.
-    pub fn close_behind(&self, peer: &str) {
-        // Set before: then it was this one, since no other came through.
+    /// Admits only this peer from now on.
+    pub fn restrict_to(&self, peer: &str) {
+        // If it is set already, it is this peer: no other was admitted.
         let _ = self.peer.set(peer.to_owned());
     }
 
-    /// Asks it about each connection.
-    pub fn guard(&self, config: Config) -> Config {
-        let gate = self.clone();
-        config.on_login(move |request| match gate.objection(request) {
+    /// Applies the rules to each login.
+    pub fn apply(&self, config: Config) -> Config {
+        let admission = self.clone();
+        config.on_login(move |request| match admission.objection(request) {
             None => LoginAnswer::Accept(Vec::new()),
             Some(reason) => LoginAnswer::Reject(reason.to_owned()),
         })
@@ -65,11 +65,13 @@ impl Gate {
     fn objection(&self, request: &LoginRequest) -> Option<&'static str> {
         if request.key.link() != self.link {
             return Some(
-                "this receiver has a link of another name: give the same --link on both sides",
+                "the receiver has a link of another name: give the same --link on both sides",
             );
         }
         if self.peer.get().is_some_and(|peer| peer != request.key.remote()) {
-            return Some("this receiver takes another sender: --peer there is --name here");
+            return Some(
+                "the receiver admits another sender: its --peer must be the --name of the sender",
+            );
         }
         match &self.secret {
             Some(secret) if is_same(&request.login, secret) => None,
@@ -77,7 +79,7 @@ impl Gate {
                 "the secret is not that of the receiver: give the same --token-file on both sides",
             ),
             None if request.transport == Transport::Tcp && !self.allows_anonymous => {
-                Some("the receiver takes nobody over TCP without a secret")
+                Some("the receiver admits no sender over TCP without a secret")
             }
             None => None,
         }

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes of a file or pipe cut into messages, and messages made bytes again.
+//! Splitting the bytes of a file or pipe into messages, and writing messages as bytes.
 //!
 //! ```text
-//!   lines    message ⏎ message ⏎ mess…            without its ⏎; the last line needs none, and is given one when it is written
-//!   length   [4][message][4][message][4][mes…     4 bytes, little-endian, say how many follow
+//!   lines    message ⏎ message ⏎ mess…            without ⏎; a last line without ⏎ gets one when written
+//!   length   [4][message][4][message][4][mes…     4 bytes, little-endian: the length of the message
 //!
-//!   buffer   taken │ whole messages │ part of one │ room          offset: where `taken` ends, counted in the input
+//!   buffer   taken │ whole messages │ part of one │ free       offset: the end of `taken` in the input
 //! ```
 //!
-//! It reads and writes nothing itself. No message is longer than the limit it was made with, and so neither is what it holds.
+//! It does no I/O itself. The limit on the length of a message bounds the buffer.
 
 use std::fmt;
 use std::ops::Range;
 
-/// How messages lie one behind the other.
+/// The delimiter of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Framing {
-    /// One message a line
+    /// One message per line
     Lines,
-    /// 4 bytes, little-endian, with the length of the message that follows
+    /// 4 bytes, little-endian, with the length of the following message
     Length,
 }
 
 impl Framing {
-    /// Puts a message behind others that are to be written.
+    /// Appends a message to a buffer.
     pub fn write(self, message: &[u8], into: &mut Vec<u8>) {
         match self {
             Self::Lines => {
@@ -31,7 +31,7 @@ impl Framing {
                 into.push(LINE_END);
             }
             Self::Length => {
-                // `recv` takes no peer whose slab is larger than 1 GiB.
+                // The slab of a peer is at most 1 GiB, and so is a message.
                 let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
                 into.extend_from_slice(&len.to_le_bytes());
                 into.extend_from_slice(message);
@@ -40,34 +40,34 @@ impl Framing {
     }
 }
 
-/// See the module.
+/// A buffer of input, from which messages are taken.
 pub struct Splitter {
     framing: Framing,
     buffer: Vec<u8>,
-    /// What of `buffer` is in use.
+    /// Bytes of `buffer` in use.
     filled: usize,
     taken: usize,
-    /// Where `taken` lies in the input.
+    /// The position of `taken` in the input.
     offset: u64,
-    /// In what lies before this there is no line's end that was not taken.
+    /// Between `taken` and here is no newline.
     searched: usize,
     message_max: usize,
     is_ended: bool,
 }
 
-/// Input that makes no message.
+/// Input that is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// It is longer than the link takes.
+    /// The message exceeds the limit of the link.
     TooLong {
-        /// Where it begins.
+        /// The first byte of the message in the input.
         offset: u64,
-        /// The most there may be.
+        /// The limit in bytes.
         max: usize,
     },
     /// The input ends before the message does.
     CutShort {
-        /// Where it begins.
+        /// The first byte of the message in the input.
         offset: u64,
     },
 }
@@ -77,18 +77,18 @@ impl fmt::Display for Malformed {
         match self {
             Self::TooLong { offset, max } => write!(
                 f,
-                "the message at byte {offset} of the input is longer than the {max} bytes that --slab leaves room for"
+                "the message at byte {offset} of the input is longer than the {max} bytes that --slab allows"
             ),
             Self::CutShort { offset } => write!(
                 f,
-                "the input ends within the message at byte {offset}: it was cut, or is not of --framing length"
+                "the input ends within the message at byte {offset}: it was truncated, or has another --framing"
             ),
         }
     }
 }
 
 impl Splitter {
-    /// For input that is read from `offset` on.
+    /// A splitter for input from byte `offset` on.
     pub fn new(framing: Framing, offset: u64, message_max: usize) -> Self {
         let buffer = Vec::new();
         Self {
@@ -103,18 +103,18 @@ impl Splitter {
         }
     }
 
-    /// Where the next message begins in the input.
+    /// The first byte of the next message in the input.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether nothing will come any more.
+    /// Whether the input has ended.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// Room for more of the input. What [`bytes`](Self::bytes) gave before is gone.
-    pub fn room(&mut self) -> &mut [u8] {
+    /// Free space for more input. Former results of [`bytes`](Self::bytes) are invalid.
+    pub fn free_space(&mut self) -> &mut [u8] {
         self.buffer.copy_within(self.taken..self.filled, 0);
         self.filled -= self.taken;
         self.searched = self.searched.saturating_sub(self.taken);
@@ -123,13 +123,13 @@ impl Splitter {
         &mut self.buffer[self.filled..]
     }
 
-    /// So many bytes of the room were filled; none: the input has ended.
+    /// Records `count` bytes read into the free space; 0 means that the input has ended.
     pub fn filled(&mut self, count: usize) {
         self.filled += count;
         self.is_ended |= count == 0;
     }
 
-    /// The next message that is whole, in [`bytes`](Self::bytes).
+    /// The next whole message, as a range for [`bytes`](Self::bytes).
     pub fn next(&mut self) -> Result<Option<Range<usize>>, Malformed> {
         let (offset, max) = (self.offset, self.message_max);
         let found = match self.framing {
@@ -153,12 +153,12 @@ impl Splitter {
         }
     }
 
-    /// What lies in this range, until the next [`room`](Self::room).
+    /// The bytes of this range, valid until the next [`free_space`](Self::free_space).
     pub fn bytes(&self, range: &Range<usize>) -> &[u8] {
         &self.buffer[range.clone()]
     }
 
-    /// The next line, and where what is behind it begins.
+    /// The next line, and the first byte after it.
     fn line(&mut self) -> Option<(Range<usize>, usize)> {
         let from = self.searched.max(self.taken);
         let found = self.buffer[from..self.filled].iter().position(|byte| *byte == LINE_END);
@@ -177,12 +177,12 @@ impl Splitter {
         let len = usize::try_from(u32::from_le_bytes(*prefix)).ok()?;
         let start = self.taken + PREFIX_BYTES;
         let end = start.checked_add(len)?;
-        // One that is too long is told before all of it is read.
+        // A message over the limit is reported before all of it is read.
         (end <= self.filled || len > self.message_max).then_some((start..end, end))
     }
 }
 
-/// As much is read at a time.
+/// Bytes of one read.
 const READ_BYTES: usize = 64 << 10;
 const PREFIX_BYTES: usize = 4;
 const LINE_END: u8 = b'\n';
@@ -191,7 +191,7 @@ const LINE_END: u8 = b'\n';
 mod tests {
     use super::*;
 
-    /// All messages, with the offset behind each, of input that comes in pieces.
+    /// All messages of input in pieces, with the offset after each.
     fn split(
         framing: Framing,
         pieces: &[&[u8]],
@@ -200,7 +200,7 @@ mod tests {
         let mut splitter = Splitter::new(framing, 100, max);
         let mut found = Vec::new();
         for piece in pieces.iter().chain([&&b""[..]]) {
-            splitter.room()[..piece.len()].copy_from_slice(piece);
+            splitter.free_space()[..piece.len()].copy_from_slice(piece);
             splitter.filled(piece.len());
             while let Some(range) = splitter.next()? {
                 found.push((splitter.bytes(&range).to_vec(), splitter.offset()));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whole_however_they_are_read() {
+    fn lines_in_any_pieces_are_whole_messages() {
         let expected = vec![(b"one".to_vec(), 104), (b"".to_vec(), 105), (b"three".to_vec(), 110)];
         for pieces in [&[&b"one\n\nthree"[..]][..], &[b"o", b"ne", b"\n", b"\nth", b"ree"]] {
             assert_eq!(split(Framing::Lines, pieces, 5), Ok(expected.clone()));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixed_messages_come_whole_or_not_at_all() {
+    fn prefixed_messages_in_any_pieces_are_whole_or_an_error() {
         let mut bytes = Vec::new();
         for message in [&b"one"[..], b"", b"a\nb"] {
             Framing::Length.write(message, &mut bytes);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn message_written_is_read_again() {
         let messages = [&b"a"[..], b"", b"bc"];
         for framing in [Framing::Lines, Framing::Length] {
             let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link inspect`: whose, since when, how far; and what is damaged.
+//! `partywall link inspect`: owner, age and positions of each link, and damaged files.
 //!
-//! One file that cannot be believed is told like the others, and shows in the exit code.
+//! A damaged file is printed with its reason among the others, and sets the exit code.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -15,17 +15,17 @@ use crate::command::report::{self, UNSOUND};
 
 use super::json;
 
-/// Show what is in the files of links, without touching them
+/// Show the contents of the files of links, without changing them
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Arguments {
-    /// The directory that the links were given
+    /// Directory of the links
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
     /// Only links of the end with this name
     #[arg(long, value_name = "A")]
     name: Option<String>,
-    /// Only links with the other end of this name
+    /// Only links whose peer has this name
     #[arg(long, value_name = "B")]
     peer: Option<String>,
     /// Only links of this name
@@ -36,33 +36,33 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Looks, and tells.
+/// Inspects and prints.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    report::conclude(look_and_tell(arguments))
+    report::conclude(inspect_and_print(arguments))
 }
 
-fn look_and_tell(arguments: &Arguments) -> Result<ExitCode> {
+fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {
     let mut found = inspect(&arguments.dir)?;
-    // Whose a file is that cannot be read, nobody knows: it may be the one that was asked for.
-    found.retain(|found| found.facts.as_ref().map_or(true, |facts| arguments.is_meant(facts)));
-    if found.is_empty() && arguments.is_choosy() {
+    // An unreadable file may belong to the wanted link, so it is kept.
+    found.retain(|found| found.facts.as_ref().map_or(true, |facts| arguments.matches(facts)));
+    if found.is_empty() && arguments.has_filter() {
         bail!(
-            "{} has no such link: without --name, --peer and --link all are listed",
+            "{} has no such link: without --name, --peer and --link, all are listed",
             arguments.dir.display()
         );
     }
     let is_sound = found.iter().all(|found| found.facts.is_ok());
     let text = if arguments.json { json::text(&found)? } else { text(&found) };
-    report::tell(&text)?;
+    report::print(&text)?;
     Ok(if is_sound { ExitCode::SUCCESS } else { UNSOUND.into() })
 }
 
 impl Arguments {
-    fn is_choosy(&self) -> bool {
+    fn has_filter(&self) -> bool {
         self.name.is_some() || self.peer.is_some() || self.link.is_some()
     }
 
-    fn is_meant(&self, facts: &Inspection) -> bool {
+    fn matches(&self, facts: &Inspection) -> bool {
         let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
         let key = &facts.key;
         is(&self.name, key.local()) && is(&self.peer, key.remote()) && is(&self.link, key.link())
@@ -78,7 +78,7 @@ fn text(found: &[Found]) -> String {
     for one in found {
         let _ = match &one.facts {
             Ok(facts) => link(&mut text, one, facts),
-            Err(error) => writeln!(text, "{}: not to be believed\n  {error}\n", one.path.display()),
+            Err(error) => writeln!(text, "{}: damaged or foreign\n  {error}\n", one.path.display()),
         };
     }
     text
@@ -94,13 +94,13 @@ fn link(text: &mut String, found: &Found, facts: &Inspection) -> std::fmt::Resul
         key.link(),
         found.path.display()
     )?;
-    writeln!(text, "  lineage      {}, made {}", hex(facts.store_id), ago(facts.created))?;
+    writeln!(text, "  store id     {}, made {}", hex(facts.store_id), ago(facts.created))?;
     writeln!(text, "  incarnation  {}, {}", facts.incarnation, owner(facts))?;
     match facts.peer {
         Some((store_id, seen)) => {
             writeln!(text, "  peer         {}, incarnation {seen}", hex(store_id))?
         }
-        None => writeln!(text, "  peer         never met")?,
+        None => writeln!(text, "  peer         never attached")?,
     }
     writeln!(text, "  epoch        {}", facts.epoch)?;
     match facts.sending_stream {
@@ -134,7 +134,7 @@ fn link(text: &mut String, found: &Found, facts: &Inspection) -> std::fmt::Resul
         writeln!(text, "  to report    {report}")?;
     }
     if facts.reports_dropped != 0 {
-        writeln!(text, "  not kept     {} reports more", facts.reports_dropped)?;
+        writeln!(text, "  not kept     {} more reports", facts.reports_dropped)?;
     }
     writeln!(
         text,
@@ -151,12 +151,12 @@ fn owner(facts: &Inspection) -> String {
         "left" => format!("free: process {pid}, owner since {since}, has left"),
         "dead" => format!("free: process {pid}, owner since {since}, is dead"),
         _ => format!(
-            "owned since {since} by process {pid} of another container or machine, alive or not"
+            "owned since {since} by process {pid} of another container or machine, perhaps alive"
         ),
     }
 }
 
-/// In one word, for programs, too.
+/// The status of an owner in one word, also in JSON.
 pub fn status(status: OwnerStatus) -> &'static str {
     match status {
         OwnerStatus::Never => "never",
@@ -167,6 +167,7 @@ pub fn status(status: OwnerStatus) -> &'static str {
     }
 }
 
+/// An id as hexadecimal digits.
 pub fn hex(bytes: [u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(bytes))
 }
@@ -183,21 +184,21 @@ fn ago(moment: SystemTime) -> String {
 
 const HELP: &str = "\
 Examples:
-  partywall link inspect --dir links                             every link that has a file there
-  partywall link inspect --dir links --name alice --peer bob     those of one pair
+  partywall link inspect --dir links                             all links with a file there
+  partywall link inspect --dir links --name alice --peer bob     the links of one pair
   partywall link inspect --dir links --json | jq '.links[].owner'
 
-What it prints of each file:
-  whose it is, and its lineage: a file that was lost and made anew has another;
-  how many owners it has had, and what has become of the last: alive, dead, left, or unknown
-  (of another container or machine); a stopped process is alive;
-  the epoch, and in positions how far the end has sent and consumed, as last committed;
-  the epoch before, until it is settled with the peer; what the application has yet to be told.
+Output for each file:
+  the names of both ends and of the link, and the store id: a file that was made anew has another;
+  the number of its owners, and the status of the last: alive, dead, left, or unknown (of another
+  container or machine); a stopped process is alive;
+  the epoch, and the positions up to which this end has sent and acknowledged;
+  the previous epoch until both ends have settled it; reports that the application has not read.
 
-Files are only read, without a lock, also while their owners work on them. A file that cannot be
-believed is told with the reason, and the others are shown all the same.
+Files are only read, without a lock, also while their owners work on them. A damaged file is printed
+with the reason, and all others are printed too.
 
 Exit codes:
-  0  every file is in order
-  1  a file is foreign, cut, damaged, or of another version
+  0  all files are in order
+  1  a file is foreign, truncated, damaged, or of another version
   2  wrong usage, no such link, or the directory is not fit for links";

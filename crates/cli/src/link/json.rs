@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was found in the files of links, for programs. Positions and ids of streams are numbers of 64 bits; moments are
-//! seconds since 1970.
+//! The output of `link inspect --json`. Positions and stream ids have 64 bits; times are seconds since 1970.
 
 use std::time::SystemTime;
 
@@ -12,7 +11,7 @@ use serde::Serialize;
 
 use super::inspect::{hex, status};
 
-/// One JSON object, and a line's end.
+/// One JSON object and a newline.
 pub fn text(found: &[Found]) -> Result<String> {
     let sound =
         found.iter().filter_map(|one| one.facts.as_ref().ok().map(|facts| link(one, facts)));
@@ -35,7 +34,7 @@ struct Whole<'a> {
 #[derive(Serialize)]
 struct Unusable {
     file: String,
-    /// The number of the rule (SPEC 13.6); `null` where it is not about the content.
+    /// The number of the rule (SPEC 13.6); `null` if the content is not the reason.
     fault: Option<u32>,
     why: String,
 }

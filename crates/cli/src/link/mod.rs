@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link`: named streams of messages that survive their processes, from the command line.
+//! `partywall link`: named streams of messages that outlive their processes, from the command line.
 //!
 //! ```text
-//!   send      send.rs   file, stdin ─▶ framing.rs ─▶ link          options.rs   what both have
-//!   recv      recv.rs   link ─▶ framing.rs ─▶ output.rs            watch.rs     connections come and go; when to give up
-//!                       gate.rs    whom it lets in                 ledger.rs    --exactly-once: what is where, after a kill
-//!                                                                  totals.rs    --stats
+//!   send      send.rs   file, stdin ─▶ framing.rs ─▶ link      options.rs     flags of both
+//!   recv      recv.rs   link ─▶ framing.rs ─▶ output.rs        monitor.rs     connections, and time limits
+//!             admission.rs     which sender may attach         checkpoint.rs  --exactly-once over kills
+//!             sender_record.rs whether the sender finished     totals.rs      --stats
 //!   inspect   DIR ─ partywall_link ─▶ Found ─ inspect.rs ─▶ text, or json.rs
 //!   adopt, reset        repair.rs
 //! ```
-//! Whatever a link is and does is in the library: here are files, terminals, and words.
+//! The library has all of the link itself. This folder has files, terminals and texts.
 
 mod admission;
 mod checkpoint;
@@ -22,6 +22,7 @@ mod output;
 mod recv;
 mod repair;
 mod send;
+mod sender_record;
 mod totals;
 
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Send and receive messages that survive kill -9, and look into what is kept of them
+/// Send and receive messages that survive kill -9, and inspect the files that keep them
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -46,7 +47,7 @@ enum Task {
     Reset(repair::ResetArguments),
 }
 
-/// Does what was asked for.
+/// Runs the task of the arguments.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.task {
         Task::Send(arguments) => send::run(arguments),
@@ -57,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Whether 1 is an answer of this command, so that wrong usage has another code.
+/// Whether code 1 of this command is a finding, so that wrong usage has another code.
 pub fn answers_with_one(task: Option<&std::ffi::OsStr>) -> bool {
     task.is_none_or(|task| task != "send" && task != "recv")
 }
@@ -67,6 +68,6 @@ Examples:
   mkdir -m 700 links
   partywall link recv --dir links --name bob --peer alice unix:/tmp/links.sock            one end …
   partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock < lines    … and the other
-  partywall link inspect --dir links        every link that has a file there
-  partywall link inspect --help             what it prints, and exit codes
-  partywall link adopt --help               what to do about quarantine";
+  partywall link inspect --dir links        all links with a file there
+  partywall link inspect --help             output and exit codes
+  partywall link adopt --help               how to end a quarantine";

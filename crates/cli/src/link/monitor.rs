@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Driving a link while there is nothing else to do: tells what becomes of it, and when to give up.
+//! `Monitor`: drives a link while the command has no other work, prints events, and applies time limits.
 //!
 //! ```text
-//!   poll: the group's descriptor │ the input or the signals │ the nearest timer
-//!     ├─ events ─▶ stderr, unless --quiet; reports of what was lost ─▶ stderr in any case
-//!     ├─ refused by the peer, and again and again ─▶ no connection
-//!     └─ nothing moved for --timeout              ─▶ no connection, or the peer is gone
+//!   poll: descriptor of the group │ input or signals │ nearest timer
+//!     ├─ events ─▶ stderr, unless --quiet; reports of lost messages ─▶ stderr always
+//!     ├─ refused by the peer for REFUSED_MAX   ─▶ no connection
+//!     └─ no progress for --timeout             ─▶ no connection, or the peer is gone
 //! ```
 //!
-//! It waits by descriptors only, so that a file, a terminal and a link are served by one thread.
+//! It waits only for descriptors, so one thread serves a file, a terminal and a link.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,31 +18,33 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 
 use crate::command::exit::Exit;
 
-/// Why a command does not go on.
+/// The reason why a command ends.
 #[derive(Debug)]
 pub struct Ended {
-    /// For scripts.
+    /// The exit code.
     pub exit: Exit,
-    /// For people.
+    /// The text of the error.
     pub reason: String,
 }
 
-/// See the module.
-pub struct Watch {
+/// The state of the connections of one command.
+pub struct Monitor {
     group: Group,
     is_quiet: bool,
     timeout: Option<Duration>,
-    /// When something moved last.
-    moved: Instant,
+    last_progress: Instant,
     was_attached: bool,
-    /// Since when the peer says no, and in which words.
+    /// Since when the peer refuses, and its last reason.
     refused: Option<(Instant, String)>,
     last_reason: String,
-    /// The peer closed its end in good order, and did not come back.
+    /// Whether the peer closed its end in good order and has not attached since.
     has_left: bool,
+    /// A further moment at which [`wait`](Self::wait) returns.
+    wake_at: Option<Instant>,
 }
 
 impl Ended {
+    /// A failure of this process.
     pub fn failed(reason: impl Into<String>) -> Self {
         Self { exit: Exit::Failure, reason: reason.into() }
     }
@@ -62,66 +64,71 @@ impl From<io::Error> for Ended {
 
 impl From<Stopped> for Ended {
     fn from(stopped: Stopped) -> Self {
-        let exit = match stopped {
-            Stopped::Fenced | Stopped::Quarantined => Exit::Protocol,
-            _ => Exit::Failure,
-        };
-        let advice = match stopped {
-            Stopped::Quarantined => "; see `partywall link adopt --help`",
-            _ => "",
+        let (exit, advice) = match stopped {
+            Stopped::Fenced => (Exit::Fenced, ""),
+            Stopped::Quarantined => (Exit::Protocol, "; see `partywall link adopt --help`"),
+            _ => (Exit::Failure, ""),
         };
         Self { exit, reason: format!("{stopped}{advice}") }
     }
 }
 
-impl Watch {
+impl Monitor {
+    /// A monitor before the first connection.
     pub fn new(group: Group, is_quiet: bool, timeout: Option<Duration>) -> Self {
         Self {
             group,
             is_quiet,
             timeout,
-            moved: Instant::now(),
+            last_progress: Instant::now(),
             was_attached: false,
             refused: None,
             last_reason: String::new(),
             has_left: false,
+            wake_at: None,
         }
     }
 
-    /// Something moved: the silence begins anew.
-    pub fn moved(&mut self) {
-        self.moved = Instant::now();
+    /// Records progress, which restarts --timeout.
+    pub fn record_progress(&mut self) {
+        self.last_progress = Instant::now();
     }
 
-    /// Whether there was ever a connection.
+    /// Whether there was a connection.
     pub fn was_attached(&self) -> bool {
         self.was_attached
     }
 
-    /// Whether the peer has closed its end, and not attached since.
+    /// Whether the peer closed its end in good order and has not attached since.
     pub fn has_left(&self) -> bool {
         self.has_left
     }
 
-    /// Drives the group, and waits until there is news of a link in it, or one of `also` is ready, or it is time to
-    /// [`look`](Self::look). Whether one of `also` is.
+    /// Sets a moment at which [`wait`](Self::wait) returns, in addition to its own.
+    pub fn wake_at(&mut self, moment: Option<Instant>) {
+        self.wake_at = moment;
+    }
+
+    /// Drives the group. Returns on events of a link, if one of `also` is ready, or if
+    /// [`update`](Self::update) is due; the value says whether one of `also` is ready.
     pub fn wait(&self, also: &[PollFd<'_>]) -> Result<bool, Ended> {
-        // What came with that is in the link by now, and no descriptor tells of it.
-        let has_news = self.group.try_poll()? > 0;
-        let deadline = if has_news { Some(Instant::now()) } else { self.deadline() };
+        // Bytes that arrived are in the link already, and no descriptor reports them again.
+        let has_events = self.group.try_poll()? > 0;
+        let deadline = if has_events { Some(Instant::now()) } else { self.deadline() };
         let group = PollFd::new(&self.group, PollFlags::IN);
         let mut all: Vec<PollFd<'_>> = also.iter().cloned().chain([group]).collect();
         poll::wait(&mut all, deadline)?;
         self.group.try_poll()?;
-        // Told: whoever waits again has looked.
+        // The caller polls all links before it waits again, so the list of ready ones is not needed.
         let _ = self.group.ready();
         Ok(all[..also.len()].iter().any(|polled| !polled.revents().is_empty()))
     }
 
-    /// Tells what happened to the link, and whether it is to be given up. `is_silence`: what is waited for is the peer.
-    pub fn look(&mut self, link: &Link, is_silence: bool) -> Result<(), Ended> {
+    /// Handles the events of the link, and fails if the command has to end. `waits_for_peer` says whether
+    /// --timeout runs.
+    pub fn update(&mut self, link: &Link, waits_for_peer: bool) -> Result<(), Ended> {
         while let Some(event) = link.try_event() {
-            self.hear(link, &event);
+            self.handle(link, &event);
         }
         let reports = link.reports()?;
         for report in &reports {
@@ -133,22 +140,23 @@ impl Watch {
             Status::Quarantined => return Err(Stopped::Quarantined.into()),
             _ => {}
         }
-        self.judge(is_silence)
+        self.check_limits(waits_for_peer)
     }
 
-    /// The same before there is a link.
-    pub fn judge(&mut self, is_silence: bool) -> Result<(), Ended> {
-        if !is_silence {
-            self.moved();
+    /// Fails if the peer has refused for too long, or if --timeout has passed.
+    pub fn check_limits(&mut self, waits_for_peer: bool) -> Result<(), Ended> {
+        if !waits_for_peer {
+            self.record_progress();
         }
-        if let Some((since, words)) = &self.refused
+        if let Some((since, reason)) = &self.refused
             && since.elapsed() >= REFUSED_MAX
         {
-            let reason = words.clone();
-            return Err(Ended { exit: Exit::NoConnection, reason });
+            return Err(Ended { exit: Exit::NoConnection, reason: reason.clone() });
         }
         match self.timeout {
-            Some(timeout) if self.moved.elapsed() >= timeout => Err(self.timed_out(timeout)),
+            Some(timeout) if self.last_progress.elapsed() >= timeout => {
+                Err(self.timed_out(timeout))
+            }
             _ => Ok(()),
         }
     }
@@ -159,23 +167,22 @@ impl Watch {
             "" => String::new(),
             last => format!("; the last attempt to attach: {last}"),
         };
-        let what = if self.was_attached { "nothing has moved" } else { "no peer was there" };
-        let reason = format!(
-            "{what} for {timeout:?}{last}; a link in --dir keeps everything for the next time"
-        );
+        let what = if self.was_attached { "no progress" } else { "no peer attached" };
+        let reason =
+            format!("{what} within {timeout:?}{last}; with --dir the link keeps its messages");
         Ended { exit, reason }
     }
 
-    fn hear(&mut self, link: &Link, event: &Event) {
+    fn handle(&mut self, link: &Link, event: &Event) {
         match event {
             Event::Attached { .. } => {
                 (self.refused, self.was_attached, self.has_left) = (None, true, false);
                 self.last_reason.clear();
-                self.say(&link.status().to_string());
+                self.print(&link.status().to_string());
             }
             Event::Detached { reason } => {
                 self.has_left = event.is_farewell();
-                self.say(&format!("detached: {reason}"));
+                self.print(&format!("detached: {reason}"));
             }
             Event::Refused { reason } => {
                 self.last_reason.clone_from(reason);
@@ -185,27 +192,27 @@ impl Watch {
                 } else {
                     self.refused = None;
                 }
-                self.say(&format!("not attached: {reason}"));
+                self.print(&format!("not attached: {reason}"));
             }
-            Event::Epoch { epoch } => self.say(&format!("epoch {epoch} begins")),
+            Event::Epoch { epoch } => self.print(&format!("epoch {epoch} begins")),
             _ => {}
         }
     }
 
-    fn say(&self, what: &str) {
+    fn print(&self, line: &str) {
         if !self.is_quiet {
-            eprintln!("{what}");
+            eprintln!("{line}");
         }
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let silence = self.timeout.map(|timeout| self.moved + timeout);
+        let timeout = self.timeout.map(|timeout| self.last_progress + timeout);
         let refused = self.refused.as_ref().map(|(since, _)| *since + REFUSED_MAX);
-        [self.group.next_timer(), silence, refused].into_iter().flatten().min()
+        [self.group.next_timer(), timeout, refused, self.wake_at].into_iter().flatten().min()
     }
 }
 
-/// How a refusal begins that came from the peer: nobody being there is another matter.
+/// The begin of a refusal by the peer, in contrast to a peer that is not there.
 const REFUSED: &str = "the peer refused";
-/// So long a peer may say no: an owner that was killed is soon gone, a wrong name or secret stays.
+/// Longest time of refusals. A killed owner is soon gone, while a wrong name or secret stays.
 const REFUSED_MAX: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `send` and `recv` have in common: whose end it is, where it is kept, how messages lie in files, and the secret.
+//! `EndOptions`: the flags that `send` and `recv` share, for names, storage, framing and the secret.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,69 +13,64 @@ use partywall_link::Storage;
 use super::framing::Framing;
 use partywall_bench::figure::quantity::parse_time;
 
-/// See the module.
+/// The flags.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EndOptions {
-    /// The directory that keeps the link, so that it survives kill -9: your own, mode 700
+    /// Directory that keeps the link, so that it survives kill -9; it must be yours, with mode 700
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Keep nothing: what is not consumed when this process ends is gone
+    /// Keep nothing: unacknowledged messages are lost when this process ends
     #[arg(long, conflicts_with = "dir")]
     pub volatile: bool,
-    /// What this end is called
+    /// Name of this end
     #[arg(long, value_name = "A")]
     pub name: String,
-    /// What the link is called: a pair of ends may have several
+    /// Name of the link; a pair of ends may have several
     #[arg(long, value_name = "NAME", default_value = "messages")]
     pub link: String,
-    /// How messages lie in the file or stream
+    /// How messages are delimited in the file or stream
     #[arg(long, value_enum, default_value_t = Framing::Lines)]
     pub framing: Framing,
-    /// After a kill, some messages may come twice, none is missing; the default
+    /// After a kill, some messages may come twice, and none is missing; the default
     #[arg(long, conflicts_with = "exactly_once")]
     pub at_least_once: bool,
-    /// After a kill, go on as if there had been none; needs --dir, and a file
+    /// After a kill, each message comes exactly once; needs --dir and a file
     #[arg(long)]
     pub exactly_once: bool,
-    /// A file with the secret that both ends know; nobody else may be able to read it
+    /// File with the secret of both ends; only its owner may read it
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Give up if nothing has moved for so long [default: never]
+    /// Longest time without progress [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub timeout: Option<Duration>,
-    /// At the end, print to stderr what went, and how fast
+    /// At the end, print bytes, messages and rate on stderr
     #[arg(long)]
     pub stats: bool,
-    /// Say nothing on stderr of connections that come and go
+    /// Do not print connections on stderr
     #[arg(long, short)]
     pub quiet: bool,
 }
 
 impl EndOptions {
-    /// Where the link is kept; `file`: the option that names the file which --exactly-once needs, and whether it was given.
+    /// The storage of the link. The argument names the flag of the file that --exactly-once needs, and
+    /// whether it was given.
     pub fn place(&self, (option, is_given): (&str, bool)) -> Result<Storage> {
         if self.exactly_once {
-            let needs = "--exactly-once has to find both after a kill";
-            ensure!(
-                self.dir.is_some(),
-                "give --dir DIR: {needs}, what it has sent or consumed, and the file"
-            );
-            ensure!(
-                is_given,
-                "give {option} FILE: {needs}, the link and the file; a pipe is gone by then"
-            );
+            let needs = "--exactly-once finds both again after a kill";
+            ensure!(self.dir.is_some(), "give --dir DIR: {needs}, the link and the file");
+            ensure!(is_given, "give {option} FILE: {needs}, the link and the file, but not a pipe");
         }
         match &self.dir {
             Some(path) => Ok(Storage::directory(path)),
             None if self.volatile => Ok(Storage::Memory),
             None => bail!(
-                "a link needs a directory to be kept in: make one (mkdir -m 700 links), and give --dir links; or say \
-                 --volatile, and what is not consumed when this process ends is gone"
+                "a link needs a directory: make one (mkdir -m 700 links) and give --dir links; or give --volatile, \
+                 which loses unacknowledged messages when this process ends"
             ),
         }
     }
 
-    /// The secret, if there is to be one.
+    /// The secret, if --token-file is given.
     pub fn secret(&self) -> Result<Option<Vec<u8>>> {
         self.token_file.as_deref().map(secret_in).transpose()
     }
@@ -85,9 +80,9 @@ fn secret_in(path: &Path) -> Result<Vec<u8>> {
     let name = || format!("--token-file {}", path.display());
     let file = File::open(path).with_context(name)?;
     let mode = file.metadata().with_context(name)?.mode() & 0o777;
-    ensure!(mode & 0o077 == 0, "{}: others can read it (mode {mode:03o}): chmod 600", name());
+    ensure!(mode & 0o077 == 0, "{}: other users can read it (mode {mode:03o}): chmod 600", name());
     let mut secret = Vec::new();
-    // One byte more than there may be, to see that.
+    // One byte more than the limit, to detect a longer file.
     file.take(SECRET_MAX + 1).read_to_end(&mut secret).with_context(name)?;
     while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         secret.pop();
@@ -101,14 +96,14 @@ fn secret_in(path: &Path) -> Result<Vec<u8>> {
     Ok(secret)
 }
 
-/// Compares in a time that tells nothing but the length of what was given.
+/// Compares in a time that depends only on the length of `given`.
 pub fn is_same(given: &[u8], secret: &[u8]) -> bool {
     let of = |index: usize| secret.get(index).copied().unwrap_or(0);
     let different = given.iter().enumerate().fold(0, |all, (index, byte)| all | (byte ^ of(index)));
     std::hint::black_box(different) == 0 && given.len() == secret.len()
 }
 
-/// As long as a login may be.
+/// Longest secret in bytes: the limit of a login.
 const SECRET_MAX: u64 = 4096;
 
 #[cfg(test)]
@@ -116,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_secret_is_the_same() {
+    fn other_secret_is_not_the_same() {
         assert!(is_same(b"secret", b"secret"));
         for given in [&b""[..], b"secre", b"secret\0", b"secres", b"Secret", b"secretsecret"] {
             assert!(!is_same(given, b"secret"), "{given:?}");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where `recv` writes: stdout, or a file that it goes on with.
+//! `Output`: the stdout or the file that `recv` writes to.
 //!
 //! ```text
-//!   --out FILE   what it holds │ the batch that is being written       cut: back to here, with --exactly-once
+//!   --out FILE   former content │ the present batch       truncate_to: back to the bar, with --exactly-once
 //! ```
 
 use std::fs::{File, OpenOptions};
@@ -17,15 +17,15 @@ use super::framing::Framing;
 use super::monitor::Ended;
 use crate::command::exit::Exit;
 
-/// See the module.
+/// The output.
 pub struct Output {
     file: File,
-    /// Where the next batch goes; of a file.
+    /// Bytes in the file; the next batch goes there.
     length: u64,
 }
 
 impl Output {
-    /// The file, made if it is not there, or stdout.
+    /// Opens or creates the file; stdout without a path.
     pub fn open(path: Option<&PathBuf>) -> Result<Self> {
         let Some(path) = path else {
             let descriptor: OwnedFd =
@@ -36,7 +36,7 @@ impl Output {
         let opened =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = opened.with_context(name)?;
-        // A pipe has no end to go to.
+        // A pipe cannot seek.
         let length = if file.metadata()?.is_file() {
             file.seek(SeekFrom::End(0)).with_context(name)?
         } else {
@@ -45,23 +45,25 @@ impl Output {
         Ok(Self { file, length })
     }
 
+    /// The open file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
+    /// Bytes in the file.
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// Makes a new message not begin within one that was half written, as far as can be known without --exactly-once.
-    pub fn mend(&mut self, framing: Framing) -> Result<()> {
+    /// Ends a partly written line, so that the next message begins a new one. For use without --exactly-once.
+    pub fn end_partial_line(&mut self, framing: Framing) -> Result<()> {
         if self.length == 0 {
             return Ok(());
         }
         ensure!(
             framing == Framing::Lines,
-            "--out holds something already, and a kill may have left half a message at its end, behind which nobody could \
-             find the next: give a new file, or --exactly-once"
+            "--out is not empty, and a kill may have left half a message at its end, after which no reader could find the \
+             next: give a new file, or --exactly-once"
         );
         let mut last = [0];
         self.file.read_exact_at(&mut last, self.length - 1).context("reading --out")?;
@@ -72,21 +74,21 @@ impl Output {
         Ok(())
     }
 
-    /// Cuts off everything behind `length`.
-    pub fn cut(&mut self, length: u64) -> Result<()> {
-        self.file.set_len(length).context("cutting --out")?;
-        self.length = self.file.seek(SeekFrom::End(0)).context("cutting --out")?;
+    /// Removes all bytes after the first `length`.
+    pub fn truncate_to(&mut self, length: u64) -> Result<()> {
+        self.file.set_len(length).context("truncating --out")?;
+        self.length = self.file.seek(SeekFrom::End(0)).context("truncating --out")?;
         Ok(())
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         let written = self.file.write_all(bytes);
         self.length += bytes.len() as u64;
         written.map_err(|error| Ended {
             exit: Exit::OutputClosed,
             reason: format!(
-                "writing the output failed: {error}; what it has not got stays in the link"
+                "writing the output failed: {error}; unwritten messages stay in the link"
             ),
         })
     }

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link recv`: messages of a link to stdout or into a file, consumed once they are written.
+//! `partywall link recv`: writes the messages of a link to stdout or a file, and acknowledges them.
 //!
 //! ```text
-//!   link ─ as many as are there, up to 64 messages, 64 KiB ─▶ [ledger: consumed, length] ─▶ written ─▶ committed
-//!     ▲                                                                                                  │
-//!     └── waits: the link │ SIGINT, SIGTERM │ --timeout      --once: the peer has left, all is written ─▶ exit 0
+//!   link ─ queued messages, up to 64 or 64 KiB ─▶ [checkpoint: position, length] ─▶ written ─▶ acknowledged
+//!     ▲                                                                                          │
+//!     └── waits: the link │ SIGINT, SIGTERM │ --timeout      --once: the sender has finished ─▶ exit 0
 //! ```
 //!
-//! That `--exactly-once` is true is argued in ledger.rs. One thing more is needed there: between entry and commit no connection may
-//! begin, for it could bring another stream, and does not, because nothing here drives the link in between. A batch of which the
-//! beginning is no more what the link waits to have committed, because a connection came while it was gathered, is
-//! cut off again; it comes anew.
+//! `checkpoint.rs` shows that `--exactly-once` is correct. It needs one more condition: between the entry and
+//! the acknowledgement no connection may begin, because it could bring another stream. None begins, because
+//! nothing drives the link in between. A connection that began while a batch was gathered makes the
+//! acknowledgement fail. Then the batch is removed from the output, and comes again.
+//!
+//! `--once` ends when the sender has left in good order and all its messages are written. A receiver that
+//! starts later learns this from `sender_record.rs`: it waits RETURN_MAX for a sender, and then ends.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,40 +26,41 @@ use partywall_link::{
 };
 use partywall_sys::poll;
 
-use super::admission::Gate;
-use super::checkpoint::{self, Entry, Identity, Kind, Ledger};
+use super::admission::Admission;
+use super::checkpoint::{self, Checkpoint, Entry, Identity, Kind};
 use super::framing::Framing;
-use super::monitor::{Ended, Watch};
+use super::monitor::{Ended, Monitor};
 use super::options::EndOptions;
 use super::output::Output;
 use super::send::in_flags;
+use super::sender_record::{SenderRecord, SenderState};
 use super::totals;
 use crate::command::channel_options::parse_mode;
-use crate::command::exit::{EXIT_CODES, Exit};
+use crate::command::exit::{Exit, LINK_EXIT_CODES};
 use crate::command::signals::Caught;
 
 /// Receive messages, and write them to stdout or to a file
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{EXAMPLES}\n\n{LINK_EXIT_CODES}"))]
 pub struct Arguments {
-    /// Where to be found: unix:/path, unix:@name, or tcp:host:port (port 0: any)
+    /// Address to listen on: unix:/path, unix:@name, or tcp:host:port (port 0: any)
     #[arg(value_name = "ADDRESS")]
     address: Address,
     #[command(flatten)]
     end: EndOptions,
-    /// What the sender is called [default: the first that comes]
+    /// Name of the sender [default: the first that attaches]
     #[arg(long, value_name = "B")]
     peer: Option<String>,
-    /// Write to the end of this file [default: stdout]
+    /// File to append to [default: stdout]
     #[arg(long = "out", value_name = "FILE")]
     output: Option<PathBuf>,
-    /// End when the sender has sent all and left
+    /// End when the sender has finished and all is written
     #[arg(long)]
     once: bool,
-    /// Over TCP, take anybody who says that it is the peer, without a --token-file
+    /// Over TCP, admit any process that claims to be the peer, without --token-file
     #[arg(long)]
     allow_anonymous: bool,
-    /// Let other hosts connect to a tcp: address; nothing is encrypted
+    /// Allow other hosts to connect to a tcp: address; nothing is encrypted
     #[arg(long)]
     allow_remote: bool,
     /// Permissions of the socket file
@@ -64,15 +68,16 @@ pub struct Arguments {
     mode: u32,
 }
 
-/// Receives until the sender has left, or a signal comes.
+/// Receives until a signal ends it, or with --once until the sender has finished.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let place = arguments.end.place(("--out", arguments.output.is_some()))?;
     let secret = arguments.end.secret()?;
     let (link, peer) = (&arguments.end.link, arguments.peer.as_ref());
-    let gate = Gate::new(&arguments.address, link, peer, secret, arguments.allow_anonymous)?;
+    let admission =
+        Admission::new(&arguments.address, link, peer, secret, arguments.allow_anonymous)?;
     let output = Output::open(arguments.output.as_ref())?;
-    let caught = Caught::catch().context("signals cannot be caught")?;
-    let group = Group::new().context("no descriptor is left")?;
+    let caught = Caught::catch().context("catching signals failed")?;
+    let group = Group::new().context("making an epoll descriptor failed")?;
     let config = Config::default()
         .ring_bytes(OWN_RING_BYTES)
         .slab_bytes(0)
@@ -80,7 +85,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         .socket_mode(arguments.mode)
         .allow_remote(arguments.allow_remote)
         .group(&group);
-    let bound = Server::bind(&arguments.address, place, &arguments.end.name, gate.guard(config));
+    let bound =
+        Server::bind(&arguments.address, place, &arguments.end.name, admission.apply(config));
     let server = match bound {
         Ok(server) => server,
         Err(error) => return not_bound(error),
@@ -88,12 +94,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !arguments.end.quiet {
         eprintln!("listening on {}", server.local_address());
     }
-    let watch = Watch::new(group, arguments.end.quiet, arguments.end.timeout);
-    let mut waiting = Waiting { caught: &caught, watch };
-    let ended = receive(arguments, &server, &gate, output, &mut waiting);
+    let monitor = Monitor::new(group, arguments.end.quiet, arguments.end.timeout);
+    let mut waiting = Waiting { caught: &caught, monitor };
+    let ended = receive(arguments, &server, &admission, output, &mut waiting);
     drop(server);
     match ended {
-        Ok(()) => Ok(caught.let_go().unwrap_or_else(|| Exit::Done.into())),
+        Ok(()) => Ok(caught.release().unwrap_or_else(|| Exit::Done.into())),
         Err(Ended { exit, reason }) => {
             eprintln!("partywall: {reason}");
             Ok(exit.into())
@@ -104,35 +110,35 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn receive(
     arguments: &Arguments,
     server: &Server,
-    gate: &Gate,
+    admission: &Admission,
     output: Output,
     waiting: &mut Waiting<'_>,
 ) -> Result<(), Ended> {
-    let Some(link) = waiting.first(arguments, server, gate)? else { return Ok(()) };
+    let Some(link) = waiting.first(arguments, server, admission)? else { return Ok(()) };
     let started = Instant::now();
     let receiving = Receiving::begin(arguments, &link, output);
     let ended = receiving.and_then(|receiving| receiving.run(waiting));
     if arguments.end.stats {
         eprint!("{}", totals::text("received", &link.stats(), started.elapsed()));
     }
-    // The peer hears how far was consumed; if it is away, the next time.
-    let _ = link.close(Instant::now() + GOOD_BYE_MAX);
+    // The peer receives the last acknowledgement now or with the next connection.
+    let _ = link.close(Instant::now() + CLOSE_TIMEOUT);
     ended
 }
 
-/// For the link, or a signal.
+/// Waits for the link or for a signal.
 struct Waiting<'a> {
     caught: &'a Caught,
-    watch: Watch,
+    monitor: Monitor,
 }
 
 impl Waiting<'_> {
-    /// The link to the peer, or to the first that comes; `None` if a signal came first.
+    /// The link to the peer, or to the first that attaches; `None` if a signal came first.
     fn first(
         &mut self,
         arguments: &Arguments,
         server: &Server,
-        gate: &Gate,
+        admission: &Admission,
     ) -> Result<Option<Link>, Ended> {
         if let Some(peer) = &arguments.peer {
             let link = server.open(peer, &arguments.end.link).map_err(in_flags)?;
@@ -141,35 +147,38 @@ impl Waiting<'_> {
         loop {
             match server.try_accept() {
                 Ok(link) => {
-                    gate.close_behind(link.key().remote());
+                    admission.restrict_to(link.key().remote());
                     return Ok(Some(link));
                 }
                 Err(AcceptError::TimedOut) => {}
                 Err(error) => return Err(Ended::failed(error.to_string())),
             }
-            self.watch.judge(true)?;
+            self.monitor.check_limits(true)?;
             if self.is_interrupted(true)? {
                 return Ok(None);
             }
         }
     }
 
-    /// Whether a signal has come. `is_idle`: waits for one, or for the link.
+    /// Whether a signal has come. If `is_idle`, waits for a signal or the link.
     fn is_interrupted(&self, is_idle: bool) -> Result<bool, Ended> {
         let mut signals = self.caught.descriptors();
         if is_idle {
-            return self.watch.wait(&signals);
+            return self.monitor.wait(&signals);
         }
         Ok(poll::wait(&mut signals, Some(Instant::now()))? > 0)
     }
 }
 
-/// What is under way.
+/// The state of the transfer.
 struct Receiving<'a> {
     link: &'a Link,
     framing: Framing,
     output: Output,
-    ledger: Option<Ledger>,
+    checkpoint: Option<Checkpoint>,
+    sender: SenderRecord,
+    /// When `--once` stops to wait for a sender that attached in an earlier run.
+    return_deadline: Option<Instant>,
     is_once: bool,
     batch: Vec<Message>,
     bytes: Vec<u8>,
@@ -178,32 +187,57 @@ struct Receiving<'a> {
 impl<'a> Receiving<'a> {
     fn begin(arguments: &Arguments, link: &'a Link, mut output: Output) -> Result<Self, Ended> {
         let framing = arguments.end.framing;
-        let ledger = match &arguments.end.dir {
+        let checkpoint = match &arguments.end.dir {
             Some(dir) if arguments.end.exactly_once => {
-                let path = Ledger::path(&dir.join(link.key().file_name()), Kind::Out);
-                Some(found_or_begun(&path, link, &mut output)?)
+                let path = Checkpoint::path(&dir.join(link.key().file_name()), Kind::Out);
+                Some(open_checkpoint(&path, link, &mut output)?)
             }
             _ => {
-                output.mend(framing)?;
+                output.end_partial_line(framing)?;
                 None
             }
         };
+        let file = arguments.end.dir.as_ref().map(|dir| dir.join(link.key().file_name()));
+        let sender = SenderRecord::open(file.as_deref())?;
+        let is_known = sender.state() != SenderState::Unknown;
+        let return_deadline = (arguments.once && is_known).then(|| Instant::now() + RETURN_MAX);
         let (is_once, batch, bytes) = (arguments.once, Vec::new(), Vec::new());
-        Ok(Self { link, framing, output, ledger, is_once, batch, bytes })
+        Ok(Self {
+            link,
+            framing,
+            output,
+            checkpoint,
+            sender,
+            return_deadline,
+            is_once,
+            batch,
+            bytes,
+        })
     }
 
     fn run(mut self, waiting: &mut Waiting<'_>) -> Result<(), Ended> {
+        waiting.monitor.wake_at(self.return_deadline);
         loop {
-            // Looked at before: what the peer sent before it left is here, then.
-            waiting.watch.look(self.link, true)?;
-            let has_left = waiting.watch.has_left();
+            // Before the messages: all that the sender sent before it left is in the link then.
+            waiting.monitor.update(self.link, true)?;
+            let has_left = waiting.monitor.has_left();
+            if waiting.monitor.was_attached() && !has_left {
+                self.sender.record_attached()?;
+            }
             self.gather()?;
             let is_idle = self.batch.is_empty();
             if !is_idle {
                 self.deliver()?;
-                waiting.watch.moved();
-            } else if self.is_once && has_left {
-                return Ok(());
+                waiting.monitor.record_progress();
+            } else if has_left {
+                self.sender.record_finished()?;
+                if self.is_once {
+                    return Ok(());
+                }
+            } else if waiting.monitor.was_attached() {
+                waiting.monitor.wake_at(None);
+            } else if self.return_deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return self.without_sender();
             }
             if waiting.is_interrupted(is_idle)? {
                 return Ok(());
@@ -211,19 +245,34 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// The messages that are here, as many as go in one batch.
+    /// The end of `--once` if no sender has attached in this run.
+    fn without_sender(&self) -> Result<(), Ended> {
+        if self.sender.state() == SenderState::Finished {
+            return Ok(());
+        }
+        Err(Ended {
+            exit: Exit::PeerDied,
+            reason: format!(
+                "no sender attached within {RETURN_MAX:?}, and the last one did not say that it had finished; all \
+                 that it sent is written"
+            ),
+        })
+    }
+
+    /// Receives the queued messages of one batch.
     fn gather(&mut self) -> Result<(), Ended> {
         self.batch.clear();
         let mut bytes = 0;
         while self.batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
             let message = match self.link.try_recv() {
-                Ok(message) => message,
-                Err(TryRecvError::Empty) => return Ok(()),
+                Ok(Some(message)) => message,
+                // An event reports as well that the peer has finished.
+                Ok(None) | Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Stopped(stopped)) => return Err(stopped.into()),
                 Err(error) => return Err(Ended::failed(error.to_string())),
             };
             if self.batch.last().is_some_and(|last| !follows(&message, last)) {
-                // A connection began, and with it all that was not committed.
+                // A new connection repeats all unacknowledged messages.
                 self.batch.clear();
             }
             bytes += message.len();
@@ -232,12 +281,12 @@ impl<'a> Receiving<'a> {
         Ok(())
     }
 
-    /// Writes the batch, then commits it.
+    /// Writes the batch, then acknowledges it.
     fn deliver(&mut self) -> Result<(), Ended> {
         let Some(last) = self.batch.last().map(Message::token) else { return Ok(()) };
         let before = self.output.len();
-        if let Some(ledger) = &mut self.ledger {
-            ledger.write(entry_of(self.link, before)?)?;
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.write(entry_of(self.link, before)?)?;
         }
         self.bytes.clear();
         for message in &self.batch {
@@ -247,60 +296,61 @@ impl<'a> Receiving<'a> {
         match self.link.ack_to(last) {
             Ok(()) => Ok(()),
             Err(AckError::Stopped(stopped)) => Err(stopped.into()),
-            // It comes again.
-            Err(_) if self.ledger.is_some() => Ok(self.output.cut(before)?),
+            // The batch comes again.
+            Err(_) if self.checkpoint.is_some() => Ok(self.output.truncate_to(before)?),
             Err(_) => Ok(()),
         }
     }
 }
 
-/// Whether a message is of the same stream as another, and behind it.
+/// Whether a message belongs to the same stream as another and comes after it.
 fn follows(message: &Message, last: &Message) -> bool {
     message.token().covers(&last.token()) && message.position() > last.position()
 }
 
-/// What is written down before a batch.
+/// The entry before a batch.
 fn entry_of(link: &Link, length: u64) -> Result<Entry> {
-    let at = link.consumed_position()?;
+    let at = link.acked_position()?;
     let (stream, position) = at.map_or((0, 0), |at| (at.stream, at.position));
     Ok(Entry { stream, position, first: length, second: link.epoch()? })
 }
 
-/// The ledger to go on with; what was written and not committed is cut off.
-fn found_or_begun(path: &Path, link: &Link, output: &mut Output) -> Result<Ledger> {
-    let Some(ledger) = Ledger::open(path, Kind::Out, output.file())? else {
+/// Opens or makes the checkpoint, and removes written but unacknowledged bytes from the output.
+fn open_checkpoint(path: &Path, link: &Link, output: &mut Output) -> Result<Checkpoint> {
+    let Some(checkpoint) = Checkpoint::open(path, Kind::Out, output.file())? else {
         let identity = Identity::of(output.file(), false)?;
         let epoch = link.epoch()?;
-        return Ledger::begin(path, Kind::Out, &identity, epoch, entry_of(link, output.len())?);
+        return Checkpoint::begin(path, Kind::Out, &identity, epoch, entry_of(link, output.len())?);
     };
-    let Entry { stream, position, first: length, second: epoch } = ledger.entry();
+    let Entry { stream, position, first: length, second: epoch } = checkpoint.entry();
     ensure!(
         output.len() >= length,
-        "--out holds {} bytes, of {length} that were written: somebody has cut it. If that was meant, {}",
+        "--out has {} of the {length} bytes that were written: it was truncated. If that was intended, {}",
         output.len(),
         checkpoint::advice(Kind::Out)
     );
-    match link.consumed_position()? {
-        Some(at) if at.stream == stream && at.position == position => output.cut(length)?,
+    match link.acked_position()? {
+        Some(at) if at.stream == stream && at.position == position => output.truncate_to(length)?,
         Some(at) if at.stream == stream && at.position < position => bail!(
-            "the link's file is older than the output: it was put back from a copy. Look with `partywall link inspect`"
+            "the file of the link is older than the output: it was restored from a copy; see `partywall link inspect`"
         ),
-        // Another stream came with a connection, and that never while a batch was half written.
+        // Another stream comes with a connection, which never begins while a batch is partly written.
         Some(_) => {}
         None if stream == 0 || epoch != link.epoch()? => {}
         None => bail!(
-            "{} goes with a link that had consumed, and this one has not: its file was lost and made anew, or adopt or reset              made it forget. The sender sends again what it still has: to take that, {}",
+            "{} belongs to a link with acknowledgements, and this link has none: its file was lost and made anew, or adopt or \
+             reset has forgotten them. The sender repeats what it still has: to receive that, {}",
             path.display(),
             checkpoint::advice(Kind::Out)
         ),
     }
-    Ok(ledger)
+    Ok(checkpoint)
 }
 
 fn not_bound(error: BindError) -> Result<ExitCode> {
     let text = match error {
         BindError::NotLoopback { address } => format!(
-            "{address} can be reached from other hosts, and TCP is not encrypted: bind a loopback address, or say \
+            "{address} can be reached from other hosts, and TCP is not encrypted: bind a loopback address, or give \
              --allow-remote"
         ),
         BindError::System(error) => error.to_string(),
@@ -311,14 +361,16 @@ fn not_bound(error: BindError) -> Result<ExitCode> {
     Ok(Exit::NoConnection.into())
 }
 
-/// The most messages in a batch.
+/// Most messages in a batch.
 const BATCH_MESSAGES: usize = 64;
-/// And the most bytes, but for one message that is longer.
+/// Most bytes in a batch, except for one longer message.
 const BATCH_BYTES: usize = 64 << 10;
-/// Nothing is sent the other way.
+/// The ring of this end, which sends no messages.
 const OWN_RING_BYTES: u64 = 4096;
-/// How long to wait for the peer to hear how far was consumed.
-const GOOD_BYE_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for the peer to receive the last acknowledgement.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait of `--once` for a sender that attached in an earlier run.
+const RETURN_MAX: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -328,11 +380,13 @@ Examples:
   partywall link recv --dir links --name bob --peer alice --out file --exactly-once unix:/tmp/links.sock
   partywall link recv --dir links --name bob tcp:127.0.0.1:7000 --token-file secret     the same secret at the sender
 
-Each message is written as a line, and consumed once it is written: the sender then forgets it. What was not written
-when this command was killed comes again. Ctrl-C and SIGTERM end it in good order. With --once it ends by itself when the
-sender has sent all of its input and left; killed in just that moment it waits for another sender: run `send` again, which
-finds everything consumed.
+Each message is written as a line, and then acknowledged: the sender drops it. After a kill, unwritten messages
+come again. Ctrl-C and SIGTERM end the command in good order.
 
-With --exactly-once nothing is in the file twice, whoever is killed and when. How long it was is written beside the link,
-in a file of the same name that ends with .out; remove it to go on with another file. It survives kill -9, as the link
-does, and not the loss of power.";
+With --once the command ends when the sender has finished. If the sender had finished before the command began,
+it waits 10 s for another sender and ends with 0. If the last sender left without finishing, it ends with 4.
+A link without any sender so far is waited for without limit, or until --timeout.
+
+With --exactly-once no message is in the file twice, whichever end is killed. The length of the output is stored
+next to the link, in a file of the same name with the ending .out; remove it to write to another file. It
+survives kill -9, as the link does, but not a loss of power.";

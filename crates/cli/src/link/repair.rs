@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link adopt` and `partywall link reset`: what a person decides about a link that stands.
+//! `partywall link adopt` and `partywall link reset`: the decisions of an operator on a quarantined link.
 //!
 //! ```text
-//!   partywall_link::adopt, reset ─ without --yes: what would be ─▶ text, exit code 1
-//!                                 └ with --yes: done ─────────────▶ text, exit code 0
+//!   partywall_link::adopt, reset ─ without --yes: only reported ─▶ text, exit code 1
+//!                                 └ with --yes: done ────────────▶ text, exit code 0
 //! ```
 
 use std::fmt::Write;
@@ -15,27 +15,27 @@ use partywall_link::{Adopted, Key, QuarantineSnapshot, Reset, adopt, reset};
 
 use crate::command::report::{self, UNSOUND};
 
-/// Which end of which link.
+/// The end and the link to repair.
 #[derive(Clone, Debug, clap::Args)]
 struct Which {
-    /// The directory that keeps the link
+    /// Directory of the link
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// What this end is called
+    /// Name of this end
     #[arg(long, value_name = "A")]
     name: String,
-    /// What the other end is called
+    /// Name of the peer
     #[arg(long, value_name = "B")]
     peer: String,
-    /// What the link is called
+    /// Name of the link
     #[arg(long, value_name = "NAME", default_value = "messages")]
     link: String,
-    /// Do it; without, only say what would be done
+    /// Do it; without this flag, only print what would be done
     #[arg(long)]
     yes: bool,
 }
 
-/// End the quarantine of a link, and take what the other end has
+/// End the quarantine of a link, and receive from the peer again
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = ADOPT)]
 pub struct AdoptArguments {
@@ -43,7 +43,7 @@ pub struct AdoptArguments {
     which: Which,
 }
 
-/// Give up what one end of a link sends, and let it begin anew
+/// Drop the unsent messages of one end of a link, and begin a new stream
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = RESET)]
 pub struct ResetArguments {
@@ -56,16 +56,16 @@ pub fn run_adopt(arguments: &AdoptArguments) -> ExitCode {
     let which = &arguments.which;
     report::conclude(which.key().and_then(|key| {
         let adopted = adopt(&which.dir, &key, which.yes)?;
-        which.tell(&adopted_text(&adopted, which.yes))
+        which.print(&adopted_text(&adopted, which.yes))
     }))
 }
 
-/// Begins a stream anew.
+/// Begins a new stream.
 pub fn run_reset(arguments: &ResetArguments) -> ExitCode {
     let which = &arguments.which;
     report::conclude(which.key().and_then(|key| {
         let done = reset(&which.dir, &key, which.yes)?;
-        which.tell(&reset_text(&done, which.yes))
+        which.print(&reset_text(&done, which.yes))
     }))
 }
 
@@ -74,9 +74,9 @@ impl Which {
         Ok(Key::new(&self.name, &self.peer, &self.link)?)
     }
 
-    fn tell(&self, text: &str) -> Result<ExitCode> {
-        let end = if self.yes { "" } else { "nothing was done: say --yes to do it\n" };
-        report::tell(&format!("{text}{end}"))?;
+    fn print(&self, text: &str) -> Result<ExitCode> {
+        let end = if self.yes { "" } else { "nothing was done: give --yes to do it\n" };
+        report::print(&format!("{text}{end}"))?;
         Ok(if self.yes { ExitCode::SUCCESS } else { UNSOUND.into() })
     }
 }
@@ -88,19 +88,19 @@ fn adopted_text(adopted: &Adopted, is_done: bool) -> String {
     let _ = writeln!(text, "  quarantine   {}: {}", why(quarantine), ends(is_done));
     let receiving = match (forgotten, needs_reset, quarantine.is_receiving) {
         (Some(to), ..) => format!(
-            "that {to} is consumed {} forgotten: what the other end still has of it comes again",
+            "the acknowledgement of {to} {} forgotten: messages that the peer still has come again",
             if is_done { "is" } else { "would be" }
         ),
         (None, true, _) => {
-            "as it is, because messages that this end has sent, and keeps, speak of it: \
-            the other end has to be reset, or both are in quarantine again"
+            "unchanged, because messages that this end has sent and keeps refer to it: reset the peer, or \
+             both are in quarantine again"
                 .to_owned()
         }
-        (None, false, true) => "as it is: nothing was consumed".to_owned(),
-        (None, false, false) => "as it is".to_owned(),
+        (None, false, true) => "unchanged: nothing was acknowledged".to_owned(),
+        (None, false, false) => "unchanged".to_owned(),
     };
     let _ = writeln!(text, "  receiving    {receiving}");
-    let _ = writeln!(text, "  sending      as it is: all that is kept is offered again");
+    let _ = writeln!(text, "  sending      unchanged: all kept messages are sent again");
     text
 }
 
@@ -118,10 +118,10 @@ fn reset_text(done: &Reset, is_done: bool) -> String {
     };
     if let Some(to) = done.forgotten {
         let is = if is_done { "is" } else { "would be" };
-        let _ = writeln!(text, "  receiving    that {to} is consumed {is} forgotten");
+        let _ = writeln!(text, "  receiving    the acknowledgement of {to} {is} forgotten");
     }
     if let Some(copy) = &done.copy {
-        let _ = writeln!(text, "  as it was    {}", copy.display());
+        let _ = writeln!(text, "  copy         {}", copy.display());
     }
     text
 }
@@ -137,26 +137,26 @@ fn ends(is_done: bool) -> &'static str {
 
 const ADOPT: &str = "\
 Examples:
-  partywall link inspect --dir links                                      which link stands, and why?
+  partywall link inspect --dir links                                      which link is in quarantine, and why?
   partywall link adopt --dir links --name bob --peer alice                what would happen?
   partywall link adopt --dir links --name bob --peer alice --yes          do it
 
-A link stands, in quarantine, when what its two ends remember contradicts itself, mostly because one of the two files was put back
-from a copy. Both ends keep everything, and attach no more, until somebody decides at each of them. adopt ends the quarantine
-of the end whose file is in DIR. What that end sends stays as it is.
+A link is in quarantine if the files of its two ends contradict each other, usually because one of them was
+restored from a copy. Both ends keep everything and do not attach until an operator decides at each end. adopt
+ends the quarantine of the end whose file is in DIR. The messages that this end sends stay unchanged.
 
-  The end that receives the contradicting direction forgets how far it had consumed, and takes what the other end has: from
-  the first message, or behind a gap, which is reported. Messages may come that had come before.
-  The end that sends it offers again what it keeps.
+  The end that receives the contradicting direction forgets its acknowledgements, and receives from the peer
+  again: from its first message, or after a gap, which is reported. Messages may come a second time.
+  The end that sends that direction sends all kept messages again.
 
-  To keep all that is there        adopt at both ends
-  To drop what the sender has      reset at the sender, adopt at the receiver
+  To keep all messages              adopt at both ends
+  To drop those of the sender       reset at the sender, adopt at the receiver
 
-If this end has sent messages that say how far it had consumed, and keeps them, it cannot forget that: after a restart they
-would be believed. Then adopt only ends the quarantine, and the other end has to be reset. If the two ends still
-contradict each other, both are in quarantine again, and nothing is lost.
+If this end keeps sent messages that contain an acknowledgement, it cannot forget it: after a restart they
+would count again. Then adopt only ends the quarantine, and the peer has to be reset. If both ends still
+contradict each other, they are in quarantine again, and nothing is lost.
 
-The file is opened for that: no living process may own it. That counts as one more owner, also without --yes.
+The command opens the file, so no living process may own it. It counts as one more owner, also without --yes.
 
 Exit codes:
   0  done
@@ -167,17 +167,17 @@ const RESET: &str = "\
 Examples:
   partywall link reset --dir links --name alice --peer bob                what would be lost?
   partywall link reset --dir links --name alice --peer bob --yes          do it
-  partywall link inspect --dir links                                      how it is now
+  partywall link inspect --dir links                                      the state afterwards
 
-reset gives up what the end whose file is in DIR sends: its next message is the first of another stream. What the other end was
-not known to have consumed is not sent any more; its range is printed, and is a report of the link. The other end will report
-that the stream before was lost. Quarantine of this end is over; if it was for what this end receives, how far that was
-consumed is forgotten, as with adopt.
+reset drops the messages that the end whose file is in DIR has to send: its next message begins a new stream.
+Messages without a known acknowledgement are not sent any more; their range is printed, and is a report of the
+link. The peer reports that the former stream was lost. A quarantine of this end ends; if it concerned the
+receiving direction, this end forgets its acknowledgements, as with adopt.
 
-The file as it was lies beside it, as ….link.reset-1 and so on; remove it when nobody needs it. The small files of
-`send --exactly-once` and `recv --exactly-once` say what to do about them when they are met.
+A copy of the former file lies next to it, with the ending .link.reset-1 and so on; remove it when it is not
+needed. The checkpoint files of `send --exactly-once` and `recv --exactly-once` are checked at their next use.
 
-The file is opened for that: no living process may own it. That counts as one more owner, also without --yes.
+The command opens the file, so no living process may own it. It counts as one more owner, also without --yes.
 
 Exit codes:
   0  done

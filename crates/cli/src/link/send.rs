@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link send`: messages of a file or of stdin into a link, until the peer has consumed them all.
+//! `partywall link send`: sends a file or stdin into a link, and waits until all is acknowledged.
 //!
 //! ```text
-//!   input ─ read ─▶ Splitter ─ up to 64 messages, 64 KiB ─▶ [ledger: before, after] ─▶ batch ─▶ link
-//!      ▲                                                                                        │
-//!      └── waits only when nothing whole is there to send                 all consumed ─▶ LEAVE ─▶ exit 0
+//!   input ─ read ─▶ Splitter ─ up to 64 messages, 64 KiB ─▶ [checkpoint: before, after] ─▶ batch ─▶ link
+//!      ▲                                                                                            │
+//!      └── waits only if no whole message is buffered             all acknowledged ─▶ LEAVE ─▶ exit 0
 //! ```
 //!
-//! Whoever fails leaves without a word, as whoever is killed does: a good-bye means that the input is at its end and
-//! consumed, and `recv --once` relies on it. So signals are not caught here: they end the process at once.
+//! A failed command leaves without LEAVE, as a killed one does. LEAVE means that the input has ended and is
+//! acknowledged, and `recv --once` relies on it. Signals are not caught, so they end the process at once.
 //!
-//! That `--exactly-once` is true is argued in ledger.rs.
+//! `checkpoint.rs` shows that `--exactly-once` is correct.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -26,46 +26,46 @@ use partywall::Address;
 use partywall_link::{Client, Config, Group, Link, OpenError, SendError, TrySendError};
 use partywall_sys::poll::{PollFd, PollFlags};
 
-use super::checkpoint::{self, Entry, Identity, Kind, Ledger};
+use super::checkpoint::{self, Checkpoint, Entry, Identity, Kind};
 use super::framing::Splitter;
-use super::monitor::{Ended, Watch};
+use super::monitor::{Ended, Monitor};
 use super::options::EndOptions;
 use super::totals;
-use crate::command::exit::{EXIT_CODES, Exit};
-use partywall_bench::figure::quantity::parse_size;
+use crate::command::exit::{Exit, LINK_EXIT_CODES};
+use partywall_bench::figure::quantity::{counted, parse_size};
 
-/// Send the lines of a file or of stdin, and wait until they are consumed
+/// Send the lines of a file or of stdin, and wait until they are acknowledged
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{EXAMPLES}\n\n{LINK_EXIT_CODES}"))]
 pub struct Arguments {
-    /// Where the receiver is: unix:/path, unix:@name, or tcp:host:port
+    /// Address of the receiver: unix:/path, unix:@name, or tcp:host:port
     #[arg(value_name = "ADDRESS")]
     address: Address,
     #[command(flatten)]
     end: EndOptions,
-    /// What the receiver is called
+    /// Name of the receiver
     #[arg(long, value_name = "B")]
     peer: String,
-    /// Read from this file [default: stdin]
+    /// File to read [default: stdin]
     #[arg(long = "in", value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Begin this epoch: what the one before left undelivered is dropped, and reported
+    /// Begin this epoch; undelivered messages of the former one are dropped and reported
     #[arg(long, value_name = "N")]
     epoch: Option<u64>,
-    /// Size of the ring that keeps small messages until they are consumed; of a new link
+    /// Size of the ring for small messages, for a new link
     #[arg(long, value_name = "SIZE", default_value = "1m", value_parser = parse_size)]
     ring: u64,
-    /// Size of the memory for large messages, and so the longest message; of a new link
+    /// Size of the memory for large messages, and of the longest message, for a new link
     #[arg(long, value_name = "SIZE", default_value = "4m", value_parser = parse_size)]
     slab: u64,
 }
 
-/// Sends everything.
+/// Sends the input.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let place = arguments.end.place(("--in", arguments.input.is_some()))?;
     let secret = arguments.end.secret()?;
-    let input = opened(arguments.input.as_ref())?;
-    let group = Group::new().context("no descriptor is left")?;
+    let input = open_input(arguments.input.as_ref())?;
+    let group = Group::new().context("making an epoll descriptor failed")?;
     let config = Config::default()
         .ring_bytes(arguments.ring)
         .slab_bytes(arguments.slab)
@@ -75,36 +75,40 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let opened = client.connect(&arguments.address, &arguments.peer, &arguments.end.link);
     let link = opened.map_err(in_flags)?;
     let started = Instant::now();
-    let watch = Watch::new(group, arguments.end.quiet, arguments.end.timeout);
-    let ended = Sending::begin(arguments, &link, input, watch).and_then(Sending::run);
+    let monitor = Monitor::new(group, arguments.end.quiet, arguments.end.timeout);
+    let ended = Sending::begin(arguments, &link, input, monitor)
+        .and_then(|mut sending| sending.run().map_err(|ended| sending.with_kept_input(ended)));
     if arguments.end.stats {
         eprint!("{}", totals::text("sent", &link.stats(), started.elapsed()));
     }
     match ended {
         Ok(()) => {
-            // All of it is consumed: what is not said in time is not missed.
-            let _ = link.close(Instant::now() + GOOD_BYE_MAX);
+            // All is acknowledged. A LEAVE that is not sent in time only delays `recv --once`.
+            let _ = link.close(Instant::now() + CLOSE_TIMEOUT);
             Ok(Exit::Done.into())
         }
         Err(Ended { exit, reason }) => {
             eprintln!("partywall: {reason}");
-            // Closed in good order, it would pass for the end.
+            // A close in good order would present the sent part as the whole input.
             mem::forget(link);
             Ok(exit.into())
         }
     }
 }
 
-/// What is under way.
+/// The state of the transfer.
 struct Sending<'a> {
     link: &'a Link,
     input: File,
     splitter: Splitter,
-    ledger: Option<Ledger>,
-    watch: Watch,
+    checkpoint: Option<Checkpoint>,
+    monitor: Monitor,
     epoch: u64,
-    /// The most bytes of a batch: less than it might be, once one did not fit the ring.
+    /// Most bytes of a batch; halved each time a batch exceeds the ring.
     batch_max: usize,
+    /// The end of the messages in the link, as a position in the input.
+    sent_to: u64,
+    is_durable: bool,
 }
 
 impl<'a> Sending<'a> {
@@ -112,12 +116,13 @@ impl<'a> Sending<'a> {
         arguments: &Arguments,
         link: &'a Link,
         mut input: File,
-        watch: Watch,
+        monitor: Monitor,
     ) -> Result<Self, Ended> {
         if let Some(epoch) = arguments.epoch {
             let present = link.epoch()?;
             if epoch < present {
-                let reason = format!("the link is in epoch {present} already: --epoch only rises");
+                let reason =
+                    format!("the link is in epoch {present} already: --epoch cannot be lower");
                 return Err(Ended::failed(reason));
             }
             if epoch > present {
@@ -125,41 +130,67 @@ impl<'a> Sending<'a> {
             }
         }
         let epoch = link.epoch()?;
-        let ledger = match &arguments.end.dir {
+        let checkpoint = match &arguments.end.dir {
             Some(dir) if arguments.end.exactly_once => {
-                let path = Ledger::path(&dir.join(link.key().file_name()), Kind::In);
-                Some(found_or_begun(&path, link, &input, epoch)?)
+                let path = Checkpoint::path(&dir.join(link.key().file_name()), Kind::In);
+                Some(open_checkpoint(&path, link, &input, epoch)?)
             }
             _ => None,
         };
-        let offset = match &ledger {
-            Some(ledger) => go_on_at(&ledger.entry(), link.sent_position()?.position)?,
+        let offset = match &checkpoint {
+            Some(checkpoint) => resume_at(&checkpoint.entry(), link.sent_position()?.position)?,
             None => 0,
         };
         if offset > 0 {
-            io::Seek::seek(&mut input, io::SeekFrom::Start(offset)).context("going on in --in")?;
+            io::Seek::seek(&mut input, io::SeekFrom::Start(offset)).context("seeking in --in")?;
         }
-        let longest = usize::try_from(arguments.slab.max(arguments.ring / 4)).unwrap_or(usize::MAX);
-        let splitter = Splitter::new(arguments.end.framing, offset, longest);
-        Ok(Self { link, input, splitter, ledger, watch, epoch, batch_max: BATCH_BYTES })
+        let message_max =
+            usize::try_from(arguments.slab.max(arguments.ring / 4)).unwrap_or(usize::MAX);
+        let splitter = Splitter::new(arguments.end.framing, offset, message_max);
+        Ok(Self {
+            link,
+            input,
+            splitter,
+            checkpoint,
+            monitor,
+            epoch,
+            batch_max: BATCH_BYTES,
+            sent_to: offset,
+            is_durable: arguments.end.dir.is_some(),
+        })
     }
 
-    fn run(mut self) -> Result<(), Ended> {
+    /// Adds to an error how much of the input the link keeps.
+    fn with_kept_input(&self, Ended { exit, reason }: Ended) -> Ended {
+        let is_acked = self.link.unconsumed_bytes().is_ok_and(|bytes| bytes == 0);
+        let note = match (is_acked, self.is_durable) {
+            (true, _) => String::new(),
+            (false, false) => "; --volatile keeps none of the input".to_owned(),
+            (false, true) => format!(
+                "; the link keeps the unacknowledged part of the first {} of the input, and the next run sends it \
+                 first, also with an empty input",
+                counted(self.sent_to, "byte")
+            ),
+        };
+        Ended { exit, reason: format!("{reason}{note}") }
+    }
+
+    fn run(&mut self) -> Result<(), Ended> {
         let mut batch = Vec::new();
         loop {
             let before = self.splitter.offset();
             self.gather(&mut batch)?;
             if !batch.is_empty() {
-                self.publish(&batch, before)?;
+                self.send(&batch, before)?;
             } else if self.splitter.is_ended() {
-                return self.flush();
+                return self.wait_acked();
             } else {
                 self.read()?;
             }
         }
     }
 
-    /// The messages that are whole, as many as go in one batch; never waits for another.
+    /// Takes the buffered whole messages of one batch, without waiting.
     fn gather(&mut self, batch: &mut Vec<(Range<usize>, u64)>) -> Result<(), Ended> {
         batch.clear();
         let mut bytes = 0;
@@ -167,7 +198,7 @@ impl<'a> Sending<'a> {
             let message = match self.splitter.next() {
                 Ok(Some(message)) => message,
                 Ok(None) => break,
-                // What lies before it is sent first; then it is met again.
+                // The messages before it are sent first; the error comes again.
                 Err(_) if !batch.is_empty() => break,
                 Err(error) => return Err(Ended::failed(error.to_string())),
             };
@@ -177,11 +208,11 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Sends them all, in one batch, or in halves if one is too much for the ring.
-    fn publish(&mut self, mut batch: &[(Range<usize>, u64)], mut before: u64) -> Result<(), Ended> {
+    /// Sends the messages in one batch, or in smaller ones if it exceeds the ring.
+    fn send(&mut self, mut batch: &[(Range<usize>, u64)], mut before: u64) -> Result<(), Ended> {
         let mut count = batch.len();
         while let Some((_, after)) = batch[..count].last() {
-            if self.publish_whole(&batch[..count], before, *after)? {
+            if self.send_batch(&batch[..count], before, *after)? {
                 before = *after;
                 batch = &batch[count..];
                 count = count.min(batch.len());
@@ -193,28 +224,28 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Sends them at once; `false` if they are too many.
-    fn publish_whole(
+    /// Sends the messages in one batch; returns false if they exceed the ring.
+    fn send_batch(
         &mut self,
         messages: &[(Range<usize>, u64)],
         before: u64,
         after: u64,
     ) -> Result<bool, Ended> {
-        if let Some(ledger) = &mut self.ledger {
+        if let Some(checkpoint) = &mut self.checkpoint {
             let at = self.link.sent_position()?;
             let (first, second) = (before, after);
-            ledger.write(Entry { stream: at.stream, position: at.position, first, second })?;
+            checkpoint.write(Entry { stream: at.stream, position: at.position, first, second })?;
         }
         let mut batch = self.link.batch();
         for (message, _) in messages {
             batch.send(self.splitter.bytes(message));
         }
         loop {
-            match batch.try_publish() {
+            match batch.try_commit() {
                 Ok(()) => break,
                 Err(TrySendError::Full) => {
-                    self.look(true)?;
-                    self.watch.wait(&[])?;
+                    self.update(true)?;
+                    self.monitor.wait(&[])?;
                 }
                 Err(TrySendError::Never(SendError::BatchTooLarge { .. })) if messages.len() > 1 => {
                     return Ok(false);
@@ -223,21 +254,22 @@ impl<'a> Sending<'a> {
                 Err(error) => return Err(Ended::failed(error.to_string())),
             }
         }
-        self.watch.moved();
-        self.look(true)?;
-        self.same_epoch()?;
+        self.sent_to = after;
+        self.monitor.record_progress();
+        self.update(true)?;
+        self.check_epoch()?;
         Ok(true)
     }
 
-    /// Waits for more of the input, while what was sent goes on its way; then reads once.
+    /// Drives the link until the input is readable, then reads once.
     fn read(&mut self) -> Result<(), Ended> {
         loop {
-            let is_silence = self.link.unconsumed_bytes()? > 0;
-            self.look(is_silence)?;
-            if !self.watch.wait(&[PollFd::new(&self.input, PollFlags::IN)])? {
+            let waits_for_peer = self.link.unconsumed_bytes()? > 0;
+            self.update(waits_for_peer)?;
+            if !self.monitor.wait(&[PollFd::new(&self.input, PollFlags::IN)])? {
                 continue;
             }
-            match self.input.read(self.splitter.room()) {
+            match self.input.read(self.splitter.free_space()) {
                 Ok(count) => {
                     self.splitter.filled(count);
                     return Ok(());
@@ -251,78 +283,78 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Tells what happened, and takes no notice of messages: they stay with the peer, for who takes them.
-    fn look(&mut self, is_silence: bool) -> Result<(), Ended> {
-        while self.link.try_recv().is_ok() {}
-        self.watch.look(self.link, is_silence)
+    /// Handles events. Messages of the peer stay unacknowledged, for another program.
+    fn update(&mut self, waits_for_peer: bool) -> Result<(), Ended> {
+        while let Ok(Some(_)) = self.link.try_recv() {}
+        self.monitor.update(self.link, waits_for_peer)
     }
 
-    /// Waits until everything is consumed, and somebody is there to hear that it was all.
-    fn flush(mut self) -> Result<(), Ended> {
+    /// Waits until all is acknowledged and there was a connection for LEAVE.
+    fn wait_acked(&mut self) -> Result<(), Ended> {
         let mut left = u64::MAX;
         loop {
-            self.look(true)?;
-            // Looked at behind the events, which tell of the connection, and before waiting for more.
+            self.update(true)?;
+            // After the events, which report the connection, and before the next wait.
             let now = self.link.unconsumed_bytes()?;
-            if now == 0 && self.watch.was_attached() {
-                return self.same_epoch();
+            if now == 0 && self.monitor.was_attached() {
+                return self.check_epoch();
             }
             if now < left {
-                self.watch.moved();
+                self.monitor.record_progress();
             }
             left = now;
-            self.watch.wait(&[])?;
+            self.monitor.wait(&[])?;
         }
     }
 
-    /// The peer may begin one, too; then nobody knows what it has consumed of the last.
-    fn same_epoch(&self) -> Result<(), Ended> {
+    /// Fails if the peer has begun an epoch: which messages of the former one arrived is unknown then.
+    fn check_epoch(&self) -> Result<(), Ended> {
         let epoch = self.link.epoch()?;
         if epoch == self.epoch {
             return Ok(());
         }
         Err(Ended::failed(format!(
-            "the peer has begun epoch {epoch}, and what it had not consumed is dropped, as reported: start again to send \
-             the input in that epoch"
+            "the peer has begun epoch {epoch}, and unacknowledged messages were dropped, as reported: start again to \
+             send the input in that epoch"
         )))
     }
 }
 
-/// The ledger to go on with.
-fn found_or_begun(path: &Path, link: &Link, input: &File, epoch: u64) -> Result<Ledger> {
+/// Opens or makes the checkpoint.
+fn open_checkpoint(path: &Path, link: &Link, input: &File, epoch: u64) -> Result<Checkpoint> {
     let at = link.sent_position()?;
-    let found = match Ledger::open(path, Kind::In, input) {
+    let found = match Checkpoint::open(path, Kind::In, input) {
         Ok(found) => found,
-        // Of another input, of another epoch.
-        Err(_) if Ledger::is_of_older_epoch(path, Kind::In, epoch) => None,
+        // It belongs to the input of another epoch.
+        Err(_) if Checkpoint::is_of_older_epoch(path, Kind::In, epoch) => None,
         Err(error) => return Err(error),
     };
-    if let Some(ledger) = found.filter(|ledger| ledger.epoch() >= epoch) {
+    if let Some(checkpoint) = found.filter(|checkpoint| checkpoint.epoch() >= epoch) {
         ensure!(
-            ledger.epoch() == epoch && ledger.entry().stream == at.stream,
-            "{} goes with another stream than the link now has: the link was reset, or its file lost and made anew. \
-             Nobody can tell what of the input arrived: find out, then {}",
+            checkpoint.epoch() == epoch && checkpoint.entry().stream == at.stream,
+            "{} belongs to another stream than the link has now: the link was reset, or its file was lost and made anew. \
+             Which part of the input arrived is unknown: find out, then {}",
             path.display(),
             checkpoint::advice(Kind::In)
         );
-        return Ok(ledger);
+        return Ok(checkpoint);
     }
     let start = Entry { stream: at.stream, position: at.position, first: 0, second: 0 };
-    Ledger::begin(path, Kind::In, &Identity::of(input, true)?, epoch, start)
+    Checkpoint::begin(path, Kind::In, &Identity::of(input, true)?, epoch, start)
 }
 
-/// Where in the input to go on, if the tail is there.
-fn go_on_at(entry: &Entry, tail: u64) -> Result<u64> {
+/// The first byte of the input to send, for this tail.
+fn resume_at(entry: &Entry, tail: u64) -> Result<u64> {
     match tail {
         tail if tail == entry.position => Ok(entry.first),
         tail if tail > entry.position => Ok(entry.second),
         _ => bail!(
-            "the link's file is older than what was sent: it was put back from a copy. Look with `partywall link inspect`"
+            "the file of the link is older than the sent messages: it was restored from a copy; see `partywall link inspect`"
         ),
     }
 }
 
-fn opened(path: Option<&PathBuf>) -> Result<File> {
+fn open_input(path: Option<&PathBuf>) -> Result<File> {
     match path {
         Some(path) => File::open(path).with_context(|| format!("--in {}", path.display())),
         None => {
@@ -336,13 +368,13 @@ fn not_sent(error: SendError) -> Ended {
     match error {
         SendError::Stopped(stopped) => stopped.into(),
         SendError::TooLarge { len, max } => Ended::failed(format!(
-            "a message of {len} bytes exceeds the {max} that this link can keep: --slab sets that when the link is new"
+            "a message of {len} bytes exceeds the {max} bytes that this link can keep; --slab sets the limit of a new link"
         )),
         other => Ended::failed(other.to_string()),
     }
 }
 
-/// An error of opening, with our flags.
+/// An error of opening, with a flag instead of a setting.
 pub fn in_flags(error: OpenError) -> anyhow::Error {
     match error {
         OpenError::Config(error) => {
@@ -353,12 +385,12 @@ pub fn in_flags(error: OpenError) -> anyhow::Error {
     }
 }
 
-/// The most messages in a batch.
+/// Most messages in a batch.
 const BATCH_MESSAGES: usize = 64;
-/// And the most bytes, but for one message that is longer.
+/// Most bytes in a batch, except for one longer message.
 const BATCH_BYTES: usize = 64 << 10;
-/// How long to wait for the peer to hear that this was all.
-const GOOD_BYE_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for the peer to receive LEAVE.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -367,10 +399,11 @@ Examples:
   tail -f log | partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock
   partywall link send --dir links --name alice --peer bob --in file --exactly-once tcp:127.0.0.1:7000 --token-file secret
 
-Each line of the input is a message. It is kept in the link until the receiver has consumed it, so the receiver may start
-later, die, and come back; and so may this command with --dir: what it had sent stays in the link. Exit code 0 says
-that all of it is consumed.
+Each line of the input is a message. The link keeps it until the receiver has acknowledged it, so the receiver
+may start later, die, and come back. With --dir the same holds for this command: sent messages stay in the link.
+Exit code 0 means that all of the input is acknowledged. A command that ends earlier prints how much of the input
+the link keeps; the next run sends that first, also with an empty input.
 
-With --exactly-once a restart goes on in the file where it was. That is written beside the link, in a file of the same
-name that ends with .in; remove it to begin with the first message. Without, a restart sends all of its input again.
-A new --epoch begins with the first message, too.";
+With --exactly-once a restart continues in the file. Its place is stored next to the link, in a file of the same
+name with the ending .in; remove it to begin with the first message. Without --exactly-once a restart sends all
+of its input again. A new --epoch begins with the first message as well.";

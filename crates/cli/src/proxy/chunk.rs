@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much to read at a time: what came last time tells what to expect.
+//! `Chunk`: the size of the next read, derived from the last one.
 //!
 //! ```text
 //!            filled                filled              filled
 //!   short ───────────▶ 4 KiB ───────────▶ 16 KiB ───────────▶ 64 KiB
 //!   ◀─────────────────────────────────────────────────────────  less than a quarter: one step down
 //! ```
-//! Short reads are copied into the ring: they cost no block, and hold none while nothing comes. Long ones are
-//! read straight into the memory that the other side will look at.
+//! Short reads are copied into the ring, so no block is reserved while no bytes come. Long ones are read
+//! directly into shared memory, where the peer reads them.
 
-/// What to expect of the next read.
+/// The expected size of the next read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
     step: usize,
 }
 
 impl Chunk {
-    /// How many bytes to make room for; `None` if [`SHORT_BYTES`] are enough.
+    /// The bytes to reserve; `None` if [`SHORT_BYTES`] are enough.
     pub fn long(self) -> Option<usize> {
         self.step.checked_sub(1).map(|index| LONG_BYTES[index])
     }
 
-    /// So many came.
-    pub fn came(&mut self, count: usize) {
+    /// Records the size of a read.
+    pub fn record(&mut self, count: usize) {
         let room = self.long().unwrap_or(SHORT_BYTES);
         if count >= room {
             self.step = (self.step + 1).min(LONG_BYTES.len());
@@ -32,7 +32,7 @@ impl Chunk {
     }
 }
 
-/// What goes through the ring: `Config::inline_max`.
+/// Largest read in bytes that goes through the ring: `Config::inline_max`.
 pub const SHORT_BYTES: usize = 1024;
 
 const LONG_BYTES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];
@@ -42,18 +42,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_while_reads_fill_it_and_shrinks_when_little_comes() {
+    fn chunk_grows_after_full_reads_and_shrinks_after_short_ones() {
         let mut chunk = Chunk::default();
-        chunk.came(100);
+        chunk.record(100);
         assert_eq!(chunk.long(), None);
         for room in [SHORT_BYTES, 4 << 10, 16 << 10, 64 << 10, 64 << 10] {
-            chunk.came(room);
+            chunk.record(room);
         }
         assert_eq!(chunk.long(), Some(64 << 10));
-        chunk.came(20 << 10);
+        chunk.record(20 << 10);
         assert_eq!(chunk.long(), Some(64 << 10));
         for _ in 0..3 {
-            chunk.came(1);
+            chunk.record(1);
         }
         assert_eq!(chunk.long(), None);
     }

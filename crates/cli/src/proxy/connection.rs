@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection: a plain socket and a stream, joined until both directions are over.
+//! One connection: a plain socket and a stream, joined until both directions have ended.
 //!
 //! ```text
 //!   plain socket                      stream
-//!   end of what it sends    ◀─────▶   CLOSE_WRITE          the other direction goes on
-//!   RST                     ◀─────▶   RESET, both ways     what was sent before is still delivered
-//!   reads no more (Unix)    ◀─────▶   RESET {receiving}    the other direction goes on
-//!   RST                     ◀──────   the session is over
+//!   end of its data         ◀─────▶   CLOSE_WRITE          the other direction continues
+//!   RST                     ◀─────▶   RESET, both ways     bytes sent before are still delivered
+//!   reads no more (Unix)    ◀─────▶   RESET {receiving}    the other direction continues
+//!   RST                     ◀──────   the session has ended
 //! ```
-//! A part is never passed off as the whole where the socket can tell them apart: see `plain.rs` for Unix.
+//! A part never looks like the whole, where the socket can tell them apart: see `plain.rs` for Unix.
 
 use std::time::Duration;
 
@@ -18,59 +18,59 @@ use tokio::select;
 use tokio::time::timeout;
 
 use super::codes::{self, ENDING, LATE, READS_NO_MORE, RESET, UNREACHABLE};
-use super::counters::Counts;
+use super::counters::Counters;
 use super::plain::Plain;
 use super::shared::Shared;
 use super::{to_plain, to_stream};
 
-/// Passes everything on, both ways, until both are over or the proxy ends.
+/// Carries both directions until both have ended or the proxy ends.
 pub async fn carry(plain: Plain, stream: Stream, shared: &Shared) {
-    let (counts, stages) = (&shared.counts, &shared.stages);
+    let (counters, stages) = (&shared.counters, &shared.stages);
     let (send, recv) = stream.into_split();
-    let mut joined = Joined { plain, send, recv, gives_up: Some(ENDING) };
+    let mut joined = Joined { plain, send, recv, reset_code: Some(ENDING) };
     let end = select! {
         biased;
-        end = both_ways(&mut joined.plain, &mut joined.send, &mut joined.recv, counts) => end,
+        end = both_ways(&mut joined.plain, &mut joined.send, &mut joined.recv, counters) => end,
         () = stages.ending() => End::CutOff(ENDING),
     };
     count(end, shared);
-    joined.gives_up = match end {
+    joined.reset_code = match end {
         End::InOrder => None,
         End::Here => Some(RESET),
         End::There(code) | End::CutOff(code) => Some(code),
     };
 }
 
-/// Both ends of a connection. Whatever ends it, also a second signal, does not look like an end in order.
+/// Both ends of a connection. On drop, also by a second signal, an unfinished direction is reset.
 struct Joined {
     plain: Plain,
     send: SendStream,
     recv: RecvStream,
-    /// What to tell the other side; nothing if both directions ended in order.
-    gives_up: Option<u32>,
+    /// The code for the peer; `None` if both directions ended in good order.
+    reset_code: Option<u32>,
 }
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        // What is over already is not reset by this.
-        if let Some(code) = self.gives_up {
+        // A direction that has ended already is not affected.
+        if let Some(code) = self.reset_code {
             self.send.reset(code);
             self.plain.reset_on_close();
         }
-        self.recv.stop(self.gives_up.unwrap_or(READS_NO_MORE));
+        self.recv.stop(self.reset_code.unwrap_or(READS_NO_MORE));
     }
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// Both directions were closed.
     InOrder,
-    /// The plain socket broke.
+    /// The plain socket failed.
     Here,
-    /// The other side gave the stream up.
+    /// The peer reset the stream.
     There(u32),
-    /// The session is over, or the proxy ends.
+    /// The session has ended, or the proxy ends.
     CutOff(u32),
 }
 
@@ -83,12 +83,12 @@ async fn both_ways(
     plain: &mut Plain,
     send: &mut SendStream,
     recv: &mut RecvStream,
-    counts: &Counts,
+    counters: &Counters,
 ) -> End {
     let (mut reader, mut writer) = plain.split();
-    // Boxed, so that the one that is over can be dropped, which gives back what it borrows.
-    let mut inward = Box::pin(to_stream::copy(&mut reader, send, counts));
-    let mut outward = Box::pin(to_plain::copy(&mut writer, recv, counts));
+    // Boxed, so that the ended one can be dropped, which releases its borrows.
+    let mut inward = Box::pin(to_stream::copy(&mut reader, send, counters));
+    let mut outward = Box::pin(to_plain::copy(&mut writer, recv, counters));
     let first = select! {
         biased;
         ended = &mut outward => First::Out(ended),
@@ -99,7 +99,7 @@ async fn both_ways(
             drop(inward);
             match ended {
                 to_stream::Ended::Finished => {
-                    send.close();
+                    send.finish();
                     after_in(outward.await)
                 }
                 to_stream::Ended::Broken => End::Here,
@@ -107,8 +107,8 @@ async fn both_ways(
                     reader.stop();
                     after_in(outward.await)
                 }
-                to_stream::Ended::Stopped(code) => last_words(outward, End::There(code)).await,
-                to_stream::Ended::Over => last_words(outward, End::CutOff(RESET)).await,
+                to_stream::Ended::Stopped(code) => deliver_rest(outward, End::There(code)).await,
+                to_stream::Ended::Over => deliver_rest(outward, End::CutOff(RESET)).await,
             }
         }
         First::Out(ended) => {
@@ -121,8 +121,8 @@ async fn both_ways(
                 }
                 to_plain::Ended::Broken => {
                     recv.stop(RESET);
-                    // What the program wrote before is read before the error.
-                    let _ = timeout(LAST_WORDS, inward).await;
+                    // Bytes that the program wrote before the error are read first.
+                    let _ = timeout(REST_TIMEOUT, inward).await;
                     End::Here
                 }
                 to_plain::Ended::Reset(code) => End::There(code),
@@ -132,7 +132,7 @@ async fn both_ways(
     }
 }
 
-/// The last direction to end was the one to the plain socket.
+/// The end of a connection whose direction to the plain socket ended last.
 fn after_in(ended: to_plain::Ended) -> End {
     match ended {
         to_plain::Ended::Finished | to_plain::Ended::ReadsNoMore => End::InOrder,
@@ -142,31 +142,31 @@ fn after_in(ended: to_plain::Ended) -> End {
     }
 }
 
-/// The last direction to end was the one from the plain socket.
+/// The end of a connection whose direction from the plain socket ended last.
 fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
     match ended {
         to_stream::Ended::Finished => {
-            send.close();
+            send.finish();
             End::InOrder
         }
         to_stream::Ended::Broken => End::Here,
-        // Both directions are over there, in order; what the program still writes is refused to it.
+        // Both directions ended in good order at the peer; further bytes of the program are refused.
         to_stream::Ended::Stopped(READS_NO_MORE | DROPPED) => End::InOrder,
         to_stream::Ended::Stopped(code) => End::There(code),
         to_stream::Ended::Over => End::CutOff(RESET),
     }
 }
 
-/// The other side is gone, but what it sent before is still delivered, if the program takes it now.
-async fn last_words(outward: impl Future<Output = to_plain::Ended>, end: End) -> End {
-    match (timeout(LAST_WORDS, outward).await, end) {
+/// The peer is gone. Bytes that it sent before are still delivered, if the program reads them in time.
+async fn deliver_rest(outward: impl Future<Output = to_plain::Ended>, end: End) -> End {
+    match (timeout(REST_TIMEOUT, outward).await, end) {
         (Ok(to_plain::Ended::Finished), End::There(DROPPED)) => End::InOrder,
         _ => end,
     }
 }
 
 fn count(end: End, shared: &Shared) {
-    let mut counted = shared.counts.lock();
+    let mut counted = shared.counters.lock();
     match end {
         End::InOrder => {}
         End::Here => counted.resets_here += 1,
@@ -179,5 +179,5 @@ fn count(end: End, shared: &Shared) {
     }
 }
 
-/// How long a program may take for what arrived before a reset.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Time that a program has to read the bytes that arrived before a reset.
+const REST_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a proxy counts, as a line while it runs and as a table at its end.
+//! The counters of a proxy, as a line while it runs and as a table at its end.
 
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,56 +9,56 @@ use partywall_bench::figure::quantity::{bandwidth_name, counted, size_name, time
 
 /// The counters of one proxy.
 #[derive(Debug)]
-pub struct Counts {
+pub struct Counters {
     started: Instant,
-    counted: Mutex<Counted>,
+    values: Mutex<Values>,
 }
 
-/// The numbers.
+/// The values of the counters.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counted {
-    /// Connections that began: plain sockets accepted, or streams.
+pub struct Values {
+    /// Connections that began: accepted plain sockets or streams.
     pub connections: u64,
-    /// Those that both sides still use, or that wait for the other side.
+    /// Open connections, including those that wait for the other proxy.
     pub open: u64,
-    /// The most that were open at a time.
+    /// Largest number of open connections.
     pub open_max: u64,
     /// Bytes read from plain sockets.
     pub from_plain_bytes: u64,
     /// Bytes written to plain sockets.
     pub to_plain_bytes: u64,
-    /// Those that a plain socket's program reset.
+    /// Connections that the program at a plain socket reset.
     pub resets_here: u64,
-    /// Those that the other side reset.
+    /// Connections that the peer reset.
     pub resets_there: u64,
-    /// Those that never came about.
+    /// Connections that could not be made.
     pub failures: u64,
-    /// Those that were cut off when the proxy ended, or the session with the other one did.
+    /// Connections that the end of the proxy or of a session cut off.
     pub cut_off: u64,
-    /// Sessions that came about.
+    /// Sessions that were made.
     pub sessions: u64,
 }
 
-impl Counts {
-    /// Nothing yet.
+impl Counters {
+    /// Counters at 0.
     pub fn new() -> Self {
-        Self { started: Instant::now(), counted: Mutex::default() }
+        Self { started: Instant::now(), values: Mutex::default() }
     }
 
-    /// To be counted up.
-    pub fn lock(&self) -> MutexGuard<'_, Counted> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the values.
+    pub fn lock(&self) -> MutexGuard<'_, Values> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection begins; it is open until what is returned is dropped.
+    /// Counts the begin of a connection.
     pub fn begin(&self) {
-        let mut counted = self.lock();
-        counted.connections += 1;
-        counted.open += 1;
-        counted.open_max = counted.open_max.max(counted.open);
+        let mut values = self.lock();
+        values.connections += 1;
+        values.open += 1;
+        values.open_max = values.open_max.max(values.open);
     }
 
-    /// A connection is over.
+    /// Counts the end of a connection.
     pub fn end(&self) {
         self.lock().open -= 1;
     }
@@ -83,7 +83,7 @@ impl Counts {
     }
 }
 
-fn table(total: &Counted, time: Duration) -> String {
+fn table(total: &Values, time: Duration) -> String {
     let mut text = String::new();
     let mut row = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<14} {value}");
@@ -97,8 +97,8 @@ fn table(total: &Counted, time: Duration) -> String {
         row(name, format!("{size} ({}), {rate}", counted(bytes, "byte")));
     }
     let (here, there) = (total.resets_here, total.resets_there);
-    row("resets", format!("{} ({here} by the plain side, {there} by the other)", here + there));
-    row("failures", format!("{} (no connection came about)", total.failures));
+    row("resets", format!("{} ({here} by the plain side, {there} by the peer)", here + there));
+    row("failures", format!("{} (connections that could not be made)", total.failures));
     row("cut off", format!("{} (a session or a proxy ended)", total.cut_off));
     row("sessions", total.sessions.to_string());
     row("time", time_name(time));
@@ -110,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_connections_are_counted_and_their_most_is_kept() {
-        let counts = Counts::new();
-        counts.begin();
-        counts.begin();
-        counts.end();
-        counts.lock().from_plain_bytes += 2048;
-        assert!(counts.line().starts_with("1 open, 2 connections, 2.00 KiB from plain"));
-        let table = counts.table();
+    fn open_connections_are_counted_with_their_maximum() {
+        let counters = Counters::new();
+        counters.begin();
+        counters.begin();
+        counters.end();
+        counters.lock().from_plain_bytes += 2048;
+        assert!(counters.line().starts_with("1 open, 2 connections, 2.00 KiB from plain"));
+        let table = counters.table();
         assert!(table.contains("connections    2 (1 still open, 2 at most)"), "{table}");
         assert!(table.contains("from plain     2.00 KiB (2048 bytes)"), "{table}");
     }

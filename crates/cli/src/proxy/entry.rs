@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The entry: each plain socket that is accepted becomes a stream of the session with the other proxy.
+//! The entry: each accepted plain socket becomes a stream of the session with the other proxy.
 //!
 //! ```text
-//!   place ─▶ accept ─▶ open a stream, within --connect-timeout ─▶ carry
+//!   permit ─▶ accept ─▶ open a stream, within --connect-timeout ─▶ carry
 //! ```
-//! Without a free place nothing is accepted: whoever connects waits in the backlog.
+//! Without a permit nothing is accepted: clients wait in the backlog.
 
 use std::io;
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use tokio::time::{sleep, timeout};
 
 use super::connection::carry;
 use super::plain::{Plain, PlainListener};
-use super::session::Link;
+use super::session::SharedSession;
 use super::shared::Shared;
 
 /// Accepts until the proxy drains.
-pub async fn serve(listener: PlainListener, link: Link, shared: Arc<Shared>) {
+pub async fn serve(listener: PlainListener, session: SharedSession, shared: Arc<Shared>) {
     select! {
-        () = accept_all(&listener, &link, &shared) => {}
+        () = accept_all(&listener, &session, &shared) => {}
         () = shared.stages.draining() => {}
     }
 }
 
-async fn accept_all(listener: &PlainListener, link: &Link, shared: &Arc<Shared>) {
+async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &Arc<Shared>) {
     loop {
-        // Never closed.
-        let Ok(place) = Arc::clone(&shared.places).acquire_owned().await else { return };
+        // The semaphore is never closed.
+        let Ok(permit) = Arc::clone(&shared.places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok(plain) => {
-                let (link, shared, open) = (link.clone(), Arc::clone(shared), shared.begin());
+                let (session, shared, open) = (session.clone(), Arc::clone(shared), shared.begin());
                 tokio::spawn(async move {
-                    connect(plain, &link, &shared).await;
+                    connect(plain, &session, &shared).await;
                     drop(open);
-                    // Also if the task panics, it is free again.
-                    drop(place);
+                    // A panic of the task releases the permit as well.
+                    drop(permit);
                 });
             }
             Err(error) => pause(&error, shared).await,
@@ -45,10 +45,10 @@ async fn accept_all(listener: &PlainListener, link: &Link, shared: &Arc<Shared>)
     }
 }
 
-/// One connection.
-async fn connect(plain: Plain, link: &Link, shared: &Shared) {
+/// Connects and carries one connection.
+async fn connect(plain: Plain, session: &SharedSession, shared: &Shared) {
     let opened = select! {
-        opened = timeout(shared.connect_timeout, link.open()) => opened,
+        opened = timeout(shared.connect_timeout, session.open()) => opened,
         () = shared.stages.ending() => Ok(Err("the proxy is ending".to_owned())),
     };
     match opened {
@@ -62,14 +62,14 @@ async fn connect(plain: Plain, link: &Link, shared: &Shared) {
     plain.reset_on_close();
 }
 
-/// Of one connection, or of all: at the limit of descriptors the listener stays ready.
+/// Counts a failed accept, and pauses: at the limit of descriptors the listener stays ready.
 async fn pause(error: &io::Error, shared: &Shared) {
     shared.failed(&format!(
-        "accepting failed: {error}; if there are too many open files, lower --connections or raise \
+        "accepting failed: {error}; if too many files are open, lower --connections or raise \
          `ulimit -n`"
     ));
     sleep(ACCEPT_PAUSE).await;
 }
 
-/// How long to let others close their descriptors.
+/// Pause after a failed accept, in which others may close descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The exit: each stream that the other proxy opens becomes a plain socket that is connected to the target.
+//! The exit: each stream that the other proxy opens becomes a plain socket to the target.
 //!
 //! ```text
-//!   accept sessions ─▶ each: accept streams ─▶ each: place, connect, within --connect-timeout ─▶ carry
+//!   accept sessions ─▶ each: accept streams ─▶ each: permit, connect, within --connect-timeout ─▶ carry
 //! ```
 
 use std::sync::Arc;
@@ -31,20 +31,24 @@ pub async fn serve(mut listener: Listener, target: Address, shared: Arc<Shared>)
 async fn accept_all(listener: &mut Listener, target: &Arc<Address>, shared: &Arc<Shared>) {
     let sessions = Arc::new(Semaphore::new(SESSIONS_MAX));
     loop {
-        // Never closed.
-        let Ok(place) = Arc::clone(&sessions).acquire_owned().await else { return };
+        // The semaphore is never closed.
+        let Ok(permit) = Arc::clone(&sessions).acquire_owned().await else { return };
         match listener.accept().await {
             Ok(session) => {
-                shared.counts.lock().sessions += 1;
-                shared.say(&format!("connected: {} over {}", session.peer(), session.transport()));
+                shared.counters.lock().sessions += 1;
+                shared.print(&format!(
+                    "connected: {} over {}",
+                    session.peer(),
+                    session.transport()
+                ));
                 let (target, shared) = (Arc::clone(target), Arc::clone(shared));
                 tokio::spawn(async move {
                     serve_session(session, &target, &shared).await;
-                    drop(place);
+                    drop(permit);
                 });
             }
             Err(error) => {
-                shared.say(&format!("accepting failed: {error}"));
+                shared.print(&format!("accepting failed: {error}"));
                 if matches!(error, AcceptError::Forked) {
                     return;
                 }
@@ -54,7 +58,7 @@ async fn accept_all(listener: &mut Listener, target: &Arc<Address>, shared: &Arc
     }
 }
 
-/// Streams of one session, until it ends or the proxy does.
+/// Accepts the streams of one session until it or the proxy ends.
 async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Shared>) {
     loop {
         let accepted = select! {
@@ -63,7 +67,7 @@ async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Sha
             () = shared.stages.draining() => break,
         };
         match accepted {
-            Ok(stream) => {
+            Ok(Some(stream)) => {
                 let (target, shared) = (Arc::clone(target), Arc::clone(shared));
                 let open = shared.begin();
                 tokio::spawn(async move {
@@ -71,9 +75,14 @@ async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Sha
                     drop(open);
                 });
             }
+            Ok(None) => {
+                let why = session.close_reason().map_or_else(String::new, |why| why.to_string());
+                return shared
+                    .print(&format!("the session with {} has ended: {why}", session.peer()));
+            }
             Err(why) => {
                 let peer = session.peer();
-                return shared.say(&format!("the session with {peer} is over: {why}"));
+                return shared.print(&format!("the session with {peer} has ended: {why}"));
             }
         }
     }
@@ -84,14 +93,14 @@ async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Sha
     }
 }
 
-/// One connection.
+/// Connects and carries one connection.
 async fn connect(mut stream: Stream, target: &Address, shared: &Shared) {
     let reached = select! {
         reached = timeout(shared.connect_timeout, reach(target, shared)) => reached,
         () = shared.stages.ending() => return stream.reset(ENDING),
     };
     let code = match reached {
-        Ok(Ok((plain, _place))) => {
+        Ok(Ok((plain, _permit))) => {
             return carry(plain, stream, shared).await;
         }
         Ok(Err(error)) => {
@@ -100,8 +109,8 @@ async fn connect(mut stream: Stream, target: &Address, shared: &Shared) {
         }
         Err(_) => {
             shared.failed(&format!(
-                "no connection to {target} came about within --connect-timeout {:?}: raise --connections \
-                 if as many are open, or see whether the server is busy",
+                "connecting to {target} took longer than --connect-timeout {:?}: raise --connections if as \
+                 many are open, or check whether the server is busy",
                 shared.connect_timeout
             ));
             LATE
@@ -110,18 +119,18 @@ async fn connect(mut stream: Stream, target: &Address, shared: &Shared) {
     stream.reset(code);
 }
 
-/// A plain socket, once there is a place for it.
+/// Connects a plain socket after a permit is free.
 async fn reach<'a>(
     target: &Address,
     shared: &'a Shared,
 ) -> std::io::Result<(Plain, Option<tokio::sync::SemaphorePermit<'a>>)> {
-    // Never closed.
-    let place = shared.places.acquire().await.ok();
-    Ok((Plain::connect(target).await?, place))
+    // The semaphore is never closed.
+    let permit = shared.places.acquire().await.ok();
+    Ok((Plain::connect(target).await?, permit))
 }
 
-/// So many other proxies may be connected at a time; more wait in the backlog.
+/// Most sessions at once; further ones wait in the backlog.
 const SESSIONS_MAX: usize = 256;
 
-/// How long to let others close their descriptors.
+/// Pause after a failed accept, in which others may close descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

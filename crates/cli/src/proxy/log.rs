@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the proxy says on stderr. Whoever says it never waits: a full pipe there must not stop what is carried.
+//! Output of the proxy on stderr. The caller never waits: a full pipe must not stop a connection.
 //!
 //! ```text
-//!   say ──▶ ┌─ up to LINES_MAX lines ─┐ ──▶ a thread of its own writes; it may wait as long as it likes
-//!           └─────────────────────────┘
-//!   no room: left out, and counted ──▶ "… 17 lines are missing here" behind the others
+//!   print ──▶ ┌─ up to LINES_MAX lines ─┐ ──▶ thread `log` writes and may block
+//!             └─────────────────────────┘
+//!   queue full: the line is dropped and counted ──▶ "… 17 lines are missing here" after the others
 //! ```
-//! It does not wait for its last lines for ever either: see [`Log::finish`].
+//! [`Log::finish`] bounds the wait for the last lines.
 //!
 //! # Invariants
 //!
-//! - What is written is in the order in which it was said, and what is missing is missing at one place.
-//! - The lock is held for moments, never while writing.
+//! - Lines are written in the order of the calls, and all dropped lines are at one place.
+//! - The lock is never held while writing.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -19,12 +19,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Lines on their way to stderr.
+/// A queue of lines for stderr.
 #[derive(Clone, Debug)]
-pub struct Log(Arc<Desk>);
+pub struct Log(Arc<Queue>);
 
 #[derive(Debug, Default)]
-struct Desk {
+struct Queue {
     lines: Mutex<Lines>,
     changed: Condvar,
 }
@@ -32,12 +32,12 @@ struct Desk {
 #[derive(Debug, Default)]
 struct Lines {
     waiting: VecDeque<String>,
-    /// So many were left out since the last one that waits.
+    /// Lines dropped since the last queued one.
     missing: u64,
-    /// The last line said, which is not said again at once.
-    last_said: String,
-    is_over: bool,
-    /// All was written, and nothing more will be.
+    /// The last line, which is not repeated.
+    last: String,
+    is_closed: bool,
+    /// All lines are written, and no more will come.
     is_done: bool,
 }
 
@@ -45,36 +45,36 @@ impl Log {
     /// Starts a thread that writes to `out`.
     pub fn start(out: impl Write + Send + 'static) -> std::io::Result<Self> {
         let log = Self(Arc::default());
-        let desk = Arc::clone(&log.0);
-        thread::Builder::new().name("log".to_owned()).spawn(move || desk.write_all(out))?;
+        let queue = Arc::clone(&log.0);
+        thread::Builder::new().name("log".to_owned()).spawn(move || queue.write_all(out))?;
         Ok(log)
     }
 
-    /// Says a line, unless it was the last one said.
-    pub fn say(&self, what: &str) {
+    /// Prints a line, unless it equals the last one.
+    pub fn print(&self, line: &str) {
         let mut lines = self.0.lines();
-        if lines.last_said != what {
-            what.clone_into(&mut lines.last_said);
-            lines.add(what);
+        if lines.last != line {
+            line.clone_into(&mut lines.last);
+            lines.add(line);
             self.0.changed.notify_all();
         }
     }
 
-    /// Says a line, also if it was just said: counts have their meaning from when they are.
-    pub fn report(&self, what: &str) {
-        self.0.lines().add(what);
+    /// Prints a line even if it equals the last one, for counters at intervals.
+    pub fn report(&self, line: &str) {
+        self.0.lines().add(line);
         self.0.changed.notify_all();
     }
 
-    /// Says the last lines, and waits for up to `limit` until all is written. What comes later is not.
+    /// Prints the last lines, and waits for up to `limit` until all are written. Later lines are dropped.
     pub fn finish(&self, last: &str, limit: Duration) {
         let deadline = Instant::now() + limit;
         let mut lines = self.0.lines();
-        // Two at the most: no bound is needed.
+        // At most two lines, so the bound of the queue may be exceeded.
         let gap = lines.gap();
         lines.waiting.extend(gap);
         lines.waiting.extend((!last.is_empty()).then(|| last.to_owned()));
-        lines.is_over = true;
+        lines.is_closed = true;
         self.0.changed.notify_all();
         while !lines.is_done {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -88,32 +88,33 @@ impl Log {
 }
 
 impl Lines {
-    fn add(&mut self, what: &str) {
-        if self.is_over {
+    fn add(&mut self, line: &str) {
+        if self.is_closed {
             return;
         }
-        // Behind a gap nothing is added before the gap was told.
+        // After a gap, the note about the gap comes first.
         if self.missing > 0 || self.waiting.len() >= LINES_MAX {
             self.missing += 1;
         } else {
-            self.waiting.push_back(what.to_owned());
+            self.waiting.push_back(line.to_owned());
         }
     }
 
-    /// The next to be written.
+    /// The next line to write.
     fn next(&mut self) -> Option<String> {
         self.waiting.pop_front().or_else(|| self.gap())
     }
 
-    /// What to say of those that were left out.
+    /// The note about dropped lines.
     fn gap(&mut self) -> Option<String> {
         let missing = std::mem::take(&mut self.missing);
         let lines = if missing == 1 { "line is" } else { "lines are" };
-        (missing > 0).then(|| format!("… {missing} {lines} missing here: nobody read this in time"))
+        (missing > 0)
+            .then(|| format!("… {missing} {lines} missing here: the output was not read in time"))
     }
 }
 
-impl Desk {
+impl Queue {
     fn lines(&self) -> MutexGuard<'_, Lines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,10 +125,10 @@ impl Desk {
             if let Some(mut line) = lines.next() {
                 drop(lines);
                 line.push('\n');
-                // If nobody reads it, the connections go on all the same.
+                // A failed write must not affect the connections.
                 let _ = out.write_all(line.as_bytes());
                 lines = self.lines();
-            } else if lines.is_over {
+            } else if lines.is_closed {
                 lines.is_done = true;
                 self.changed.notify_all();
                 return;
@@ -138,7 +139,7 @@ impl Desk {
     }
 }
 
-/// So many lines may wait for a reader.
+/// Most queued lines.
 const LINES_MAX: usize = 256;
 
 #[cfg(test)]
@@ -147,7 +148,7 @@ mod tests {
     use std::io;
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-    /// A reader that takes one line at a time, when it is asked.
+    /// A reader of one line at a time.
     struct Slow(SyncSender<String>);
 
     impl Write for Slow {
@@ -173,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn all_is_written_in_order_while_somebody_reads() {
+    fn lines_that_are_read_come_in_order() {
         let (log, reader) = slow();
-        let said = thread::spawn(move || {
+        let printer = thread::spawn(move || {
             for number in 0..100 {
-                log.say(&number.to_string());
-                log.say(&number.to_string());
+                log.print(&number.to_string());
+                log.print(&number.to_string());
             }
             log.report("99");
             log.finish("table", LIMIT);
@@ -186,38 +187,38 @@ mod tests {
         let mut expected: Vec<_> = (0..100).map(|number| number.to_string()).collect();
         expected.extend(["99".to_owned(), "table".to_owned()]);
         assert_eq!(all(&reader), expected);
-        said.join().unwrap();
+        printer.join().unwrap();
     }
 
     #[test]
-    fn what_nobody_reads_is_left_out_and_counted_and_holds_up_nobody() {
+    fn unread_lines_are_dropped_and_counted_without_blocking() {
         let (log, reader) = slow();
         for number in 0..1000 {
-            log.say(&number.to_string());
+            log.print(&number.to_string());
         }
-        // It would wait for ever.
+        // Without a limit it would block.
         log.finish("table", Duration::ZERO);
         let lines = all(&reader);
-        // One may have been on its way already when the first was left out.
+        // One line may have left the queue before the first was dropped.
         let missing = 1000 - (lines.len() - 2);
         assert!((LINES_MAX..=LINES_MAX + 1).contains(&(lines.len() - 2)), "{}", lines.len());
         assert_eq!(lines[lines.len() - 1], "table");
-        let told = format!("… {missing} lines are missing here: nobody read this in time");
-        assert_eq!(lines[lines.len() - 2], told);
+        let note = format!("… {missing} lines are missing here: the output was not read in time");
+        assert_eq!(lines[lines.len() - 2], note);
         for (number, line) in lines[..lines.len() - 2].iter().enumerate() {
             assert_eq!(*line, number.to_string());
         }
     }
 
     #[test]
-    fn after_a_gap_it_goes_on() {
+    fn line_after_a_gap_is_written() {
         let (log, reader) = slow();
         for number in 0..1000 {
-            log.say(&number.to_string());
+            log.print(&number.to_string());
         }
         let gap = reader.iter().find(|text| text.contains("missing"));
         assert!(gap.is_some());
-        log.say("again");
+        log.print("again");
         assert!(reader.iter().any(|text| text.contains("again")));
     }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plain sockets, TCP or Unix, of programs that know nothing of Partywall.
+//! Plain sockets, TCP or Unix, of programs without Partywall.
 //!
-//! A reset passes through TCP only: a Unix socket cannot be made to say it, its other end reads the end and
-//! fails to write.
+//! A reset passes through TCP only. A Unix socket has no reset: its peer reads the end and fails to write.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Shutdown, TcpListener as StdTcpListener};
@@ -20,14 +19,14 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
 /// A plain socket.
 #[derive(Debug)]
 pub enum Plain {
-    /// Over TCP, without delay.
+    /// TCP with `TCP_NODELAY`.
     Tcp(TcpStream),
-    /// Over a Unix socket.
+    /// A Unix socket.
     Unix(UnixStream),
 }
 
 impl Plain {
-    /// Connects; waits as long as a listener's backlog is full.
+    /// Connects, and waits while the backlog of the listener is full.
     pub async fn connect(address: &Address) -> io::Result<Self> {
         let path = match address {
             Address::Path(path) => path.clone(),
@@ -40,7 +39,7 @@ impl Plain {
         };
         loop {
             match UnixStream::connect(&path).await {
-                // The kernel tells nobody when there is room in the backlog. The caller bounds the time.
+                // No event reports room in the backlog. The caller bounds the time.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     tokio::time::sleep(BACKLOG_PERIOD).await;
                 }
@@ -54,7 +53,7 @@ impl Plain {
         Ok(Self::Tcp(stream))
     }
 
-    /// Both directions, to be used at once.
+    /// Splits the socket into its directions.
     pub fn split(&mut self) -> (PlainReader<'_>, PlainWriter<'_>) {
         match self {
             Self::Tcp(stream) => {
@@ -68,10 +67,10 @@ impl Plain {
         }
     }
 
-    /// From now on, closing it tells the other end that something is missing, where the socket can say so.
+    /// Makes closing send a reset, if the socket has one.
     pub fn reset_on_close(&self) {
         if let Self::Tcp(stream) = self {
-            // Fails only on a socket that is broken already.
+            // Fails only on a broken socket.
             #[allow(
                 deprecated,
                 reason = "zero never blocks; set_zero_linger asks for a newer tokio"
@@ -81,19 +80,19 @@ impl Plain {
     }
 }
 
-/// The direction that comes from the program.
+/// The direction from the program.
 pub enum PlainReader<'a> {
     Tcp(tcp::ReadHalf<'a>),
     Unix(unix::ReadHalf<'a>),
 }
 
-/// The direction that goes to the program.
+/// The direction to the program.
 pub enum PlainWriter<'a> {
     Tcp(tcp::WriteHalf<'a>),
     Unix(unix::WriteHalf<'a>),
 }
 
-/// Calls the same method on whichever socket it is.
+/// Calls the same method on either kind of socket.
 macro_rules! on {
     ($socket:expr, $half:ident => $call:expr) => {
         match $socket {
@@ -104,7 +103,7 @@ macro_rules! on {
 }
 
 impl PlainReader<'_> {
-    /// Waits until there is something to read.
+    /// Waits until the socket is readable.
     pub async fn readable(&self) -> io::Result<()> {
         on!(self, half => half.readable().await)
     }
@@ -114,8 +113,8 @@ impl PlainReader<'_> {
         let _ = on!(self, half => half.ready(Interest::ERROR).await);
     }
 
-    /// Reads no more. On a Unix socket the program learns of it when it next writes; on TCP nobody can say so
-    /// without giving up the other direction.
+    /// Shuts the reading direction down. On a Unix socket the next write of the program fails. TCP cannot
+    /// report this without ending the other direction, so nothing happens there.
     pub fn stop(&self) {
         let Self::Unix(half) = self else { return };
         let stream: &UnixStream = half.as_ref();
@@ -141,8 +140,8 @@ impl PlainWriter<'_> {
         let _ = on!(self, half => half.ready(Interest::ERROR).await);
     }
 
-    /// Whether a failure to write tells that the program just reads no more: on a Unix socket, each
-    /// direction can be closed alone. On TCP it means that the whole connection is gone.
+    /// Whether a failed write means only that the program reads no more. On a Unix socket each direction
+    /// closes alone. On TCP the whole connection is gone.
     pub fn reads_no_more(&self, error: &io::Error) -> bool {
         matches!(self, Self::Unix(_)) && error.kind() == ErrorKind::BrokenPipe
     }
@@ -178,10 +177,10 @@ impl AsyncWrite for PlainWriter<'_> {
     }
 }
 
-/// Where plain sockets are accepted. Dropping it removes its socket file.
+/// A listener for plain sockets. Dropping it removes its socket file.
 #[derive(Debug)]
 pub struct PlainListener {
-    /// Owns the socket file.
+    /// The owner of the socket file.
     listener: partywall_sys::Listener,
     accepting: Accepting,
 }
@@ -193,7 +192,7 @@ enum Accepting {
 }
 
 impl PlainListener {
-    /// Listens; beyond loopback only if `allow_remote` says so.
+    /// Binds the address; one beyond loopback only with `allow_remote`.
     pub fn bind(address: &Address, mode: u32, allow_remote: bool) -> Result<Self, String> {
         let listener = match address {
             Address::Path(path) => partywall_sys::Listener::listen_unix_path(path, mode, BACKLOG),
@@ -202,8 +201,8 @@ impl PlainListener {
                 let resolved = other.resolve().map_err(|error| error.to_string())?;
                 if !allow_remote && !resolved.ip().is_loopback() {
                     return Err(format!(
-                        "{other} can be reached from other hosts: add --allow-remote if they may use \
-                         what is behind it, or listen on a loopback address"
+                        "{other} can be reached from other hosts: bind a loopback address, or add \
+                         --allow-remote to admit them"
                     ));
                 }
                 partywall_sys::Listener::listen_tcp(resolved, BACKLOG)
@@ -215,13 +214,13 @@ impl PlainListener {
         Ok(Self { listener, accepting })
     }
 
-    /// The address, with the port that the system chose where 0 was asked for.
-    pub fn local_address(&self, asked: &Address) -> Address {
+    /// The bound address, with the chosen port if port 0 was requested.
+    pub fn local_address(&self, requested: &Address) -> Address {
         let bound = self.listener.local_addr().ok().flatten();
-        bound.map_or_else(|| asked.clone(), Address::from)
+        bound.map_or_else(|| requested.clone(), Address::from)
     }
 
-    /// The next socket. Cancel-safe.
+    /// Accepts the next socket. Cancel-safe.
     pub async fn accept(&self) -> io::Result<Plain> {
         match &self.accepting {
             Accepting::Tcp(listener) => Plain::tcp(listener.accept().await?.0),
@@ -240,8 +239,8 @@ impl Accepting {
     }
 }
 
-/// Sockets that may wait to be accepted; the system may allow fewer.
+/// Pending connections; the system may allow fewer.
 const BACKLOG: i32 = 1024;
 
-/// How often to look whether a Unix listener's backlog has room.
+/// Pause between two attempts while the backlog of a Unix listener is full.
 const BACKLOG_PERIOD: Duration = Duration::from_millis(2);

@@ -1,55 +1,55 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which side of the proxy is plain, and which speaks Partywall.
+//! `Route`: which side of the proxy is plain, and which uses Partywall.
 //!
 //! ```text
 //!   --listen             --to                 plain side
-//!   tcp:…                unix:…               --listen     the tcp: one, where the other is unix:
+//!   tcp:…                unix:…               --listen     the tcp: one, if the other is unix:
 //!   unix:…               tcp:…                --to
-//!   plain:unix:…         unix:… or tcp:…      --listen     the one that says so
+//!   plain:unix:…         unix:… or tcp:…      --listen     the one with plain:
 //!   unix:…               unix:…               an error that asks for plain:
 //! ```
-//! Both plain, and nothing would cross a wall: an error, too.
+//! Two plain sides are an error as well, because nothing would use shared memory.
 
 use std::fmt;
 use std::str::FromStr;
 
 use partywall::{Address, AddressError};
 
-/// An address as written: with `plain:` before it, or without.
+/// An address with or without `plain:` before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Side {
-    /// Where.
+pub struct Endpoint {
+    /// The address.
     pub address: Address,
-    /// Whether `plain:` was written.
-    pub says_plain: bool,
+    /// Whether `plain:` is before it.
+    pub is_plain: bool,
 }
 
-/// What the proxy does.
+/// The direction of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Plain sockets in, a session out.
+pub enum Route {
+    /// From plain sockets to a session.
     In {
-        /// Where plain sockets are accepted.
+        /// The address of the plain listener.
         plain: Address,
-        /// Where the other proxy listens.
+        /// The address of the other proxy.
         shm: Address,
     },
-    /// Sessions in, plain sockets out.
+    /// From sessions to plain sockets.
     Out {
-        /// Where sessions are accepted.
+        /// The address of the listener for sessions.
         shm: Address,
-        /// Where plain sockets lead.
+        /// The target of plain sockets.
         plain: Address,
     },
 }
 
-impl Way {
-    /// Decides which side is plain, or says how to.
-    pub fn decide(listen: &Side, to: &Side) -> Result<Self, String> {
-        let is_plain = match (listen.says_plain, to.says_plain) {
+impl Route {
+    /// Decides which side is plain; the error says how to write it.
+    pub fn decide(listen: &Endpoint, to: &Endpoint) -> Result<Self, String> {
+        let is_plain = match (listen.is_plain, to.is_plain) {
             (true, true) => {
                 return Err(format!(
-                    "both sides are plain, so that nothing would cross a wall: take plain: away from \
+                    "both sides are plain, so nothing would use shared memory: remove plain: from \
                      --listen {listen} or from --to {to}, whichever leads to the other proxy"
                 ));
             }
@@ -69,12 +69,12 @@ impl Way {
     }
 }
 
-fn ambiguous(listen: &Side, to: &Side, are_tcp: bool) -> String {
+fn ambiguous(listen: &Endpoint, to: &Endpoint, are_tcp: bool) -> String {
     let scheme = if are_tcp { "tcp:" } else { "unix:" };
     format!(
-        "which side is plain? Both are {scheme} addresses. Write plain: before the one where programs \
-         without Partywall are: --listen plain:{listen} if they connect here, or --to plain:{to} if they \
-         are connected to"
+        "which side is plain? Both are {scheme} addresses. Write plain: before the one for programs \
+         without Partywall: --listen plain:{listen} if they connect here, or --to plain:{to} if the \
+         proxy connects to them"
     )
 }
 
@@ -82,48 +82,48 @@ const fn is_tcp(address: &Address) -> bool {
     matches!(address, Address::Tcp { .. })
 }
 
-impl FromStr for Side {
+impl FromStr for Endpoint {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (rest, says_plain) = match text.strip_prefix(PLAIN) {
+        let (rest, is_plain) = match text.strip_prefix(PLAIN) {
             Some(rest) => (rest, true),
             None => (text, false),
         };
-        Ok(Self { address: rest.parse()?, says_plain })
+        Ok(Self { address: rest.parse()?, is_plain })
     }
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let prefix = if self.says_plain { PLAIN } else { "" };
+        let prefix = if self.is_plain { PLAIN } else { "" };
         write!(f, "{prefix}{}", self.address)
     }
 }
 
-/// What stands before an address where Partywall is not spoken, as with `echo`.
+/// The prefix of an address without Partywall, as in `echo`.
 const PLAIN: &str = "plain:";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn decide(listen: &str, to: &str) -> Result<Way, String> {
-        Way::decide(&listen.parse().unwrap(), &to.parse().unwrap())
+    fn decide(listen: &str, to: &str) -> Result<Route, String> {
+        Route::decide(&listen.parse().unwrap(), &to.parse().unwrap())
     }
 
     fn is_in(listen: &str, to: &str) -> bool {
-        matches!(decide(listen, to).unwrap(), Way::In { .. })
+        matches!(decide(listen, to).unwrap(), Route::In { .. })
     }
 
     #[test]
-    fn tcp_beside_unix_is_plain() {
+    fn tcp_side_of_tcp_and_unix_is_plain() {
         assert!(is_in("tcp:127.0.0.1:1", "unix:/w"));
         assert!(!is_in("unix:/w", "tcp:127.0.0.1:1"));
     }
 
     #[test]
-    fn what_says_plain_is_plain() {
+    fn side_with_plain_prefix_is_plain() {
         assert!(is_in("plain:unix:/a", "unix:/w"));
         assert!(is_in("plain:unix:/a", "tcp:127.0.0.1:1"));
         assert!(is_in("plain:tcp:[::1]:1", "tcp:[::1]:2"));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_clear_is_asked() {
+    fn ambiguous_sides_are_an_error_with_advice() {
         let error = decide("unix:/a", "unix:/b").unwrap_err();
         assert!(error.contains("--listen plain:unix:/a") && error.contains("--to plain:unix:/b"));
         assert!(decide("tcp:127.0.0.1:1", "tcp:127.0.0.1:2").unwrap_err().contains("tcp:"));
@@ -140,10 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn sides_survive_printing() {
+    fn endpoint_printed_and_parsed_is_equal() {
         for text in ["unix:/a", "plain:unix:@b", "plain:tcp:[::1]:7"] {
-            assert_eq!(text.parse::<Side>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }
-        assert!("plain:/a".parse::<Side>().is_err());
+        assert!("plain:/a".parse::<Endpoint>().is_err());
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The session with the other proxy: made, and made again whenever it ends.
+//! The session with the other proxy, which is reconnected whenever it ends.
 //!
 //! ```text
-//!   connect ──▶ up ── it ends, or the other side takes no more ──┐
-//!      ▲  └─ fails ─────────▶ back-off: 10 ms, 20 ms, … 1 s ◀─────┘
+//!   connect ──▶ up ── it ends, or the peer accepts no more ──┐
+//!      ▲  └─ fails ─────────▶ back-off: 10 ms, 20 ms, … 1 s ◀─┘
 //!      └──────────────────────────┘
 //! ```
-//! Connections that come meanwhile wait for the next session. Those of a session whose other side is draining
-//! stay with it.
+//! New connections wait for the next session meanwhile. The connections of a session whose peer drains stay
+//! with it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,26 +23,26 @@ use crate::command::advice::InFlags;
 use super::codes;
 use super::shared::Shared;
 
-/// Where streams are opened.
+/// A handle that opens streams on the present session.
 #[derive(Clone, Debug)]
-pub struct Link(watch::Receiver<Option<Session>>);
+pub struct SharedSession(watch::Receiver<Option<Session>>);
 
-/// Makes the session, and makes it again.
+/// Connects the session, and reconnects it.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct Supervisor {
     target: Address,
     config: Config,
     current: watch::Sender<Option<Session>>,
 }
 
-impl Link {
-    /// A link that is kept up once [`Keeper::keep`] runs.
-    pub fn new(target: Address, config: Config) -> (Keeper, Self) {
-        let (current, link) = watch::channel(None);
-        (Keeper { target, config, current }, Self(link))
+impl SharedSession {
+    /// A session that is connected once [`Supervisor::run`] runs.
+    pub fn new(target: Address, config: Config) -> (Supervisor, Self) {
+        let (current, session) = watch::channel(None);
+        (Supervisor { target, config, current }, Self(session))
     }
 
-    /// Opens a stream over the session, or over the next one. The caller bounds the time.
+    /// Opens a stream on the session or on the next one. The caller bounds the time.
     pub async fn open(&self) -> Result<Stream, String> {
         let gone = |_| "the proxy is ending".to_owned();
         let mut current = self.0.clone();
@@ -61,36 +61,36 @@ impl Link {
     }
 }
 
-impl Keeper {
-    /// Runs until the proxy ends.
-    pub async fn keep(self, shared: Arc<Shared>) {
+impl Supervisor {
+    /// Keeps a session connected until the proxy ends.
+    pub async fn run(self, shared: Arc<Shared>) {
         select! {
-            () = self.keep_on(&shared) => {}
+            () = self.reconnect(&shared) => {}
             () = shared.stages.ending() => {}
         }
         if let Some(session) = self.current.send_replace(None) {
-            session.close();
+            session.close(0, "");
         }
     }
 
-    async fn keep_on(&self, shared: &Shared) {
+    async fn reconnect(&self, shared: &Shared) {
         let mut pause = PAUSE_MIN;
         loop {
             let began = Instant::now();
             match connect_with(&self.target, &self.config).await {
                 Ok(session) => {
-                    shared.counts.lock().sessions += 1;
-                    shared.say(&format!(
+                    shared.counters.lock().sessions += 1;
+                    shared.print(&format!(
                         "connected to {} over {}",
                         self.target,
                         session.transport()
                     ));
                     self.current.send_replace(Some(session.clone()));
-                    let why = over(&session).await;
+                    let why = ended(&session).await;
                     self.current.send_replace(None);
-                    shared.say(&format!("the session with {} is over: {why}", self.target));
+                    shared.print(&format!("the session with {} has ended: {why}", self.target));
                 }
-                Err(error) => shared.say(&format!("{}; trying again", error.in_flags())),
+                Err(error) => shared.print(&format!("{}; trying again", error.in_flags())),
             }
             if began.elapsed() > PAUSE_MAX {
                 pause = PAUSE_MIN;
@@ -101,20 +101,20 @@ impl Keeper {
     }
 }
 
-/// Waits until no more streams can be opened; why.
-async fn over(session: &Session) -> String {
+/// Waits until the session opens no more streams; returns the reason.
+async fn ended(session: &Session) -> String {
     select! {
         why = session.closed() => why.to_string(),
         code = session.going_away() => match code {
-            Ok(codes::ENDING) => "the proxy there is ending".to_owned(),
-            Ok(code) => format!("it takes no more connections (code {code:#x})"),
+            Ok(codes::ENDING) => "the other proxy is ending".to_owned(),
+            Ok(code) => format!("it accepts no more connections (code {code:#x})"),
             Err(why) => why.to_string(),
         },
     }
 }
 
-/// The first pause before trying again; it doubles each time, up to the longest.
+/// Shortest pause between two attempts; it doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// The longest pause. A session that held for longer begins with the shortest one again.
+/// Longest pause. After a session that lasted longer, the shortest pause comes first again.
 const PAUSE_MAX: Duration = Duration::from_secs(1);

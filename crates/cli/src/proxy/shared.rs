@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What all connections of a proxy share.
+//! `Shared`: the state of all connections of a proxy.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc};
 
-use super::counters::Counts;
+use super::counters::Counters;
 use super::log::Log;
 use super::stage::Stages;
 
-/// Limits, counters and the way to the end.
+/// Limits, counters and the stage.
 #[derive(Debug)]
 pub struct Shared {
-    /// What happened so far.
-    pub counts: Counts,
-    /// How far the proxy is on its way to its end.
+    /// The counters.
+    pub counters: Counters,
+    /// The stage of the proxy.
     pub stages: Stages,
-    /// One permit for each connection that may be open.
+    /// One permit per connection.
     pub places: Arc<Semaphore>,
-    /// How long a connection may take to come about.
+    /// Longest time to connect.
     pub connect_timeout: Duration,
-    /// What is said on stderr.
+    /// Output on stderr.
     pub log: Log,
-    /// Whether that is only what was asked for.
+    /// Whether events are not printed.
     is_quiet: bool,
     /// Dropped with the last connection.
     alive: mpsc::WeakSender<()>,
@@ -37,7 +37,7 @@ pub struct Open {
 }
 
 impl Shared {
-    /// With this many places.
+    /// The state for at most `connections`.
     pub fn new(
         stages: Stages,
         connections: usize,
@@ -46,7 +46,7 @@ impl Shared {
         alive: &mpsc::Sender<()>,
     ) -> Self {
         Self {
-            counts: Counts::new(),
+            counters: Counters::new(),
             stages,
             places: Arc::new(Semaphore::new(connections)),
             connect_timeout,
@@ -56,28 +56,28 @@ impl Shared {
         }
     }
 
-    /// A connection begins.
+    /// Begins a connection.
     pub fn begin(self: &Arc<Self>) -> Open {
-        self.counts.begin();
+        self.counters.begin();
         Open { shared: Arc::clone(self), _alive: self.alive.upgrade() }
     }
 
-    /// A connection did not come about.
+    /// Counts a connection that could not be made, and prints the reason.
     pub fn failed(&self, why: &str) {
-        self.counts.lock().failures += 1;
-        self.say(why);
+        self.counters.lock().failures += 1;
+        self.print(why);
     }
 
-    /// Tells it on stderr; what was just said is not said again.
-    pub fn say(&self, what: &str) {
+    /// Prints an event on stderr, unless it equals the last line.
+    pub fn print(&self, line: &str) {
         if !self.is_quiet {
-            self.log.say(what);
+            self.log.print(line);
         }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.shared.counts.end();
+        self.shared.counters.end();
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How far the proxy is on its way to its end.
+//! The stages of a proxy: running, draining, ending.
 //!
 //! ```text
-//!   Running ── signal ──▶ Draining ── nothing open, or --drain is over ──▶ Ending ──▶ exit 0
-//!                             └────── second signal ──▶ exit at once, 128 and the signal
+//!   Running ── signal ──▶ Draining ── no connection open, or --drain has passed ──▶ Ending ──▶ exit 0
+//!                             └────── second signal ──▶ exit at once, 128 + signal
 //! ```
 
 use std::io;
@@ -12,45 +12,45 @@ use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// Where the proxy is.
+/// A stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Connections are accepted.
     Running,
-    /// No more are; those that are open go on.
+    /// No more are accepted; open ones continue.
     Draining,
-    /// Those that are still open are cut off.
+    /// Open ones are reset.
     Ending,
 }
 
-/// For those who have to know.
+/// A receiver of the stage.
 #[derive(Clone, Debug)]
 pub struct Stages(watch::Receiver<Stage>);
 
 impl Stages {
-    /// The first stage, and how to go on to the next.
+    /// The first stage, and a sender for the next ones.
     pub fn new() -> (watch::Sender<Stage>, Self) {
         let (sender, receiver) = watch::channel(Stage::Running);
         (sender, Self(receiver))
     }
 
-    /// Waits until nothing is to be accepted any more.
+    /// Waits until the proxy drains.
     pub async fn draining(&self) {
         self.reached(Stage::Draining).await;
     }
 
-    /// Waits until everything is to end.
+    /// Waits until the proxy ends.
     pub async fn ending(&self) {
         self.reached(Stage::Ending).await;
     }
 
     async fn reached(&self, stage: Stage) {
-        // If nobody can tell any more, the proxy is ending, too.
+        // A dropped sender means that the proxy ends.
         let _ = self.0.clone().wait_for(|now| *now >= stage).await;
     }
 }
 
-/// SIGINT and SIGTERM, from now on.
+/// SIGINT and SIGTERM.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
@@ -58,7 +58,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes them over.
+    /// Handles the signals from now on.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -66,7 +66,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next; its number.
+    /// Waits for the next signal; returns its number.
     pub async fn next(&mut self) -> u8 {
         select! {
             _ = self.interrupt.recv() => 2,

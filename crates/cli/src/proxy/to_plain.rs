@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other direction of a connection: from the stream to the plain socket.
+//! One direction of a connection: from the stream to the plain socket.
 //!
 //! ```text
-//!   recv, and what else is there ─▶ one writev straight from the messages ─▶ their memory goes back
+//!   recv, then all queued messages ─▶ one writev from their memory ─▶ release
 //! ```
-//! What is taken and not written yet is at most [`BATCH_BYTES`] and one message. While the program does not
-//! read, no more is taken, so that the other side runs out of credit and stops reading its own socket.
+//! Received and unwritten are at most [`BATCH_BYTES`] and one message. While the program does not read, no
+//! message is received, so the peer runs out of credit and stops reading its own socket.
 
 use std::io::{self, ErrorKind, IoSlice};
 
@@ -14,30 +14,34 @@ use partywall::{Message, StreamRecvError};
 use tokio::io::AsyncWriteExt;
 use tokio::select;
 
-use super::counters::Counts;
+use super::counters::Counters;
 use super::plain::PlainWriter;
 
-/// Why nothing more comes from the stream, or goes to the plain socket.
+/// The end of this direction.
 #[derive(Debug)]
 pub enum Ended {
-    /// The other side sent its last byte; the plain socket was told.
+    /// The peer has finished; the plain socket is shut down for writing.
     Finished,
     /// The plain socket is broken.
     Broken,
     /// The program reads no more; it may still write.
     ReadsNoMore,
-    /// The other side gave up.
+    /// The peer reset the stream.
     Reset(u32),
-    /// The session is over.
+    /// The session has ended.
     Over,
 }
 
-/// Passes bytes on until the end.
-pub async fn copy(writer: &mut PlainWriter<'_>, recv: &mut RecvStream, counts: &Counts) -> Ended {
-    match copy_all(writer, recv, counts).await {
+/// Carries bytes until the end.
+pub async fn copy(
+    writer: &mut PlainWriter<'_>,
+    recv: &mut RecvStream,
+    counters: &Counters,
+) -> Ended {
+    match copy_all(writer, recv, counters).await {
         Err(Ended::Finished) => match writer.shutdown().await {
             Ok(()) => Ended::Finished,
-            // The program has closed it already, and is owed nothing.
+            // The program has closed it already.
             Err(error) if error.kind() == ErrorKind::NotConnected => Ended::Finished,
             Err(_) => Ended::Broken,
         },
@@ -49,39 +53,39 @@ pub async fn copy(writer: &mut PlainWriter<'_>, recv: &mut RecvStream, counts: &
 async fn copy_all(
     writer: &mut PlainWriter<'_>,
     recv: &mut RecvStream,
-    counts: &Counts,
+    counters: &Counters,
 ) -> Result<std::convert::Infallible, Ended> {
     let mut batch = Vec::new();
     loop {
         let first = select! {
             biased;
-            received = recv.recv() => received?,
+            received = recv.recv() => received?.ok_or(Ended::Finished)?,
             () = writer.broken() => return Err(Ended::Broken),
         };
         batch.push(first);
-        take_more(&mut batch, recv);
+        receive_queued(&mut batch, recv);
         let bytes: u64 = batch.iter().map(|message| message.len() as u64).sum();
         if let Err(error) = write_all(writer, &batch).await {
             let reads_no_more = writer.reads_no_more(&error);
             return Err(if reads_no_more { Ended::ReadsNoMore } else { Ended::Broken });
         }
-        counts.lock().to_plain_bytes += bytes;
+        counters.lock().to_plain_bytes += bytes;
         batch.clear();
     }
 }
 
-/// Takes what else is there already.
-fn take_more(batch: &mut Vec<Message>, recv: &mut RecvStream) {
+/// Receives the messages that are queued already.
+fn receive_queued(batch: &mut Vec<Message>, recv: &mut RecvStream) {
     let mut bytes: usize = batch.iter().map(|message| message.len()).sum();
     while batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
-        // The end, whatever it is, comes again when we next ask.
-        let Ok(message) = recv.try_recv() else { return };
+        // The next `recv` reports the end again.
+        let Ok(Some(message)) = recv.try_recv() else { return };
         bytes += message.len();
         batch.push(message);
     }
 }
 
-/// Writes all messages, as many as possible at a time.
+/// Writes all messages with vectored writes.
 async fn write_all(writer: &mut PlainWriter<'_>, batch: &[Message]) -> io::Result<()> {
     let (mut index, mut offset) = (0, 0);
     loop {
@@ -108,7 +112,7 @@ async fn write_all(writer: &mut PlainWriter<'_>, batch: &[Message]) -> io::Resul
     }
 }
 
-/// Where the byte lies that is `offset` after the beginning of message `index`.
+/// The message and the offset within it of the byte `offset` after the start of message `index`.
 fn advanced(batch: &[Message], mut index: usize, mut offset: usize) -> (usize, usize) {
     while index < batch.len() && offset > batch[index].len() {
         offset -= batch[index].len();
@@ -120,15 +124,14 @@ fn advanced(batch: &[Message], mut index: usize, mut offset: usize) -> (usize, u
 impl From<StreamRecvError> for Ended {
     fn from(error: StreamRecvError) -> Self {
         match error {
-            StreamRecvError::Finished => Self::Finished,
             StreamRecvError::Reset { code } => Self::Reset(code),
             _ => Self::Over,
         }
     }
 }
 
-/// So many messages are written at a time.
+/// Messages of one vectored write.
 const BATCH_MESSAGES: usize = 16;
 
-/// No more messages are taken once there are so many bytes.
+/// Bytes at which a batch is complete.
 const BATCH_BYTES: usize = 256 << 10;

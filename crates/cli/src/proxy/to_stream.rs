@@ -2,11 +2,11 @@
 //! One direction of a connection: from the plain socket to the stream.
 //!
 //! ```text
-//!   little came last time   read ─▶ [1 KiB of ours] ─▶ copied into the ring
-//!   much                    readable ─▶ reserve ─▶ read straight into it ─▶ truncate, commit
+//!   after short reads   read ─▶ [1 KiB on the stack] ─▶ copied into the ring
+//!   after long reads    readable ─▶ reserve ─▶ read into it ─▶ truncate, commit
 //! ```
-//! What is read and not sent yet is at most one chunk: while there is no credit, nothing is read, and the
-//! program at the plain socket waits in the end. Memory is reserved only once there is something to read.
+//! At most one chunk is read and not sent. Without credit nothing is read, so the program at the plain
+//! socket has to wait. Memory is reserved only when the socket is readable.
 
 use std::future::poll_fn;
 use std::io;
@@ -20,24 +20,28 @@ use tokio::select;
 use tokio::task::yield_now;
 
 use super::chunk::{Chunk, SHORT_BYTES};
-use super::counters::Counts;
+use super::counters::Counters;
 use super::plain::PlainReader;
 
-/// Why nothing more comes from the plain socket, or goes to the stream.
+/// The end of this direction.
 #[derive(Debug)]
 pub enum Ended {
-    /// The program wrote its last byte. The stream is still to be closed.
+    /// The program has finished; the caller closes the stream.
     Finished,
     /// The plain socket is broken.
     Broken,
-    /// The other side will not have more.
+    /// The peer stopped the stream.
     Stopped(u32),
-    /// The session is over.
+    /// The session has ended.
     Over,
 }
 
-/// Passes bytes on until the end.
-pub async fn copy(reader: &mut PlainReader<'_>, send: &mut SendStream, counts: &Counts) -> Ended {
+/// Carries bytes until the end.
+pub async fn copy(
+    reader: &mut PlainReader<'_>,
+    send: &mut SendStream,
+    counters: &Counters,
+) -> Ended {
     let mut chunk = Chunk::default();
     loop {
         let copied = match chunk.long() {
@@ -47,15 +51,15 @@ pub async fn copy(reader: &mut PlainReader<'_>, send: &mut SendStream, counts: &
         match copied {
             Ok(0) => return Ended::Finished,
             Ok(count) => {
-                chunk.came(count);
-                counts.lock().from_plain_bytes += count as u64;
+                chunk.record(count);
+                counters.lock().from_plain_bytes += count as u64;
             }
             Err(ended) => return ended,
         }
     }
 }
 
-/// Reads into our own memory; what came goes through the ring.
+/// Reads to the stack; the bytes go through the ring.
 async fn copy_short(reader: &mut PlainReader<'_>, send: &mut SendStream) -> Result<usize, Ended> {
     let mut short = [0; SHORT_BYTES];
     let count = select! {
@@ -69,7 +73,7 @@ async fn copy_short(reader: &mut PlainReader<'_>, send: &mut SendStream) -> Resu
     Ok(count)
 }
 
-/// Reads into the memory that the other side will look at.
+/// Reads into shared memory, where the peer reads the bytes.
 async fn copy_long(
     reader: &mut PlainReader<'_>,
     send: &mut SendStream,
@@ -84,7 +88,7 @@ async fn copy_long(
         let mut reserved = unless_broken(reader, send.reserve(room)).await?;
         let Some(read) = read_now(reader, &mut reserved).await else {
             drop(reserved);
-            // Not readable after all; or others are to have their turn, which only shows in a new one.
+            // The socket was not readable, or the budget of this task is used up: yielding renews it.
             yield_now().await;
             continue;
         };
@@ -93,7 +97,7 @@ async fn copy_long(
             reserved.truncate(count);
             unless_broken(reader, reserved.commit()).await?;
         } else if count > 0 {
-            // Little in a large block would keep all of it from others.
+            // A few bytes must not occupy a large block.
             let little = reserved[..count].to_vec();
             drop(reserved);
             unless_broken(reader, send.send(&little)).await?;
@@ -102,7 +106,7 @@ async fn copy_long(
     }
 }
 
-/// What there is to read now, if anything.
+/// Reads without waiting; `None` if nothing is readable.
 async fn read_now(reader: &mut PlainReader<'_>, into: &mut [u8]) -> Option<io::Result<usize>> {
     poll_fn(|context| {
         let mut buffer = ReadBuf::new(into);
@@ -115,7 +119,7 @@ async fn read_now(reader: &mut PlainReader<'_>, into: &mut [u8]) -> Option<io::R
     .await
 }
 
-/// Waits for room, unless the plain socket breaks meanwhile: nobody reads it then to notice.
+/// Waits for room or for a broken plain socket, which no reader would notice meanwhile.
 async fn unless_broken<T>(
     reader: &PlainReader<'_>,
     sending: impl Future<Output = Result<T, StreamSendError>>,
@@ -148,5 +152,5 @@ impl From<SessionError> for Ended {
     }
 }
 
-/// A block that is used by less than one in so many bytes is too large.
+/// A block is too large if less than one in this many bytes is used.
 const WASTE_MAX: usize = 4;

@@ -68,7 +68,7 @@ fn look_and_tell(arguments: &Arguments) -> Result<ExitCode> {
         dump = again;
     }
     let text = if arguments.json { json::text(&dump)? } else { dump.text() };
-    report::tell(&text)?;
+    report::print(&text)?;
     Ok(match (dump.is_sound(), dump.unreadable.is_empty()) {
         (false, _) => UNSOUND.into(),
         (true, false) => UNREADABLE.into(),

@@ -135,7 +135,7 @@ fn a_listener_that_does_not_speak_partywall_is_3() {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n, and so on and so forth").unwrap();
         let _ = stream.read(&mut [0; 512]);
     });
-    ends(&["connect", &address(directory.path())], NO_CONNECTION, "does not speak Partywall");
+    ends(&["connect", &address(directory.path())], NO_CONNECTION, "is no Partywall listener");
     other.join().unwrap();
 }
 
@@ -147,7 +147,7 @@ fn a_channel_and_a_session_do_not_meet_and_both_sides_say_why() {
         Running::start(&mut partywall(&["proxy", "--listen", &address, "--to", "tcp:127.0.0.1:1"]));
     let mut stderr = BufReader::new(proxy.0.stderr.take().unwrap());
     let address = announced(&mut stderr);
-    ends(&["connect", &address], NO_CONNECTION, "proxy has a session with another proxy");
+    ends(&["connect", &address], NO_CONNECTION, "proxy makes a session with another proxy");
     ends(&["echo", "run", "--connect", &address], NO_CONNECTION, "serves something else");
     let mut refused = String::new();
     stderr.read_line(&mut refused).unwrap();
@@ -170,10 +170,10 @@ fn advice_names_flags_of_the_command() {
     let impatient = ["connect", &silent, "--handshake-timeout", "50ms"];
     ends(&impatient, NO_CONNECTION, "--handshake-timeout");
     // Both ways of a message that is too long: for ourselves, and for the other side.
-    for (ours, theirs, says) in [("64k", "64m", "this side"), ("64m", "64k", "the other side")] {
+    for (ours, theirs, says) in [("64k", "64m", "on this side"), ("64m", "64k", "at the peer")] {
         let mut listen = Listening::start(&[&address, "--memory", theirs], Stdio::null());
         let ask = ["echo", "run", "--connect", &listen.address, "--size", "1m", "--memory", ours];
-        ends(&ask, FAILURE, &format!("raise --memory on {says}"));
+        ends(&ask, FAILURE, &format!("raise --memory {says}"));
         assert_eq!(listen.process.code(), 0, "{says}");
     }
 }

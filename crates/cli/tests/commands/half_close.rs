@@ -111,7 +111,7 @@ fn a_death_after_the_other_side_has_closed_is_noticed_while_stdin_is_silent() {
         let output = connect.finish();
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(4), "{name}: {errors}");
-        assert!(errors.contains("the other side died"), "{name}: {errors}");
+        assert!(errors.contains("the peer died"), "{name}: {errors}");
         drop(there); // open until here
     });
 }

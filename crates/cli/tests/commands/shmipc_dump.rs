@@ -132,8 +132,8 @@ fn serves_where_a_test_asks_for_it() {
     let listener = Listener::bind(&*format!("unix:{directory}/s.sock")).unwrap();
     let mut listener = listener.with_protocol(protocol);
     let session = listener.accept().unwrap();
-    let mut stream = session.accept().unwrap();
-    let message = stream.recv().unwrap();
+    let mut stream = session.accept().unwrap().unwrap();
+    let message = stream.recv().unwrap().unwrap();
     stream.send(&message).unwrap();
     let _ = stream.recv();
 }
@@ -158,7 +158,7 @@ fn a_server_is_looked_into(mapping: MemMapType, read_from: &str) {
     let session = session.unwrap();
     let mut stream = session.open(&[]).unwrap();
     stream.send(b"there and back").unwrap();
-    assert_eq!(stream.recv().unwrap(), b"there and back");
+    assert_eq!(stream.recv().unwrap().unwrap(), b"there and back");
     let (code, said, errors) = dump(&[&server.0.id().to_string()]);
     assert_eq!(code, SOUND, "{said}{errors}");
     assert!(said.contains("_queue_0, 196656 bytes, read from /proc/"), "{said}");

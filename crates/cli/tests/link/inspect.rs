@@ -80,7 +80,7 @@ fn everything_that_a_state_can_have_is_shown() {
         "to report    undelivered: positions 128..640, at most, of what is sent in epoch 2",
         "to report    lost: positions 128..256, or further, of what is received in epoch 3",
         "to report    quarantined: positions 64..64, or further, of what is received in epoch 3",
-        "not kept     4 reports more",
+        "not kept     4 more reports",
         "sizes        file 65536, ring 4096, release ring 64, slab 40960 bytes",
     ] {
         assert!(told.contains(part), "{part}: {told}");

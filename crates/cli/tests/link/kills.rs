@@ -6,21 +6,10 @@ use crate::linked;
 use crate::program;
 
 use linked::Ground;
+use partywall_testkit::Random;
 use program::{Running, TIMEOUT};
 use std::fs;
 use std::time::Instant;
-
-/// The same numbers every time.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-}
 
 /// Both ends, started again whenever they were killed.
 struct Both<'a> {
@@ -69,7 +58,7 @@ impl<'a> Both<'a> {
     }
 
     /// Kills one or both, at moments of every kind, so many times.
-    fn torment(&mut self, kills: usize, chance: &mut Chance, grown_max: u64) {
+    fn torment(&mut self, kills: usize, chance: &mut Random, grown_max: u64) {
         for _ in 0..kills * 10 {
             if self.kills >= kills {
                 return;
@@ -104,7 +93,7 @@ impl<'a> Both<'a> {
 
 fn exactly_once(is_tcp: bool, framing: &str) {
     let ground = Ground::new(is_tcp);
-    let mut chance = Chance(0x9e37_79b9 + u64::from(is_tcp));
+    let mut chance = Random::new(0x9e37_79b9 + u64::from(is_tcp));
     let mut input = Vec::new();
     for number in 0..1_000_000_u64 {
         let filler = usize::try_from(chance.below(40)).unwrap();
@@ -154,7 +143,7 @@ fn messages_with_lengths_over_tcp_are_there_exactly_once() {
 fn at_least_once_repeats_in_order_and_misses_nothing() {
     const LINES: u64 = 300_000;
     let ground = Ground::new(false);
-    let mut chance = Chance(77);
+    let mut chance = Random::new(77);
     let input: String = (0..LINES).map(|number| format!("{number:07}\n")).collect();
     let (from, to) = (ground.write("in", input), ground.path("out"));
     let mut both = Both::start(&ground, &["--in", &from], &["--out", &to, "--once"]);

@@ -37,6 +37,41 @@ fn lines_arrive_and_both_end() {
 }
 
 #[test]
+fn once_after_the_sender_has_finished_ends() {
+    let ground = Ground::new(false);
+    let once = || run(&ground.bob(&["--once"]));
+    assert_eq!(ground.carry("1\n", &[], &[]).codes, BOTH_DONE);
+    let finished = once();
+    assert_eq!(finished.status.code(), Some(0), "{}", text(&finished.stderr));
+    assert!(finished.stdout.is_empty());
+    // As if the receiver had been killed between its last acknowledgement and the good-bye.
+    fs::write(ground.beside("bob", "sender"), "attached\n").unwrap();
+    let unfinished = once();
+    let errors = text(&unfinished.stderr);
+    assert_eq!(unfinished.status.code(), Some(4), "{errors}");
+    assert!(errors.contains("no sender attached"), "{errors}");
+    assert_eq!(ground.carry("2\n", &[], &[]).output, "2\n", "a sender that returns is received");
+}
+
+#[test]
+fn refused_sender_keeps_its_input_and_says_so() {
+    let ground = Ground::new(false);
+    let receiver = ground.start(&ground.bob(&[]));
+    let input = ground.write("input", "a line\n");
+    let (code, said) = fails(&ground.alice(&["--in", &input, "--link", "another"]));
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("keeps the unacknowledged part of the first 7 bytes"), "{said}");
+    drop(receiver);
+    let mut receiver =
+        Running::start(&mut partywall(&ground.bob(&["--link", "another", "--once"])));
+    let empty = run(&ground.alice(&["--in", "/dev/null", "--link", "another"]));
+    assert_eq!(empty.status.code(), Some(0), "{}", text(&empty.stderr));
+    let mut output = String::new();
+    receiver.0.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    assert_eq!((receiver.code(), &*output), (0, "a line\n"));
+}
+
+#[test]
 fn what_is_written_to_a_pipe_is_sent_at_once() {
     let ground = Ground::new(false);
     // Neither needs a directory.
@@ -100,7 +135,7 @@ fn files_that_do_not_belong_together_are_refused() {
     assert!(code == 1 && said.contains("another file than this --out"), "{said}");
     fs::File::options().write(true).open(&out).unwrap().set_len(1).unwrap();
     let (code, said) = fails(&ground.bob(&receiving));
-    assert!(code == 1 && said.contains("somebody has cut it"), "{said}");
+    assert!(code == 1 && said.contains("it was truncated"), "{said}");
     // Lost, and made anew.
     fs::write(&out, "1\n2\n").unwrap();
     fs::remove_file(ground.beside("bob", "link")).unwrap();
@@ -168,7 +203,7 @@ fn every_mistake_has_its_words_and_code() {
             1,
             "--token-file /nowhere",
         ),
-        ([&send[..], &["--volatile", "--timeout", "10ms"]].concat(), 3, "no peer was there"),
+        ([&send[..], &["--volatile", "--timeout", "10ms"]].concat(), 3, "no peer attached"),
         ([&recv[..], &["--volatile", "tcp:127.0.0.1:0"]].concat(), 1, "--allow-anonymous"),
         (
             [&recv[..], &["--volatile", "--allow-anonymous", "tcp:0.0.0.0:0"]].concat(),
@@ -179,7 +214,7 @@ fn every_mistake_has_its_words_and_code() {
         (
             [&recv[..], &["--volatile", "--timeout", "10ms", address]].concat(),
             3,
-            "no peer was there",
+            "no peer attached",
         ),
         ([&recv[..], &["--volatile", "--exactly-once", address]].concat(), 1, "give --dir"),
         (vec!["link", "recv"], 1, "--name"),
@@ -191,7 +226,7 @@ fn every_mistake_has_its_words_and_code() {
     let input = ground.write("input", "a line\n");
     let waiting = [&send[..], &["--volatile", "--timeout", "10ms", "--in", &input]].concat();
     let (code, said) = fails(&waiting);
-    assert!(code == 3 && said.contains("no peer was there"), "{said}");
+    assert!(code == 3 && said.contains("no peer attached"), "{said}");
 }
 
 #[test]

@@ -251,7 +251,8 @@ async fn read(shared: Arc<Shared>, mut recv: RecvStream) {
     let lost = loop {
         match recv.recv().await {
             Err(error) => break Lost::Recv(error),
-            Ok(message) => {
+            Ok(None) => break Lost::Finished,
+            Ok(Some(message)) => {
                 if let Err(violation) = shared.hear(message) {
                     break Lost::Violation(violation);
                 }

@@ -16,7 +16,7 @@
 //! # let (session, there) = (session?, there?);
 //!
 //! let serving = tokio::spawn(async move {
-//!     let stream = there.accept().await.unwrap();
+//!     let stream = there.accept().await.unwrap().unwrap();
 //!     Server::new(stream).serve(|request: Request| async move {
 //!         if request.is_empty() {
 //!             return Err(Failure::new(1, "nothing to shout"));
@@ -146,7 +146,10 @@ pub enum CallError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lost {
-    /// Nothing can be received: [`StreamRecvError::Finished`] if the server is done.
+    /// The server has finished the stream in good order: no more answers will come.
+    #[error("no answers will come: the server has finished the stream")]
+    Finished,
+    /// Nothing can be received.
     #[error("no answers will come: {0}")]
     Recv(StreamRecvError),
     /// Nothing can be sent.

@@ -124,7 +124,7 @@ struct Loop<H> {
 }
 
 enum Event {
-    Received(Result<Message, StreamRecvError>),
+    Received(Result<Option<Message>, StreamRecvError>),
     Done(Result<(Id, Result<(), StreamSendError>), JoinError>),
 }
 
@@ -169,8 +169,8 @@ impl Server {
         let mut is_finished = false;
         while !(is_finished && serving.book.is_idle()) {
             let heard = match serving.next(&mut self.recv, is_finished).await {
-                Event::Received(Ok(message)) => serving.hear(message).await,
-                Event::Received(Err(StreamRecvError::Finished)) => {
+                Event::Received(Ok(Some(message))) => serving.hear(message).await,
+                Event::Received(Ok(None)) => {
                     is_finished = true;
                     Ok(())
                 }

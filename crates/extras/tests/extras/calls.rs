@@ -28,11 +28,11 @@ struct Pair {
 async fn pair_with(config: &Config) -> Pair {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/c.sock", directory.path().display());
-    let mut listener = Listener::bind_with(&address, config).unwrap();
+    let listener = Listener::bind_with(&address, config).unwrap();
     let (client, server) = tokio::join!(connect_with(&address, config), listener.accept());
     let (client, server) = (client.unwrap(), server.unwrap());
     let here = client.open(b"calls").await.unwrap();
-    let there = server.accept().await.unwrap();
+    let there = server.accept().await.unwrap().unwrap();
     Pair { client, server, here, there, _directory: directory }
 }
 
@@ -248,7 +248,7 @@ async fn a_lost_session_ends_every_call_at_once() {
     for _ in 0..4 {
         assert_eq!(soon(told.recv()).await, Some("began"));
     }
-    pair.server.close();
+    pair.server.close(0, "");
     for call in calls {
         let called = soon(call).await.unwrap();
         assert!(matches!(called, Err(CallError::Lost(_))), "{called:?}");
@@ -297,7 +297,7 @@ async fn who_breaks_the_rules_has_its_stream_reset_and_no_more() {
         let mut pair = pair().await;
         let client = Client::new(pair.here);
         let asking = tokio::spawn(async move { client.call(b"x").await });
-        soon(pair.there.recv()).await.unwrap();
+        soon(pair.there.recv()).await.unwrap().unwrap();
         pair.there.send(message).await.unwrap();
         let asked = soon(asking).await.unwrap();
         assert!(matches!(asked, Err(CallError::Lost(Lost::Violation(_)))), "{asked:?}");
@@ -314,16 +314,16 @@ async fn answers_to_calls_that_are_gone_are_tolerated() {
         let client = client.clone();
         async move { client.call(b"1").await }
     });
-    assert_eq!(soon(pair.there.recv()).await.unwrap()[8], 1);
+    assert_eq!(soon(pair.there.recv()).await.unwrap().unwrap()[8], 1);
     call.abort();
-    let cancel = soon(pair.there.recv()).await.unwrap();
+    let cancel = soon(pair.there.recv()).await.unwrap().unwrap();
     assert_eq!(cancel, [3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
     pair.there.send(&answer(1)).await.unwrap();
     let call = tokio::spawn({
         let client = client.clone();
         async move { client.call(b"2").await }
     });
-    assert_eq!(soon(pair.there.recv()).await.unwrap()[8], 2);
+    assert_eq!(soon(pair.there.recv()).await.unwrap().unwrap()[8], 2);
     pair.there.send(&answer(2)).await.unwrap();
     pair.there.send(&answer(2)).await.unwrap();
     assert_eq!(soon(call).await.unwrap().unwrap(), b"a");

@@ -2,13 +2,11 @@
 //! The other process is killed in the middle of calls: each call, and each handler, has its end at once.
 #![cfg(feature = "calls")]
 
-use crate::support;
-
 use partywall::tokio::{Listener, connect};
 use partywall_extras::calls::{CallError, Client, Failure, Request, Server};
+use partywall_testkit::{Directory, Second, argument, role, second_process};
 use std::future::pending;
 use std::time::Duration;
-use support::{Place, Victim, argument, role, second_process};
 use tokio::sync::mpsc;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -19,7 +17,7 @@ async fn child() {
     match role().as_deref() {
         Some("server") => {
             let session = connect(&*argument("address")).await.unwrap();
-            let stream = session.accept().await.unwrap();
+            let stream = session.accept().await.unwrap().unwrap();
             let _ = Server::new(stream).serve(handler(None)).await;
         }
         Some("client") => {
@@ -69,10 +67,10 @@ async fn soon<F: Future>(future: F) -> F::Output {
 
 #[tokio::test]
 async fn a_killed_server_ends_every_call() {
-    let place = Place::new();
+    let place = Directory::new();
     let address = place.address("calls.sock");
-    let mut listener = Listener::bind(&*address).unwrap();
-    let mut server = Victim::spawn(&mut second_process(
+    let listener = Listener::bind(&*address).unwrap();
+    let mut server = Second::spawn(&mut second_process(
         "calls_across_processes::child",
         "server",
         &[("address", &address)],
@@ -96,16 +94,16 @@ async fn a_killed_server_ends_every_call() {
 
 #[tokio::test]
 async fn a_killed_client_ends_every_handler() {
-    let place = Place::new();
+    let place = Directory::new();
     let address = place.address("calls.sock");
-    let mut listener = Listener::bind(&*address).unwrap();
-    let mut client = Victim::spawn(&mut second_process(
+    let listener = Listener::bind(&*address).unwrap();
+    let mut client = Second::spawn(&mut second_process(
         "calls_across_processes::child",
         "client",
         &[("address", &address)],
     ));
     let session = soon(listener.accept()).await.unwrap();
-    let stream = soon(session.accept()).await.unwrap();
+    let stream = soon(session.accept()).await.unwrap().unwrap();
     let (tell, mut told) = mpsc::unbounded_channel();
     let serving = tokio::spawn(Server::new(stream).serve(handler(Some(tell))));
     for _ in 0..2 {

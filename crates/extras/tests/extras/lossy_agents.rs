@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An application and its agent: whatever becomes of the one, the other goes on, and the counts add up.
 
-use crate::support;
-
 use partywall::{
     Channel, Config, Listener, RecvError, SendError, TransportPolicy, TryRecvError, Wait,
 };
@@ -10,11 +8,11 @@ use partywall_extras::lossy::{
     DropReason, LossyConfig, LossyReceiver, LossyRecvError, LossySender, OnFull, SendOutcome,
 };
 use partywall_sys::signal::{Signal, kill, stop};
-use std::time::{Duration, Instant};
-use support::{
-    Place, Victim, Watchdog, argument, millis, number_of, pair, payload, role, second_process,
+use partywall_testkit::{
+    Directory, Second, Watchdog, argument, millis, number_of, pair, payload, role, second_process,
     within,
 };
+use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -67,10 +65,10 @@ fn filler(address: &str) {
 }
 
 /// An agent in a process of its own, and the channel to it.
-fn start_agent(place: &Place, config: &Config) -> (Victim, Channel) {
+fn start_agent(place: &Directory, config: &Config) -> (Second, Channel) {
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, config).unwrap();
-    let agent = Victim::spawn(&mut second_process(
+    let agent = Second::spawn(&mut second_process(
         "lossy_agents::child",
         "agent",
         &[("address", &address)],
@@ -95,7 +93,7 @@ fn log_until(
 
 fn stopped_agent(on_full: OnFull, transport: TransportPolicy) {
     let _watchdog = Watchdog::new("stopped agent", 2 * TIMEOUT);
-    let place = Place::new();
+    let place = Directory::new();
     let (mut agent, channel) = start_agent(&place, &config().transport(transport));
     let (sender, mut answers) = channel.split();
     let log = LossySender::with(sender, LossyConfig::new(on_full).queue_records(50));
@@ -148,7 +146,7 @@ fn a_stopped_agent_costs_records_and_the_counts_add_up_over_a_socket() {
 fn a_killed_agent_leaves_the_application_alone() {
     let _watchdog = Watchdog::new("killed agent", 2 * TIMEOUT);
     for on_full in [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block(TIMEOUT)] {
-        let place = Place::new();
+        let place = Directory::new();
         let (mut agent, channel) = start_agent(&place, &config());
         let log = LossySender::new(channel.split().0, on_full);
         let mut next = 0;
@@ -168,10 +166,10 @@ fn a_killed_agent_leaves_the_application_alone() {
 #[test]
 fn of_a_killed_application_the_agent_has_all_that_was_committed() {
     let _watchdog = Watchdog::new("killed application", 2 * TIMEOUT);
-    let place = Place::new();
+    let place = Directory::new();
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, &config()).unwrap();
-    let mut application = Victim::spawn(&mut second_process(
+    let mut application = Second::spawn(&mut second_process(
         "lossy_agents::child",
         "application",
         &[("address", &address)],
@@ -201,10 +199,10 @@ fn of_a_killed_application_the_agent_has_all_that_was_committed() {
 #[test]
 fn of_a_killed_application_the_agent_has_exactly_what_it_said_was_sent() {
     let _watchdog = Watchdog::new("killed application", 2 * TIMEOUT);
-    let place = Place::new();
+    let place = Directory::new();
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, &config()).unwrap();
-    let mut application = Victim::spawn(&mut second_process(
+    let mut application = Second::spawn(&mut second_process(
         "lossy_agents::child",
         "filler",
         &[("address", &address)],
@@ -231,8 +229,8 @@ fn of_a_killed_application_the_agent_has_exactly_what_it_said_was_sent() {
 fn threads_log_at_once_and_every_record_is_accounted_for() {
     let _watchdog = Watchdog::new("threads", 2 * TIMEOUT);
     for on_full in [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block(TIMEOUT)] {
-        let place = Place::new();
-        let (here, there) = pair(&place.address("a.sock"), &config());
+        let place = Directory::new();
+        let (here, there) = pair(&place.address("a.sock"), &config(), &config());
         let log = LossySender::with(here.split().0, LossyConfig::new(on_full).queue_records(20));
         let mut records = LossyReceiver::new(there.split().1);
         let receiving = std::thread::spawn(move || {
@@ -269,9 +267,9 @@ fn threads_log_at_once_and_every_record_is_accounted_for() {
 
 #[test]
 fn without_room_the_policy_says_which_records_remain() {
-    let place = Place::new();
+    let place = Directory::new();
     for (on_full, first_is_kept) in [(OnFull::DropNewest, true), (OnFull::DropOldest, false)] {
-        let (here, there) = pair(&place.address("a.sock"), &config());
+        let (here, there) = pair(&place.address("a.sock"), &config(), &config());
         let log = LossySender::with(here.split().0, LossyConfig::new(on_full).queue_records(10));
         let mut records = LossyReceiver::new(there.split().1);
         let mut next = 0;
@@ -299,8 +297,8 @@ fn without_room_the_policy_says_which_records_remain() {
 
 #[test]
 fn what_is_no_record_is_named() {
-    let place = Place::new();
-    let (mut here, there) = pair(&place.address("a.sock"), &config());
+    let place = Directory::new();
+    let (mut here, there) = pair(&place.address("a.sock"), &config(), &config());
     let mut records = LossyReceiver::new(there.split().1);
     here.send(b"hello").unwrap();
     let error = records.recv().unwrap_err();

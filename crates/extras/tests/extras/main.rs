@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Calls over one stream, and lossy channels, between processes.
 
-#[path = "../../../partywall/tests/support/mod.rs"]
-mod support;
-
 mod calls;
 mod calls_across_processes;
 mod lossy_agents;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever bytes a neighbour sends, checking them ends with a value or a violation.
+//! For any bytes of the peer, the checks return a value or a violation.
 //!
-//! The same cases every time: a xorshift, no fuzzer needed. `fuzz/` looks further.
+//! A xorshift generator makes the same cases in each run; `fuzz/` explores more.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -37,7 +37,7 @@ impl Xorshift {
         }
     }
 
-    /// A value as hostile peers like them: near 0, near a power of two, or any.
+    /// A value near 0, near a power of two, or any value.
     fn edge(&mut self) -> u64 {
         let near = (self.next() % 5).wrapping_sub(2);
         match self.next() % 4 {
@@ -47,7 +47,7 @@ impl Xorshift {
         }
     }
 
-    /// Changes a few bytes, or cuts the end off.
+    /// Changes a few bytes, or truncates them.
     fn damage(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(3) {
             let at = self.below(bytes.len());
@@ -92,7 +92,7 @@ fn arbitrary_frames_do_not_panic() {
 }
 
 #[test]
-fn arbitrary_half_headers_do_not_panic_and_accepted_ones_fit() {
+fn arbitrary_region_headers_do_not_panic_and_accepted_ones_fit() {
     let mut random = Xorshift(2);
     let good = golden::images().into_iter().find(|image| image.kind == "region").unwrap().bytes;
     let mut accepted = 0;
@@ -101,7 +101,7 @@ fn arbitrary_half_headers_do_not_panic_and_accepted_ones_fit() {
         if case % 4 == 0 {
             random.fill(&mut bytes);
         } else {
-            // Any of the numbers between the half's size and the session id.
+            // One of the numbers between the region's size and the session id.
             for _ in 0..=random.below(2) {
                 let at = 32 + 8 * random.below(6);
                 let value =
@@ -121,7 +121,7 @@ fn arbitrary_half_headers_do_not_panic_and_accepted_ones_fit() {
     assert!(accepted > 0, "some changes keep the rules");
 }
 
-/// The parts of an accepted half follow each other within it.
+/// The parts of an accepted region follow each other within it.
 fn assert_fits(geometry: &Geometry) {
     let release_end = geometry.release_offset + geometry.peer_blocks_max * 8;
     assert!(geometry.ring_offset >= CONTROL_OFFSET + PAGE_BYTES);

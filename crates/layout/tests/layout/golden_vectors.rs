@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The golden vectors in the specification are what this crate makes, and are read as they say.
+//! The golden vectors in the specification equal the generator's, and are read as their rows say.
 #![forbid(unsafe_code)]
 
 use crate::vectors;

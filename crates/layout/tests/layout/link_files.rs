@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of links are read as the table in the specification says, and no single byte of them can be changed so that
-//! an older image comes back.
+//! Link files are read as the table in the specification says, and no change of a single byte
+//! restores an older image.
 #![forbid(unsafe_code)]
 
 use crate::vectors;
@@ -48,18 +48,18 @@ fn files_are_what_the_generator_makes() {
 }
 
 #[test]
-fn the_name_of_a_file_is_a_hash_of_names_and_lengths() {
+fn file_name_is_hash_of_names_and_lengths() {
     assert_eq!(file_name_hash(NAMES), 0xc357_7146_f595_3aeb);
     assert_ne!(file_name_hash(["a", "bc", "d"]), file_name_hash(["ab", "c", "d"]));
 }
 
-/// What is in force, as far as anybody acts on it.
+/// The images in force, reduced to the fields that code acts on.
 fn in_force(pages: &[u8], size: u64) -> Result<Image, FileFault> {
     Image::check(pages, size, Some(NAMES))
 }
 
 #[test]
-fn no_single_byte_brings_an_older_image_back() {
+fn single_changed_byte_restores_no_older_image() {
     let mut torn = Maker::used();
     for image in links::images().into_iter().filter(|image| image.name == "link-torn.bin") {
         torn.put(0, &image.bytes);
@@ -69,7 +69,7 @@ fn no_single_byte_brings_an_older_image_back() {
         let mut pages = maker.bytes.clone();
         let mut refused = 0;
         for index in 0..pages.len() {
-            // Each bit alone, all of them, and what turns this byte into its neighbours in number.
+            // Each bit alone, all bits, and the changes to the next lower and higher value.
             let byte = pages[index];
             let near = [byte.wrapping_add(1), byte.wrapping_sub(1), byte.wrapping_sub(2), 0, 0xff];
             let single = (0..8).map(|bit| byte ^ (1 << bit));
@@ -87,7 +87,7 @@ fn no_single_byte_brings_an_older_image_back() {
 }
 
 #[test]
-fn a_commit_that_was_killed_anywhere_leaves_the_image_before() {
+fn killed_update_leaves_previous_image() {
     let before = Maker::used();
     let good = in_force(&before.bytes, before.size).unwrap();
     let after = {
@@ -97,7 +97,7 @@ fn a_commit_that_was_killed_anywhere_leaves_the_image_before() {
         next
     };
     let place = usize::try_from(LINK_CONTROL_OFFSET + 64).unwrap();
-    // The word first, then the record, of which the seal is the last.
+    // The word is stored first, then the record, whose seal is last.
     let since = place + 40..place + 48;
     assert_ne!(before.bytes[since.clone()], after.bytes[since.clone()]);
     for words in 0..5 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames of links are read as the table in the specification says, and no single byte of them can be changed unnoticed.
+//! Link frames are read as the table in the specification says, and every change of a single byte
+//! is detected.
 #![forbid(unsafe_code)]
 
 use crate::vectors;
@@ -52,7 +53,7 @@ fn files_are_what_the_generator_makes() {
 }
 
 #[test]
-fn no_single_byte_is_changed_unnoticed() {
+fn single_changed_byte_is_detected() {
     let good = link_frames::images().into_iter().filter(|image| image.expected.len() > 1);
     for image in good {
         let mut bytes = image.bytes.clone();
@@ -69,7 +70,7 @@ fn no_single_byte_is_changed_unnoticed() {
 }
 
 #[test]
-fn whoever_speaks_another_version_is_told_with_its_nonce() {
+fn other_version_is_refused_with_its_nonce() {
     let images = link_frames::images();
     let newer = images.iter().find(|image| image.name == "link-frame-attach-newer-short.bin");
     let fault = link_frames::read(&newer.unwrap().bytes).unwrap_err();
@@ -77,7 +78,7 @@ fn whoever_speaks_another_version_is_told_with_its_nonce() {
 }
 
 #[test]
-fn no_header_asks_for_more_than_there_may_be() {
+fn header_length_never_exceeds_body_limit() {
     for kind in [FrameKind::Attach, FrameKind::Attached, FrameKind::Refuse, FrameKind::Leave] {
         let mut header = FrameHeader::new(kind, &[]);
         let lengths = (0..=FRAME_BODY_MAX + 1).chain([usize::try_from(u32::MAX).unwrap()]);

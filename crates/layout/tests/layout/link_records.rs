@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records of links are read as the table in the specification says, and no single changed byte of one is read at all.
+//! Link records are read as the table in the specification says, and a record with one changed byte
+//! is refused.
 #![forbid(unsafe_code)]
 
 use crate::vectors;
@@ -48,7 +49,7 @@ fn files_are_what_the_generator_makes() {
 }
 
 #[test]
-fn no_single_changed_byte_is_read() {
+fn record_with_changed_byte_is_refused() {
     for image in link_records::images().iter().filter(|image| image.expected.contains("digest")) {
         let good = link_records::read(&image.bytes, image.from).unwrap();
         let header = partywall_layout::record_ring::HEADER_BYTES;
@@ -62,7 +63,8 @@ fn no_single_changed_byte_is_read() {
         for at in 0..usize::try_from(whole.wire_bytes()).unwrap() {
             for other in 0..=255 {
                 let byte = std::mem::replace(&mut bytes[at], other);
-                // 0 where the whole word is 0 then says that nothing is there: only at the first four positions.
+                // A whole word of 0 means no record; that is possible only at the first four
+                // positions.
                 let is_nothing = bytes[..8] == [0; 8] && image.from < 256;
                 assert_eq!(check(&bytes).is_ok(), other == byte || is_nothing, "byte {at}");
                 bytes[at] = byte;
@@ -73,15 +75,15 @@ fn no_single_changed_byte_is_read() {
 }
 
 #[test]
-fn a_tag_is_never_zero() {
+fn tag_is_never_zero() {
     assert_eq!(tag(0), 1);
     assert_eq!(tag(0x7777_7777_7777_7777), 1);
     assert_eq!(tag(0x0000_0001_0000_0002), 3);
 }
 
-/// What another stream left in the same slot: a whole record, of whatever tag.
+/// Another stream may have left a whole record with any tag in the same slot.
 #[test]
-fn a_compact_record_is_of_one_tag_alone() {
+fn compact_record_of_other_tag_is_refused() {
     let image = link_records::images().into_iter().find(|image| image.name == "record-compact.bin");
     let image = image.unwrap();
     let size = RingSize::new(RING_BYTES).unwrap();
@@ -96,7 +98,7 @@ fn a_compact_record_is_of_one_tag_alone() {
 }
 
 #[test]
-fn parts_make_the_checksum_of_the_whole() {
+fn checksum_of_parts_equals_checksum_of_whole() {
     let seal = |parts: &[&[u8]]| {
         let kind = partywall_layout::Kind::Data;
         record::LinkPrefix::sealed(Position(64), kind, 5, Ack::default(), 0, parts)

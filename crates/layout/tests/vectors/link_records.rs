@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records of links: what must be understood, and what must be refused with which number (SPEC 14.5).
+//! Records of links: what must be understood, and what must be refused with which number (SPEC
+//! 14.5).
 //!
 //! Each bad one breaks one rule; everything else about it is in order, its checksum included.
 

@@ -278,7 +278,7 @@ fn damaged() -> Vec<Image> {
         bad(name, code, about, maker)
     };
     let mut rolled_back = Maker::used();
-    // The newest slot with the seal that an unfinished one would have in its low half.
+    // The newest slot, with the low 32 bits of the seal of an unfinished one.
     let seal = state().seal.get() - 2;
     rolled_back.put(STATE_OFFSET + PAGE_SLOT_STRIDE + 2040, &seal.to_le_bytes());
     let mut apart = Maker::used();

@@ -29,11 +29,11 @@ pub mod links;
 pub mod reader;
 pub mod writer;
 
-/// The ring of the half that the images belong to, in bytes.
+/// Size of the ring of the region that the images belong to, in bytes.
 pub const RING_BYTES: u64 = 4096;
 /// Entries of its release ring.
 pub const PEER_BLOCKS_MAX: u64 = 8;
-/// Size of the half, of which 112 KiB are slab.
+/// Size of the region, of which 112 KiB are slab.
 pub const REGION_BYTES: u64 = 128 << 10;
 /// The session: the nonce in `hello.bin`.
 pub const SESSION: [u8; 16] = *b"0123456789abcdef";
@@ -42,7 +42,8 @@ pub const SESSION: [u8; 16] = *b"0123456789abcdef";
 pub struct Image {
     /// File name.
     pub name: String,
-    /// `frame`, `region`, `ring`, `session`, `socket`, `link`, `link frame` or `record`: how to read it.
+    /// `frame`, `region`, `ring`, `session`, `socket`, `link`, `link frame` or `record`: how to
+    /// read it.
     pub kind: &'static str,
     /// The position at which the reader of a ring stands.
     pub from: u64,

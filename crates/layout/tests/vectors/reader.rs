@@ -18,7 +18,7 @@ use zerocopy::FromBytes;
 
 /// The longest message the reader accepts, in bytes.
 pub const MESSAGE_MAX: u64 = 64 << 10;
-/// The most memory it maps: the half and two grains.
+/// Upper bound of the mapped memory in bytes: the region and two grains.
 pub const MAP_MAX: u64 = REGION_BYTES + 2 * GRAIN_BYTES;
 /// The most segments it maps at a time.
 pub const SEGMENTS_MAX: usize = 2;
@@ -169,7 +169,7 @@ fn cut(mut channel: Channel) -> String {
 /// What a receiver remembers from record to record.
 struct Channel {
     lines: Vec<String>,
-    /// Number and size of what is mapped; number 0 is the slab of the half.
+    /// Number and size of each mapped segment; number 0 is the slab of the region.
     segments: Vec<(u32, u64)>,
     segment_last: u32,
     /// Announced and received bytes of the message in fragments.

@@ -20,7 +20,7 @@ impl Endpoint {
         let peer = greeting.peer();
         let Greeting { socket, input, descriptors, .. } = greeting;
         // Mapped before the link is locked; too much is no more than that.
-        let found = attach.shows.then_some(descriptors).filter(|_| self.may_share(&socket));
+        let found = attach.shares.then_some(descriptors).filter(|_| self.may_share(&socket));
         let found = found.and_then(|descriptors| self.shown(descriptors));
         if let Err(refusal) = self.config.judge_transport(found.is_some()) {
             // The connection that there is stays.
@@ -46,7 +46,7 @@ impl Endpoint {
             return;
         };
         let deadline = deadline_after(self.config.handshake_timeout);
-        let (conn, refused) = match core.asked_showing(attach, login, shown) {
+        let (conn, refused) = match core.answer_attach(attach, login, shown) {
             Answer::Attached(conn) => (conn, None),
             Answer::Refused(conn, end) => (conn, Some(end)),
         };

@@ -218,6 +218,14 @@ impl Endpoint {
         Ok(act(state.core()?))
     }
 
+    /// What `act` makes of the core, and of how many connections there were.
+    #[cfg(feature = "tokio")]
+    pub(super) fn observe<R>(&self, act: impl FnOnce(&LinkState, u64) -> R) -> Result<R, Stopped> {
+        let mut state = self.lock()?;
+        let connections = state.stats.connections;
+        Ok(act(state.core()?, connections))
+    }
+
     /// Claims the link for a handle; `false` if there is one.
     pub(super) fn claim(&self) -> bool {
         if self.guard.is_child() {

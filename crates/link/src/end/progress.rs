@@ -17,8 +17,8 @@ use super::dialer::Phase;
 use super::wire::Wire;
 use super::{Endpoint, Locked, State};
 use crate::drive::Source;
-use crate::event::Event;
-use crate::link_state::{Conn, End, LookDue, Received};
+use crate::link_state::Event;
+use crate::link_state::{Conn, End, NotifyDue, Received};
 use partywall::Address;
 use partywall::{Peer, Trust};
 use partywall_wait::deadline_after;
@@ -109,8 +109,8 @@ impl Endpoint {
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         if state.is_shared() {
             // It reads that itself; it may be asleep.
-            let due = state.core.as_ref().map_or(LookDue::Never, |core| core.look_due());
-            if due == LookDue::Now || is_idle && due != LookDue::Never {
+            let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
+            if due == NotifyDue::Now || is_idle && due != NotifyDue::Never {
                 self.notify(state);
             }
             return;
@@ -221,7 +221,7 @@ impl Endpoint {
         };
         let (names, login) = (dialer.names.clone(), self.config.login.clone());
         let conn = match doorbells {
-            Some(_) => core.attach_showing(names, login),
+            Some(_) => core.attach_shm(names, login),
             None => core.attach(names, login),
         };
         let Some(conn) = conn else {
@@ -272,7 +272,7 @@ impl Endpoint {
             self.activated(state, token);
             self.judge_conn(state, token);
         }
-        if received.activated || received.news {
+        if received.activated || received.has_progress {
             // An answer, an acknowledgement, records that had to wait for the end of attaching.
             state.index(token).into_iter().for_each(|index| self.write(state, index));
             // What was committed before BEGIN was owed to nobody yet.
@@ -376,7 +376,7 @@ impl Endpoint {
             return;
         }
         if let Some(core) = &mut state.core {
-            core.tell(Event::Refused { reason: reason.clone() });
+            core.push_event(Event::Refused { reason: reason.clone() });
         }
         state.last_attempt = reason;
         self.tell(state);

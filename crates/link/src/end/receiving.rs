@@ -18,9 +18,9 @@ use super::waiting::Waits;
 use super::{Endpoint, Locked};
 use crate::config::Delivery;
 use crate::drive::Before;
-use crate::event::Event;
 use crate::fault::{AckError, RecvError, Refused, ReplyError, SendError, Stopped, TryRecvError};
-use crate::link_state::{DeliveryId, Handed, Payload, ReplyFault};
+use crate::link_state::Event;
+use crate::link_state::{Delivered, DeliveryId, Payload, ReplyFault};
 use crate::message::Keeping;
 use crate::view::{MessageView, Reading};
 
@@ -57,16 +57,21 @@ impl<T: Taker> Taker for &mut T {
 }
 
 impl Endpoint {
-    /// The next message if there is one now: what `taker` makes of it.
-    pub(crate) fn try_recv<T: Taker>(&self, mut taker: T) -> Result<T::Taken, TryRecvError> {
+    /// Takes the next message if there is one now, and returns what `taker` makes of it. `None`: the peer finished.
+    pub(crate) fn try_recv<T: Taker>(
+        &self,
+        mut taker: T,
+    ) -> Result<Option<T::Taken>, TryRecvError> {
         // What is not called is dropped once nothing is locked.
-        if let Some(found) = self.next_now(&mut taker, false)? {
+        let found = self.next_now(&mut taker, false)?;
+        if found.is_some() {
             return Ok(found);
         }
         let mut state = self.lock()?;
         self.acknowledge(&mut state, true);
         self.rest(&mut state);
         let stopped = state.stopped();
+        let has_finished = stopped.is_none() && state.core()?.take_finished();
         // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
         let must_turn = state.is_detached() || self.is_time_to_look(&mut state, false);
         drop(state);
@@ -76,7 +81,7 @@ impl Endpoint {
         if must_turn {
             self.group.reactor.try_turn(Before::Looking).map_err(Stopped::from)?;
         }
-        Err(TryRecvError::Empty)
+        if has_finished { Ok(None) } else { Err(TryRecvError::Empty) }
     }
 
     /// The same, and waits for one until `deadline`.
@@ -84,9 +89,9 @@ impl Endpoint {
         &self,
         deadline: Option<Instant>,
         mut taker: T,
-    ) -> Result<T::Taken, RecvError> {
+    ) -> Result<Option<T::Taken>, RecvError> {
         match self.next_now(&mut taker, true)? {
-            Some(found) => Ok(found),
+            Some(found) => Ok(Some(found)),
             None => self.recv_next(deadline, taker),
         }
     }
@@ -97,9 +102,10 @@ impl Endpoint {
         &self,
         deadline: Option<Instant>,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, RecvError> {
+    ) -> Result<Option<R>, RecvError> {
         if self.config.delivery == Delivery::AtMostOnce {
-            return Ok(self.read_consumed(self.recv(deadline, Keeping)?, read));
+            let found = self.recv(deadline, Keeping)?;
+            return Ok(found.map(|found| self.read_consumed(found, read)));
         }
         self.recv(deadline, Reading::new(self, read))
     }
@@ -108,9 +114,10 @@ impl Endpoint {
     pub(crate) fn try_recv_with<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, TryRecvError> {
+    ) -> Result<Option<R>, TryRecvError> {
         if self.config.delivery == Delivery::AtMostOnce {
-            return Ok(self.read_consumed(self.try_recv(Keeping)?, read));
+            let found = self.try_recv(Keeping)?;
+            return Ok(found.map(|found| self.read_consumed(found, read)));
         }
         self.try_recv(Reading::new(self, read))
     }
@@ -130,7 +137,7 @@ impl Endpoint {
         &self,
         deadline: Option<Instant>,
         mut taker: T,
-    ) -> Result<T::Taken, RecvError> {
+    ) -> Result<Option<T::Taken>, RecvError> {
         let mut is_first = true;
         let found = self.wait_for(deadline, Waits::ForRecords, |state| {
             // The socket was read just now; with what came since, it wakes whoever sleeps.
@@ -141,8 +148,11 @@ impl Endpoint {
                 self.next(state, &mut taker)
             };
             match found {
-                Some(found) => Some(Ok(found)),
-                None => state.stopped().map(Err),
+                Some(found) => Some(Ok(Some(found))),
+                None => match state.stopped() {
+                    Some(stopped) => Some(Err(stopped)),
+                    None => state.core.as_mut()?.take_finished().then_some(Ok(None)),
+                },
             }
         })?;
         Ok(found.ok_or(RecvError::TimedOut)??)
@@ -197,7 +207,7 @@ impl Endpoint {
             taking.finish();
             return None;
         };
-        let Some(Handed { bytes, token, attempt }) = core.offer_shortly(is_behind) else {
+        let Some(Delivered { bytes, token, attempt }) = core.offer_fast_path(is_behind) else {
             taking.finish();
             return None;
         };
@@ -205,7 +215,7 @@ impl Endpoint {
         let facts = Facts { token, attempt, is_committed: false };
         let taken = taker.take(Payload::Short(bytes), facts);
         if T::CONSUMES {
-            core.commit_in_hand();
+            core.ack_in_flight();
         }
         taking.finish();
         if T::CONSUMES {
@@ -239,7 +249,7 @@ impl Endpoint {
             core.prefetch();
         }
         if is_committed || T::CONSUMES {
-            state.core.as_mut()?.commit_handed_out();
+            state.core.as_mut()?.ack_last_delivered();
             self.consumed(state);
         }
         Some(taken)
@@ -293,9 +303,7 @@ impl Endpoint {
                     tell_replying(state);
                     Some(Ok(()))
                 }
-                Err(ReplyFault::Commit(error)) => {
-                    Some(Err(ReplyError::Commit(AckError::from(error))))
-                }
+                Err(ReplyFault::Ack(error)) => Some(Err(ReplyError::Commit(AckError::from(error)))),
                 Err(ReplyFault::Send(fault)) => {
                     let stopped = || state.stopped().unwrap_or(Stopped::Closed);
                     match Refused::new(fault, len, stopped) {
@@ -377,9 +385,9 @@ impl Drop for Taking<'_, '_> {
         self.note();
         let (Some(_), Some(core)) = (self.len, &mut self.state.core) else { return };
         if seeded_fault("link_panic_consumes") {
-            return core.commit_handed_out();
+            return core.ack_last_delivered();
         }
-        core.take_back();
+        core.undeliver();
         self.end.tell(self.state);
     }
 }

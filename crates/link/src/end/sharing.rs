@@ -29,8 +29,8 @@ use partywall_sys::{Doorbell, Family, Socket, clock, peer};
 use super::wire::Doorbells;
 use super::{Endpoint, Locked, State};
 use crate::drive::Source;
-use crate::link_state::{End, LinkState, LookDue};
-use crate::shown::Shown;
+use crate::link_state::PeerMapping;
+use crate::link_state::{End, LinkState, NotifyDue};
 use partywall::TransportPolicy;
 
 /// By what a link is woken.
@@ -80,7 +80,7 @@ impl Endpoint {
     }
 
     /// What a client shows, and its bell, if both are as they should be.
-    pub(super) fn shown(&self, descriptors: Vec<OwnedFd>) -> Option<(Shown, Doorbell)> {
+    pub(super) fn shown(&self, descriptors: Vec<OwnedFd>) -> Option<(PeerMapping, Doorbell)> {
         shown(descriptors, self.config.peer_bytes_max())
     }
 
@@ -135,7 +135,7 @@ impl Endpoint {
             return state.active().into_iter().for_each(|index| self.read(state, index));
         }
         let Some(core) = &mut state.core else { return };
-        let (has_news, has_fault) = (core.hear_consumed(), core.has_fault());
+        let (has_news, has_fault) = (core.poll_acked(), core.has_fault());
         if has_news {
             self.tell(state);
         }
@@ -161,7 +161,7 @@ impl Endpoint {
         // It is shared, so there is one.
         let Some(index) = state.active() else { return };
         let State { core: Some(core), wires, .. } = &mut **state else { return };
-        let end = core.over(&mut wires[index].conn, end);
+        let end = core.ended(&mut wires[index].conn, end);
         self.tell_if_heard(state, acked);
         self.end(state, index, end);
     }
@@ -180,22 +180,22 @@ impl Endpoint {
     /// and this thread may not come back for long.
     #[inline(always)]
     pub(super) fn owe_a_look(&self, state: &mut Locked<'_>) {
-        let due = state.core.as_ref().map_or(LookDue::Never, |core| core.look_due());
+        let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
         match due {
-            LookDue::Never => {}
-            LookDue::Idle if state.is_owing_in_time() => {}
+            NotifyDue::Never => {}
+            NotifyDue::Idle if state.is_owing_in_time() => {}
             due => self.owe_a_look_as(state, due),
         }
     }
 
     #[inline(never)]
-    fn owe_a_look_as(&self, state: &mut Locked<'_>, due: LookDue) {
+    fn owe_a_look_as(&self, state: &mut Locked<'_>, due: NotifyDue) {
         // The next record is looked for only if that matters: the neighbour is about to write there, and would have to
         // fetch the line back.
         let is_last = |core: &LinkState| !core.has_next() && !core.is_pull_ready();
         match due {
-            LookDue::Now => return self.notify(state),
-            LookDue::Drained if state.core.as_deref().is_some_and(is_last) => {
+            NotifyDue::Now => return self.notify(state),
+            NotifyDue::Drained if state.core.as_deref().is_some_and(is_last) => {
                 return self.notify(state);
             }
             _ => {}
@@ -359,8 +359,8 @@ pub(crate) fn is_of_our_user(socket: &Socket) -> bool {
 }
 
 /// The memory and the bell that came in two descriptors, if both are as they should be.
-pub(super) fn shown(descriptors: Vec<OwnedFd>, bytes_max: u64) -> Option<(Shown, Doorbell)> {
+pub(super) fn shown(descriptors: Vec<OwnedFd>, bytes_max: u64) -> Option<(PeerMapping, Doorbell)> {
     let [memory, doorbell] = <[OwnedFd; 2]>::try_from(descriptors).ok()?;
-    let shown = Shown::map(memory.as_fd(), bytes_max).ok()?;
+    let shown = PeerMapping::map(memory.as_fd(), bytes_max).ok()?;
     Some((shown, Doorbell::from_peer(doorbell).ok()?))
 }

@@ -49,7 +49,7 @@ fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
     };
     thread::scope(|scope| {
         // It leads, and nothing comes for it until the end.
-        let leads = scope.spawn(|| link.recv_deadline(soon()).unwrap().ack().unwrap());
+        let leads = scope.spawn(|| link.recv_deadline(soon()).unwrap().unwrap().ack().unwrap());
         let awaited = fill(RING / 2);
         let waits = scope.spawn(|| link.wait_sent(soon() + Duration::from_secs(60)));
         until("it waits", || waiting() == 1);
@@ -57,7 +57,7 @@ fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
         assert!(behind > awaited / 2, "{behind} behind {awaited}");
         // Beyond its part, and nothing is consumed: no acknowledgement wakes anybody.
         for _ in 0..=awaited {
-            assert_eq!(&*served.recv_deadline(soon()).unwrap(), message);
+            assert_eq!(&*served.recv_deadline(soon()).unwrap().unwrap(), message);
         }
         until("it is told", || waits.is_finished());
         waits.join().unwrap().unwrap();
@@ -98,7 +98,7 @@ fn one_who_panics_as_room_comes_leaves_nothing_behind() {
                 // Others do so for too short a time to be met.
                 until("it spins", || wait != Wait::Spin || spins());
                 for _ in 0..sent {
-                    served.recv_deadline(soon()).unwrap().ack().unwrap();
+                    served.recv_deadline(soon()).unwrap().unwrap().ack().unwrap();
                 }
                 until("there is room", || served.try_recv().is_err() && panics.is_finished());
             });

@@ -117,7 +117,7 @@ impl Wire {
         let shown_max = doorbells.as_ref().map_or(0, |doorbells| doorbells.shown_max);
         if let (Some(doorbells), Some((shown, peers))) = (doorbells, shown(received.fds, shown_max))
         {
-            self.conn.show(shown);
+            self.conn.set_peer_mapping(shown);
             self.doorbells = Some(Doorbells { peers: Some(peers), ..doorbells });
         }
         Ok((received.bytes, FIRST_BYTES))
@@ -191,7 +191,7 @@ impl Wire {
             Ok(bytes) => core.sent(&mut self.conn, bytes)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             // Where no descriptors may be sent, or too many are under way.
-            Err(_) if shows_something => self.conn.show_nothing(),
+            Err(_) if shows_something => self.conn.drop_descriptor(),
             Err(error) => return Err(End::Broken(format!("the connection broke: {error}"))),
         }
         Ok(true)

@@ -1,33 +1,96 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ATTACH, ATTACHED, CONFIRM, BEGIN: what each side does about each (SPEC 12.2).
+//! What two ends agree on: connections, epochs, skips and quarantine (SPEC 12.2 to 12.4).
 //!
 //! ```text
 //!  client                                server
-//!  attach ────────── ATTACH ──────────▶  asked       stores nothing
-//!  answered ◀─────── ATTACHED ─────────              has reconciled server→client
+//!  attach ────────── ATTACH ──────────▶  answer_attach  stores nothing
+//!  on_attached ◀──── ATTACHED ─────────                 has reconciled server→client
 //!   one commit, then
-//!         ─── SHARE?, CONFIRM ────────▶  confirmed   one commit; now it replaces its connection
-//!  begun   ◀──────── BEGIN ────────────
+//!         ─── SHARE?, CONFIRM ────────▶  on_confirm     one commit; now it replaces its connection
+//!  on_begin ◀─────── BEGIN ────────────
 //! ```
 //!
-//! The order within each function is that of `handshake.rs` in the model of `partywall_reconcile`, where each line that is
-//! left out makes it fail.
+//! The order within each function is that of `handshake.rs` in the model of `partywall_reconcile`, which
+//! fails if any of these lines is left out.
+//!
+//! # Invariants
+//!
+//! - Each report for the application is in the same commit as what it is about.
+//! - Only the present connection moves `acked` and `received`.
 
-use partywall_layout::seeded_fault;
 use std::os::fd::OwnedFd;
 
-use partywall_reconcile::attach::{Admission, Meeting, Nonce, admit};
+use partywall_layout::seeded_fault;
+use partywall_reconcile::attach::{Admission, Nonce, PeerOrder, Present, admit};
 use partywall_reconcile::{
-    Applied, Connection, ConnectionNumber, Decision, Direction, Identity, Past, Peer, Position,
-    ReceivedPast, ReceiverView, SentPast, StreamId, Unfit, epoch, reconcile,
+    Applied, Cause, Connection, ConnectionNumber, Decision, Direction, Epoch, Identity, Impossible,
+    Outgoing, Past, Peer, Position, ReceivedPast, ReceiverView, RecordDigest, Report, Reports,
+    SentPast, Skip, Span, StreamId, Unfit, epoch, reconcile, skip,
 };
+use partywall_sys::nonce;
 
 use super::LinkState;
-use super::conn::{Answered, Conn, End, Stage};
-use crate::event::Event;
+use super::conn::{Answered, Conn, ConnId, Stage};
+use super::end::{End, Violation};
+use super::events::Event;
+use super::peer_memory::PeerMapping;
 use crate::protocol::frame::{Attach, Frame, Names, Refusal, Window};
-use crate::shown::Shown;
-use partywall_sys::nonce;
+use crate::store::Quarantine;
+
+/// How this owner is attached to its peer. No later owner knows any of it.
+#[derive(Debug, Default)]
+pub(super) struct Attachment {
+    /// The number of the client's last connection; a server learns it from its client.
+    pub(super) connection_number: ConnectionNumber,
+    /// The connection that the server confirmed last.
+    pub(super) present: Present,
+    /// The present connection, while records flow.
+    pub(super) active: Option<ConnId>,
+    /// The owner of the peer's store on the last connection: only with the same one may a stream continue.
+    pub(super) peer: Option<Peer>,
+    /// How far this side has acknowledged on the present connection.
+    pub(super) acked: Position,
+    /// How far the open batch acknowledges once it is published.
+    pub(super) acked_by_batch: Option<Position>,
+    /// From here on `ack_pos` of the peer's records is of our stream; `None` until the peer has said so.
+    pub(super) acks_from: Option<Position>,
+    /// From here on our own records acknowledge what the present connection consumes.
+    pub(super) fresh_from: Position,
+    /// A skip that was decided here and may not be applied yet.
+    pub(super) decided: Option<Skip>,
+    /// A later owner has replaced this one, which attaches no more.
+    pub(super) is_fenced: bool,
+    /// The end of what was received when the peer closed its end, until the application learns of it.
+    pub(super) finished_at: Option<(Option<StreamId>, Position)>,
+    /// How many connections there were.
+    connections: u64,
+    /// What the peer's application sent with its login.
+    pub(super) login: Vec<u8>,
+}
+
+impl Attachment {
+    fn next_id(&mut self) -> ConnId {
+        self.connections += 1;
+        ConnId(self.connections)
+    }
+
+    /// Forgets the present connection, if it is this one; whether it was.
+    pub(super) fn end(&mut self, id: ConnId) -> bool {
+        if self.active != Some(id) {
+            return false;
+        }
+        self.active = None;
+        self.decided = None;
+        self.acks_from = None;
+        self.acked_by_batch = None;
+        true
+    }
+
+    /// Whether the peer is the very owner of the last connection.
+    fn is_continuous(&self, claim: &Identity) -> bool {
+        self.peer == Some(Peer::of(claim))
+    }
+}
 
 /// What a server does about an ATTACH.
 #[derive(Debug)]
@@ -38,24 +101,32 @@ pub(crate) enum Answer {
     Refused(Conn, End),
 }
 
-/// What became of a connection by a frame.
-#[derive(Debug)]
-pub(crate) enum Heard {
-    /// Nothing to be done.
-    Nothing,
-    /// It is now the present one: any other is to be closed. Holds what the neighbour's application said at login.
-    Active,
+/// What a frame made of its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handled {
+    /// The connection stays as it is.
+    Unchanged,
+    /// The connection is now the present one: any other is to be closed.
+    Activated,
+}
+
+/// An epoch does not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the link is in epoch {present}: a new one must be higher")]
+pub struct StaleEpoch {
+    /// The epoch of the link.
+    pub present: u64,
 }
 
 impl LinkState {
-    /// A client's new connection; ATTACH is in it. `None` if this end attaches no more: it is fenced or in quarantine.
+    /// A client's new connection, with ATTACH in it. `None` if this end is fenced or in quarantine.
     pub(crate) fn attach(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         self.attach_with(names, login, None)
     }
 
-    /// As [`attach`](Self::attach), to a server of the same user on this machine: it is shown this end's memory, if that can be.
-    pub(crate) fn attach_showing(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
-        let descriptor = self.memory.descriptor();
+    /// As [`attach`](Self::attach), to a server of the same user on this machine: it offers this end's memory, if it can be mapped.
+    pub(crate) fn attach_shm(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
+        let descriptor = self.store.descriptor();
         self.attach_with(names, login, descriptor)
     }
 
@@ -65,134 +136,151 @@ impl LinkState {
         login: Vec<u8>,
         descriptor: Option<OwnedFd>,
     ) -> Option<Conn> {
-        if self.life.is_fenced || self.durable.quarantine.is_some() {
+        if self.attachment.is_fenced || self.store.durable.quarantine.is_some() {
             return None;
         }
-        if !seeded_fault("link_generation_kept") {
-            self.life.connection_number =
-                self.life.connection_number.next_above(self.life.connection_number)?;
+        let number = self.attachment.connection_number;
+        if !seeded_fault("link_connection_number_kept") {
+            self.attachment.connection_number = number.next_above(number)?;
         }
-        let own = Nonce(chance());
-        let shows = descriptor.is_some();
-        let attach = Attach { shows, ..self.views(own, self.life.connection_number) };
+        let own = Nonce(random());
+        let shares = descriptor.is_some();
+        let number = self.attachment.connection_number;
+        let attach = Attach { shares, ..self.views(own, number) };
         let stage = Stage::Asked(attach.receiving);
-        let mut conn = Conn::new(self.life.next_id(), self.life.connection_number, own, stage);
-        (conn.shows, conn.descriptor) = (shows, descriptor);
-        conn.say(&Frame::Attach { attach, names, login });
+        let mut conn = Conn::new(self.attachment.next_id(), number, own, stage);
+        (conn.shares, conn.descriptor) = (shares, descriptor);
+        conn.push_frame(&Frame::Attach { attach, names, login });
         Some(conn)
     }
 
-    /// A server reads ATTACH, which it may: `login` is what its application answers. `shown`: by a client of the same user on this
-    /// machine.
-    pub(crate) fn asked_showing(
+    /// A server answers an ATTACH that its application admits. `login` is for the client's application.
+    ///
+    /// `mapping` is the memory that came with it, from a client of the same user on this machine.
+    pub(crate) fn answer_attach(
         &mut self,
         attach: Attach,
         login: Vec<u8>,
-        shown: Option<Shown>,
+        mapping: Option<PeerMapping>,
     ) -> Answer {
-        let own = Nonce(chance());
+        let own = Nonce(random());
         let connection_number = attach.identity.connection_number;
-        let mut conn = Conn::new(self.life.next_id(), connection_number, own, Stage::Over);
+        let mut conn = Conn::new(self.attachment.next_id(), connection_number, own, Stage::Over);
         if let Err(refusal) = self.admits(&attach.identity) {
-            conn.say(&Frame::Refuse { echo: attach.nonce, refusal: refusal.clone() });
+            conn.push_frame(&Frame::Refuse { echo: attach.nonce, refusal: refusal.clone() });
             return Answer::Refused(conn, End::Refused { by_us: true, refusal });
         }
         let decision = self.decide(&attach.receiving);
-        let shown = shown.filter(|_| attach.shows);
-        // Shown only to who was found to show its own.
-        let peer_memory = shown.and_then(|shown| shown.of(&attach));
-        conn.descriptor = peer_memory.as_ref().and_then(|_| self.memory.descriptor());
+        let mapping = mapping.filter(|_| attach.shares);
+        let peer_memory = mapping.and_then(|mapping| mapping.parts(&attach, conn.id()));
+        // Only a client whose memory is the one it names is offered ours.
+        conn.descriptor = peer_memory.as_ref().and_then(|_| self.store.descriptor());
         conn.peer_memory = peer_memory.filter(|_| conn.descriptor.is_some());
-        conn.shows = conn.peer_memory.is_some();
-        let answer = Attach { shows: conn.shows, ..self.views(own, connection_number) };
+        conn.shares = conn.peer_memory.is_some();
+        let answer = Attach { shares: conn.shares, ..self.views(own, connection_number) };
         let (echo, given) = (attach.nonce, answer.receiving);
         conn.window = Some(attach.window);
-        conn.say(&Frame::Attached { attach: answer, echo, decision, login });
+        conn.push_frame(&Frame::Attached { attach: answer, echo, decision, login });
         conn.stage = Stage::Answered(Box::new(Answered { attach, given, decision }));
         Answer::Attached(conn)
     }
 
+    /// Applies a frame of the connection.
+    pub(super) fn on_frame(&mut self, conn: &mut Conn, frame: Frame) -> Result<Handled, End> {
+        match frame {
+            Frame::Attached { attach, echo, decision, login } => {
+                let handled = self.on_attached(conn, &attach, echo, decision)?;
+                self.attachment.login = login;
+                Ok(handled)
+            }
+            Frame::Share => on_share(conn),
+            Frame::Confirm { echo, decision, tail } => self.on_confirm(conn, echo, decision, tail),
+            Frame::Refuse { echo, refusal } => Err(self.on_refuse(conn, echo, refusal)),
+            Frame::Attach { .. } => Err(End::violation(Violation::OutOfPlace("ATTACH"))),
+            Frame::Leave if conn.is_active() => Err(End::Left),
+            Frame::Leave => Err(End::violation(Violation::OutOfPlace("LEAVE"))),
+            // Only the present connection moves anything.
+            _ if self.attachment.active != Some(conn.id()) => Err(End::Replaced),
+            Frame::Begin { stream, consumed, tail } => self.on_begin(stream, consumed, tail),
+            Frame::Ack { stream, consumed } => {
+                self.on_ack(stream, consumed)?;
+                Ok(Handled::Unchanged)
+            }
+        }
+    }
+
     /// The client reads ATTACHED.
-    pub(super) fn answered(
+    fn on_attached(
         &mut self,
         conn: &mut Conn,
         answer: &Attach,
         echo: Nonce,
         decision: Decision,
-    ) -> Result<Heard, End> {
+    ) -> Result<Handled, End> {
         let Stage::Asked(given) = conn.stage else { return Err(End::NotFresh) };
         if !conn.nonce.is_echoed_by(echo) && !seeded_fault("link_echo_unchecked") {
             return Err(End::NotFresh);
         }
-        if let Meeting::Older(highest) = Peer::meet(self.durable.peer.as_ref(), &answer.identity) {
+        let known = self.store.durable.peer;
+        if let PeerOrder::Older(highest) = Peer::compare(known.as_ref(), &answer.identity) {
             let refusal = Refusal::Fenced(highest);
-            conn.say(&Frame::Refuse { echo: answer.nonce, refusal: refusal.clone() });
+            conn.push_frame(&Frame::Refuse { echo: answer.nonce, refusal: refusal.clone() });
             return Err(End::Refused { by_us: true, refusal });
         }
         conn.window = Some(answer.window);
         // Even if the epochs differ: later its own streams may be forgotten.
         self.learn(answer.receiving.skip());
-        if answer.identity.epoch > self.durable.epoch {
-            self.durable.peer = Some(Peer::of(&answer.identity));
+        if answer.identity.epoch > self.store.durable.epoch {
+            self.store.durable.peer = Some(Peer::of(&answer.identity));
             self.adopt(answer.identity.epoch, answer.past);
             return Err(End::EpochAdopted);
         }
         let mine = self.decide(&answer.receiving);
         let tail = self.retained.tail();
         let confirm = Frame::Confirm { echo: answer.nonce, decision: mine, tail };
-        if answer.identity.epoch < self.durable.epoch {
-            conn.say(&confirm);
+        if answer.identity.epoch < self.store.durable.epoch {
+            conn.push_frame(&confirm);
             return Err(End::EpochAdopted);
         }
-        if given.epoch() != self.durable.epoch {
-            // Its answer is to a view of an epoch that is over.
+        if given.epoch() != self.store.durable.epoch {
+            // The answer is to a view of an epoch that is over.
             return Err(End::Moved);
         }
-        // What it says about its records must follow from the views, even if it says that it cannot go on.
+        // The decision about the server's records must follow from the views, even if it is that no stream resumes.
         if decision.check(&answer.sending, &given).is_err() {
-            return Err(End::Violation(super::Violation::Decision));
+            return Err(End::violation(Violation::Decision));
         }
         if self.quarantines(decision, mine) {
-            conn.say(&confirm);
+            conn.push_frame(&confirm);
             return Err(End::Quarantined);
         }
         let applied = self.fits(answer, decision, &given)?;
         let has_skip = applied.skip.is_some();
-        let shown = conn.shown.take().filter(|_| conn.shows && answer.shows);
-        conn.peer_memory = shown.and_then(|shown| shown.of(answer));
+        let mapping = conn.peer_mapping.take().filter(|_| conn.shares && answer.shares);
+        conn.peer_memory = mapping.and_then(|mapping| mapping.parts(answer, conn.id()));
         conn.is_shared = conn.peer_memory.is_some();
         if conn.is_shared {
-            conn.say(&Frame::Share);
+            conn.push_frame(&Frame::Share);
         }
         self.settle_in(conn, answer, applied);
-        self.life.decided = mine.skip(&self.sender_view());
+        self.attachment.decided = mine.skip(&self.sender_view());
         self.flow(conn, answer, &mine);
-        conn.say(&confirm);
-        // The view told less than what was consumed since: more may be due at once.
-        let told = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
-        self.life.told = if has_skip { self.inbox.consumed() } else { told };
-        conn.is_ack_due = self.inbox.consumed() > self.life.told;
-        Ok(Heard::Active)
-    }
-
-    /// The server reads SHARE, which comes before CONFIRM.
-    pub(super) fn shared(&self, conn: &mut Conn) -> Result<Heard, End> {
-        let is_in_place = matches!(conn.stage, Stage::Answered(_)) && conn.peer_memory.is_some();
-        if !is_in_place || conn.is_shared {
-            return Err(End::Violation(super::Violation::OutOfPlace("SHARE")));
-        }
-        conn.is_shared = true;
-        Ok(Heard::Nothing)
+        conn.push_frame(&confirm);
+        // More may have been consumed since the view was made: then an ACK is due at once.
+        let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
+        self.attachment.acked = if has_skip { self.inbox.consumed() } else { viewed };
+        conn.is_ack_due = self.inbox.consumed() > self.attachment.acked;
+        Ok(Handled::Activated)
     }
 
     /// The server reads CONFIRM.
-    pub(super) fn confirmed(
+    fn on_confirm(
         &mut self,
         conn: &mut Conn,
         echo: Nonce,
         theirs: Decision,
         tail: Position,
-    ) -> Result<Heard, End> {
+    ) -> Result<Handled, End> {
         let Stage::Answered(kept) = std::mem::replace(&mut conn.stage, Stage::Over) else {
             return Err(End::NotFresh);
         };
@@ -203,13 +291,14 @@ impl LinkState {
         if let Err(refusal) = self.admits(&attach.identity) {
             return Err(End::Refused { by_us: true, refusal });
         }
-        if attach.identity.epoch > self.durable.epoch {
+        if attach.identity.epoch > self.store.durable.epoch {
             self.learn(attach.receiving.skip());
-            self.durable.peer = Some(Peer::of(&attach.identity));
+            self.store.durable.peer = Some(Peer::of(&attach.identity));
             self.adopt(attach.identity.epoch, attach.past);
             return Err(End::EpochAdopted);
         }
-        if given.epoch() != self.durable.epoch || attach.identity.epoch < self.durable.epoch {
+        let epoch = self.store.durable.epoch;
+        if given.epoch() != epoch || attach.identity.epoch < epoch {
             return Err(End::EpochAdopted);
         }
         // An honest client may have trimmed, or begun an epoch, since it gave its view.
@@ -219,96 +308,95 @@ impl LinkState {
         if self.quarantines(theirs, mine) {
             return Err(End::Quarantined);
         }
-        let continuous = self.is_continuous(&attach.identity);
+        let continuous = self.attachment.is_continuous(&attach.identity);
         if !mine.stands(self.retained.base(), continuous) {
             return Err(End::Moved);
         }
         let applied = self.fits(&attach, theirs, &given)?;
         let own_skip = mine.skip(&self.sender_view());
+        let connection_number = conn.connection_number;
         let peer = Peer::of(&attach.identity);
-        self.life.present = Some(Connection { peer, connection_number: conn.connection_number });
-        self.life.connection_number = conn.connection_number;
+        self.attachment.present = Some(Connection { peer, connection_number });
+        self.attachment.connection_number = connection_number;
         self.settle_in(conn, &attach, applied);
         self.learn(own_skip);
         self.flow(conn, &attach, &mine);
-        self.life.acks_from = Some(tail);
-        self.life.told = self.inbox.consumed();
-        conn.say(&Frame::Begin {
-            stream: self.durable.acked_offset.map(|acked_offset| acked_offset.stream),
+        self.attachment.acks_from = Some(tail);
+        self.attachment.acked = self.inbox.consumed();
+        conn.push_frame(&Frame::Begin {
+            stream: self.acked_offset().map(|acked_offset| acked_offset.stream),
             consumed: self.inbox.consumed(),
-            tail: self.life.fresh_from,
+            tail: self.attachment.fresh_from,
         });
-        Ok(Heard::Active)
+        Ok(Handled::Activated)
     }
 
     /// The client reads BEGIN: the server has taken its decision.
-    pub(super) fn begun(
+    fn on_begin(
         &mut self,
         stream: Option<StreamId>,
         consumed: Position,
         tail: Position,
-    ) -> Result<Heard, End> {
+    ) -> Result<Handled, End> {
         if let Some(stream) = stream {
-            self.hear_ack(stream, consumed)?;
+            self.on_ack(stream, consumed)?;
         }
-        self.life.acks_from = Some(tail);
-        let decided = self.life.decided.take();
+        self.attachment.acks_from = Some(tail);
+        let decided = self.attachment.decided.take();
         self.learn(decided);
-        Ok(Heard::Nothing)
+        Ok(Handled::Unchanged)
     }
 
     /// Either side reads REFUSE.
-    pub(super) fn refused(&mut self, conn: &Conn, echo: Nonce, refusal: Refusal) -> End {
+    pub(super) fn on_refuse(&mut self, conn: &Conn, echo: Nonce, refusal: Refusal) -> End {
         if !conn.nonce.is_echoed_by(echo) {
             return End::NotFresh;
         }
+        let own = self.attachment.connection_number;
         match &refusal {
-            // No client of this memory was ever so far: a lie, after which there would be no higher one.
-            Refusal::Stale(heard)
-                if heard.0.saturating_sub(self.life.connection_number.0) > STEP_MAX =>
-            {
+            // No client of this store can have come so far. Believed, it would leave no higher number.
+            Refusal::Stale(present) if present.0.saturating_sub(own.0) > STEP_MAX => {
                 return End::NotFresh;
             }
-            Refusal::Stale(heard) => {
-                self.life.connection_number = self.life.connection_number.max(*heard)
-            }
+            Refusal::Stale(present) => self.attachment.connection_number = own.max(*present),
             Refusal::Fenced(_) => {
-                self.life.is_fenced = true;
-                self.life.tell(Event::Fenced);
+                self.attachment.is_fenced = true;
+                self.push_event(Event::Fenced);
             }
             _ => {}
         }
         End::Refused { by_us: false, refusal }
     }
 
-    /// What this side tells of itself.
+    /// The frame fields that describe this side.
     fn views(&self, nonce: Nonce, connection_number: ConnectionNumber) -> Attach {
-        let provenance = self.memory.provenance();
+        let provenance = self.store.provenance();
         let identity = Identity {
             store_id: provenance.store_id,
             incarnation: provenance.incarnation,
             connection_number,
-            epoch: self.durable.epoch,
+            epoch: self.store.durable.epoch,
         };
         Attach {
             nonce,
             identity,
             sending: self.sender_view(),
             receiving: self.receiver_view(),
-            past: self.durable.past,
+            past: self.store.durable.past,
             window: Window {
                 ring_bytes: self.retained.ring_bytes(),
                 slab_bytes: self.retained.slab_bytes(),
             },
-            shows: false,
+            shares: false,
         }
     }
 
     fn admits(&self, claim: &Identity) -> Result<(), Refusal> {
-        if self.durable.quarantine.is_some() {
+        let durable = &self.store.durable;
+        if durable.quarantine.is_some() {
             return Err(Refusal::Quarantined);
         }
-        match admit(self.durable.peer.as_ref(), self.life.present, claim) {
+        match admit(durable.peer.as_ref(), self.attachment.present, claim) {
             Admission::Accept => Ok(()),
             Admission::Stale(connection_number) => Err(Refusal::Stale(connection_number)),
             Admission::Fenced(highest) => Err(Refusal::Fenced(highest)),
@@ -319,19 +407,14 @@ impl LinkState {
         reconcile(&self.sender_view(), receiver, |at| self.retained.digest_at(at))
     }
 
-    /// Whether either direction cannot go on; then both ends keep all bytes until a person decides.
+    /// Whether either direction cannot go on; then both ends keep all bytes until an operator decides.
     fn quarantines(&mut self, theirs: Decision, mine: Decision) -> bool {
         for (direction, decision) in [(Direction::Incoming, theirs), (Direction::Outgoing, mine)] {
             if let Decision::Impossible(why) = decision {
                 self.quarantine(direction, why);
             }
         }
-        self.durable.quarantine.is_some()
-    }
-
-    /// Whether the neighbour is the very owner that the last connection was with.
-    fn is_continuous(&self, claim: &Identity) -> bool {
-        self.life.peer == Some(Peer::of(claim))
+        self.store.durable.quarantine.is_some()
     }
 
     /// What applying a decision makes of the receiver, if it may be applied now.
@@ -342,32 +425,32 @@ impl LinkState {
         given: &ReceiverView,
     ) -> Result<Applied, End> {
         let now = self.receiver_view();
-        let continuous = self.is_continuous(&answer.identity);
+        let continuous = self.attachment.is_continuous(&answer.identity);
         decision.apply(&answer.sending, given, &now, continuous).map_err(|unfit| match unfit {
-            Unfit::Contradiction => End::Violation(super::Violation::Decision),
+            Unfit::Contradiction => End::violation(Violation::Decision),
             _ => End::Moved,
         })
     }
 
-    /// One commit: what was applied, the neighbour, its skip, the epoch before, and their reports.
+    /// One commit: the applied decision, the peer, its skip, the epoch before, and their reports.
     fn settle_in(&mut self, conn: &Conn, answer: &Attach, applied: Applied) {
-        let continuous = self.is_continuous(&answer.identity);
+        let continuous = self.attachment.is_continuous(&answer.identity);
         let peer = Peer::of(&answer.identity);
-        self.durable.peer = Some(peer);
-        let had = self.durable.acked_offset;
-        self.durable.acked_offset = Some(applied.consumed);
+        let durable = &mut self.store.durable;
+        durable.peer = Some(peer);
+        let before = durable.acked_offset.replace(applied.consumed);
         if let Some(skip) = applied.skip {
-            self.durable.skip = Some(skip);
-            self.report(skip.reports(Direction::Incoming));
+            durable.skip = Some(skip);
+            durable.report_all(skip.reports(Direction::Incoming));
         }
-        let settlement = epoch::settle(self.durable.past, answer.past);
-        self.durable.past = settlement.past;
-        self.report(settlement.reports);
+        let settlement = epoch::settle(durable.past, answer.past);
+        durable.past = settlement.past;
+        durable.report_all(settlement.reports);
         self.note_skip(answer.receiving.skip());
         let is_new_stream =
-            had.map(|acked_offset| acked_offset.stream) != Some(applied.consumed.stream);
+            before.map(|acked_offset| acked_offset.stream) != Some(applied.consumed.stream);
         if is_new_stream {
-            self.durable.forget_delivered();
+            self.store.durable.forget_delivered();
         }
         if !seeded_fault("link_attach_not_committed") {
             self.commit();
@@ -377,51 +460,167 @@ impl LinkState {
         if !goes_on && !seeded_fault("link_inbox_outlives_jump") {
             self.inbox.begin(applied.consumed);
         }
-        self.life.fresh_from = self.retained.tail();
-        self.life.peer = Some(peer);
-        self.life.active = Some(conn.id());
-        self.shm = None;
-        self.life.tell(Event::Attached { resumed: !is_new_stream });
+        self.attachment.fresh_from = self.retained.tail();
+        self.attachment.peer = Some(peer);
+        self.attachment.active = Some(conn.id());
+        self.peer_memory = None;
+        self.push_event(Event::Attached { resumed: !is_new_stream });
     }
 
-    /// The sender goes on where it decided, unless it has heard more since.
+    /// The sender resumes where it decided, unless more was acknowledged since.
     fn flow(&mut self, conn: &mut Conn, answer: &Attach, mine: &Decision) {
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
-            // It follows from the decision that it is of this stream, and not beyond its tail.
+            // It follows from the decision that this is of the same stream, and not beyond its tail.
             let _ = self.retained.acknowledged(acked_offset.position);
         }
-        // Nothing is believed before the neighbour says from where on.
-        self.life.acks_from = None;
+        // No ack is believed before the peer says from where on.
+        self.attachment.acks_from = None;
         if let (true, Some(peer_memory)) = (conn.is_shared, conn.peer_memory.take()) {
             conn.begin(None);
-            return self.build_shm(conn.id(), peer_memory, answer.window);
+            self.peer_memory = Some(peer_memory);
+            if let Some(acked_offset) = self.acked_offset() {
+                // A reply or a skip may have moved it without storing it there.
+                self.store.consume(acked_offset);
+            }
+            return;
         }
         let from = mine.resume_at().unwrap_or_default().max(self.retained.base());
         let from = if seeded_fault("link_resume_at_tail") { self.retained.tail() } else { from };
-        // A boundary: the receiver's mark whose proof was looked up there, or the base.
-        let Some(cursor) = self.retained.unsent(from) else { return };
+        // A boundary: the receiver's acked offset, whose digest was looked up there, or the base.
+        let Some(cursor) = self.retained.cursor(from) else { return };
         conn.begin(Some(cursor));
     }
 
-    /// What an epoch that is left leaves.
-    pub(super) fn live(&self) -> Past {
+    /// The application begins an epoch: empty streams. Every connection is over.
+    pub(crate) fn begin_epoch(&mut self, epoch: Epoch) -> Result<(), StaleEpoch> {
+        let present = self.store.durable.epoch;
+        if epoch <= present {
+            return Err(StaleEpoch { present: present.0 });
+        }
+        // Over shared memory no frame comes: the peer's memory says how far it consumed.
+        self.poll_acked();
+        let settlement = epoch::leave(self.past(), self.store.durable.past);
+        self.enter(epoch, settlement.past, settlement.reports);
+        Ok(())
+    }
+
+    /// Adopts the higher epoch of the peer.
+    fn adopt(&mut self, epoch: Epoch, theirs: Option<Past>) {
+        self.poll_acked();
+        let settlement = epoch::adopt(self.past(), self.store.durable.past, theirs);
+        self.enter(epoch, settlement.past, settlement.reports);
+    }
+
+    fn enter(&mut self, epoch: Epoch, past: Option<Past>, reports: Reports) {
+        let stream = self.other_stream();
+        let durable = &mut self.store.durable;
+        durable.epoch = epoch;
+        durable.past = past;
+        durable.acked_offset = None;
+        durable.forget_delivered();
+        if !seeded_fault("link_epoch_unreported") {
+            durable.report_all(reports);
+        }
+        durable.outgoing = Some(Outgoing::new(stream));
+        durable.base_digest = RecordDigest::START;
+        self.retained.end(stream);
+        // From this commit on it is the new stream's ring, whatever lies in it.
+        self.store.commit();
+        self.store.publish_stream(stream);
+        self.retained.begin(stream);
+        self.inbox.forget();
+        self.attachment.peer = None;
+        self.attachment.active = None;
+        self.peer_memory = None;
+        self.attachment.decided = None;
+        self.attachment.acks_from = None;
+        self.push_event(Event::Epoch { epoch: epoch.0 });
+    }
+
+    /// What the present epoch leaves behind.
+    fn past(&self) -> Past {
         let out = &self.retained;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
-        let receiving = self.durable.acked_offset.map(|acked_offset| ReceivedPast {
+        let receiving = self.acked_offset().map(|acked_offset| ReceivedPast {
             stream: acked_offset.stream,
             consumed: acked_offset.position,
         });
-        Past { epoch: self.durable.epoch, sending, receiving, settled: false }
+        Past { epoch: self.store.durable.epoch, sending, receiving, settled: false }
+    }
+
+    /// Stores a skip that the peer has made of the stream sent here, in one commit, if it is new.
+    fn learn(&mut self, skip: Option<Skip>) {
+        if self.note_skip(skip) {
+            self.commit();
+        }
+    }
+
+    /// As [`learn`](Self::learn), for a caller that commits; whether the skip is new.
+    fn note_skip(&mut self, skip: Option<Skip>) -> bool {
+        let durable = &mut self.store.durable;
+        let before = durable.past.and_then(|past| past.sending).map(|sent| sent.stream);
+        let mine = [Some(self.retained.stream()), before];
+        let reports = skip::learn(skip, durable.skip_reported, &mine);
+        let Some(reports) = reports else { return false };
+        durable.skip_reported = skip;
+        durable.report_all(reports);
+        true
+    }
+
+    /// Keeps all bytes until an operator decides.
+    fn quarantine(&mut self, direction: Direction, why: Impossible) {
+        if self.store.durable.quarantine.is_some() {
+            return;
+        }
+        self.store.durable.quarantine = Some(Quarantine { direction, why });
+        let (from, known_to) = match direction {
+            Direction::Outgoing => (self.retained.base(), self.retained.tail()),
+            Direction::Incoming => (self.inbox.consumed(), self.inbox.received()),
+        };
+        let span = Span { from, to: None, known_to, exact: false };
+        let (cause, epoch) = (Cause::Quarantined(why), self.store.durable.epoch);
+        self.store.durable.report(Report { direction, cause, epoch, stream: None, span });
+        self.commit();
+        self.push_event(Event::Quarantined);
+    }
+
+    /// A stream whose records can be told apart from those of the present one.
+    fn other_stream(&self) -> StreamId {
+        loop {
+            let stream = new_stream();
+            if self.retained.is_distinct_from(stream) {
+                return stream;
+            }
+        }
     }
 }
 
-/// How far beyond its own a client believes that its generations were: those of an older copy of its file.
-const STEP_MAX: u64 = 1 << 32;
+/// The server reads SHARE, which comes before CONFIRM.
+fn on_share(conn: &mut Conn) -> Result<Handled, End> {
+    let is_in_place = matches!(conn.stage, Stage::Answered(_)) && conn.peer_memory.is_some();
+    if !is_in_place || conn.is_shared {
+        return Err(End::violation(Violation::OutOfPlace("SHARE")));
+    }
+    conn.is_shared = true;
+    Ok(Handled::Unchanged)
+}
 
-/// A number that nobody can guess.
-pub(super) fn chance() -> u64 {
+/// An id that no other stream has.
+pub(super) fn new_stream() -> StreamId {
+    loop {
+        if let Some(stream) = StreamId::new(random()) {
+            return stream;
+        }
+    }
+}
+
+/// A number that cannot be guessed.
+fn random() -> u64 {
     let bytes = nonce();
     u64::from_le_bytes([
         bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7],
     ])
 }
+
+/// How far above its own a client believes its connection numbers to be: those of an older copy of its file.
+const STEP_MAX: u64 = 1 << 32;

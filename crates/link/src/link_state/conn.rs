@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is agreed and under way on one connection.
+//! One connection of a link without its socket: what is agreed, and what goes out.
 //!
 //! ```text
 //!  client:  Asked ── ATTACHED ──▶ Active                server:  Answered ── CONFIRM ──▶ Active
 //!              └────── anything unfit ──────▶ Over                  └──── anything unfit ──▶ Over
 //!
-//!  out:  control frames, whole ─┐
-//!        records, from a cursor ┴─ one after another; a frame waits until the record that was begun is out
+//!  out:  at the end of a record    control frames ▶ record ▶ record ▶ …     straight from ring and slab
+//!        within a record           its rest, alone; then the control frames
 //! ```
 
-use std::fmt;
+use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use partywall_reconcile::attach::Nonce;
-use partywall_reconcile::{ConnectionNumber, Decision, ReceiverView};
+use partywall_reconcile::{ConnectionNumber, Decision, Position, ReceiverView};
 
-use super::arriving::Violation;
+use super::end::End;
+use super::peer_memory::{PeerMapping, PeerMemory};
 use crate::protocol::codec;
-use crate::protocol::frame::{Attach, Frame, Refusal, Window};
-use crate::retained::Unsent;
-use crate::shown::{PeerMemory, Shown};
+use crate::protocol::frame::{Attach, Frame, Window};
+use crate::retained::{Retained, SendCursor, Stuck};
 
-/// Which connection of its link.
+/// Identifies a connection among those of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnId(pub u64);
 
@@ -30,45 +30,45 @@ pub(crate) struct ConnId(pub u64);
 pub(crate) struct Conn {
     id: ConnId,
     pub(super) connection_number: ConnectionNumber,
-    /// What this side made by chance.
+    /// The random number of this side.
     pub(super) nonce: Nonce,
     pub(super) stage: Stage,
-    /// The most the neighbour may have under way, once it has said so.
+    /// The most that the peer may have sent and not had acknowledged, once its frame said so.
     pub(super) window: Option<Window>,
-    /// Control frames that are not yet out.
+    /// Control frames that are not yet written.
     pub(super) control: Vec<u8>,
-    /// Where in it the last frame begins, if that is an acknowledgement.
+    /// Where in `control` the last frame begins, if it is an ACK.
     pub(super) last_ack: Option<usize>,
-    /// How much of `control` is out.
+    /// How many bytes of `control` are written.
     pub(super) control_sent: usize,
-    /// The records to go, while it is active.
-    pub(super) cursor: Option<Unsent>,
-    /// The record that was begun and the control frames go out, and nothing more.
+    /// The next record to write, while the connection is active and over a socket.
+    pub(super) cursor: Option<SendCursor>,
+    /// The record that was begun and the control frames are written, and no further record.
     pub(super) is_leaving: bool,
-    /// An acknowledgement is due, and may wait for a record that carries it.
+    /// An ACK is due, and may wait for a record that carries it.
     pub(super) is_ack_due: bool,
     /// ATTACH or ATTACHED says that descriptors come with it.
-    pub(super) shows: bool,
-    /// This memory, until the first byte goes out.
+    pub(super) shares: bool,
+    /// The descriptor of this side's memory, until the first byte is written.
     pub(super) descriptor: Option<OwnedFd>,
-    /// What the neighbour shows, not yet looked at.
-    pub(super) shown: Option<Shown>,
-    /// What it shows, found to be the memory it speaks of; the present connection's is the wall's.
+    /// The peer's mapped memory, not yet checked.
+    pub(super) peer_mapping: Option<PeerMapping>,
+    /// The peer's checked memory, until the connection becomes the present one.
     pub(super) peer_memory: Option<PeerMemory>,
     /// No record goes over the socket.
     pub(super) is_shared: bool,
 }
 
-/// How far the agreement is.
+/// How far the handshake is.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Client: sent ATTACH with this view.
+    /// The client sent ATTACH with this view.
     Asked(ReceiverView),
-    /// Server: answered.
+    /// The server answered.
     Answered(Box<Answered>),
     /// Records flow.
     Active,
-    /// What is still in `control` goes out; nothing is read any more.
+    /// What is still in `control` is written; nothing is read any more.
     Over,
 }
 
@@ -78,50 +78,6 @@ pub(super) struct Answered {
     pub(super) attach: Attach,
     pub(super) given: ReceiverView,
     pub(super) decision: Decision,
-}
-
-/// Why a connection is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The neighbour refused, or this side did.
-    Refused { by_us: bool, refusal: Refusal },
-    /// One side went to the other's epoch: attach again.
-    EpochAdopted,
-    /// What was decided does not fit any more: attach again.
-    Moved,
-    /// It did not prove that it is alive on this connection.
-    NotFresh,
-    /// A newer connection has taken its place.
-    Replaced,
-    /// The views contradict each other: both sides keep all bytes.
-    Quarantined,
-    /// The neighbour closed its end.
-    Left,
-    /// The neighbour broke the rules.
-    Violation(Violation),
-    /// The network.
-    Broken(String),
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused { by_us: false, refusal } => write!(f, "the peer refused: {refusal}"),
-            Self::Refused { by_us: true, refusal } => write!(f, "the peer was refused: {refusal}"),
-            Self::EpochAdopted => f.write_str("an epoch began"),
-            Self::Moved => f.write_str(
-                "an epoch began, or more was consumed, while the two agreed: they agree anew",
-            ),
-            Self::NotFresh => {
-                f.write_str("the peer did not answer what was asked on this connection")
-            }
-            Self::Replaced => f.write_str("a newer connection took its place"),
-            Self::Quarantined => f.write_str("the link is in quarantine"),
-            Self::Left => f.write_str("the peer closed its end"),
-            Self::Violation(violation) => write!(f, "the peer broke the rules: {violation}"),
-            Self::Broken(words) => f.write_str(words),
-        }
-    }
 }
 
 impl Conn {
@@ -143,48 +99,47 @@ impl Conn {
             cursor: None,
             is_leaving: false,
             is_ack_due: false,
-            shows: false,
+            shares: false,
             descriptor: None,
-            shown: None,
+            peer_mapping: None,
             peer_memory: None,
             is_shared: false,
         }
     }
 
-    /// What has to go with the first byte, and the bell behind it.
+    /// The descriptor that has to go with the first byte, before the doorbell's.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor.as_ref().map(AsFd::as_fd)
     }
 
-    /// It cannot be sent: then the connection goes on over the socket.
-    pub(crate) fn show_nothing(&mut self) {
+    /// Gives up sharing memory, because the descriptor cannot be sent: the connection uses the socket.
+    pub(crate) fn drop_descriptor(&mut self) {
         self.descriptor = None;
     }
 
-    /// The server's memory came with the first byte of its answer: to be said before that is received.
-    pub(crate) fn show(&mut self, shown: Shown) {
-        self.shown = Some(shown);
+    /// Takes the server's memory that came with the first byte of its answer, before that is received.
+    pub(crate) fn set_peer_mapping(&mut self, mapping: PeerMapping) {
+        self.peer_mapping = Some(mapping);
     }
 
-    /// Whether no record goes over the socket; final once it is active.
+    /// Whether no record goes over the socket; final once the connection is active.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
     }
 
-    /// Whether control frames are not yet out.
+    /// Whether control frames are not yet written.
     #[inline]
     pub(crate) fn has_control(&self) -> bool {
         self.control_sent < self.control.len()
     }
 
-    /// Which one.
     #[inline]
     pub(crate) fn id(&self) -> ConnId {
         self.id
     }
 
-    /// The most the neighbour may have under way, once it has said so.
+    /// The most that the peer may have sent and not had acknowledged, once its frame said so.
     pub(crate) fn window(&self) -> Option<Window> {
         self.window
     }
@@ -195,15 +150,16 @@ impl Conn {
         matches!(self.stage, Stage::Active)
     }
 
-    /// Whether nothing more is to be read from it.
+    /// Whether nothing more is to be read from the connection.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
     }
 
     /// Queues a frame.
     ///
-    /// An acknowledgement that did not go yet gives way to the next: a neighbour that reads nothing makes nothing pile up.
-    pub(super) fn say(&mut self, frame: &Frame) {
+    /// An ACK replaces the one before it that is not yet written, so a peer that reads nothing makes
+    /// the queue no longer.
+    pub(super) fn push_frame(&mut self, frame: &Frame) {
         let is_ack = matches!(frame, Frame::Ack { .. });
         match self.last_ack.filter(|at| is_ack && *at >= self.control_sent) {
             Some(at) => self.control.truncate(at),
@@ -215,26 +171,124 @@ impl Conn {
     pub(super) fn end(&mut self, end: End) -> End {
         self.stage = Stage::Over;
         if self.is_within_record() {
-            // In the middle of a record nothing else can be said.
+            // No frame can follow in the middle of a record.
             self.control.clear();
             self.control_sent = 0;
             self.last_ack = None;
         }
         self.cursor = None;
         self.is_ack_due = false;
-        self.shown = None;
+        self.peer_mapping = None;
         self.peer_memory = None;
         end
     }
 
-    /// Whether the rest of a record is still to go.
-    pub(super) fn is_within_record(&self) -> bool {
+    /// Whether a record is written in part.
+    fn is_within_record(&self) -> bool {
         self.cursor.as_ref().is_some_and(|cursor| !cursor.is_at_start())
     }
 
-    /// Where the first record goes from; `None` if none goes over the socket.
-    pub(super) fn begin(&mut self, cursor: Option<Unsent>) {
+    /// Becomes active: records are written from `cursor` on; `None` if no record goes over the socket.
+    pub(super) fn begin(&mut self, cursor: Option<SendCursor>) {
         self.stage = Stage::Active;
         self.cursor = cursor;
+    }
+
+    /// Whether anything is to be written.
+    #[inline]
+    pub(super) fn has_outgoing(&self, retained: &Retained) -> bool {
+        let writes_records = !self.is_leaving || self.is_within_record();
+        let has_record = || self.cursor(retained).is_some_and(|at| at.next() < retained.tail());
+        self.has_control() || (writes_records && has_record())
+    }
+
+    /// How many bytes of the ring are not written yet. A BLOB takes few of them, however long it is.
+    #[inline]
+    pub(super) fn unsent_bytes(&self, retained: &Retained) -> u64 {
+        self.cursor(retained).map_or(0, |at| retained.tail().since(at.next()))
+    }
+
+    /// Whether everything up to `tail` is written, or the peer reads it in memory and knows that it may.
+    pub(super) fn has_sent(&self, retained: &Retained, tail: Position) -> bool {
+        let is_read_in_memory = self.is_shared && !self.has_control();
+        is_read_in_memory || self.cursor(retained).is_some_and(|at| at.next() >= tail)
+    }
+
+    /// The place of the next byte to write; it is another place once anything was written.
+    pub(super) fn next_outgoing(&self, retained: &Retained) -> (usize, usize, Option<SendCursor>) {
+        (self.control.len(), self.control_sent, self.cursor(retained))
+    }
+
+    /// The next record to write.
+    ///
+    /// The receiver may have acknowledged more while it decided where to resume (SPEC 12.2), and its
+    /// frame says so.
+    fn cursor(&self, retained: &Retained) -> Option<SendCursor> {
+        let cursor = self.cursor?;
+        let base = retained.base();
+        if cursor.next() < base && cursor.is_at_start() {
+            return retained.cursor(base);
+        }
+        Some(cursor)
+    }
+
+    /// Fills `slices` with what is to be written next, at most about `bytes_max`; returns how many are used.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub(super) fn outgoing<'a>(
+        &'a self,
+        retained: &'a Retained,
+        is_replaced: bool,
+        bytes_max: usize,
+        slices: &mut [IoSlice<'a>],
+    ) -> Result<usize, End> {
+        let control = &self.control[self.control_sent..];
+        let within = self.is_within_record();
+        let mut used = 0;
+        if let (false, false, Some(slot)) = (control.is_empty(), within, slices.first_mut()) {
+            *slot = IoSlice::new(control);
+            used = 1;
+        }
+        let Some(cursor) = self.cursor(retained) else { return Ok(used) };
+        if is_replaced {
+            return Err(End::Replaced);
+        }
+        if self.is_leaving && !within {
+            return Ok(used);
+        }
+        // With frames waiting, only the record that was begun is continued: at most two slices.
+        let rest = &mut slices[used..];
+        let count = rest.len().min(if within && !control.is_empty() { 1 } else { usize::MAX });
+        let records = cursor.slices(retained, bytes_max, &mut rest[..count]);
+        records.map(|records| used + records).map_err(|stuck| match stuck {
+            // As in `cursor`, but in the middle of a record: its room may be used again.
+            Stuck::Passed => End::Moved,
+            stuck => End::Broken(stuck.to_string()),
+        })
+    }
+
+    /// Moves on by `bytes` that were written.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub(super) fn sent(&mut self, retained: &Retained, mut bytes: usize) -> Result<(), End> {
+        if bytes > 0 {
+            self.descriptor = None;
+        }
+        if !self.is_within_record() {
+            let control = bytes.min(self.control.len() - self.control_sent);
+            self.control_sent += control;
+            bytes -= control;
+            if self.control_sent == self.control.len() {
+                self.control.clear();
+                self.control_sent = 0;
+                self.last_ack = None;
+            }
+        }
+        let (Some(mut cursor), true) = (self.cursor(retained), bytes > 0) else { return Ok(()) };
+        let moved = cursor.advance(retained, bytes);
+        self.cursor = Some(cursor);
+        moved.map_err(|stuck| End::Broken(stuck.to_string()))
     }
 }

@@ -1,73 +1,88 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What has arrived and is not yet consumed.
+//! Messages that have arrived and are not yet acknowledged by the application.
 //!
 //! ```text
-//!   consumed          handed out          received
+//!   consumed          delivered         received
 //!   ├─────────────────┼───────────────────┤ position
-//!   │ until it is committed │ for the application
+//!   │ until acknowledged │ for the application
 //!
-//!   in hand   one short message that was handed out and is alone ─ committed ─▶ gone
-//!                                                                └ anything else ─▶ in the queue, as all others
+//!   in flight   one short message that was delivered and is alone ─ acknowledged ─▶ gone
+//!                                                                 └ anything else ─▶ in the queue, as all others
 //! ```
 //!
-//! It holds no more than the neighbour may have under way: what its ring and slab hold.
+//! It holds no more than the peer's window: what the peer's ring and slab can hold.
+//!
+//! A record on a socket:
+//!
+//! ```text
+//!   word0 bit 0 clear   control frame    header, body
+//!   word0 bit 0 set     record           header, payload (prefix, message)            [ bytes of the slab, if a BLOB ]
+//!                       compact          header, message
+//!                       PAD              header
+//! ```
 //!
 //! # Invariants
 //!
-//! - While a message is in hand the queue is empty.
+//! - While a message is in flight the queue is empty.
+//! - A record is taken when it is complete, and used when it is checked.
 
-use bytes::{Buf, Bytes};
+use std::ops::Range;
+
+use bytes::{Buf, Bytes, BytesMut};
+use partywall_layout::link::record::{self, Ack, Body, LinkRecord, RecordFault};
+use partywall_layout::record_ring::{self, HEADER_BYTES, Kind, RingSize};
+use partywall_layout::seeded_fault;
 use partywall_reconcile::watermarks::OutOfOrder;
 use partywall_reconcile::{AckedOffset, Arrival, Incoming, Position, RecordDigest, StreamId};
 
-use super::log::{Entry, Log};
-use super::queue::{Blank, Queue};
+use super::end::{End, Violation};
 use crate::protocol::frame::Window;
 
-/// One message.
+/// A message that arrived.
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) start: Position,
     pub(super) end: Position,
     pub(super) digest: RecordDigest,
     pub(super) bytes: Stored,
-    /// Whether the bytes lay in the neighbour's slab.
+    /// Whether the bytes lay in the peer's slab.
     pub(super) in_slab: bool,
 }
 
-/// Where its bytes are.
+/// Where the bytes of a message are.
 #[derive(Debug)]
 pub(super) enum Stored {
     /// In the log of the inbox.
     Logged(Entry),
-    /// In memory of their own.
+    /// In an allocation of their own.
     Own(Bytes),
 }
 
-/// A message as it is kept. Flat: it is put together in place.
+/// A message in the queue. Its fields are flat, because it is assembled in place.
 #[derive(Debug)]
-struct Kept {
+struct Queued {
     start: Position,
     end: Position,
     digest: RecordDigest,
     in_slab: bool,
-    /// If its bytes are not its own.
+    /// Its bytes in the log, unless `own` has them.
     entry: Entry,
     own: Option<Bytes>,
 }
 
-/// One that was handed out, whose bytes are in the log, and beside which there is none. Whoever reads, commits and reads the next does
-/// not pay for a queue.
+/// A delivered message whose bytes are in the log, and which is the only one.
+///
+/// A receiver that reads, acknowledges and reads the next pays for no queue.
 #[derive(Clone, Copy, Debug)]
-struct Hand {
+struct InFlight {
     start: Position,
-    /// Where no message ends: there is none.
+    /// No message ends at the start of a stream: that stands for none.
     end: Position,
     digest: RecordDigest,
     entry: Entry,
 }
 
-impl Hand {
+impl InFlight {
     const NONE: Self = Self {
         start: Position::START,
         end: Position::START,
@@ -81,7 +96,7 @@ impl Hand {
     }
 }
 
-/// The bytes of a message, to be taken along.
+/// The bytes of a message for the application.
 #[derive(Debug)]
 pub(crate) enum Payload<'a> {
     /// They have to be copied.
@@ -90,7 +105,7 @@ pub(crate) enum Payload<'a> {
     Own(&'a Bytes),
 }
 
-/// A message for the application.
+/// The next message for the application.
 #[derive(Debug)]
 pub(super) struct Next<'a> {
     pub(super) start: Position,
@@ -98,24 +113,31 @@ pub(super) struct Next<'a> {
     pub(super) payload: Payload<'a>,
 }
 
+/// What became of a record at the front of a socket's input.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// It is not complete: it needs this many bytes.
+    Incomplete(usize),
+    /// It was a PAD, or known.
+    Dropped,
+    /// Its message is in the inbox; the record at this position carries this ack.
+    Message(Position, Ack),
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Inbox {
     stream: Option<StreamId>,
     incoming: Incoming,
-    hand: Hand,
-    messages: Queue<Kept>,
+    in_flight: InFlight,
+    messages: Queue<Queued>,
     log: Log,
-    /// How many of them the application has had.
-    handed_out: usize,
+    /// How many messages of the queue were delivered to the application.
+    delivered: usize,
     slab_bytes: u64,
-    /// Bytes of the neighbour's slab that were consumed since it was last told.
-    slab_unreported: u64,
+    /// Bytes of the peer's slab that were consumed since the last acknowledgement to it.
+    slab_unacked: u64,
 }
-
-/// More lies here unread than the neighbour said it could have under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Overfull;
 
 impl Inbox {
     pub(super) fn new(acked_offset: Option<AckedOffset>) -> Self {
@@ -123,21 +145,21 @@ impl Inbox {
         Self {
             stream: acked_offset.map(|acked_offset| acked_offset.stream),
             incoming: Incoming::at(at),
-            hand: Hand::NONE,
+            in_flight: InFlight::NONE,
             messages: Queue::new(),
             log: Log::default(),
-            handed_out: 0,
+            delivered: 0,
             slab_bytes: 0,
-            slab_unreported: 0,
+            slab_unacked: 0,
         }
     }
 
-    /// A stream goes on at a mark, and what is here is not known to be of it.
+    /// Continues a stream at an acked offset, and drops all messages: they may be of another stream.
     pub(super) fn begin(&mut self, acked_offset: AckedOffset) {
         *self = Self::new(Some(acked_offset));
     }
 
-    /// No stream any more.
+    /// Drops all messages; no stream is received any more.
     pub(super) fn forget(&mut self) {
         *self = Self::new(None);
     }
@@ -161,14 +183,14 @@ impl Inbox {
         self.incoming.received()
     }
 
-    /// Bytes of the neighbour's slab that were consumed since it was last told.
-    pub(super) const fn slab_unreported(&self) -> u64 {
-        self.slab_unreported
+    /// Bytes of the peer's slab that were consumed since the last acknowledgement to it.
+    pub(super) const fn slab_unacked(&self) -> u64 {
+        self.slab_unacked
     }
 
-    /// The neighbour is told.
-    pub(super) const fn slab_told(&mut self) {
-        self.slab_unreported = 0;
+    /// The peer learns, or can read, how far was consumed.
+    pub(super) const fn slab_acked(&mut self) {
+        self.slab_unacked = 0;
     }
 
     /// Where short messages are copied to.
@@ -176,64 +198,158 @@ impl Inbox {
         &mut self.log
     }
 
-    /// Whether the application has had all there is.
+    /// Whether every message that is here was delivered to the application.
     #[inline]
     pub(super) fn is_drained(&self) -> bool {
-        self.handed_out == self.messages.len()
+        self.delivered == self.messages.len()
     }
 
-    /// Takes the place of a record. `Known`: what it carries was here before.
+    /// Takes the place of the record at `at`, which must be the next one.
+    ///
+    /// # Errors
+    /// A violation: the record leaves a gap or overlaps others.
+    #[inline]
+    pub(super) fn arrive_next(&mut self, at: Position, footprint: u64) -> Result<(), End> {
+        match self.arrive(at, footprint) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(End::violation(Violation::OutOfOrder(at.0))),
+        }
+    }
+
+    /// Takes the place of a record. `Known`: its message was here before.
     #[inline]
     pub(super) fn arrive(&mut self, at: Position, footprint: u64) -> Result<Arrival, OutOfOrder> {
         self.incoming.arrive(at, footprint)
     }
 
-    /// Whether nothing is here, so that the next message may be [handed out](Self::hand_out) as it comes.
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.hand.is_none()
+    /// Takes the record at the front of `input`, whose first word is `first`, from a peer with this window.
+    ///
+    /// # Errors
+    /// A violation: the connection is over, and nothing of the record is kept.
+    pub(super) fn take_record(
+        &mut self,
+        input: &mut BytesMut,
+        window: &Window,
+        first: u64,
+    ) -> Result<Taken, End> {
+        let at = record_ring::Position(first & !POSITION_LOW);
+        let size = RingSize::new(window.ring_bytes);
+        let (Some(size), Some(stream)) = (size, self.stream) else {
+            return Err(End::violation(Violation::OutOfPlace("a record")));
+        };
+        let tag = record::tag(stream.0.get());
+        let checked = match LinkRecord::check(at, tag, size, input) {
+            Err(RecordFault::Cut) => return Ok(Taken::Incomplete(needed(input))),
+            Err(fault) => return Err(End::violation(fault)),
+            // Bit 0 is set: there is a record.
+            Ok(None) => return Err(End::violation(Violation::OutOfPlace("nothing"))),
+            Ok(Some(checked)) => checked,
+        };
+        let record = as_usize(checked.wire_bytes());
+        let (slab, crc) = match checked.body {
+            Body::Blob { length, .. } if length > window.slab_bytes => {
+                return Err(End::violation(Violation::Overfull));
+            }
+            Body::Blob { length, crc, .. } => (as_usize(length), Some(crc)),
+            _ => (0, None),
+        };
+        if input.len() < record + slab {
+            return Ok(Taken::Incomplete(record + slab));
+        }
+        if crc.is_some_and(|crc| crc != record::blob_crc(&input[record..record + slab])) {
+            return Err(End::violation(Violation::BlobCrc(at.0)));
+        }
+        let (header, digest, ack) = (checked.header, checked.digest, checked.ack);
+        let start = Position(at.0);
+        let arrived = self.arrive(start, header.footprint());
+        let arrived = arrived.map_err(|_| End::violation(Violation::OutOfOrder(at.0)))?;
+        let is_known = arrived == Arrival::Known && !seeded_fault("link_known_taken_again");
+        if header.kind == Kind::Pad || is_known {
+            input.advance(record + slab);
+            return Ok(Taken::Dropped);
+        }
+        let end = self.log.end();
+        let message = Arrived {
+            start,
+            end: Position(at.0 + header.footprint()),
+            digest: RecordDigest(digest),
+            bytes: self.store(input, header.kind, record, slab),
+            in_slab: slab > 0,
+        };
+        if let Err(end_of_connection) = self.keep(message, window) {
+            self.log.cut(end);
+            return Err(end_of_connection);
+        }
+        Ok(Taken::Message(start, ack))
     }
 
-    /// Hands out a message that `arrive` took for the next, that is in the log, and alone.
+    /// Takes a record and its slab bytes out of `input`, and stores its message.
+    fn store(&mut self, input: &mut BytesMut, kind: Kind, record: usize, slab: usize) -> Stored {
+        let whole = record + slab;
+        let before = if slab > 0 { record } else { as_usize(record::body_offset(kind)) };
+        // A message of the slab is counted by the length of its own allocation.
+        if whole <= LOGGED_MAX as usize && slab == 0 {
+            let entry = self.log.append(|room| {
+                room.extend_from_slice(&input[before..whole]);
+            });
+            input.advance(whole);
+            return Stored::Logged(entry);
+        }
+        let mut bytes = input.split_to(whole);
+        bytes.advance(before);
+        Stored::Own(bytes.freeze())
+    }
+
+    /// Whether no message is here, so that the next one may be [delivered](Self::deliver) as it comes.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.in_flight.is_none()
+    }
+
+    /// Delivers a message that is in the log and alone, after `arrive` took it for the next.
     #[inline(always)]
-    pub(super) fn hand_out(
+    pub(super) fn deliver(
         &mut self,
         start: Position,
         end: Position,
         digest: RecordDigest,
         entry: Entry,
     ) -> &[u8] {
-        debug_assert!(self.is_empty(), "a message in hand is alone");
-        self.hand = Hand { start, end, digest, entry };
+        debug_assert!(self.is_empty(), "a message in flight is alone");
+        self.in_flight = InFlight { start, end, digest, entry };
         self.log.get(entry)
     }
 
-    /// The mark behind the message in hand.
+    /// The acked offset behind the message in flight.
     #[inline(always)]
-    pub(super) fn in_hand(&self) -> Option<AckedOffset> {
-        let Hand { end, digest, .. } = self.hand;
-        let stream = self.stream.filter(|_| !self.hand.is_none())?;
+    pub(super) fn in_flight(&self) -> Option<AckedOffset> {
+        let InFlight { end, digest, .. } = self.in_flight;
+        let stream = self.stream.filter(|_| !self.in_flight.is_none())?;
         Some(AckedOffset { stream, position: end, digest })
     }
 
-    /// What is in hand is one of several from here on.
+    /// Moves the message in flight, if there is one, into the queue.
     #[inline]
-    fn put_down(&mut self) {
-        if !self.hand.is_none() {
-            self.put_down_one();
+    fn queue_in_flight(&mut self) {
+        if !self.in_flight.is_none() {
+            self.queue_the_one_in_flight();
         }
     }
 
     #[inline(never)]
-    fn put_down_one(&mut self) {
-        let Hand { start, end, digest, entry } = std::mem::replace(&mut self.hand, Hand::NONE);
+    fn queue_the_one_in_flight(&mut self) {
+        let InFlight { start, end, digest, entry } =
+            std::mem::replace(&mut self.in_flight, InFlight::NONE);
         self.push_logged(start, end, digest, entry);
-        self.handed_out = 1;
+        self.delivered = 1;
     }
 
-    /// Keeps a message that `arrive` took for the next.
-    pub(super) fn keep(&mut self, message: Arrived, window: &Window) -> Result<(), Overfull> {
-        self.put_down();
+    /// Queues a message that `arrive` took for the next.
+    ///
+    /// # Errors
+    /// A violation: more is here than `window` allows.
+    pub(super) fn keep(&mut self, message: Arrived, window: &Window) -> Result<(), End> {
+        self.queue_in_flight();
         if message.in_slab {
             self.slab_bytes = self.slab_bytes.saturating_add(message.bytes.len() as u64);
         }
@@ -244,11 +360,14 @@ impl Inbox {
             Stored::Own(bytes) => (Entry::NONE, Some(bytes)),
         };
         let place = self.messages.push_back();
-        *place = Kept { start, end, digest, in_slab, entry, own };
+        *place = Queued { start, end, digest, in_slab, entry, own };
         Ok(())
     }
 
-    /// The same, of a message that is in the log.
+    /// As [`keep`](Self::keep), for a message that is in the log.
+    ///
+    /// # Errors
+    /// As [`keep`](Self::keep).
     #[inline(always)]
     pub(super) fn keep_logged(
         &mut self,
@@ -257,8 +376,8 @@ impl Inbox {
         digest: RecordDigest,
         entry: Entry,
         window: &Window,
-    ) -> Result<(), Overfull> {
-        self.put_down();
+    ) -> Result<(), End> {
+        self.queue_in_flight();
         self.check(window)?;
         self.push_logged(start, end, digest, entry);
         Ok(())
@@ -266,23 +385,23 @@ impl Inbox {
 
     #[inline(always)]
     fn push_logged(&mut self, start: Position, end: Position, digest: RecordDigest, entry: Entry) {
-        // Blank, and so neither of a slab nor with bytes of its own.
+        // The place is blank: not in a slab, and without bytes of its own.
         let place = self.messages.push_back();
         (place.start, place.end, place.digest, place.entry) = (start, end, digest, entry);
     }
 
     #[inline]
-    fn check(&self, window: &Window) -> Result<(), Overfull> {
+    fn check(&self, window: &Window) -> Result<(), End> {
         let unread = self.received().since(self.consumed());
         let is_within = unread <= window.ring_bytes && self.slab_bytes <= window.slab_bytes;
-        if is_within { Ok(()) } else { Err(Overfull) }
+        if is_within { Ok(()) } else { Err(overfull()) }
     }
 
-    /// The next message that the application has not had.
+    /// The next message that was not delivered.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Next<'_>> {
-        let Kept { start, end, entry, own, .. } = self.messages.get(self.handed_out)?;
-        self.handed_out += 1;
+        let Queued { start, end, entry, own, .. } = self.messages.get(self.delivered)?;
+        self.delivered += 1;
         let payload = match own {
             None => Payload::Short(self.log.get(*entry)),
             Some(bytes) => Payload::Own(bytes),
@@ -290,65 +409,65 @@ impl Inbox {
         Some(Next { start: *start, end: *end, payload })
     }
 
-    /// What was handed out is handed out again.
+    /// Delivers every message again that is not acknowledged.
     pub(super) fn rewind(&mut self) {
-        self.put_down();
-        self.handed_out = 0;
+        self.queue_in_flight();
+        self.delivered = 0;
     }
 
-    /// What was handed out last is handed out again.
-    pub(super) fn take_back(&mut self) {
-        self.put_down();
-        self.handed_out = self.handed_out.saturating_sub(1);
+    /// Delivers the last delivered message again, as the next one.
+    pub(super) fn undeliver(&mut self) {
+        self.queue_in_flight();
+        self.delivered = self.delivered.saturating_sub(1);
     }
 
-    /// The proof of the message that ends at `end`, if the application has had it and it is not consumed.
+    /// The digest of the message that ends at `end`, if it was delivered and is not acknowledged.
     #[inline(always)]
     pub(super) fn digest_at(&self, stream: StreamId, end: Position) -> Option<RecordDigest> {
         if self.stream != Some(stream) {
             return None;
         }
-        if self.hand.end == end && !self.hand.is_none() {
-            return Some(self.hand.digest);
+        if self.in_flight.end == end && !self.in_flight.is_none() {
+            return Some(self.in_flight.digest);
         }
-        self.digest_of_several(end)
+        self.digest_in_queue(end)
     }
 
     #[inline(never)]
-    fn digest_of_several(&self, end: Position) -> Option<RecordDigest> {
+    fn digest_in_queue(&self, end: Position) -> Option<RecordDigest> {
         // Usually the first, or the last.
         let index = match self.messages.front() {
-            Some(first) if first.end == end => (self.handed_out > 0).then_some(0)?,
+            Some(first) if first.end == end => (self.delivered > 0).then_some(0)?,
             _ => {
-                let handed = self.messages.first(self.handed_out);
-                handed.iter().rposition(|message| message.end == end)?
+                let delivered = self.messages.first(self.delivered);
+                delivered.iter().rposition(|message| message.end == end)?
             }
         };
         Some(self.messages.get(index)?.digest)
     }
 
-    /// The mark behind the message that was handed out last.
-    pub(super) fn last_handed_out(&mut self) -> Option<AckedOffset> {
-        self.put_down();
-        let last = self.messages.get(self.handed_out.checked_sub(1)?)?;
+    /// The acked offset behind the message that was delivered last.
+    pub(super) fn last_delivered(&mut self) -> Option<AckedOffset> {
+        self.queue_in_flight();
+        let last = self.messages.get(self.delivered.checked_sub(1)?)?;
         Some(AckedOffset { stream: self.stream?, position: last.end, digest: last.digest })
     }
 
-    /// Consumes up to a mark whose proof [`digest_at`](Self::digest_at) gave.
+    /// Drops the messages up to an acked offset whose digest [`digest_at`](Self::digest_at) gave.
     #[inline(always)]
     pub(super) fn consume(&mut self, acked_offset: AckedOffset) {
         if self.incoming.consume(acked_offset.position).is_err() {
             return;
         }
-        if self.hand.end == acked_offset.position && !self.hand.is_none() {
-            self.hand = Hand::NONE;
+        if self.in_flight.end == acked_offset.position && !self.in_flight.is_none() {
+            self.in_flight = InFlight::NONE;
             return self.log.clear();
         }
-        self.consume_of_several(acked_offset.position);
+        self.consume_in_queue(acked_offset.position);
     }
 
     #[inline(never)]
-    fn consume_of_several(&mut self, position: Position) {
+    fn consume_in_queue(&mut self, position: Position) {
         while let Some(first) = self.messages.front() {
             if first.end > position {
                 break;
@@ -356,14 +475,14 @@ impl Inbox {
             if first.in_slab {
                 let bytes = first.own.as_ref().map_or(0, |bytes| bytes.len() as u64);
                 self.slab_bytes = self.slab_bytes.saturating_sub(bytes);
-                self.slab_unreported = self.slab_unreported.saturating_add(bytes);
+                self.slab_unacked = self.slab_unacked.saturating_add(bytes);
             }
             let is_last = self.messages.len() == 1;
             if first.own.is_none() && !is_last {
                 self.log.give_up(first.entry);
             }
             self.messages.pop_front();
-            self.handed_out = self.handed_out.saturating_sub(1);
+            self.delivered = self.delivered.saturating_sub(1);
         }
         if self.messages.is_empty() {
             self.log.clear();
@@ -371,7 +490,12 @@ impl Inbox {
     }
 }
 
-impl Blank for Kept {
+#[cold]
+fn overfull() -> End {
+    End::violation(Violation::Overfull)
+}
+
+impl Blank for Queued {
     fn blank() -> Self {
         let (start, digest, entry) = (Position::START, RecordDigest::START, Entry::NONE);
         Self { start, end: start, digest, in_slab: false, entry, own: None }
@@ -387,7 +511,7 @@ impl Blank for Kept {
 }
 
 impl Stored {
-    /// What lies there behind the first `count` bytes.
+    /// The bytes behind the first `count`.
     #[inline]
     pub(super) fn behind(self, count: usize) -> Self {
         match self {
@@ -409,7 +533,7 @@ impl Stored {
 }
 
 impl Payload<'_> {
-    /// Bytes that stay, whatever becomes of the link.
+    /// The bytes as memory that outlives the link.
     pub(crate) fn to_bytes(&self) -> Bytes {
         match self {
             Self::Short(bytes) => Bytes::copy_from_slice(bytes),
@@ -422,6 +546,334 @@ impl Payload<'_> {
         match self {
             Self::Short(bytes) => bytes.len(),
             Self::Own(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Short messages that were received and are not acknowledged, one behind the other in one allocation.
+///
+/// ```text
+///   begin            head                                 end
+///   ├────────────────┼──────────────┬──────────┬──────────┤ offset, rising for ever
+///   │ consumed       │ message      │ message  │ message  │
+///   └ given back when it is the larger part; all at once when nothing is kept
+/// ```
+///
+/// A message that is acknowledged before the next one arrives costs a copy, no allocation and no count.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    bytes: Vec<u8>,
+    begin: u64,
+    head: u64,
+}
+
+/// Where one message lies in the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    at: u64,
+    len: usize,
+}
+
+impl Entry {
+    /// No message.
+    const NONE: Self = Self { at: 0, len: 0 };
+
+    const fn len(self) -> usize {
+        self.len
+    }
+
+    /// The entry without its first `bytes`.
+    pub(super) const fn behind(self, bytes: usize) -> Self {
+        let bytes = if bytes > self.len { self.len } else { bytes };
+        Self { at: self.at + bytes as u64, len: self.len - bytes }
+    }
+}
+
+impl Log {
+    /// Adds what `write` appends; it appends and does nothing else.
+    #[inline(always)]
+    pub(super) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Entry {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        Entry { at: self.begin + start as u64, len: self.bytes.len() - start }
+    }
+
+    /// Where the caller appends a message itself; [`since`](Self::since) then gives its entry.
+    #[inline(always)]
+    pub(super) const fn room(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// The entry of what was appended since the log [ended](Self::end) at `end`.
+    #[inline(always)]
+    pub(super) fn since(&self, end: u64) -> Entry {
+        Entry { at: end, len: as_usize(self.end() - end) }
+    }
+
+    /// The bytes of an entry that was not given up.
+    #[inline]
+    pub(super) fn get(&self, entry: Entry) -> &[u8] {
+        self.range(entry).and_then(|range| self.bytes.get(range)).unwrap_or_default()
+    }
+
+    /// Where the next message will lie.
+    #[inline]
+    pub(super) fn end(&self) -> u64 {
+        self.begin + self.bytes.len() as u64
+    }
+
+    /// Drops what was added since the log [ended](Self::end) at `end`.
+    pub(super) fn cut(&mut self, end: u64) {
+        let kept = end.saturating_sub(self.begin);
+        self.bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+    }
+
+    /// Gives up an entry and all before it.
+    #[inline]
+    fn give_up(&mut self, entry: Entry) {
+        self.head = entry.at + entry.len as u64;
+        let unused = usize::try_from(self.head - self.begin).unwrap_or(usize::MAX);
+        if unused >= UNUSED_MIN && unused >= self.bytes.len() / 2 {
+            self.bytes.drain(..unused.min(self.bytes.len()));
+            self.begin = self.head;
+        }
+    }
+
+    /// Gives up all entries.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.begin += self.bytes.len() as u64;
+        self.head = self.begin;
+        self.bytes.clear();
+        if self.bytes.capacity() > CAPACITY_KEPT {
+            self.bytes = Vec::new();
+        }
+    }
+
+    fn range(&self, entry: Entry) -> Option<Range<usize>> {
+        let start = usize::try_from(entry.at.checked_sub(self.begin)?).ok()?;
+        Some(start..start.checked_add(entry.len)?)
+    }
+}
+
+/// A queue whose items are filled in place, and which is empty most of the time.
+///
+/// ```text
+///   0        gone                    end        items.len()
+///   ├────────┼───────────────────────┼──────────┤
+///   │ blank  │ front …          back │ blank    │      emptied: gone and end are 0 again
+/// ```
+///
+/// `VecDeque`, the usual choice, takes an item as a value, through memory. A processor that at once reads
+/// what it has just written there in several pieces waits until all of them are in the cache: 10 % of
+/// receiving a short message.
+#[derive(Debug)]
+struct Queue<T> {
+    items: Vec<T>,
+    gone: usize,
+    end: usize,
+}
+
+/// An item that can stand in an unused place.
+trait Blank {
+    /// An item that holds nothing.
+    fn blank() -> Self;
+
+    /// Frees what the item holds.
+    fn clear(&mut self);
+}
+
+impl<T: Blank> Queue<T> {
+    const fn new() -> Self {
+        Self { items: Vec::new(), gone: 0, end: 0 }
+    }
+
+    #[inline]
+    const fn len(&self) -> usize {
+        self.end - self.gone
+    }
+
+    #[inline]
+    const fn is_empty(&self) -> bool {
+        self.end == self.gone
+    }
+
+    /// A blank place behind the last item, to be filled.
+    #[inline(always)]
+    fn push_back(&mut self) -> &mut T {
+        if self.end == self.items.len() {
+            self.grow();
+        }
+        self.end += 1;
+        &mut self.items[self.end - 1]
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.items.push(T::blank());
+    }
+
+    #[inline]
+    fn front(&self) -> Option<&T> {
+        self.get(0)
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> Option<&T> {
+        self.items[..self.end].get(self.gone + index)
+    }
+
+    /// The first `count` items, or all if there are fewer.
+    fn first(&self, count: usize) -> &[T] {
+        &self.items[self.gone..self.end.min(self.gone + count)]
+    }
+
+    /// Drops the front item, if there is one.
+    #[inline]
+    fn pop_front(&mut self) {
+        if self.is_empty() {
+            return;
+        }
+        self.items[self.gone].clear();
+        self.gone += 1;
+        if self.is_empty() {
+            (self.gone, self.end) = (0, 0);
+            if self.items.len() > PLACES_KEPT {
+                self.items = Vec::new();
+            }
+        } else if self.gone >= BLANK_MIN && self.gone >= self.end / 2 {
+            self.items.drain(..self.gone);
+            self.end -= self.gone;
+            self.gone = 0;
+        }
+    }
+}
+
+/// The first two words of a frame or record, if they are there.
+pub(super) fn header_words(input: &[u8]) -> Option<(u64, u64)> {
+    let (first, rest) = input.split_first_chunk::<8>()?;
+    let (second, _) = rest.split_first_chunk::<8>()?;
+    Some((u64::from_le_bytes(*first), u64::from_le_bytes(*second)))
+}
+
+/// The length in bytes of the record that begins in `input`, as far as its header tells.
+fn needed(input: &[u8]) -> usize {
+    let len = header_words(input).map_or(0, |(_, second)| second & 0xffff_ffff);
+    HEADER + as_usize(len)
+}
+
+pub(super) fn as_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "16")]
+pub(super) const HEADER: usize = HEADER_BYTES as usize;
+/// The bits of `word0` that are not part of the position.
+const POSITION_LOW: u64 = 63;
+/// Records up to this many bytes are copied into the log; larger ones are worth an allocation.
+pub(super) const LOGGED_MAX: u32 = 1 << 10;
+/// Fewer unused bytes of the log are not worth a move.
+const UNUSED_MIN: usize = 16 << 10;
+/// Bytes of memory that an empty log keeps for messages to come.
+const CAPACITY_KEPT: usize = 4 << 10;
+/// Fewer blank places of the queue are not worth a move.
+const BLANK_MIN: usize = 64;
+/// Places that an empty queue keeps for messages to come.
+const PLACES_KEPT: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::rc::Rc;
+
+    fn bytes(number: u32) -> Vec<u8> {
+        vec![number.to_le_bytes()[0]; number as usize * 37 % 300]
+    }
+
+    #[test]
+    fn log_keeps_messages_and_does_not_grow() {
+        let mut log = Log::default();
+        let mut kept = VecDeque::new();
+        for number in 0..50_000_u32 {
+            let end = log.end();
+            let entry = log.append(|log| log.extend_from_slice(&bytes(number)));
+            if number % 7 == 3 {
+                log.cut(end);
+            } else {
+                kept.push_back((number, entry));
+            }
+            // The log is never empty, so that only the larger part is given back.
+            while kept.len() > 1 + number as usize % 90 {
+                let (number, entry) = kept.pop_front().unwrap();
+                assert_eq!(log.get(entry), bytes(number), "message {number}");
+                log.give_up(entry);
+            }
+            assert!(log.bytes.len() < 2 * (UNUSED_MIN + 90 * 300), "{} bytes", log.bytes.len());
+        }
+        assert!(kept.iter().all(|(number, entry)| log.get(*entry) == bytes(*number)));
+        log.clear();
+        assert!(log.bytes.is_empty() && kept.iter().all(|(_, entry)| log.get(*entry).is_empty()));
+    }
+
+    #[test]
+    fn log_entry_without_its_head_is_the_rest() {
+        let mut log = Log::default();
+        let entry = log.append(|log| log.extend_from_slice(b"headmessage"));
+        assert_eq!(log.get(entry.behind(4)), b"message");
+        assert_eq!(log.get(entry.behind(40)), b"");
+        assert_eq!(entry.behind(4).len(), 7);
+    }
+
+    impl Blank for Option<Rc<u64>> {
+        fn blank() -> Self {
+            None
+        }
+
+        fn clear(&mut self) {
+            *self = None;
+        }
+    }
+
+    #[test]
+    fn queue_behaves_as_a_deque_and_keeps_nothing() {
+        let (mut queue, mut model) = (Queue::<Option<Rc<u64>>>::new(), VecDeque::new());
+        let mut random = 1_u64;
+        for number in 0..100_000_u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number);
+            // It grows, shrinks and is empty in turns.
+            if (random >> 33) % 100 < 35 + number / 1000 % 30 {
+                let item = Rc::new(number);
+                let place = queue.push_back();
+                assert_eq!(*place, None);
+                *place = Some(Rc::clone(&item));
+                model.push_back(item);
+            } else {
+                queue.pop_front();
+                if let Some(gone) = model.pop_front() {
+                    assert_eq!(Rc::strong_count(&gone), 1, "still kept");
+                }
+            }
+            assert_eq!((queue.len(), queue.is_empty()), (model.len(), model.is_empty()));
+            assert_eq!(queue.front().cloned().flatten(), model.front().cloned());
+            assert_eq!(queue.get(3).cloned().flatten(), model.get(3).cloned());
+            assert_eq!(queue.first(5).len(), model.len().min(5));
+        }
+        while !queue.is_empty() {
+            queue.pop_front();
+        }
+        assert!(queue.items.len() <= PLACES_KEPT);
+    }
+
+    #[test]
+    fn queue_that_is_never_empty_does_not_grow() {
+        let mut queue = Queue::<Option<Rc<u64>>>::new();
+        for number in 0..10_000 {
+            *queue.push_back() = Some(Rc::new(number));
+            if queue.len() > 3 {
+                queue.pop_front();
+            }
+            assert!(queue.items.len() <= 2 * BLANK_MIN + 8, "{}", queue.items.len());
         }
     }
 }

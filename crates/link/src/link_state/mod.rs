@@ -1,135 +1,122 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a link without its sockets: memory, books, both streams, and what is agreed on connections (SPEC 12).
+//! One end of a link without its sockets: its store, both streams, and its connections (SPEC 12).
 //!
 //! ```text
 //!   application ─ send ──▶ retained ─▶ record ring, slab     ┐
-//!               ◀─ next ── inbox                             ├ LinkState ◀─ frames, records ─▶ Conn (one a connection)
-//!               ─ commit ▶ mark ─────▶ consumed slots        │
-//!               ◀─ events  books ────▶ state page            ┘
+//!               ◀─ offer ─ inbox                             ├ LinkState ◀─ frames, records ─▶ Conn (one a connection)
+//!               ─ ack ───▶ store ────▶ consumed slots        │
+//!               ◀─ events  store ────▶ state page            ┘
 //!
-//!   memory.rs      the parts of its own memory, and the two commits
-//!   life.rs        what this owner knows and no later one will
-//!   conn.rs        what is agreed and under way on one connection
-//!   attach.rs      ATTACH, ATTACHED, CONFIRM, BEGIN (SPEC 12.2)
-//!   epochs.rs      beginning, adopting and settling epochs; what is reported
-//!   arriving.rs    bytes of a connection: frames and records
-//!   leaving.rs     bytes for a connection
-//!   sending.rs     messages of the application
-//!   consuming.rs   messages for the application
-//!   wall.rs        the neighbour's memory, as the present connection reads it (SPEC 16)
-//!   pulling.rs     records from there, and how far the neighbour consumed; shortly.rs, handed out in one step
-//!   waking.rs      who sleeps, and who is rung
-//!   standing.rs    how it stands, for whoever drives it; positions.rs, in positions
+//!   mod.rs          LinkState: messages out and in, and the two sleeps
+//!   attach.rs       what two ends agree on: connections, epochs, skips, quarantine
+//!   conn.rs         one connection: its handshake, and the bytes that go out
+//!   inbox.rs        messages that arrived, until they are acknowledged
+//!   peer_memory.rs  the peer's memory, as the present connection reads it (SPEC 16)
+//!   events.rs       what the application may want to know;  end.rs  why a connection ends
 //! ```
 //!
-//! It has no socket, no clock and no thread: whoever drives it hands it bytes, and takes bytes from it; over shared memory it
-//! also reads what the neighbour shows. All that is decided is decided by `partywall_reconcile`; the order of calls here is
-//! that of the model in its tests.
+//! It has no socket, no clock and no thread: its driver (`end/`) gives it bytes and takes bytes from it; over
+//! shared memory it also reads the peer's memory. Every decision is made by `partywall_reconcile`; the order of
+//! calls here is that of the model in its tests.
 //!
 //! # Over shared memory
 //!
-//! The same calls, and these. Whoever drives it owns the socket and the bells.
+//! The driver owns the socket and the doorbells, and calls:
 //!
 //! ```text
 //!   client                                                server
-//!   attach_showing, if the socket is Unix and the         ATTACH with `shows`, and two descriptors came with its first byte:
-//!   peer of our user; with the first byte, while            Shown::map(memory) ─▶ asked_showing; keep the bell to ring it
-//!   there is conn.descriptor(): it, and own bell          while there is conn.descriptor(): as the client
+//!   attach_shm, if the socket is Unix and the peer        ATTACH with `shares`, and two descriptors with its first byte:
+//!   of our user; with the first byte, while                 PeerMapping::map ─▶ answer_attach; keep the doorbell
+//!   there is conn.descriptor(): it, and own doorbell      while there is conn.descriptor(): as the client
 //!   descriptors came with ATTACHED's first byte:
-//!     Shown::map(memory) ─▶ conn.show, before receive
+//!     PeerMapping::map ─▶ conn.set_peer_mapping, before receive_into
 //!
-//!   activated, and is_shared():                           else: as ever; what came is closed
-//!     read    next: none? ─▶ pull_present ─ true ─▶ next           one message at a time; each Err goes to over(conn, Err), as it does
-//!             (offer_shortly: both at once)                        by itself in receive
-//!     write   send, publish; ack_to, reply                      nothing to put on the socket; acknowledge does nothing
-//!             then is_bell_due ─ true ─▶ ring the peer's bell      before this side waits for anything
-//!     full    send looks by itself whether there is room
-//!     flush   hear_consumed, then acked() ≥ tail()
-//!     spin    pull_present; hear_consumed: each a look at one word as long as there is nothing
-//!     sleep   prepare_sleep ─ true ─▶ wait for own bell and socket ─▶ rung: drain it, cancel_sleep ─▶ pull_present, send again
+//!   activated, and is_shared():                           else: as over a socket; descriptors are closed
+//!     read    nothing in the inbox? ─▶ pull_present ─ true ─▶ offer      one message at a time; each Err goes to
+//!             (offer_fast_path: both at once)                            ended(conn, end), as receive_into does itself
+//!     write   send, publish; ack_to, reply                  nothing to write to the socket; acknowledge does nothing
+//!             then is_doorbell_due ─ true ─▶ ring the peer's doorbell, before this side waits for anything
+//!     full    send polls by itself whether there is room
+//!     acked?  poll_acked, then acked() ≥ tail()
+//!     spin    pull_present; poll_acked: each loads one word as long as there is nothing
+//!     sleep   prepare_sleep ─ true ─▶ wait for own doorbell and socket ─▶ notified: drain it, cancel_sleep ─▶ pull_present, send again
 //!                           └ false ─▶ pull_present, send again
-//!     socket readable ─▶ receive, as ever: BEGIN, LEAVE. News of it: look whether pull_present finds something
-//!     socket closed   ─▶ ended(conn, Broken): what the peer left in its memory is in the inbox when this returns
+//!     socket readable ─▶ receive_into, as ever: BEGIN, LEAVE. Progress: poll pull_present once more
+//!     socket closed   ─▶ ended(conn, Broken): then the inbox has what the peer left in its memory
 //! ```
 //!
-//! The link may be asleep for several threads at a time: it counts as one sleeper for records and one for room or
-//! acknowledgements, and whoever is woken looks for all. It stays declared until it is rung: that is once for each declaration,
-//! however much comes. Descriptors that do not come,
-//! or that `Shown::map` refuses, are no failure: `asked_showing(…, None)`, no `show`, and the link goes on over the socket.
-//! All that a bell says is: look.
+//! Several threads may sleep for the link at a time. Together they are one sleeper for records, and one for room or
+//! acknowledgements; each that is woken polls for all. The sleeper stays armed until it is notified, which happens once
+//! for each time it is armed. If descriptors do not come, or [`PeerMapping::map`] refuses them, nothing fails: the
+//! connection uses the socket. A doorbell only means: poll again.
 //!
 //! # Invariants
 //!
-//! - Whatever a later owner must know is committed before anybody is told of it.
+//! - Whatever a later owner must know is committed before the application or the peer learns of it.
 //! - Only the present connection moves `acked` and `received`.
 
-mod arriving;
 mod attach;
 mod conn;
-mod consuming;
-mod copying;
-mod epochs;
+mod end;
+mod events;
 mod inbox;
-mod leaving;
-mod life;
-mod log;
-mod memory;
-mod positions;
-mod pulling;
-mod queue;
-mod sending;
-mod shm;
-mod shortly;
+mod peer_memory;
 #[cfg(all(test, not(shuttle)))] // with files
-mod simulation;
-mod snapshot;
-mod waking;
+mod shm;
 #[cfg(all(test, not(shuttle)))] // as above
-mod walled;
+mod simulation;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
 
+use std::io::IoSlice;
+
+use bytes::BytesMut;
 use partywall_layout::link::FileFault;
+use partywall_layout::link::record::{self, Ack};
 use partywall_layout::seeded_fault;
 use partywall_reconcile::recovery::recover;
-use partywall_reconcile::{Outgoing, Position, ReceiverView, RecordDigest, SenderView, StreamId};
+use partywall_reconcile::{
+    AckedOffset, Outgoing, Position, ReceiverView, RecordDigest, Report, SenderView, StreamId, ack,
+};
 
-use self::epochs::new_stream;
-use self::inbox::Inbox;
-use self::life::Life;
-use self::memory::Memory;
-use self::shm::SharedMemory;
-use super::retained::{Boundary, Damage as RingDamage, Retained};
-use super::store::DurableState;
+use self::attach::{Attachment, Handled, new_stream};
+use self::events::Events;
+use self::inbox::{HEADER, Inbox, Next, Taken, header_words};
+use self::peer_memory::{PeerMemory, Pulled, ShortCompact};
+use crate::protocol::codec;
+use crate::protocol::frame::Frame;
+use crate::retained::{
+    Boundary, Damage as RingDamage, Refused, Retained, SendCursor, join, len_of,
+};
+use crate::store::{DurableState, Provenance, Store, StoreParts};
 
-pub(crate) use self::arriving::{Received, Violation};
 pub(crate) use self::attach::Answer;
-pub(crate) use self::conn::{Conn, End};
-pub(crate) use self::consuming::{CommitError, DeliveryId, ReplyFault};
-pub use self::epochs::StaleEpoch;
+pub use self::attach::StaleEpoch;
+pub(crate) use self::conn::Conn;
+pub(crate) use self::end::{End, Violation};
+pub use self::events::Event;
 pub(crate) use self::inbox::Payload;
-pub(crate) use self::memory::{Parts, Provenance};
-pub(crate) use self::sending::SendFault;
-pub(crate) use self::shortly::Handed;
-pub(crate) use self::waking::LookDue;
+pub(crate) use self::peer_memory::PeerMapping;
 
 /// One end of a link.
 #[derive(Debug)]
 pub(crate) struct LinkState {
-    memory: Memory,
-    durable: DurableState,
+    store: Store,
     retained: Retained,
     inbox: Inbox,
-    life: Life,
-    /// The neighbour's memory, if the present connection is over shared memory.
-    shm: Option<SharedMemory>,
+    attachment: Attachment,
+    events: Events,
+    /// The peer's memory, if the present connection is over shared memory.
+    peer_memory: Option<PeerMemory>,
 }
 
 impl LinkState {
-    /// Takes over a memory: finds what its ring holds, and what was consumed by whom had it before.
+    /// Takes over a store: finds what its ring holds, and how far earlier owners consumed.
     ///
     /// # Errors
-    /// What is in it cannot be.
-    pub(crate) fn open(parts: Parts) -> Result<Self, Damage> {
-        let Parts { provenance, state, consumed, ring_size, ring, slab, inline_max, showing } =
+    /// The store is damaged.
+    pub(crate) fn open(parts: StoreParts) -> Result<Self, Damage> {
+        let StoreParts { provenance, state, consumed, ring_size, ring, slab, inline_max, export } =
             parts;
         let found = *state.state();
         let stream = StreamId::new(found.sending_stream.get());
@@ -151,72 +138,911 @@ impl LinkState {
             prepared.map(|prepared| prepared.acked_offset.position)
         });
         if let Some(outgoing) = &durable.outgoing {
-            // `DurableState::read` has found it not to be beyond the tail.
+            // `DurableState::read` has checked that it is not beyond the tail.
             let _ = retained.acknowledged(outgoing.acked());
         }
-        let memory = Memory::new(provenance, state, consumed, showing);
         let inbox = Inbox::new(durable.acked_offset);
-        let (life, shm) = (Life::default(), None);
-        let mut core = Self { memory, durable, retained, inbox, life, shm };
-        core.count_attempts();
-        core.commit();
-        // Only now: who is killed between the two is counted once too often rather than not at all.
-        core.memory.forget_delivered();
-        core.memory.show_stream(core.retained.stream());
-        Ok(core)
+        let store = Store::new(provenance, durable, state, consumed, export);
+        let (attachment, events) = (Attachment::default(), Events::default());
+        let mut link = Self { store, retained, inbox, attachment, events, peer_memory: None };
+        link.count_attempts();
+        link.commit();
+        // Only now: an owner killed between the two is counted once too often rather than not at all.
+        link.store.consumed.forget_delivered();
+        link.store.publish_stream(link.retained.stream());
+        Ok(link)
     }
 
-    /// The messages that the owner before handed out and did not commit were attempted once more.
+    /// Counts one more attempt for the messages that the owner before delivered and did not acknowledge.
     fn count_attempts(&mut self) {
-        let Some(acked_offset) = self.durable.acked_offset else {
-            return self.durable.forget_delivered();
-        };
-        let before = self.memory.delivered(acked_offset.stream);
-        self.durable.forget_delivered_to(acked_offset.position);
-        if let Some(handed) = before.filter(|handed| *handed > acked_offset.position) {
-            self.durable.note_delivered(handed);
+        let durable = &mut self.store.durable;
+        let Some(acked_offset) = durable.acked_offset else { return durable.forget_delivered() };
+        durable.forget_delivered_to(acked_offset.position);
+        let before = self.store.delivered(acked_offset.stream);
+        if let Some(delivered) = before.filter(|delivered| *delivered > acked_offset.position) {
+            self.store.durable.note_delivered(delivered);
         }
     }
 
-    /// Puts all that a later owner must know in force.
+    /// Puts everything in force that a later owner must know.
     fn commit(&mut self) {
         self.commit_base(self.retained.base_boundary());
     }
 
-    /// The same, with a base that is to rise.
+    /// As [`commit`](Self::commit), with a base that is to rise.
     fn commit_base(&mut self, base: Boundary) {
-        self.durable.outgoing = Some(self.outgoing_from(base.position));
-        self.durable.base_digest = base.digest;
-        self.memory.commit(&self.durable);
+        self.store.durable.outgoing = Some(self.outgoing_from(base.position));
+        self.store.durable.base_digest = base.digest;
+        self.store.commit();
     }
 
-    /// What it sends, if its base is this one.
+    /// The watermarks of the stream that is sent, with this base.
     fn outgoing_from(&self, base: Position) -> Outgoing {
         let (stream, acked, tail) =
             (self.retained.stream(), self.retained.acked(), self.retained.tail());
-        // base ≤ acked ≤ tail is what `Retained` keeps.
+        // `Retained` keeps base ≤ acked ≤ tail.
         Outgoing::found(stream, base, acked, tail).unwrap_or_else(|| Outgoing::new(stream))
     }
 
-    /// What it tells of what it sends.
+    /// The view of the stream that is sent.
     fn sender_view(&self) -> SenderView {
-        SenderView::of(self.durable.epoch, &self.outgoing_from(self.retained.base()))
+        SenderView::of(self.store.durable.epoch, &self.outgoing_from(self.retained.base()))
     }
 
-    /// What it tells of what it receives.
+    /// The view of the stream that is received.
     fn receiver_view(&self) -> ReceiverView {
-        let (epoch, acked_offset) = (self.durable.epoch, self.durable.acked_offset);
-        ReceiverView::of(epoch, acked_offset, self.inbox.incoming(), self.durable.skip)
+        let DurableState { epoch, acked_offset, skip, .. } = self.store.durable;
+        ReceiverView::of(epoch, acked_offset, self.inbox.incoming(), skip)
+    }
+
+    /// Appends a message and publishes it; its record acknowledges, too.
+    #[inline(always)]
+    pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
+        self.send_with(len_of(parts), |room| join(parts, room))
+    }
+
+    /// As [`send`](Self::send), for `len` bytes, every one of which `fill` writes. It is called only if there is room.
+    #[inline(always)]
+    pub(crate) fn send_with(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Position, SendFault> {
+        let carries = self.ack_carrier();
+        self.send_carrying(len, fill, carries)
+    }
+
+    #[inline(always)]
+    fn send_carrying(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        carries: AckCarrier,
+    ) -> Result<Position, SendFault> {
+        let end = self.append(len, fill, carries)?;
+        if !seeded_fault("link_unpublished_now_and_then") || end.0 % 4096 > 256 {
+            self.publish();
+        }
+        Ok(end)
+    }
+
+    /// Appends a message to the open batch, which no reader sees before [`publish`](Self::publish).
+    pub(crate) fn append_to_batch(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
+        let carries = self.ack_carrier();
+        self.append(len_of(parts), |room| join(parts, room), carries)
+    }
+
+    /// Publishes the open batch, all at once.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self) {
+        self.retained.publish();
+        if let Some(acked) = self.attachment.acked_by_batch.take() {
+            self.attachment.acked = self.attachment.acked.max(acked);
+            self.inbox.slab_acked();
+        }
+    }
+
+    /// Prepares for the next message, once the peer was notified of the last.
+    #[inline]
+    pub(crate) fn prepare_ahead(&mut self) {
+        self.retained.prepare_ahead();
+    }
+
+    /// Drops the open batch.
+    pub(crate) fn abort(&mut self) {
+        self.attachment.acked_by_batch = None;
+        self.retained.abort();
+    }
+
+    /// What carries the ack of this side, as of a message that is no reply.
+    ///
+    /// While the peer reads this memory, the acked offset lies in the consumed record, whatever moved it: each ack
+    /// stores it there first, each reply before it returns, and [`flow`](Self::flow) stored that of a skip or a
+    /// recovery before the connection became active (SPEC 16.5).
+    #[inline(always)]
+    fn ack_carrier(&self) -> AckCarrier {
+        if self.is_shared() {
+            AckCarrier::ConsumedRecord
+        } else {
+            AckCarrier::Message(self.store.durable.acked_offset)
+        }
+    }
+
+    #[inline(always)]
+    fn append(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        carries: AckCarrier,
+    ) -> Result<Position, SendFault> {
+        if self.attachment.is_fenced || self.store.durable.quarantine.is_some() {
+            return Err(SendFault::Stopped);
+        }
+        if let AckCarrier::ConsumedRecord = carries {
+            if let Ok(Some(begin)) = self.retained.place_short_compact(len) {
+                return Ok(self.retained.append_short_compact(begin, len, fill));
+            }
+        }
+        self.append_any(len, fill, carries)
+    }
+
+    /// As [`append`](Self::append), for any record, and after trimming if there is no room.
+    #[inline(never)]
+    fn append_any(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        carries: AckCarrier,
+    ) -> Result<Position, SendFault> {
+        let (ack, may_be_compact) = match carries {
+            AckCarrier::Message(acked_offset) => (acked_offset, false),
+            AckCarrier::ConsumedRecord => (self.store.durable.acked_offset, true),
+        };
+        loop {
+            // A short compact record is one of the places.
+            match self.retained.place(len, may_be_compact) {
+                Ok(place) => {
+                    let end = self.retained.append_placed(place, len, fill, ack);
+                    if !may_be_compact {
+                        // The record carries the ack on the present connection.
+                        let acked = self.attachment.active.and(ack).map(|ack| ack.position);
+                        self.attachment.acked_by_batch = acked.or(self.attachment.acked_by_batch);
+                    }
+                    return Ok(end);
+                }
+                Err(Refused::TooLarge { max, .. }) => return Err(SendFault::TooLarge { max }),
+                Err(Refused::BatchFull) => return Err(SendFault::BatchFull),
+                Err(Refused::Full) if self.trim() || self.poll_acked() && self.trim() => {}
+                Err(Refused::Full) => return Err(SendFault::Full),
+            }
+        }
+    }
+
+    /// Frees the acknowledged records, in one commit; `false` if there are none.
+    fn trim(&mut self) -> bool {
+        let Some(base) = self.retained.trim_to() else { return false };
+        // `durable.acked_offset` is up to date, so what a freed reply had committed is now in the state.
+        if !seeded_fault("link_base_not_committed") {
+            self.commit_base(base);
+        }
+        self.retained.trimmed(base);
+        true
+    }
+
+    /// How far the peer has acknowledged, as far as is known.
+    #[inline]
+    pub(crate) fn acked(&self) -> Position {
+        self.retained.acked()
+    }
+
+    /// The end of what was sent.
+    #[inline]
+    pub(crate) fn tail(&self) -> Position {
+        self.retained.tail()
+    }
+
+    /// The stream that is sent, and the end of what was sent.
+    pub(crate) fn sent_to(&self) -> (StreamId, Position) {
+        (self.retained.stream(), self.retained.tail())
+    }
+
+    /// How far this side has acknowledged; `None` before any stream of this epoch is known.
+    pub(crate) fn acked_offset(&self) -> Option<AckedOffset> {
+        self.store.durable.acked_offset
+    }
+
+    /// Delivers the next message, if there is one: `take` gets its bytes, its id and its attempt.
+    ///
+    /// The attempt is 1 the first time, and one more for each earlier owner that was delivered the message and
+    /// did not acknowledge it.
+    #[inline(always)]
+    pub(crate) fn offer<B>(
+        &mut self,
+        take: impl FnOnce(Payload<'_>, DeliveryId, u32) -> B,
+    ) -> Option<B> {
+        let stream = self.inbox.stream()?;
+        let Next { start, end, payload } = self.inbox.next()?;
+        // Before `take`: the message may be what crashes its receiver.
+        let is_late = seeded_fault("link_read_before_noted");
+        if !is_late {
+            self.store.consumed.note_delivered(stream.0.get(), end.0);
+        }
+        let id = DeliveryId { start, stream, end };
+        let taken = take(payload, id, attempt(&self.store.durable, start));
+        if is_late {
+            self.store.consumed.note_delivered(stream.0.get(), end.0);
+        }
+        Some(taken)
+    }
+
+    /// Delivers the next message straight from the peer's memory, as [`pull_present`](Self::pull_present) and
+    /// [`offer`](Self::offer) would. With `None` nothing changed, and those two may still find a message.
+    ///
+    /// `is_behind`: more messages are likely to lie there, as for [`prefetch`](Self::prefetch).
+    ///
+    /// ```text
+    ///   inbox empty ─ a short compact record ─ copied ─ its crc ─ still that stream? ─▶ in flight, and delivered
+    ///          └ no           └ no                          └ no        └ no
+    ///                          pull_present, offer: they find it, or what is wrong
+    /// ```
+    #[inline(always)]
+    pub(crate) fn offer_fast_path(&mut self, is_behind: bool) -> Option<Delivered<'_>> {
+        let stream = self.inbox.stream()?;
+        let memory = present(&mut self.peer_memory, &self.attachment)?;
+        let may_read = self.attachment.acks_from.is_some() && memory.fault.is_none();
+        if !may_read || !self.inbox.is_empty() {
+            return None;
+        }
+        let start = self.inbox.received();
+        let words = memory.words(start)?;
+        let compact = memory.take_short_compact(start, stream, words, self.inbox.log())?;
+        if self.inbox.arrive(start, compact.footprint).is_err() {
+            self.inbox.log().clear();
+            return None;
+        }
+        let ShortCompact { end, digest, entry, .. } = compact;
+        if is_behind {
+            memory.prefetch(end);
+        }
+        self.store.consumed.note_delivered(stream.0.get(), end.0);
+        let attempt = attempt(&self.store.durable, start);
+        let bytes = self.inbox.deliver(start, end, digest, entry);
+        Some(Delivered { bytes, token: DeliveryId { start, stream, end }, attempt })
+    }
+
+    /// Whether there is a message that was not delivered.
+    #[inline]
+    pub(crate) fn has_next(&self) -> bool {
+        !self.inbox.is_drained()
+    }
+
+    /// Delivers every message again that is not acknowledged.
+    pub(crate) fn rewind(&mut self) {
+        self.inbox.rewind();
+    }
+
+    /// Delivers the last delivered message again, as the next one.
+    pub(crate) fn undeliver(&mut self) {
+        self.inbox.undeliver();
+    }
+
+    /// Acknowledges a message and all before it.
+    #[inline(always)]
+    pub(crate) fn ack_to(&mut self, token: &DeliveryId) -> Result<(), AckFault> {
+        // The fields are passed one by one, so that they need not be assembled in memory.
+        let Some(digest) = self.inbox.digest_at(token.stream, token.end) else {
+            return Err(self.not_acked(token));
+        };
+        self.store_acked(AckedOffset { stream: token.stream, position: token.end, digest });
+        Ok(())
+    }
+
+    /// Acknowledges the last delivered message, and all before it.
+    pub(crate) fn ack_last_delivered(&mut self) {
+        if let Some(acked_offset) = self.inbox.last_delivered() {
+            self.store_acked(acked_offset);
+        }
+    }
+
+    /// As [`ack_last_delivered`](Self::ack_last_delivered), for a message that [`offer_fast_path`](Self::offer_fast_path) just delivered.
+    #[inline(always)]
+    pub(crate) fn ack_in_flight(&mut self) {
+        if let Some(acked_offset) = self.inbox.in_flight() {
+            self.store_acked(acked_offset);
+        }
+    }
+
+    #[inline(always)]
+    fn store_acked(&mut self, acked_offset: AckedOffset) {
+        if !seeded_fault("link_consumed_now_and_then") || acked_offset.position.0 % 128 == 0 {
+            let AckedOffset { stream, position, digest } = acked_offset;
+            self.store.consumed.commit(stream.0.get(), position.0, digest.0);
+        }
+        self.consumed(acked_offset);
+    }
+
+    /// Sends a reply and acknowledges its request, by one store.
+    pub(crate) fn reply(
+        &mut self,
+        token: DeliveryId,
+        parts: &[&[u8]],
+    ) -> Result<Position, ReplyFault> {
+        let Some(digest) = self.inbox.digest_at(token.stream, token.end) else {
+            return Err(ReplyFault::Ack(self.not_acked(&token)));
+        };
+        let acked_offset = AckedOffset { stream: token.stream, position: token.end, digest };
+        if seeded_fault("link_reply_in_two_steps") {
+            self.store.consume(acked_offset);
+        }
+        // Never a compact record: this very record stores the acked offset.
+        let carries = match seeded_fault("link_compact_of_reply") {
+            true => AckCarrier::ConsumedRecord,
+            false => AckCarrier::Message(Some(acked_offset)),
+        };
+        let end = self
+            .send_carrying(len_of(parts), |room| join(parts, room), carries)
+            .map_err(ReplyFault::Send)?;
+        self.consumed(acked_offset);
+        if self.peer_memory.is_some() {
+            // The peer may wait for room and not read the reply.
+            self.store.consume(acked_offset);
+        }
+        Ok(end)
+    }
+
+    /// Why a message that is not here cannot be acknowledged.
+    #[cold]
+    fn not_acked(&self, token: &DeliveryId) -> AckFault {
+        let is_consumed =
+            self.inbox.stream() == Some(token.stream) && token.end <= self.inbox.consumed();
+        if is_consumed { AckFault::Consumed } else { AckFault::Stale }
+    }
+
+    #[inline(always)]
+    fn consumed(&mut self, acked_offset: AckedOffset) {
+        self.store.durable.acked_offset = Some(acked_offset);
+        self.inbox.consume(acked_offset);
+    }
+
+    /// Takes the next message of the present connection out of the peer's memory.
+    ///
+    /// `false` if there is none, or the connection is over a socket.
+    ///
+    /// # Errors
+    /// The connection is over: the caller calls [`ended`](Self::ended).
+    #[inline(always)]
+    pub(crate) fn pull_present(&mut self) -> Result<bool, End> {
+        let Some(stream) = self.inbox.stream() else { return Ok(false) };
+        let Some(memory) = present(&mut self.peer_memory, &self.attachment) else {
+            return Ok(false);
+        };
+        if self.attachment.acks_from.is_none() {
+            return Ok(false);
+        }
+        match memory.pull(stream, &mut self.inbox)? {
+            Pulled::Nothing => Ok(false),
+            Pulled::Message => Ok(true),
+            Pulled::WithAck(at, ack) => self.on_record_ack(at, ack).map(|()| true),
+        }
+    }
+
+    /// Prefetches the peer's next records, for a receiver that lags behind.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        if let Some((memory, at)) = self.next_pulled() {
+            memory.prefetch(at);
+        }
+    }
+
+    /// Polls how far the peer has consumed, in its memory; `true` if it is further, and there may be room.
+    #[inline]
+    pub(crate) fn poll_acked(&mut self) -> bool {
+        let (stream, acked) = (self.retained.stream(), self.retained.acked());
+        let Some(memory) = present(&mut self.peer_memory, &self.attachment) else { return false };
+        if self.attachment.acks_from.is_none() {
+            return false;
+        }
+        let Some(position) = memory.consumed(stream) else { return false };
+        if self.retained.acknowledged(position).is_err() {
+            memory.fault = Some(End::violation(Violation::AckBeyondTail(position.0)));
+        }
+        self.retained.acked() > acked
+    }
+
+    /// Applies the ack of a record at `at`, if it is of our stream and of the present connection.
+    #[inline]
+    fn on_record_ack(&mut self, at: Position, ack: Ack) -> Result<(), End> {
+        let stream = self.retained.stream();
+        let is_ours = ack.tag == record::tag(stream.0.get());
+        if is_ours && self.attachment.acks_from.is_some_and(|from| at >= from) {
+            return self.on_ack(stream, Position(ack.position));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_ack(&mut self, stream: StreamId, position: Position) -> Result<(), End> {
+        if stream != self.retained.stream() {
+            // From before an epoch or a loss.
+            return Ok(());
+        }
+        let acked = self.retained.acknowledged(position);
+        acked.map_err(|_| End::violation(Violation::AckBeyondTail(position.0)))
+    }
+
+    /// The present connection's memory and the position of the next record there, if it may be read.
+    #[inline]
+    fn next_pulled(&self) -> Option<(&PeerMemory, Position)> {
+        self.attachment.acks_from?;
+        let active = self.attachment.active;
+        let memory = self.peer_memory.as_ref().filter(|memory| active == Some(memory.conn))?;
+        Some((memory, self.inbox.received()))
+    }
+
+    /// Declares that this side is about to sleep until there is a record, room, or either, and polls once more.
+    ///
+    /// `false`: there is something, and this side is declared awake for both. `true`: the peer notifies once for each.
+    pub(crate) fn prepare_sleep(&mut self, for_records: bool, for_room: bool) -> bool {
+        if self.peer_memory.is_none() {
+            return true;
+        }
+        self.store.arm(for_records, for_room);
+        let has_record = for_records && self.is_pull_ready();
+        let is_ready = has_record || for_room && self.poll_acked();
+        if is_ready || self.has_fault() {
+            self.cancel_sleep();
+            return false;
+        }
+        true
+    }
+
+    /// Declares that this side is awake.
+    pub(crate) fn cancel_sleep(&mut self) {
+        if self.peer_memory.is_some() {
+            self.store.disarm();
+        }
+    }
+
+    /// Whether records of the present connection are read from memory.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        let active = self.attachment.active;
+        self.peer_memory.as_ref().is_some_and(|memory| active == Some(memory.conn))
+    }
+
+    /// Whether [`pull_present`](Self::pull_present) will return a violation.
+    #[inline]
+    pub(crate) fn has_fault(&self) -> bool {
+        self.peer_memory.as_ref().is_some_and(|memory| memory.fault.is_some())
+    }
+
+    /// Whether [`pull_present`](Self::pull_present) will find a message, or an end: loads one word.
+    #[inline]
+    pub(crate) fn is_pull_ready(&self) -> bool {
+        self.next_pulled().is_some_and(|(memory, at)| memory.is_ready(at))
+    }
+
+    /// Loads that word while `goes_on` returns true; whether there is something.
+    #[inline]
+    pub(crate) fn watch(&self, mut goes_on: impl FnMut() -> bool) -> bool {
+        let Some((memory, at)) = self.next_pulled() else { return false };
+        while goes_on() {
+            if memory.is_ready(at) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether the peer sleeps and is to be notified of what was published or consumed since the last call.
+    ///
+    /// If true, the caller MUST notify it: it is returned once for each sleep.
+    #[inline]
+    pub(crate) fn is_doorbell_due(&mut self) -> bool {
+        let (tail, consumed) = (self.retained.tail(), self.inbox.consumed());
+        let Some(memory) = present(&mut self.peer_memory, &self.attachment) else { return false };
+        self.inbox.slab_acked();
+        memory.is_notify_due(tail, consumed)
+    }
+
+    /// Whether records are read from memory, none is there, and the peer knows how far was consumed.
+    ///
+    /// Then all that is left is to poll for the next record.
+    #[inline]
+    pub(crate) fn is_caught_up(&self) -> bool {
+        let Some((memory, at)) = self.next_pulled() else { return false };
+        let is_notified = memory.notified_consumed >= self.inbox.consumed();
+        !self.has_next() && is_notified && !memory.is_ready(at)
+    }
+
+    /// When to call [`is_doorbell_due`](Self::is_doorbell_due) for what was consumed: as an ACK is due over a socket.
+    #[inline]
+    pub(crate) fn notify_due(&self) -> NotifyDue {
+        let Some((memory, _)) = self.next_pulled() else { return NotifyDue::Never };
+        let (ring, notified) = (memory.window.ring_bytes, memory.notified_consumed);
+        let consumed = self.inbox.consumed();
+        if !ack::is_due(ring, notified, consumed, true) {
+            return NotifyDue::Never;
+        }
+        let slab = self.inbox.slab_unacked() > memory.window.slab_bytes / 4;
+        if ack::is_due(ring, notified, consumed, slab) {
+            return NotifyDue::Now;
+        }
+        if memory.is_room_awaited() { NotifyDue::Drained } else { NotifyDue::Idle }
+    }
+
+    /// Takes every complete frame and record from `input`, and adds to `received` what became of them.
+    ///
+    /// # Errors
+    /// The connection is over: what is still in it may be sent, then it is to be closed. Whatever came before the
+    /// end is kept, and in `received`.
+    pub(crate) fn receive_into(
+        &mut self,
+        conn: &mut Conn,
+        input: &mut BytesMut,
+        received: &mut Received,
+    ) -> Result<(), End> {
+        received.needed = 0;
+        while !conn.is_over() {
+            match self.receive_one(conn, input, received) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(end) => return Err(self.ended(conn, end)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one frame or record; `false` if none is complete.
+    fn receive_one(
+        &mut self,
+        conn: &mut Conn,
+        input: &mut BytesMut,
+        received: &mut Received,
+    ) -> Result<bool, End> {
+        let Some((first, _)) = header_words(input) else {
+            received.needed = HEADER;
+            return Ok(false);
+        };
+        if first & COMMITTED != 0 {
+            return self.receive_record(conn, input, received, first);
+        }
+        let whole = codec::whole_bytes(input).map_err(End::violation)?;
+        if input.len() < whole {
+            received.needed = whole;
+            return Ok(false);
+        }
+        let frame = codec::read(&input.split_to(whole)).map_err(End::violation)?;
+        let handled = self.on_frame(conn, frame)?;
+        received.activated |= handled == Handled::Activated;
+        received.has_progress = true;
+        Ok(true)
+    }
+
+    fn receive_record(
+        &mut self,
+        conn: &Conn,
+        input: &mut BytesMut,
+        received: &mut Received,
+        first: u64,
+    ) -> Result<bool, End> {
+        let (Some(window), true) = (conn.window(), conn.is_active() && !conn.is_shared()) else {
+            return Err(End::violation(Violation::OutOfPlace("a record")));
+        };
+        if self.attachment.active != Some(conn.id()) {
+            // Only the present connection moves anything.
+            return Err(End::Replaced);
+        }
+        match self.inbox.take_record(input, &window, first)? {
+            Taken::Incomplete(needed) => {
+                received.needed = needed;
+                return Ok(false);
+            }
+            Taken::Dropped => {}
+            Taken::Message(at, ack) => {
+                received.has_progress = true;
+                self.on_record_ack(at, ack)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends a connection that broke, or is to be closed.
+    pub(crate) fn ended(&mut self, conn: &mut Conn, end: End) -> End {
+        let is_present = self.attachment.active == Some(conn.id());
+        if is_present && matches!(end, End::Left | End::Broken(_)) {
+            // Every complete record in the peer's memory was sent, and what is consumed there is acknowledged.
+            // No more can come than the peer's window.
+            while let Ok(true) = self.pull_present() {}
+            self.poll_acked();
+        }
+        if is_present && end == End::Left {
+            self.attachment.finished_at = Some((self.inbox.stream(), self.inbox.received()));
+        }
+        let end = conn.end(end);
+        if self.attachment.end(conn.id()) {
+            self.push_event(Event::Detached { reason: end.to_string() });
+        }
+        if self.attachment.active.is_none() {
+            self.peer_memory = None;
+        }
+        end
+    }
+
+    /// Whether an ACK frame is due. `idle`: the application is about to wait.
+    pub(crate) fn is_ack_due(&self, conn: &Conn, idle: bool) -> bool {
+        let is_present = self.attachment.active == Some(conn.id());
+        if !is_present || self.acked_offset().is_none() || conn.is_shared() {
+            // In shared memory the peer reads it itself.
+            return false;
+        }
+        let Some(window) = conn.window() else { return false };
+        let drained = (idle || conn.is_ack_due) && !seeded_fault("link_ack_waits");
+        // A large message takes one slot of the ring, so its bytes of the slab count as well.
+        let slab =
+            self.inbox.slab_unacked() > window.slab_bytes / 4 && !seeded_fault("link_ack_waits");
+        let (acked, consumed) = (self.attachment.acked, self.inbox.consumed());
+        ack::is_due(window.ring_bytes, acked, consumed, drained || slab)
+    }
+
+    /// Queues an ACK frame, if one is due. `idle`: the application is about to wait, so no record will carry it.
+    pub(crate) fn acknowledge(&mut self, conn: &mut Conn, idle: bool) {
+        if !self.is_ack_due(conn, idle) {
+            return;
+        }
+        let Some(acked_offset) = self.acked_offset() else { return };
+        conn.is_ack_due = false;
+        self.attachment.acked = acked_offset.position;
+        self.inbox.slab_acked();
+        let is_faulty = seeded_fault("link_ack_of_received");
+        let consumed = if is_faulty { self.inbox.received() } else { acked_offset.position };
+        conn.push_frame(&Frame::Ack { stream: acked_offset.stream, consumed });
+    }
+
+    /// Queues LEAVE; both sides keep everything. Once nothing is to be sent any more, the connection can be closed.
+    pub(crate) fn leave(&mut self, conn: &mut Conn) {
+        if conn.is_active() && !conn.is_leaving {
+            self.acknowledge(conn, true);
+            conn.push_frame(&Frame::Leave);
+            conn.is_leaving = true;
+        }
+    }
+
+    /// Whether anything is to be written to the connection.
+    #[inline]
+    pub(crate) fn has_outgoing(&self, conn: &Conn) -> bool {
+        conn.has_outgoing(&self.retained)
+    }
+
+    /// Whether records went over this connection, and another replaced it or an epoch ended it.
+    ///
+    /// Its driver is to end it: what is to be sent is not for it.
+    #[inline]
+    pub(crate) fn is_replaced(&self, conn: &Conn) -> bool {
+        conn.cursor.is_some() && self.attachment.active != Some(conn.id())
+    }
+
+    /// How many bytes of the ring are not written yet. A BLOB takes few of them, however long it is.
+    #[inline]
+    pub(crate) fn unsent_bytes(&self, conn: &Conn) -> u64 {
+        conn.unsent_bytes(&self.retained)
+    }
+
+    /// Whether everything up to `tail` is written, or the peer reads it in memory and knows that it may.
+    pub(crate) fn has_sent(&self, conn: &Conn, tail: Position) -> bool {
+        conn.has_sent(&self.retained, tail)
+    }
+
+    /// The place of the next byte to write; it is another place once anything was written.
+    pub(crate) fn next_outgoing(&self, conn: &Conn) -> (usize, usize, Option<SendCursor>) {
+        conn.next_outgoing(&self.retained)
+    }
+
+    /// Fills `slices` with what is to be written next, at most about `bytes_max`; returns how many are used.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub(crate) fn outgoing<'a>(
+        &'a self,
+        conn: &'a Conn,
+        bytes_max: usize,
+        slices: &mut [IoSlice<'a>],
+    ) -> Result<usize, End> {
+        conn.outgoing(&self.retained, self.is_replaced(conn), bytes_max, slices)
+    }
+
+    /// Moves on by `bytes` that were written.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub(crate) fn sent(&self, conn: &mut Conn, bytes: usize) -> Result<(), End> {
+        conn.sent(&self.retained, bytes)
+    }
+
+    /// The epoch of both sides, or the one they will be in.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.store.durable.epoch.0
+    }
+
+    /// Whether records flow.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.attachment.active.is_some()
+    }
+
+    /// Whether a later owner has replaced this one.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.attachment.is_fenced
+    }
+
+    /// Whether all bytes are kept until an operator decides.
+    pub(crate) fn is_quarantined(&self) -> bool {
+        self.store.durable.quarantine.is_some()
+    }
+
+    /// Which store this is.
+    pub(crate) fn provenance(&self) -> Provenance {
+        self.store.provenance()
+    }
+
+    /// What the peer's application sent with its login.
+    pub(crate) fn login(&self) -> &[u8] {
+        &self.attachment.login
+    }
+
+    /// Whether the peer closed its end in good order, and every message that it had sent was delivered.
+    ///
+    /// If a later connection has brought more, the peer has not finished.
+    pub(crate) fn has_finished(&self) -> bool {
+        let received = (self.inbox.stream(), self.inbox.received());
+        self.attachment.finished_at == Some(received) && !self.has_next()
+    }
+
+    /// As [`has_finished`](Self::has_finished), and true only once for each time that the peer closed its end.
+    pub(crate) fn take_finished(&mut self) -> bool {
+        let has_finished = self.has_finished();
+        if has_finished {
+            self.attachment.finished_at = None;
+        }
+        has_finished
+    }
+
+    /// Takes the oldest event that the application has not taken.
+    pub(crate) fn take_event(&mut self) -> Option<Event> {
+        self.events.pop()
+    }
+
+    /// Queues an event for the application.
+    pub(crate) fn push_event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    /// The reports of skipped or dropped messages that the application has not taken.
+    pub(crate) fn reports(&self) -> &[Report] {
+        self.store.durable.reports()
+    }
+
+    /// How many reports found no room.
+    pub(crate) fn reports_dropped(&self) -> u64 {
+        self.store.durable.reports_dropped
+    }
+
+    /// Forgets the reports that `is_seen` selects, and `dropped` of those that found no room.
+    pub(crate) fn reports_seen(&mut self, is_seen: impl FnMut(&Report) -> bool, dropped: u64) {
+        let before = (self.reports().len(), self.reports_dropped());
+        self.store.durable.forget_reports(is_seen, dropped);
+        if before != (self.reports().len(), self.reports_dropped()) {
+            self.commit();
+        }
     }
 }
 
-/// A memory says what cannot be.
+/// The peer's memory, if its connection is the present one.
+#[inline]
+fn present<'a>(
+    memory: &'a mut Option<PeerMemory>,
+    attachment: &Attachment,
+) -> Option<&'a mut PeerMemory> {
+    memory.as_mut().filter(|memory| attachment.active == Some(memory.conn))
+}
+
+/// The delivery attempt of the message that begins at `start`.
+#[inline(always)]
+fn attempt(durable: &DurableState, start: Position) -> u32 {
+    let before = durable.delivered().iter().filter(|delivered| **delivered > start).count();
+    u32::try_from(1 + before).unwrap_or(u32::MAX)
+}
+
+/// What carries the ack of this side, as of a message that it sends.
+#[derive(Clone, Copy, Debug)]
+enum AckCarrier {
+    /// The record of the message. That of a reply also stores the acked offset (SPEC 12.5).
+    Message(Option<AckedOffset>),
+    /// The consumed record, which the peer reads: the message can be a compact record.
+    ConsumedRecord,
+}
+
+/// A message that was delivered, in the inbox.
+pub(crate) struct Delivered<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) token: DeliveryId,
+    /// As [`offer`](LinkState::offer) says.
+    pub(crate) attempt: u32,
+}
+
+/// Names a delivered message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeliveryId {
+    pub(crate) start: Position,
+    pub(crate) stream: StreamId,
+    pub(crate) end: Position,
+}
+
+/// What became of the bytes that had arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// The connection became the present one.
+    pub(crate) activated: bool,
+    /// There are new messages, or room.
+    pub(crate) has_progress: bool,
+    /// The incomplete frame or record needs this many bytes.
+    pub(crate) needed: usize,
+}
+
+/// When to notify a peer that sleeps of what was consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotifyDue {
+    /// The peer was notified of everything.
+    Never,
+    /// When the application is about to wait.
+    Idle,
+    /// When the inbox is drained: the peer was seen to wait for room, or for acknowledgements.
+    Drained,
+    Now,
+}
+
+/// A message was not taken; nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendFault {
+    /// As much as may be kept is unacknowledged.
+    Full,
+    /// The message never fits.
+    TooLarge {
+        /// The length in bytes of the largest that does.
+        max: usize,
+    },
+    /// The open batch would take more than half the ring.
+    BatchFull,
+    /// The link takes no messages: it is in quarantine, or fenced.
+    Stopped,
+}
+
+/// A message was not acknowledged, and will be delivered again if the link still has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AckFault {
+    /// A later message was acknowledged, and this one with it.
+    Consumed,
+    /// Its epoch is over, or the streams were reconciled anew and it will be delivered again.
+    Stale,
+}
+
+/// A reply was not sent, and its request not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyFault {
+    Ack(AckFault),
+    Send(SendFault),
+}
+
+/// The contents of a store contradict themselves.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Damage {
-    /// Its state contradicts itself, or its ring.
+    /// The state contradicts itself, or the ring.
     #[error(transparent)]
     State(#[from] FileFault),
-    /// A record that was committed is broken.
+    /// A published record is damaged.
     #[error(transparent)]
     Ring(#[from] RingDamage),
 }
+
+/// Set in the first word of every record, and of no frame.
+const COMMITTED: u64 = 1;

@@ -243,7 +243,7 @@ fn refusal(fields: &RefuseFields, text: &str) -> Result<Refusal, FrameFault> {
 }
 
 fn side_fields(attach: &Attach) -> SideFields {
-    let Attach { nonce, identity, sending, receiving, past, window, shows } = attach;
+    let Attach { nonce, identity, sending, receiving, past, window, shares } = attach;
     let is_one_epoch = sending.epoch() == identity.epoch && receiving.epoch() == identity.epoch;
     assert!(is_one_epoch, "views of another epoch: {attach:?}");
     let acked_offset = receiving.consumed();
@@ -262,7 +262,7 @@ fn side_fields(attach: &Attach) -> SideFields {
         consumed: U64::new(acked_offset.map_or(0, |acked_offset| acked_offset.position.0)),
         received: U64::new(receiving.received().0),
         digest: U32::new(acked_offset.map_or(0, |acked_offset| acked_offset.digest.0)),
-        flags: U32::new(if *shows { SIDE_SHARES_MEMORY } else { 0 }),
+        flags: U32::new(if *shares { SIDE_SHARES_MEMORY } else { 0 }),
         past: fields::past_fields(past.as_ref()),
         skip: fields::skip_fields(receiving.skip().as_ref()),
         ring_bytes: U64::new(window.ring_bytes),
@@ -292,7 +292,7 @@ fn side(fields: &SideFields) -> Result<Attach, FrameFault> {
         receiving: ReceiverView::new(epoch, acked_offset, received, skip).map_err(malformed)?,
         past: fields::past(&fields.past),
         window: Window { ring_bytes: fields.ring_bytes.get(), slab_bytes: fields.slab_bytes.get() },
-        shows: fields.flags.get() & SIDE_SHARES_MEMORY != 0,
+        shares: fields.flags.get() & SIDE_SHARES_MEMORY != 0,
     })
 }
 

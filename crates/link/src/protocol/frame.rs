@@ -78,7 +78,7 @@ pub enum Frame {
     },
     /// The side closes its end for now; both keep all that is not yet consumed.
     Leave,
-    /// The client has mapped what the server shows: no record goes over this socket.
+    /// The client has mapped what the server shares: no record goes over this socket.
     Share,
 }
 
@@ -97,8 +97,8 @@ pub struct Attach {
     pub past: Option<Past>,
     /// The most that it may have under way.
     pub window: Window,
-    /// It shows its memory: descriptors come with the first byte of the frame.
-    pub shows: bool,
+    /// It shares its memory: descriptors come with the first byte of the frame.
+    pub shares: bool,
 }
 
 /// How much a sender can have sent that is not yet consumed, and so what its receiver may have to hold.

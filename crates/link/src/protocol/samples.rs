@@ -104,8 +104,8 @@ pub(crate) fn sides() -> impl Strategy<Value = Attach> {
                     connection_number: ConnectionNumber(connection_number),
                     epoch,
                 };
-                let shows = nonce % 2 == 1;
-                Attach { nonce: Nonce(nonce), identity, sending, receiving, past, window, shows }
+                let shares = nonce % 2 == 1;
+                Attach { nonce: Nonce(nonce), identity, sending, receiving, past, window, shares }
             },
         )
     })

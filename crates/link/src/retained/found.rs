@@ -18,17 +18,15 @@
 //!   and 192 the first word has one byte that is not 0, and if just that one rots to 0 the record reads as
 //!   one that was being written. A neighbour that has received it finds out (SPEC 12.3: the receiver is ahead).
 
-use super::appending::Gathered;
 use super::blobs::Blobs;
-use super::boundary::{Boundaries, Boundary};
-use super::{Retained, as_usize, at, inline_limit};
+use super::{Boundaries, Boundary, as_usize, at};
 use partywall_layout::link::RecordFault;
 use partywall_layout::link::record::{self, Body, LinkRecord};
 use partywall_layout::record_ring::KIND_MASK;
 use partywall_layout::seeded_fault;
 use partywall_layout::{RingSize, SLOT_BYTES};
 use partywall_reconcile::{Position, RecordDigest, StreamId};
-use partywall_ring::{OwnMem, Producer};
+use partywall_ring::OwnMem;
 use std::fmt;
 
 /// A stream that nobody can go on with: the link is quarantined, and all bytes stay (SPEC 12.3).
@@ -74,51 +72,36 @@ impl fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
-impl Retained {
-    /// The stream that this memory holds from `base` on, as its state says.
-    ///
-    /// A state that says `acked` beyond the tail found here is damaged too: [`acknowledged`](Self::acknowledged) tells.
-    ///
-    /// # Errors
-    ///
-    /// [`Damage`]; nothing was changed.
-    ///
-    /// # Panics
-    ///
-    /// If `ring` is not as long as `size` says.
-    pub fn found(
-        ring: OwnMem,
-        size: RingSize,
-        slab: OwnMem,
-        stream: StreamId,
-        base: Position,
-        digest_at_base: RecordDigest,
-    ) -> Result<Self, Damage> {
-        assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
-        let base = Boundary { position: base, digest: digest_at_base };
-        let is_start = base.position == Position::START;
-        let is_possible = base.position.0 % SLOT_BYTES == 0 && base.position.0 <= BASE_MAX;
-        if !is_possible || (is_start && base != Boundary::START) {
-            return Err(Damage { position: base.position, what: Flaw::Base });
-        }
-        let tag = record::tag(stream.0.get());
-        let mut walk = Walk {
-            ring: &ring,
-            size,
-            slab: &slab,
-            tag,
-            next: base.position,
-            after_pad: false,
-            boundaries: Boundaries::new(base, size),
-            blobs: Blobs::new(slab.len() as u64),
-        };
-        while walk.step(base.position)? {}
-        let Walk { boundaries, blobs, next: tail, .. } = walk;
-        let producer = Producer::resume(ring, size, at(base.position), at(tail));
-        let (acked, inline_max) = (base.position, inline_limit(size));
-        let gathered = Gathered::default();
-        Ok(Self { stream, tag, producer, slab, blobs, boundaries, acked, inline_max, gathered })
+/// Checks each record of `stream` in this memory, from `base` on: the boundaries, the BLOBs, and the tail.
+///
+/// # Errors
+///
+/// [`Damage`]; nothing was changed.
+pub(super) fn walk(
+    ring: &OwnMem,
+    size: RingSize,
+    slab: &OwnMem,
+    stream: StreamId,
+    base: Boundary,
+) -> Result<(Boundaries, Blobs, Position), Damage> {
+    let is_start = base.position == Position::START;
+    let is_possible = base.position.0 % SLOT_BYTES == 0 && base.position.0 <= BASE_MAX;
+    if !is_possible || (is_start && base != Boundary::START) {
+        return Err(Damage { position: base.position, what: Flaw::Base });
     }
+    let mut walk = Walk {
+        ring,
+        size,
+        slab,
+        tag: record::tag(stream.0.get()),
+        next: base.position,
+        after_pad: false,
+        boundaries: Boundaries::new(base, size),
+        blobs: Blobs::new(slab.len() as u64),
+    };
+    while walk.step(base.position)? {}
+    let Walk { boundaries, blobs, next: tail, .. } = walk;
+    Ok((boundaries, blobs, tail))
 }
 
 /// Positions beyond this are never reached, and everything added to one below it has a sum.

@@ -27,7 +27,7 @@ impl Directory {
     /// [`StorageError::NoDirectory`], [`StorageError::DirectoryNotOurs`], [`StorageError::DirectoryWritable`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StorageError> {
         let path = path.as_ref();
-        let missing = |source| StorageError::NoDirectory { path: path.to_owned(), source };
+        let missing = |source| StorageError::NoDirectory { path: path.to_owned(), cause: source };
         let kept = KeptDirectory::open(path).map_err(missing)?;
         let facts = kept.stat().map_err(missing)?;
         let (owner, user, mode) = (facts.owner, own_euid(), facts.mode);
@@ -47,8 +47,11 @@ impl Directory {
 
     /// The files in it that are called like those of links, by name.
     pub(crate) fn files(&self) -> Result<Vec<String>, StorageError> {
-        let failed =
-            |source| StorageError::System { path: self.path().to_owned(), what: "reading", source };
+        let failed = |source| StorageError::System {
+            path: self.path().to_owned(),
+            what: "reading",
+            cause: source,
+        };
         let mut names = Vec::new();
         for entry in std::fs::read_dir(self.path()).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
@@ -78,7 +81,7 @@ impl Directory {
                     // A symbolic link, a directory, a socket or device.
                     Kind::IsADirectory => Err(StorageError::NotAFile { path: path() }),
                     _ if is_no_file(&error) => Err(StorageError::NotAFile { path: path() }),
-                    _ => Err(StorageError::System { path: path(), what: "opening", source: error }),
+                    _ => Err(StorageError::System { path: path(), what: "opening", cause: error }),
                 };
             }
         };
@@ -100,13 +103,13 @@ impl Directory {
         let path = || self.path().to_owned();
         self.kept.make(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|error| match error {
             MakeError::NoSpace { available, source } => {
-                StorageError::NoSpace { path: path(), size, available, source }
+                StorageError::NoSpace { path: path(), size, available, cause: source }
             }
             MakeError::Unsupported { what, source } => {
-                StorageError::Unsupported { path: path(), what, source }
+                StorageError::Unsupported { path: path(), what, cause: source }
             }
             MakeError::System { what, source } => {
-                StorageError::System { path: path(), what, source }
+                StorageError::System { path: path(), what, cause: source }
             }
         })
     }
@@ -116,9 +119,11 @@ impl Directory {
         match self.kept.name(file, name) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
-            Err(source) => {
-                Err(StorageError::System { path: self.file_path(name), what: "linkat", source })
-            }
+            Err(source) => Err(StorageError::System {
+                path: self.file_path(name),
+                what: "linkat",
+                cause: source,
+            }),
         }
     }
 }

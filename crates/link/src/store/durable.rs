@@ -19,7 +19,7 @@ use partywall_layout::link::state::{
 use partywall_layout::link::{Consumed, FileFault, Report as ReportFields, StateImage};
 use partywall_reconcile::{
     AckedOffset, Cause, Direction, Epoch, Impossible, Incarnation, Outgoing, Past, Peer, Position,
-    RecordDigest, Report, Skip, Span, StoreId, StreamId,
+    RecordDigest, Report, Reports, Skip, Span, StoreId, StreamId,
 };
 use zerocopy::FromZeros;
 use zerocopy::little_endian::{U32, U64};
@@ -44,7 +44,7 @@ pub struct DurableState {
     /// What it went past last.
     pub skip: Option<Skip>,
     /// What it was told last that its neighbour went past.
-    pub told: Option<Skip>,
+    pub skip_reported: Option<Skip>,
     /// Why it stands until a person decides.
     pub quarantine: Option<Quarantine>,
     /// How many reports there was no room for.
@@ -74,7 +74,7 @@ impl DurableState {
             past: None,
             peer: None,
             skip: None,
-            told: None,
+            skip_reported: None,
             quarantine: None,
             reports_dropped: 0,
             reports: Vec::new(),
@@ -106,7 +106,7 @@ impl DurableState {
                 incarnation: Incarnation(state.peer_incarnation.get()),
             }),
             skip: fields::skip(&state.skip),
-            told: fields::skip(&state.skip_reported),
+            skip_reported: fields::skip(&state.skip_reported),
             quarantine: why.map(|why| Quarantine {
                 direction: direction(quarantine & QUARANTINE_RECEIVING != 0),
                 why,
@@ -146,7 +146,7 @@ impl DurableState {
             peer_store_id: self.peer.map_or([0; 16], |peer| peer.store_id.0.to_le_bytes()),
             previous: fields::past_fields(self.past.as_ref()),
             skip: fields::skip_fields(self.skip.as_ref()),
-            skip_reported: fields::skip_fields(self.told.as_ref()),
+            skip_reported: fields::skip_fields(self.skip_reported.as_ref()),
             reports_dropped: U64::new(self.reports_dropped),
             ..StateImage::new_zeroed()
         };
@@ -197,6 +197,11 @@ impl DurableState {
             self.reports.remove(0);
             self.reports_dropped = self.reports_dropped.saturating_add(1);
         }
+    }
+
+    /// Keeps each of `reports`, as [`report`](Self::report) does.
+    pub fn report_all(&mut self, reports: Reports) {
+        reports.iter().for_each(|report| self.report(report));
     }
 
     /// Up to where earlier owners had each handed the receiving stream to their application, the latest last.

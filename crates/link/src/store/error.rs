@@ -2,6 +2,8 @@
 //! Why the file of a link was not opened, and what to do about it.
 //!
 //! Whatever the reason, nothing that existed was changed.
+//!
+//! An error text names its cause, so `source` returns none: a report of the whole chain would name the cause twice.
 
 use std::fmt;
 use std::io;
@@ -16,14 +18,14 @@ use partywall_layout::link::FileFault;
 pub enum StorageError {
     /// There is no such directory, or it cannot be opened.
     #[error(
-        "{} cannot be opened as the directory of links ({source}): make it, for this user alone (mkdir -m 700)",
+        "{} cannot be opened as the directory of links ({cause}): make it, for this user alone (mkdir -m 700)",
         path.display()
     )]
     NoDirectory {
         /// As it was given.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Somebody else could put other files in the place of ours.
     #[error(
@@ -118,7 +120,7 @@ pub enum StorageError {
     },
     /// There is no room for a new file. None was made.
     #[error(
-        "no room for {size} bytes in {} ({}{source}): make room, raise the limit (size= of the tmpfs, quota, \
+        "no room for {size} bytes in {} ({}{cause}): make room, raise the limit (size= of the tmpfs, quota, \
          ulimit -f), or ask for a smaller ring and slab",
         path.display(),
         available.map(|bytes| format!("{bytes} are left; ")).unwrap_or_default()
@@ -131,11 +133,11 @@ pub enum StorageError {
         /// What the file system has left, in bytes, if it says.
         available: Option<u64>,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The file system lacks what such files need.
     #[error(
-        "the file system of {} does not offer {what} ({source}): use a directory on tmpfs, ext4, xfs or btrfs",
+        "the file system of {} does not offer {what} ({cause}): use a directory on tmpfs, ext4, xfs or btrfs",
         path.display()
     )]
     Unsupported {
@@ -144,7 +146,7 @@ pub enum StorageError {
         /// What it lacks.
         what: &'static str,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Sizes that no file can have.
     #[error(
@@ -160,14 +162,14 @@ pub enum StorageError {
         slab: u64,
     },
     /// A call failed that has no reason to.
-    #[error("{what} failed for {}: {source}", path.display())]
+    #[error("{what} failed for {}: {cause}", path.display())]
     System {
         /// Which file, or the directory.
         path: PathBuf,
         /// The call.
         what: &'static str,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
@@ -196,5 +198,19 @@ impl fmt::Display for Ago {
         let seconds = self.0.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let ago = self.0.elapsed().unwrap_or(Duration::ZERO);
         write!(f, "{} s ago (Unix time {})", ago.as_secs(), seconds.as_secs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error;
+
+    #[test]
+    fn a_missing_directory_names_its_cause_once() {
+        let cause = io::Error::from_raw_os_error(2);
+        let error = StorageError::NoDirectory { path: "/nowhere".into(), cause };
+        assert!(error.to_string().contains("No such file or directory"));
+        assert!(error.source().is_none());
     }
 }

@@ -301,7 +301,7 @@ pub(crate) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
 }
 
 fn system(path: &Path, what: &'static str, source: io::Error) -> StorageError {
-    StorageError::System { path: path.to_owned(), what, source }
+    StorageError::System { path: path.to_owned(), what, cause: source }
 }
 
 /// A size that was checked, or that mmap refuses.

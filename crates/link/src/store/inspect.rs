@@ -215,7 +215,8 @@ fn facts_of(
     key: Option<&Key>,
     path: &Path,
 ) -> Result<Box<Inspection>, StorageError> {
-    let system = |what| move |source| StorageError::System { path: path.to_owned(), what, source };
+    let system =
+        |what| move |source| StorageError::System { path: path.to_owned(), what, cause: source };
     let mut fault = FileFault::Foreign;
     let mut seen = Vec::new();
     for _ in 0..LOOKS_MAX {

@@ -200,7 +200,7 @@ fn instance(record: &OwnerRecord) -> Instance {
 }
 
 fn system(path: &Path, what: &'static str, source: io::Error) -> StorageError {
-    StorageError::System { path: PathBuf::from(path), what, source }
+    StorageError::System { path: PathBuf::from(path), what, cause: source }
 }
 
 /// Nanoseconds since 1970, for people.

@@ -115,12 +115,12 @@ pub enum RepairError {
         path: PathBuf,
     },
     /// No copy of the file could be made, and so it was left as it is.
-    #[error("{} was not copied, and so not reset: {source}", path.display())]
+    #[error("{} was not copied, and so not reset: {cause}", path.display())]
     Copy {
         /// Where the copy would lie.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
@@ -288,7 +288,8 @@ fn peer_stream_file(retained: &Retained) -> StreamId {
         let bytes = nonce();
         let (half, _) = bytes.split_at(8);
         let number = half.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        if let Some(stream) = StreamId::new(number).filter(|stream| retained.is_told_from(*stream))
+        if let Some(stream) =
+            StreamId::new(number).filter(|stream| retained.is_distinct_from(*stream))
         {
             return stream;
         }
@@ -302,7 +303,7 @@ fn copied(path: &Path) -> Result<PathBuf, RepairError> {
         name.push(format!(".reset-{number}"));
         let copy = PathBuf::from(name);
         let made = OpenOptions::new().write(true).create_new(true).mode(COPY_MODE).open(&copy);
-        let failed = |source| RepairError::Copy { path: copy.clone(), source };
+        let failed = |source| RepairError::Copy { path: copy.clone(), cause: source };
         let mut made = match made {
             Ok(made) => made,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
@@ -317,7 +318,7 @@ fn copied(path: &Path) -> Result<PathBuf, RepairError> {
         return Ok(copy);
     }
     let source = io::Error::other("there are a thousand copies already: move them away");
-    Err(RepairError::Copy { path: path.to_owned(), source })
+    Err(RepairError::Copy { path: path.to_owned(), cause: source })
 }
 
 /// As that of the file.

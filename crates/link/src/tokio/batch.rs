@@ -45,7 +45,7 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// See [`SendError`]; none of them was sent.
     pub async fn commit(mut self) -> Result<(), SendError> {
-        let publish = || match self.batch.try_publish() {
+        let publish = || match self.batch.try_commit() {
             Ok(()) => Some(Ok(())),
             Err(TrySendError::Full) => None,
             Err(TrySendError::Never(error)) => Some(Err(error)),
@@ -57,8 +57,8 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// See [`TrySendError`].
-    pub fn try_publish(&mut self) -> Result<(), TrySendError> {
-        self.news.act(|| self.batch.try_publish())
+    pub fn try_commit(&mut self) -> Result<(), TrySendError> {
+        self.news.act(|| self.batch.try_commit())
     }
 }
 

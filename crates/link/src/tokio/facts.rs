@@ -53,8 +53,8 @@ impl Link {
     ///
     /// # Errors
     /// See [`Stopped`].
-    pub fn consumed_position(&self) -> Result<Option<StreamPosition>, Stopped> {
-        self.blocking().consumed_position()
+    pub fn acked_position(&self) -> Result<Option<StreamPosition>, Stopped> {
+        self.blocking().acked_position()
     }
 
     /// Begins an epoch: both directions are empty again. What was not consumed is dropped, and reported at both ends.

@@ -111,7 +111,7 @@ impl Receiver {
     ///
     /// # Errors
     /// As there.
-    pub async fn recv(&mut self) -> Result<Message, RecvError> {
+    pub async fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.handle.recv().await
     }
 
@@ -119,7 +119,7 @@ impl Receiver {
     ///
     /// # Errors
     /// As there.
-    pub fn try_recv(&mut self) -> Result<Message, TryRecvError> {
+    pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.handle.try_recv()
     }
 
@@ -130,7 +130,7 @@ impl Receiver {
     pub async fn recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, RecvError> {
+    ) -> Result<Option<R>, RecvError> {
         self.handle.recv_with(read).await
     }
 
@@ -141,7 +141,7 @@ impl Receiver {
     pub fn try_recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, TryRecvError> {
+    ) -> Result<Option<R>, TryRecvError> {
         self.handle.try_recv_with(read)
     }
 

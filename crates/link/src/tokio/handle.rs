@@ -117,21 +117,22 @@ impl Link {
         self.handle.batch()
     }
 
-    /// The next message; waits for one. Of several tasks that wait, any may have it.
+    /// Receives the next message; waits for one. Of several tasks that wait, any may have it. `None`: the peer closed its end in
+    /// good order, and everything that it had sent was received; see [`Link::recv`](crate::Link::recv).
     ///
     /// Cancel-safe: dropped before it is ready, it took nothing.
     ///
     /// # Errors
     /// See [`RecvError`].
-    pub async fn recv(&self) -> Result<Message, RecvError> {
+    pub async fn recv(&self) -> Result<Option<Message>, RecvError> {
         self.handle.recv().await
     }
 
-    /// The next message if there is one now.
+    /// Receives the next message if there is one now. `None` is as of [`recv`](Self::recv).
     ///
     /// # Errors
     /// See [`TryRecvError`].
-    pub fn try_recv(&self) -> Result<Message, TryRecvError> {
+    pub fn try_recv(&self) -> Result<Option<Message>, TryRecvError> {
         self.handle.try_recv()
     }
 
@@ -148,7 +149,7 @@ impl Link {
     pub async fn recv_with<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, RecvError> {
+    ) -> Result<Option<R>, RecvError> {
         self.handle.recv_with(read).await
     }
 
@@ -159,7 +160,7 @@ impl Link {
     pub fn try_recv_with<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, TryRecvError> {
+    ) -> Result<Option<R>, TryRecvError> {
         self.handle.try_recv_with(read)
     }
 
@@ -295,25 +296,25 @@ impl Handle {
         Batch::new(self.link.batch(), &self.news)
     }
 
-    pub(super) async fn recv(&self) -> Result<Message, RecvError> {
+    pub(super) async fn recv(&self) -> Result<Option<Message>, RecvError> {
         self.wait_for(|| self.try_recv()).await
     }
 
-    pub(super) fn try_recv(&self) -> Result<Message, TryRecvError> {
+    pub(super) fn try_recv(&self) -> Result<Option<Message>, TryRecvError> {
         self.look_for_next()?;
-        let received = self.news.act(|| self.link.try_recv());
-        Ok(Message::new(received?, Arc::clone(&self.news)))
+        let received = self.news.act(|| self.link.try_recv())?;
+        Ok(received.map(|received| Message::new(received, Arc::clone(&self.news))))
     }
 
     pub(super) async fn recv_with<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, RecvError> {
+    ) -> Result<Option<R>, RecvError> {
         let mut read = Some(read);
         let read = || {
             // It is called for the message that is there, and so once.
             let read = |message: MessageView<'_>| read.take().map(|read| read(message));
-            self.try_recv_with(read).and_then(|value| value.ok_or(TryRecvError::Empty))
+            Ok(self.try_recv_with(read)?.flatten())
         };
         self.wait_for(read).await
     }
@@ -321,7 +322,7 @@ impl Handle {
     pub(super) fn try_recv_with<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
-    ) -> Result<R, TryRecvError> {
+    ) -> Result<Option<R>, TryRecvError> {
         self.look_for_next()?;
         let value = self.news.act(|| self.link.try_recv_with(read))?;
         self.news.committed();
@@ -331,8 +332,8 @@ impl Handle {
     /// Waits until `receive` finds a message.
     async fn wait_for<R>(
         &self,
-        mut receive: impl FnMut() -> Result<R, TryRecvError>,
-    ) -> Result<R, RecvError> {
+        mut receive: impl FnMut() -> Result<Option<R>, TryRecvError>,
+    ) -> Result<Option<R>, RecvError> {
         consume_budget().await;
         loop {
             // It is told from here on, before it is looked for.
@@ -351,7 +352,7 @@ impl Handle {
     fn look_for_next(&self) -> Result<(), TryRecvError> {
         let look = self.news.observer.look()?;
         let (is_attached, stopped) = (look.snapshot.is_attached, look.snapshot.stopped());
-        if !is_attached && !look.has_next && stopped.is_none() {
+        if !is_attached && !look.has_next && !look.has_finished && stopped.is_none() {
             // It would make a turn of the whole group, which is the task's to make.
             return Err(TryRecvError::Empty);
         }

@@ -11,7 +11,7 @@
 //! let server = Server::bind(&address, Storage::Memory, "bob", Config::default())?;
 //! let served = tokio::spawn(async move {
 //!     let link = server.accept().await?;
-//!     let request = link.recv().await?;
+//!     let request = link.recv().await?.ok_or("alice has finished")?;
 //!     let answer = [b"hello, ", &request[..]].concat();
 //!     request.reply(&answer).await?;
 //!     link.wait_acked().await?;
@@ -21,7 +21,7 @@
 //! let client = Client::new(Storage::Memory, "alice", Config::default())?;
 //! let link = client.connect(&address, "bob", "greetings")?;
 //! link.send(b"alice").await?;
-//! let answer = link.recv().await?;
+//! let answer = link.recv().await?.ok_or("bob has finished")?;
 //! assert_eq!(answer, b"hello, alice");
 //! answer.ack()?;
 //! link.close().await?;

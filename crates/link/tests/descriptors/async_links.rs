@@ -23,7 +23,7 @@ fn no_descriptor_and_no_task_is_left() {
                 assert!(descriptors() > before);
                 link.send(b"hello").await.unwrap();
                 let echoes = tokio::spawn(async move { echo(&served, 1).await });
-                link.recv().await.unwrap().ack().unwrap();
+                link.recv().await.unwrap().unwrap().ack().unwrap();
                 echoes.await.unwrap();
                 // In good order, by dropping the link, or all at once.
                 match round / grounds.len() {

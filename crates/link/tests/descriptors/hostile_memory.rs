@@ -141,11 +141,11 @@ fn whatever_comes_for_memory_and_doorbell_messages_flow() {
                 let served = server.open("alice", "orders").unwrap();
                 for n in 0..100 {
                     link.send_deadline(&message(n, 100), soon()).unwrap();
-                    let request = served.recv_deadline(soon()).unwrap();
+                    let request = served.recv_deadline(soon()).unwrap().unwrap();
                     assert_eq!(number(&request), n, "{what}");
                     let copy = request.to_vec();
                     request.reply_deadline(&copy, soon()).unwrap();
-                    let reply = link.recv_deadline(soon()).unwrap();
+                    let reply = link.recv_deadline(soon()).unwrap().unwrap();
                     assert_eq!(number(&reply), n, "{what}");
                     reply.ack().unwrap();
                 }
@@ -220,7 +220,7 @@ fn a_doorbell_that_is_notified_for_nothing_is_only_a_look() {
             served.recv_deadline(until).unwrap_err();
             doorbell.notify().unwrap();
             link.send(&message(n, 50)).unwrap();
-            let found = served.recv_deadline(soon()).unwrap();
+            let found = served.recv_deadline(soon()).unwrap().unwrap();
             assert_eq!(number(&found), n);
             found.ack().unwrap();
         }

@@ -5,8 +5,6 @@
 mod support_link;
 #[path = "../support_retained/mod.rs"]
 mod support_retained;
-#[path = "../../../partywall/tests/support_two/mod.rs"]
-mod support_two;
 
 mod compact_records;
 mod refusals;

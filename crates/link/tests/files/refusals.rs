@@ -3,17 +3,16 @@
 //! and not a byte of it is changed. A file for which there is no room is not made.
 
 use crate::support_link;
-use crate::support_two;
 
 use partywall_link::store::{OwnFile, Sizes};
 use partywall_link::{Directory, Key, OwnerStatus, StorageError, inspect};
+use partywall_testkit::variable;
 use proptest::prelude::*;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support_link::{DIRECTORY, SIZES, directory, file, key, look, open, place};
-use support_two::variable;
 
 /// One row of `spec/links/INDEX.md`, with its file.
 struct Row {

@@ -3,17 +3,16 @@
 //! the last that it knew to be committed. The same holds for what it consumed.
 
 use crate::support_link;
-use crate::support_two;
 
 use partywall_layout::link::{Report, StateImage};
 use partywall_link::store::OwnFile;
 use partywall_sys::signal::{self, Signal};
+use partywall_testkit::{Random, Second, TIMEOUT, soon, variable};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use support_link::{DIRECTORY, directory, look, open};
-use support_two::{Chance, Second, TIMEOUT, soon, variable};
 
 const ROUNDS: u32 = 150;
 /// More than so many commits are seen in all.
@@ -106,7 +105,7 @@ fn log_in(directory: &Path) -> fs::File {
 fn whatever_is_found_was_committed_and_nothing_confirmed_is_lost() {
     let directory = directory();
     let log = log_in(directory.path());
-    let mut chance = Chance(u64::from(std::process::id()));
+    let mut chance = Random::new(u64::from(std::process::id()));
     let mut commits = 0;
     let deadline = Instant::now() + 4 * TIMEOUT;
     for round in 1.. {

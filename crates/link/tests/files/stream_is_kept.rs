@@ -7,7 +7,7 @@
 use crate::support_retained;
 
 use partywall_layout::RingSize;
-use partywall_link::retained::{Boundary, Refused, Retained, Unsent};
+use partywall_link::retained::{Boundary, Refused, Retained, SendCursor};
 use partywall_reconcile::recovery::recover;
 use partywall_reconcile::watermarks::AckUnfit;
 use partywall_reconcile::{AckedOffset, Position, RecordDigest, StreamId};
@@ -70,7 +70,7 @@ struct World {
     /// Published and not trimmed.
     kept: VecDeque<Sent>,
     batch: Vec<Sent>,
-    cursor: Unsent,
+    cursor: SendCursor,
     receiver: RingReader,
     expected: Vec<Vec<u8>>,
     numbers: usize,
@@ -84,7 +84,7 @@ impl World {
         let state = State::new(77);
         let retained = Retained::empty(ring, image.size(), slab, state.stream);
         let retained = retained.with_inline_max(inline_max);
-        let cursor = retained.unsent(Position::START).unwrap();
+        let cursor = retained.cursor(Position::START).unwrap();
         let receiver = RingReader::new(state.stream, Position::START, image.size());
         let (kept, batch, expected) = Default::default();
         let (numbers, streams) = (0, 77);
@@ -122,7 +122,7 @@ impl World {
             }
             Step::Send(bytes) => {
                 let bytes = next_bytes(&self.retained, &self.cursor, bytes);
-                self.retained.advance(&mut self.cursor, bytes.len()).unwrap();
+                self.cursor.advance(&self.retained, bytes.len()).unwrap();
                 self.receiver.take(&bytes);
             }
             Step::Acknowledge(part) => {
@@ -186,7 +186,7 @@ impl World {
 
     fn connect(&mut self) {
         self.receiver.cut();
-        self.cursor = self.retained.unsent(self.receiver.received.position).unwrap();
+        self.cursor = self.retained.cursor(self.receiver.received.position).unwrap();
     }
 
     fn restart(&mut self) {
@@ -207,7 +207,7 @@ impl World {
         self.retained.end(next.stream);
         self.retained.begin(next.stream);
         self.state = next;
-        self.cursor = self.retained.unsent(Position::START).unwrap();
+        self.cursor = self.retained.cursor(Position::START).unwrap();
         self.receiver = RingReader::new(next.stream, Position::START, size);
         self.kept.clear();
         self.batch.clear();
@@ -308,18 +308,18 @@ fn an_acknowledgement_beyond_the_tail_is_refused() {
 #[test]
 fn a_cursor_whose_record_was_given_up_is_stuck() {
     let (mut retained, ..) = stream(1024, 64);
-    let mut cursor = retained.unsent(Position::START).unwrap();
+    let mut cursor = retained.cursor(Position::START).unwrap();
     let end = retained.append(&[b"x"], None).unwrap();
     retained.publish();
     let mut other = cursor;
-    assert!(retained.advance(&mut other, 1000).is_err(), "more than there is");
+    assert!(other.advance(&retained, 1000).is_err(), "more than there is");
     assert_eq!(other, cursor);
     retained.acknowledged(end).unwrap();
     let base = retained.trim_to().unwrap();
     retained.trimmed(base);
-    assert!(retained.slices(&cursor, 1, &mut []).is_err());
-    assert!(retained.advance(&mut cursor, 0).is_err());
-    assert!(retained.unsent(Position::START).is_none() && retained.unsent(end).is_some());
+    assert!(cursor.slices(&retained, 1, &mut []).is_err());
+    assert!(cursor.advance(&retained, 0).is_err());
+    assert!(retained.cursor(Position::START).is_none() && retained.cursor(end).is_some());
 }
 
 #[test]

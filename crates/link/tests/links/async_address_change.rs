@@ -23,7 +23,7 @@ fn a_link_goes_over_to_another_address_while_messages_flow() {
                 link.switch_to(address.clone()).unwrap();
             }
             link.send(&message(n, 8)).await.unwrap();
-            let back = link.recv().await.unwrap();
+            let back = link.recv().await.unwrap().unwrap();
             assert_eq!(number(&back), n);
             back.ack().unwrap();
         }

@@ -35,12 +35,12 @@ fn messages_go_both_ways_over_each_wire() {
             });
             for n in 0..500 {
                 link.send(&message(n, 100)).await.unwrap();
-                let answer = link.recv().await.unwrap();
+                let answer = link.recv().await.unwrap().unwrap();
                 assert_eq!(number(&answer), n);
                 answer.ack().unwrap();
             }
             for n in 0..500 {
-                let message = link.recv().await.unwrap();
+                let message = link.recv().await.unwrap().unwrap();
                 assert_eq!((number(&message), message.attempt()), (n, 1));
                 message.ack().unwrap();
             }
@@ -69,7 +69,7 @@ fn a_group_has_many_links_of_clients_and_servers() {
                 tasks.spawn(async move {
                     for n in 0..20 {
                         link.send(&message(n, 8)).await.unwrap();
-                        let back = link.recv().await.unwrap();
+                        let back = link.recv().await.unwrap().unwrap();
                         assert_eq!(number(&back), n);
                         back.ack().unwrap();
                     }
@@ -145,14 +145,19 @@ fn a_peer_that_dies_and_comes_back_is_gone_on_with() {
             });
             let receiving = Arc::clone(&link);
             let receives = tokio::spawn(async move {
-                let back = receiving.recv().await.unwrap();
+                let back = loop {
+                    // Each server that goes has finished; the next one answers.
+                    if let Some(back) = receiving.recv().await.unwrap() {
+                        break back;
+                    }
+                };
                 assert_eq!(back, b"over");
                 back.ack().unwrap();
             });
             let (mut server, mut served) = (Some(first), Some(served));
             for n in 0..2_000 {
                 let end = served.as_ref().unwrap();
-                let message = end.recv().await.unwrap();
+                let message = end.recv().await.unwrap().unwrap();
                 assert_eq!(number(&message), n);
                 message.ack().unwrap();
                 if n % 400 == 399 {
@@ -187,9 +192,9 @@ fn a_flush_ends_only_when_all_is_consumed() {
             let is_consumed = Arc::new(AtomicBool::new(false));
             let told = Arc::clone(&is_consumed);
             let consumes = tokio::spawn(async move {
-                served.recv().await.unwrap().ack().unwrap();
-                served.recv().await.unwrap().ack().unwrap();
-                let last = served.recv().await.unwrap();
+                served.recv().await.unwrap().unwrap().ack().unwrap();
+                served.recv().await.unwrap().unwrap().ack().unwrap();
+                let last = served.recv().await.unwrap().unwrap();
                 turns(100).await;
                 told.store(true, Ordering::SeqCst);
                 last.ack().unwrap();
@@ -227,7 +232,7 @@ fn many_tasks_send_and_receive_over_one_link() {
             tasks.spawn(async move {
                 let mut mine = HashSet::new();
                 for _ in 0..300 {
-                    mine.insert(number(&served.recv().await.unwrap()));
+                    mine.insert(number(&served.recv().await.unwrap().unwrap()));
                 }
                 mine
             });
@@ -249,10 +254,10 @@ fn what_is_not_committed_is_received_again() {
         let mut batch = link.batch();
         batch.send(b"one").send(b"two").send(b"three");
         batch.commit().await.unwrap();
-        assert_eq!(served.recv().await.unwrap(), b"one");
+        assert_eq!(served.recv().await.unwrap().unwrap(), b"one");
         served.rewind().unwrap();
-        let one = served.recv().await.unwrap();
-        let two = served.recv().await.unwrap();
+        let one = served.recv().await.unwrap().unwrap();
+        let two = served.recv().await.unwrap().unwrap();
         assert_eq!((&one[..], &two[..]), (&b"one"[..], &b"two"[..]));
         assert!(two.token().covers(&one.token()) && !two.is_poison());
         served.ack_to(one.token()).unwrap();
@@ -263,7 +268,7 @@ fn what_is_not_committed_is_received_again() {
             let place = ground.place("server");
             let server = Server::bind(address.clone(), place, "bob", config.clone()).unwrap();
             let served = server.accept().await.unwrap();
-            let two = served.recv().await.unwrap();
+            let two = served.recv().await.unwrap().unwrap();
             assert_eq!((&two[..], two.attempt()), (&b"two"[..], attempt));
             assert_eq!(two.is_poison(), attempt > 2);
         }
@@ -295,6 +300,26 @@ fn events_tell_of_connections() {
             assert!(matches!(link.next_event().await.unwrap(), Event::Refused { .. }));
         }
         waits.await.unwrap().unwrap();
+    });
+}
+
+/// As for threads: `None` wakes who waits, once, behind all messages.
+#[test]
+fn recv_after_the_peer_closed_its_end_is_none_once() {
+    on_runtimes(|| async {
+        for ground in Ground::all() {
+            let Ends { server: _server, client: _client, served, link } = ends(&ground, &config());
+            link.send(b"the last").await.unwrap();
+            let closes = tokio::spawn(link.close());
+            let received = served.recv().await.unwrap().expect("more was sent");
+            assert_eq!(received, b"the last");
+            received.ack().unwrap();
+            let end = served.recv_with(|_| panic!("nothing was sent")).await.unwrap();
+            assert!(end.is_none(), "the peer has finished");
+            closes.await.unwrap().unwrap();
+            assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)), "it is received once");
+            assert!(for_turns(20, served.recv()).await.is_none());
+        }
     });
 }
 
@@ -336,7 +361,7 @@ fn a_link_that_only_a_message_remembers_is_offered_again() {
             link.begin_epoch(epoch).unwrap();
             link.send(b"hello").await.unwrap();
             let served = server.accept().await.unwrap();
-            kept.push(served.recv().await.unwrap());
+            kept.push(served.recv().await.unwrap().unwrap());
         }
         for message in kept.drain(..18) {
             assert!(message.ack().is_err(), "its epoch is over");
@@ -361,14 +386,14 @@ fn the_try_forms_never_wait() {
         assert!(matches!(full, TrySendError::Full) && sent > 50);
         let mut batch = link.batch();
         batch.send(&[7; 2000]);
-        assert!(matches!(batch.try_publish(), Err(TrySendError::Full)) && batch.len() == 1);
+        assert!(matches!(batch.try_commit(), Err(TrySendError::Full)) && batch.len() == 1);
         for n in 0..sent {
-            let message = served.recv().await.unwrap();
+            let message = served.recv().await.unwrap().unwrap();
             assert_eq!(number(&message), n);
             message.ack().unwrap();
         }
         batch.commit().await.unwrap();
-        assert_eq!(served.recv().await.unwrap(), [7; 2000]);
+        assert_eq!(served.recv().await.unwrap().unwrap(), [7; 2000]);
         assert!(server.try_accept().is_err(), "it is in use");
     });
 }

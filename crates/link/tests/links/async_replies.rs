@@ -21,9 +21,9 @@ fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
                 link.send(b"question").await.unwrap();
                 link.send(b"another").await.unwrap();
                 link.send(b"a third").await.unwrap();
-                let first = served.recv().await.unwrap();
-                let second = served.recv().await.unwrap();
-                let third = served.recv().await.unwrap();
+                let first = served.recv().await.unwrap().unwrap();
+                let second = served.recv().await.unwrap().unwrap();
+                let third = served.recv().await.unwrap().unwrap();
                 while served.try_send(&[7; 500]).is_ok() {}
                 let reply = tokio::spawn(async move { first.reply(&[8; 500]).await });
                 // Long enough for it to wait: on one thread surely, on several mostly.

@@ -40,7 +40,7 @@ fn messages_of_every_length_arrive_in_order() {
                 sender.wait_acked(soon()).unwrap();
             });
             for number in 0..count {
-                let received = served.recv_deadline(soon()).unwrap();
+                let received = served.recv_deadline(soon()).unwrap().unwrap();
                 assert!(received == message(number, LENS[number % LENS.len()]), "{number}");
                 received.ack().unwrap();
             }
@@ -71,7 +71,7 @@ fn what_finds_no_room_is_not_written() {
             thread::scope(|scope| {
                 scope.spawn(|| link.wait_acked(soon()).unwrap());
                 for number in 0..sent {
-                    let received = served.recv_deadline(soon()).unwrap();
+                    let received = served.recv_deadline(soon()).unwrap().unwrap();
                     assert_eq!(
                         received,
                         vec![number as u8; len],
@@ -113,7 +113,7 @@ fn a_panic_sends_nothing_and_leaves_the_link_as_it_was() {
                     // Somebody has to come back to the link meanwhile.
                     scope.spawn(|| link.wait_acked(soon()).unwrap());
                     for message in expected.drain(..) {
-                        let received = served.recv_deadline(soon()).unwrap();
+                        let received = served.recv_deadline(soon()).unwrap().unwrap();
                         assert_eq!(received, message);
                         received.ack().unwrap();
                     }
@@ -138,7 +138,7 @@ fn one_who_uses_a_link_as_it_writes_is_told() {
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();
-                    served.recv_deadline(soon()).unwrap().ack().unwrap();
+                    served.recv_deadline(soon()).unwrap().unwrap().ack().unwrap();
                 }
                 let uses: [&dyn Fn(); 6] = [
                     &|| drop(link.try_send(b"to itself")),
@@ -155,7 +155,7 @@ fn one_who_uses_a_link_as_it_writes_is_told() {
                     assert!(words.contains("do that before or after"), "use {number}: {words}");
                 }
                 link.send(b"as before").unwrap();
-                let received = served.recv_deadline(soon()).unwrap();
+                let received = served.recv_deadline(soon()).unwrap().unwrap();
                 assert_eq!(received, "as before");
                 received.ack().unwrap();
             }
@@ -185,7 +185,7 @@ fn futures_write_once_there_is_room() {
             assert!(for_turns(10, link.send_with(1000, never)).await.is_none());
             let task = tokio::spawn(async move {
                 for n in 0..500 {
-                    let received = served.recv().await.unwrap();
+                    let received = served.recv().await.unwrap().unwrap();
                     assert_eq!(received, message(n, 1000));
                     received.ack().unwrap();
                 }

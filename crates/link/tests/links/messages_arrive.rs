@@ -45,7 +45,7 @@ fn messages_of_every_length_come_back() {
             for len in &lens {
                 let sent = vec![*len as u8; *len];
                 link.send_deadline(&sent, soon()).unwrap();
-                let back = link.recv_deadline(soon()).unwrap();
+                let back = link.recv_deadline(soon()).unwrap().unwrap();
                 assert!(back == sent, "{len} bytes, {} back", back.len());
                 assert_eq!(back.attempt(), 1);
                 back.ack().unwrap();
@@ -70,7 +70,7 @@ fn a_flood_in_one_direction_is_acknowledged_without_traffic_back() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for expected in 0..count {
-                    let message = served.recv_deadline(soon()).unwrap();
+                    let message = served.recv_deadline(soon()).unwrap().unwrap();
                     assert_eq!(number(&message), expected);
                     message.ack().unwrap();
                 }
@@ -104,7 +104,7 @@ fn a_spinning_pair_and_a_parking_pair_echo() {
             scope.spawn(|| echo(&served, count));
             for n in 0..count as u64 {
                 link.send_deadline(&message(n, 48), soon()).unwrap();
-                let back = link.recv_deadline(soon()).unwrap();
+                let back = link.recv_deadline(soon()).unwrap().unwrap();
                 assert_eq!(number(&back), n);
                 back.ack().unwrap();
             }
@@ -131,7 +131,7 @@ fn any_thread_may_send_and_each_of_them_keeps_its_order() {
             }
             let mut next = vec![0; threads as usize];
             for _ in 0..threads * each {
-                let message = served.recv_deadline(soon()).unwrap();
+                let message = served.recv_deadline(soon()).unwrap().unwrap();
                 let (thread, n) = (number(&message) >> 32, number(&message) & 0xffff_ffff);
                 assert_eq!(n, next[thread as usize], "thread {thread}");
                 next[thread as usize] += 1;
@@ -156,7 +156,7 @@ fn a_batch_appears_at_once_or_not_at_all() {
     assert_eq!(batch.len(), 3);
     batch.commit().unwrap();
     for expected in [&b"one"[..], b"two", b""] {
-        let message = served.recv_deadline(soon()).unwrap();
+        let message = served.recv_deadline(soon()).unwrap().unwrap();
         assert_eq!(message, expected);
         message.ack().unwrap();
     }
@@ -187,7 +187,7 @@ fn a_full_link_says_so_and_has_room_once_the_peer_has_consumed() {
     thread::scope(|scope| {
         scope.spawn(|| link.send_deadline(&message(sent, 1000), soon()).unwrap());
         for expected in 0..=sent {
-            let message = served.recv_deadline(soon()).unwrap();
+            let message = served.recv_deadline(soon()).unwrap().unwrap();
             assert_eq!(number(&message), expected);
             message.ack().unwrap();
         }
@@ -203,14 +203,14 @@ fn what_is_not_committed_comes_again_after_a_rewind() {
     for n in 0..3 {
         link.send(&message(n, 8)).unwrap();
     }
-    let first = served.recv_deadline(soon()).unwrap();
-    let second = served.recv_deadline(soon()).unwrap();
+    let first = served.recv_deadline(soon()).unwrap().unwrap();
+    let second = served.recv_deadline(soon()).unwrap().unwrap();
     first.ack().unwrap();
     let token = second.token();
     served.rewind().unwrap();
-    let again = served.recv_deadline(soon()).unwrap();
+    let again = served.recv_deadline(soon()).unwrap().unwrap();
     assert_eq!((number(&again), again.token()), (1, token));
-    let third = served.recv_deadline(soon()).unwrap();
+    let third = served.recv_deadline(soon()).unwrap().unwrap();
     served.ack_to(third.token()).unwrap();
     assert!(third.token().covers(&token) && !token.covers(&third.token()));
     assert!(matches!(again.ack(), Err(AckError::Consumed)));

@@ -50,7 +50,7 @@ fn what_was_waited_for_needs_no_thread_any_more() {
         thread::scope(|scope| {
             let receives = scope.spawn(|| {
                 for expected in 0..count {
-                    let message = served.recv_deadline(soon()).unwrap();
+                    let message = served.recv_deadline(soon()).unwrap().unwrap();
                     assert_eq!((number(&message), message.len()), (expected, LEN), "{name}");
                     message.ack().unwrap();
                 }
@@ -106,11 +106,12 @@ fn only_what_was_sent_before_is_waited_for() {
         assert!(next > awaited / 2 * 3, "there is no room for more than {next}");
         let mut received = 0;
         let mut receive = |deadline| match served.recv_deadline(deadline) {
-            Ok(message) => {
+            Ok(Some(message)) => {
                 assert_eq!(number(&message), received);
                 received += 1;
                 true
             }
+            Ok(None) => panic!("the sender is still there"),
             Err(RecvError::TimedOut) => false,
             Err(fault) => panic!("{fault}"),
         };
@@ -135,8 +136,10 @@ fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
     });
     link.send(b"question").unwrap();
     link.send(b"another").unwrap();
-    let (first, second) =
-        (served.recv_deadline(soon()).unwrap(), served.recv_deadline(soon()).unwrap());
+    let (first, second) = (
+        served.recv_deadline(soon()).unwrap().unwrap(),
+        served.recv_deadline(soon()).unwrap().unwrap(),
+    );
     while served.try_send(&[7; 500]).is_ok() {}
     thread::scope(|scope| {
         let late = soon() + Duration::from_secs(60);

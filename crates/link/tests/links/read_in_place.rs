@@ -41,11 +41,11 @@ fn messages_of_every_length_are_read_in_order() {
                     (lies.position(), lies.bytes().to_vec())
                 };
                 let (position, bytes) = match number % 3 {
-                    0 => receiver.recv_with(read).unwrap(),
-                    1 => receiver.recv_with_deadline(read, soon()).unwrap(),
+                    0 => receiver.recv_with(read).unwrap().unwrap(),
+                    1 => receiver.recv_with_deadline(read, soon()).unwrap().unwrap(),
                     _ => loop {
                         match receiver.try_recv_with(&mut read) {
-                            Ok(read) => break read,
+                            Ok(read) => break read.unwrap(),
                             Err(error) => assert!(matches!(error, TryRecvError::Empty)),
                         }
                     },
@@ -75,7 +75,8 @@ fn two_who_spin_pass_messages_on() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 0..count {
-                    let answer = served.recv_with(|lies| message(number + 1, lies.len())).unwrap();
+                    let answer =
+                        served.recv_with(|lies| message(number + 1, lies.len())).unwrap().unwrap();
                     served.send(&answer).unwrap();
                 }
                 served.wait_acked(soon()).unwrap();
@@ -83,7 +84,8 @@ fn two_who_spin_pass_messages_on() {
             for number in 0..count {
                 let len = LENS[number % 9];
                 link.send_with(len, |room| room.copy_from_slice(&message(number, len))).unwrap();
-                let is_right = link.recv_with(|lies| lies == message(number + 1, len)).unwrap();
+                let is_right =
+                    link.recv_with(|lies| lies == message(number + 1, len)).unwrap().unwrap();
                 assert!(is_right, "message {number}");
             }
             // Whoever asks for more tells what was consumed.
@@ -109,7 +111,7 @@ fn what_panics_is_not_consumed_and_comes_next_again() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         attach(&link, &served);
         let expect = |number: usize, len: usize| {
-            let bytes = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap();
+            let bytes = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap().unwrap();
             assert!(bytes == message(number, len), "{len} bytes");
         };
         for (number, len) in LENS.iter().copied().cycle().take(4 * LENS.len()).enumerate() {
@@ -126,7 +128,7 @@ fn what_panics_is_not_consumed_and_comes_next_again() {
             match number % 4 {
                 0 => expect(number, len),
                 1 => {
-                    let owned = served.recv_deadline(soon()).unwrap();
+                    let owned = served.recv_deadline(soon()).unwrap().unwrap();
                     assert!(owned == message(number, len), "{len} bytes");
                     owned.ack().unwrap();
                 }
@@ -136,7 +138,7 @@ fn what_panics_is_not_consumed_and_comes_next_again() {
                 }
                 _ => {
                     // Received and held: what follows it consumes both.
-                    let held = served.recv_deadline(soon()).unwrap();
+                    let held = served.recv_deadline(soon()).unwrap().unwrap();
                     assert!(held == message(number, len), "{len} bytes");
                     let fails = AssertUnwindSafe(|| served.recv_with_deadline(panics, soon()));
                     catch_unwind(fails).unwrap_err();
@@ -165,8 +167,9 @@ fn what_panics_is_there_for_another_who_waits() {
         for round in 0..50 {
             thread::scope(|scope| {
                 let timeout = Instant::now() + Duration::from_secs(20);
-                let waits =
-                    move || served.recv_with_deadline(|lies| lies.to_vec(), timeout).unwrap();
+                let waits = move || {
+                    served.recv_with_deadline(|lies| lies.to_vec(), timeout).unwrap().unwrap()
+                };
                 let other = scope.spawn(waits);
                 link.send(&message(round, 48)).unwrap();
                 link.wait_sent(soon()).unwrap();
@@ -232,7 +235,8 @@ fn at_most_once_is_consumed_before_it_is_read() {
             } else {
                 // It is the application's own by then, and the link is not locked.
                 let read = |lies: MessageView<'_>| (served.stats().connections, lies.to_vec());
-                let (connections, bytes) = served.recv_with_deadline(read, soon()).unwrap();
+                let (connections, bytes) =
+                    served.recv_with_deadline(read, soon()).unwrap().unwrap();
                 assert!(connections == 1 && bytes == message(number, len), "message {number}");
             }
             served.rewind().unwrap();
@@ -253,13 +257,13 @@ fn who_answers_what_is_consumed_meanwhile_is_told() {
         for round in 0..10_u32 {
             link.send(b"one").unwrap();
             link.send(b"two").unwrap();
-            let one = served.recv_deadline(soon()).unwrap();
+            let one = served.recv_deadline(soon()).unwrap().unwrap();
             let token = one.token();
             // Without a deadline, at which it would look again; and not waited for, should nobody tell it.
             let replies = thread::spawn(move || one.reply(&[8; 1000]));
             // In some rounds it waits by now.
             (0..round * round * 100).for_each(|_| thread::yield_now());
-            let two = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap();
+            let two = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap().unwrap();
             assert_eq!(two, b"two");
             until("told", || replies.is_finished());
             let replied = replies.join().unwrap();
@@ -296,7 +300,10 @@ fn what_was_sent_in_batches_is_read_one_by_one() {
         for number in 0..5 {
             let is_right =
                 |lies: MessageView<'_>| lies == message(round + number, LENS[(round + number) % 9]);
-            assert!(served.recv_with_deadline(is_right, soon()).unwrap(), "{round}, {number}");
+            assert!(
+                served.recv_with_deadline(is_right, soon()).unwrap().unwrap(),
+                "{round}, {number}"
+            );
         }
     }
     until("all consumed", || {
@@ -323,7 +330,8 @@ fn futures_read_once_there_is_something() {
                 let (_sender, mut receiver) = served.split();
                 for n in 0..500 {
                     let expected = message(n, 1000);
-                    let is_right = receiver.recv_with(|lies| lies == expected).await.unwrap();
+                    let is_right =
+                        receiver.recv_with(|lies| lies == expected).await.unwrap().unwrap();
                     assert!(is_right, "message {n}");
                 }
                 let none = receiver.try_recv_with(|_| panic!("there is none"));
@@ -339,12 +347,15 @@ fn futures_read_once_there_is_something() {
             let link_of = receiver.link();
             let fails = tokio::spawn(async move {
                 let link_of = receiver.link();
-                link_of.recv_with(|_| panic!("while it reads")).await.unwrap();
+                link_of.recv_with(|_| panic!("while it reads")).await.unwrap().unwrap();
             });
             assert!(fails.await.unwrap_err().is_panic());
-            assert_eq!(link_of.try_recv_with(|lies| lies.to_vec()).unwrap(), b"once more");
+            assert_eq!(link_of.try_recv_with(|lies| lies.to_vec()).unwrap().unwrap(), b"once more");
             link.send(b"and once").await.unwrap();
-            assert_eq!(link_of.recv_with(|lies| lies.to_vec()).await.unwrap(), b"and once");
+            assert_eq!(
+                link_of.recv_with(|lies| lies.to_vec()).await.unwrap().unwrap(),
+                b"and once"
+            );
             drop((client, server));
         }
     });

@@ -27,7 +27,7 @@ fn what_is_not_called_is_dropped_with_nothing_locked() {
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();
-                    served.recv_with_deadline(|_| (), soon()).unwrap();
+                    served.recv_with_deadline(|_| (), soon()).unwrap().unwrap();
                 }
                 let uses = Uses(&served);
                 let none = served.try_recv_with(move |_| drop(uses));
@@ -53,7 +53,7 @@ fn one_who_uses_a_link_as_it_reads_is_told() {
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();
-                    served.recv_with_deadline(|_| (), soon()).unwrap();
+                    served.recv_with_deadline(|_| (), soon()).unwrap().unwrap();
                 }
                 let uses: [&dyn Fn(); 6] = [
                     &|| drop(served.try_send(b"to itself")),
@@ -74,7 +74,8 @@ fn one_who_uses_a_link_as_it_reads_is_told() {
                 assert!(catch_unwind(again).is_err(), "it is there");
                 served.rewind().unwrap();
                 for _ in 0..uses.len() {
-                    let bytes = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap();
+                    let bytes =
+                        served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap().unwrap();
                     assert_eq!(bytes, b"something");
                 }
             }

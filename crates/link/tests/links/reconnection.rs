@@ -4,13 +4,13 @@
 use crate::support_ends;
 
 use partywall_link::{
-    Client, Config, Event, Group, Link, OpenError, SendError, Status, Stopped, Storage,
-    StorageError,
+    Client, Config, Event, Group, Link, OpenError, RecvError, SendError, Status, Stopped, Storage,
+    StorageError, TryRecvError,
 };
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use support_ends::forwarder::Forwarder;
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
@@ -32,6 +32,47 @@ fn len(n: u64) -> usize {
     if n % 50 == 7 { 30_000 } else { 8 + (n % 200) as usize }
 }
 
+/// The peer's end in good order is `None`, once, behind all that it sent; then the link waits for what comes next.
+#[test]
+fn recv_after_the_peer_closed_its_end_is_none_once() {
+    for ground in Ground::all() {
+        let Pair { server, served, link } = ground.pair(&config());
+        let address = server.local_address().clone();
+        let client = thread::spawn(move || {
+            for n in 0..3 {
+                link.send(&message(n, len(n))).unwrap();
+            }
+            link.close(soon()).unwrap();
+        });
+        for n in 0..3 {
+            let received = served.recv_deadline(soon()).unwrap().expect("more was sent");
+            assert_eq!(number(&received), n);
+            received.ack().unwrap();
+        }
+        assert!(served.recv_deadline(soon()).unwrap().is_none(), "the peer has finished");
+        client.join().unwrap();
+        assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)), "it is received once");
+        let until = Instant::now() + Duration::from_millis(20);
+        let waited = served.recv_with_deadline(|_| panic!("nothing was sent"), until);
+        assert!(matches!(waited, Err(RecvError::TimedOut)), "{waited:?}");
+        if !ground.is_kept() {
+            // In memory the client's end is gone, and another would be another stream.
+            continue;
+        }
+        let again = ground.client(config());
+        let link = again.connect(address, "bob", "orders").unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| link.wait_attached(soon()).unwrap());
+            served.wait_attached(soon()).unwrap();
+        });
+        link.send(b"again").unwrap();
+        let received = served.recv_deadline(soon()).unwrap().expect("the peer is back");
+        assert_eq!(received, b"again");
+        drop(link);
+        assert!(served.recv_deadline(soon()).unwrap().is_none(), "it has finished once more");
+    }
+}
+
 #[test]
 fn a_network_that_is_cut_two_hundred_times_loses_and_repeats_nothing() {
     for is_kept in [false, true] {
@@ -46,7 +87,7 @@ fn a_network_that_is_cut_two_hundred_times_loses_and_repeats_nothing() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for expected in 0..MESSAGES {
-                    let request = served.recv_deadline(soon()).unwrap();
+                    let request = served.recv_deadline(soon()).unwrap().unwrap();
                     assert_eq!((number(&request), request.len()), (expected, len(expected)));
                     let copy = request.to_vec();
                     request.reply_deadline(&copy, soon()).unwrap();
@@ -74,7 +115,7 @@ fn a_network_that_is_cut_two_hundred_times_loses_and_repeats_nothing() {
                 is_cut.store(true, Ordering::Relaxed);
             });
             for expected in 0..MESSAGES {
-                let back = link.recv_deadline(soon()).unwrap();
+                let back = link.recv_deadline(soon()).unwrap().unwrap();
                 assert_eq!((number(&back), back.len()), (expected, len(expected)));
                 back.ack().unwrap();
                 echoed.fetch_add(1, Ordering::Relaxed);
@@ -91,7 +132,7 @@ fn a_network_that_is_cut_two_hundred_times_loses_and_repeats_nothing() {
 }
 
 fn received(link: &Link, expected: u64, attempt: u32) {
-    let message = link.recv_deadline(soon()).unwrap();
+    let message = link.recv_deadline(soon()).unwrap().unwrap();
     assert_eq!((number(&message), message.attempt()), (expected, attempt));
     message.ack().unwrap();
 }
@@ -108,8 +149,8 @@ fn both_ends_go_on_after_a_restart_where_they_were() {
         }
         (0..4).for_each(|n| received(&served, n, 1));
         // Handed out, and not committed.
-        assert_eq!(number(&served.recv_deadline(soon()).unwrap()), 4);
-        let position = served.recv_deadline(soon()).unwrap().position();
+        assert_eq!(number(&served.recv_deadline(soon()).unwrap().unwrap()), 4);
+        let position = served.recv_deadline(soon()).unwrap().unwrap().position();
         drop((served, server));
 
         let server = ground.server(config.clone());
@@ -118,7 +159,7 @@ fn both_ends_go_on_after_a_restart_where_they_were() {
         let client = ground.client(config);
         let link = client.connect(server.local_address(), "bob", "orders").unwrap();
         received(&served, 4, 2);
-        let message_5 = served.recv_deadline(soon()).unwrap();
+        let message_5 = served.recv_deadline(soon()).unwrap().unwrap();
         assert_eq!((message_5.attempt(), message_5.position()), (2, position));
         message_5.ack().unwrap();
         (6..10).for_each(|n| received(&served, n, 1));
@@ -135,7 +176,7 @@ fn a_reply_and_what_it_answers_are_one() {
     let config = config().group(&group);
     let Pair { server, served, link } = ground.pair(&config);
     link.send(b"question").unwrap();
-    let question = served.recv_deadline(soon()).unwrap();
+    let question = served.recv_deadline(soon()).unwrap().unwrap();
     // Nobody is there to take the answer.
     drop(link);
     question.reply(b"answer").unwrap();
@@ -143,10 +184,10 @@ fn a_reply_and_what_it_answers_are_one() {
     assert!(bytes > 0);
     drop((served, server));
     let Pair { server: _server, served, link } = ground.pair(&config);
-    let answer = link.recv_deadline(soon()).unwrap();
+    let answer = link.recv_deadline(soon()).unwrap().unwrap();
     assert_eq!((&answer[..], answer.attempt()), (&b"answer"[..], 1));
     link.send(b"next").unwrap();
-    assert_eq!(served.recv_deadline(soon()).unwrap(), b"next");
+    assert_eq!(served.recv_deadline(soon()).unwrap().unwrap(), b"next");
 }
 
 #[test]
@@ -163,7 +204,7 @@ fn an_acknowledgement_does_not_wait_for_a_thread_that_does_not_come_back() {
         scope.spawn(|| server.accept_deadline(soon()).unwrap());
         for n in 0..100 {
             link.send_deadline(&message(n, 8), soon()).unwrap();
-            let message = until_some(|| served.try_recv().ok());
+            let message = until_some(|| served.try_recv().ok().flatten());
             assert_eq!(number(&message), n);
             message.ack().unwrap();
             // The thread that committed does nothing here until this is so.
@@ -188,7 +229,7 @@ fn a_client_that_says_its_word_and_leaves_is_accepted_all_the_same() {
                 link.close(soon()).unwrap();
             });
             let served = server.accept_deadline(soon()).unwrap();
-            assert_eq!(served.recv_deadline(soon()).unwrap(), b"word");
+            assert_eq!(served.recv_deadline(soon()).unwrap().unwrap(), b"word");
         });
     }
 }
@@ -235,7 +276,7 @@ fn a_file_has_one_owner_and_a_link_of_a_server_one_handle() {
     drop(served);
     // The server keeps it, with what has come.
     let served = server.open("alice", "orders").unwrap();
-    assert_eq!(served.recv_deadline(soon()).unwrap(), b"kept");
+    assert_eq!(served.recv_deadline(soon()).unwrap().unwrap(), b"kept");
 }
 
 #[test]
@@ -245,11 +286,12 @@ fn a_newer_owner_of_the_client_takes_the_place_of_the_old_one() {
     let config = config().group(&group);
     let Pair { server, served, link } = ground.pair(&config);
     link.send(b"first").unwrap();
-    let first = served.recv_deadline(soon()).unwrap();
+    let first = served.recv_deadline(soon()).unwrap().unwrap();
     first.ack().unwrap();
     link.wait_acked(soon()).unwrap();
     let name = link.key().file_name();
     link.close(soon()).unwrap();
+    assert!(served.recv_deadline(soon()).unwrap().is_none(), "the client has finished");
     // Its memory is copied to where nobody knows of its owner, and opened at both places.
     let moved = ground.path("server").join("../moved");
     std::fs::create_dir(&moved).unwrap();
@@ -264,7 +306,7 @@ fn a_newer_owner_of_the_client_takes_the_place_of_the_old_one() {
     drop(newer.connect("unix:/nowhere", "bob", "orders").unwrap());
     let newer = newer.connect(server.local_address(), "bob", "orders").unwrap();
     newer.send(b"second").unwrap();
-    assert_eq!(served.recv_deadline(soon()).unwrap(), b"second");
+    assert_eq!(served.recv_deadline(soon()).unwrap().unwrap(), b"second");
     let deadline = soon();
     while !matches!(old.status(), Status::Fenced) {
         group.poll(Some(Instant::now() + std::time::Duration::from_millis(20))).unwrap();

@@ -27,7 +27,7 @@ fn transport(link: &Link) -> Option<Transport> {
 
 /// Receives and commits the next message, which is the `n`-th.
 fn take(link: &Link, n: u64) {
-    let message = link.recv_deadline(soon()).unwrap();
+    let message = link.recv_deadline(soon()).unwrap().unwrap();
     assert_eq!(number(&message), n);
     message.ack().unwrap();
 }
@@ -63,7 +63,7 @@ fn one_side_that_wants_a_socket_is_enough() {
         let link = client.connect(server.local_address(), "bob", "orders").unwrap();
         let served = server.open("alice", "orders").unwrap();
         link.send(b"all the same").unwrap();
-        assert_eq!(served.recv_deadline(soon()).unwrap(), b"all the same");
+        assert_eq!(served.recv_deadline(soon()).unwrap().unwrap(), b"all the same");
         assert_eq!(transport(&link), Some(Transport::Unix));
     }
 }
@@ -85,7 +85,7 @@ fn who_insists_on_shared_memory_takes_nothing_else() {
                 reasons.push(reason);
             }
         }
-        reasons.iter().any(|reason| reason.contains("LinkConfig::transport"))
+        reasons.iter().any(|reason| reason.contains("Config::transport"))
     });
     assert!(link.unconsumed_bytes().unwrap() > 0);
 }
@@ -119,7 +119,7 @@ fn a_foreign_event_loop_hears_of_messages_and_of_room() {
         while sent < count || served.unconsumed_bytes().unwrap() > 0 {
             group.try_poll().unwrap();
             let _ = group.ready();
-            while let Ok(message) = served.try_recv() {
+            while let Ok(Some(message)) = served.try_recv() {
                 assert_eq!(number(&message), next);
                 message.ack().unwrap();
                 next += 1;
@@ -172,7 +172,7 @@ fn a_leader_that_sleeps_for_another_link_tells_the_group() {
             // Sleeps as a follower, or leads: either way only news wakes it.
             assert!(group.poll(Some(soon())).unwrap() > 0);
             let _ = group.ready();
-            while let Ok(found) = busy.try_recv() {
+            while let Ok(Some(found)) = busy.try_recv() {
                 assert_eq!(number(&found), next);
                 found.reply(&message(next, 48)).unwrap();
                 next += 1;
@@ -209,7 +209,7 @@ fn many_threads_wait_for_one_link_in_every_way() {
             }
         });
         for n in 0..count {
-            let found = receiver.recv_deadline(soon()).unwrap();
+            let found = receiver.recv_deadline(soon()).unwrap().unwrap();
             assert_eq!(number(&found), n);
             found.ack().unwrap();
         }
@@ -267,7 +267,7 @@ fn a_link_goes_over_to_another_transport_while_messages_flow() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for n in 0.. {
-                    let request = served.recv_deadline(soon()).unwrap();
+                    let request = served.recv_deadline(soon()).unwrap().unwrap();
                     assert_eq!(number(&request), n);
                     let copy = request.to_vec();
                     request.reply_deadline(&copy, soon()).unwrap();
@@ -300,7 +300,7 @@ fn a_link_goes_over_to_another_transport_while_messages_flow() {
                 is_over.store(true, Ordering::Relaxed);
             });
             for n in 0.. {
-                let reply = link.recv_deadline(soon()).unwrap();
+                let reply = link.recv_deadline(soon()).unwrap().unwrap();
                 assert_eq!(number(&reply), n);
                 over[usize::from(transport(&link) == Some(Transport::SharedMemory))] += 1;
                 let len = reply.len();
@@ -372,9 +372,9 @@ fn a_poller_that_wants_room_hears_of_it_by_a_record() {
         let _ = group.ready();
     }
     while link.try_send(&message(0, 1_000)).is_ok() {}
-    let request = served.recv_deadline(soon()).unwrap();
+    let request = served.recv_deadline(soon()).unwrap().unwrap();
     request.reply(b"with an acknowledgement").unwrap();
-    assert_eq!(link.try_recv().unwrap(), b"with an acknowledgement");
+    assert_eq!(link.try_recv().unwrap().unwrap(), b"with an acknowledgement");
     assert!(group.poll(Some(soon())).unwrap() > 0, "nobody told of room");
     assert_eq!(group.ready(), [link.id()]);
 }
@@ -401,7 +401,7 @@ fn who_insists_on_shared_memory_keeps_it() {
             n += 1;
             group.try_poll().unwrap();
             assert_eq!(transport(&link), Some(Transport::SharedMemory));
-            matches!(link.try_event(), Some(Event::Refused { reason }) if reason.contains("LinkConfig::transport"))
+            matches!(link.try_event(), Some(Event::Refused { reason }) if reason.contains("Config::transport"))
         });
         assert_eq!(link.stats().connections, 1);
     }

@@ -4,9 +4,9 @@
 use super::cost::{self, Holdings};
 use super::crowd::{ACTIVE, Ground, Kind, config, idle};
 use super::figures::Idle;
-use crate::support_two::{soon, variable};
 use partywall::Wait;
 use partywall_link::{Client, Group, Link};
+use partywall_testkit::{soon, variable};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

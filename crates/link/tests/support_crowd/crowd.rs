@@ -4,9 +4,9 @@
 use super::client;
 use super::cost::{self, Holdings};
 use super::figures::{Active, Figures, Idle};
-use crate::support_two::{Second, soon};
 use partywall::{TransportPolicy, Wait};
 use partywall_link::{Config, Group, Link, LinkId, Server, Storage};
+use partywall_testkit::{Second, soon};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -153,7 +153,7 @@ impl Crowd {
                 self.group.poll(Some(soon())).unwrap();
                 for id in self.group.ready() {
                     active.told += 1;
-                    while let Ok(message) = self.links[&id].try_recv() {
+                    while let Ok(Some(message)) = self.links[&id].try_recv() {
                         assert!(message == round.to_le_bytes());
                         message.ack().unwrap();
                         active.messages += 1;

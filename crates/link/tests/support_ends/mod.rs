@@ -34,6 +34,11 @@ impl Ground {
         Self { directory: directory::with(&["client", "server"]), via, is_kept }
     }
 
+    /// Whether links are kept in files.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
     /// Each transport with each kind of memory.
     pub fn all() -> Vec<Self> {
         let vias = [Via::SharedMemory, Via::Unix, Via::Tcp];
@@ -107,7 +112,7 @@ pub fn number(message: &[u8]) -> u64 {
 /// Sends back what it receives, as replies, until so many came.
 pub fn echo(link: &Link, count: usize) {
     for _ in 0..count {
-        let message = link.recv_deadline(soon()).unwrap();
+        let message = link.recv_deadline(soon()).unwrap().unwrap();
         let copy = message.to_vec();
         message.reply_deadline(&copy, soon()).unwrap();
     }

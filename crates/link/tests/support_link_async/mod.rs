@@ -79,7 +79,7 @@ pub fn ends(ground: &Ground, config: &Config) -> Ends {
 /// Sends back what it receives, as replies, until so many came.
 pub async fn echo(link: &Link, count: usize) {
     for _ in 0..count {
-        let message = link.recv().await.unwrap();
+        let message = link.recv().await.unwrap().unwrap();
         let copy = message.to_vec();
         message.reply(&copy).await.unwrap();
     }

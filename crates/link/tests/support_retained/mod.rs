@@ -10,7 +10,7 @@
 use partywall_layout::link::LinkRecord;
 use partywall_layout::link::record::{self, Body};
 use partywall_layout::{RingSize, record_ring};
-use partywall_link::retained::{Boundary, Damage, Retained, Unsent};
+use partywall_link::retained::{Boundary, Damage, Retained, SendCursor};
 use partywall_reconcile::{Position, StreamId};
 use partywall_ring::{OwnMem, PeerMem, mem};
 use std::io::IoSlice;
@@ -87,9 +87,9 @@ pub fn stream(ring: usize, slab: usize) -> (Retained, Memory, State) {
 }
 
 /// The next bytes to be sent, at most so many, through a few slices.
-pub fn next_bytes(retained: &Retained, from: &Unsent, bytes_max: usize) -> Vec<u8> {
+pub fn next_bytes(retained: &Retained, from: &SendCursor, bytes_max: usize) -> Vec<u8> {
     let mut slices = [IoSlice::new(&[]); 3];
-    let count = retained.slices(from, bytes_max, &mut slices).unwrap();
+    let count = from.slices(retained, bytes_max, &mut slices).unwrap();
     let bytes: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
     assert!(bytes.len() <= bytes_max && slices[..count].iter().all(|slice| !slice.is_empty()));
     bytes
@@ -97,14 +97,14 @@ pub fn next_bytes(retained: &Retained, from: &Unsent, bytes_max: usize) -> Vec<u
 
 /// Everything from `from` on, as it goes over a socket.
 pub fn all_bytes(retained: &Retained, from: Position) -> Vec<u8> {
-    let (mut cursor, mut all) = (retained.unsent(from).unwrap(), Vec::new());
+    let (mut cursor, mut all) = (retained.cursor(from).unwrap(), Vec::new());
     loop {
         let bytes = next_bytes(retained, &cursor, usize::MAX);
         if bytes.is_empty() {
             assert_eq!(cursor.next(), retained.tail());
             return all;
         }
-        retained.advance(&mut cursor, bytes.len()).unwrap();
+        cursor.advance(retained, bytes.len()).unwrap();
         all.extend(bytes);
     }
 }

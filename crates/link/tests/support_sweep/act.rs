@@ -6,7 +6,7 @@
 //!                         └─ killed: `before` or `after`, nothing else, and never `before` again
 //! ```
 
-use crate::support_two::variable;
+use partywall_testkit::variable;
 use std::fmt;
 
 /// One act of the worker.

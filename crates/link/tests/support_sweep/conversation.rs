@@ -48,7 +48,7 @@ impl<'a> Conversation<'a> {
             let last = if self.is_worker { LAST_OF_WORKER } else { LAST_OF_PEER };
             self.has_sent = self.link.try_send(&message(last, length(last))).is_ok();
         }
-        while let Ok(came) = self.link.try_recv() {
+        while let Ok(Some(came)) = self.link.try_recv() {
             self.take(&came, came.position(), came.attempt())?;
             came.ack().map_err(|error| error.to_string())?;
         }

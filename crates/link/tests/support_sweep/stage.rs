@@ -5,9 +5,9 @@ use super::act::{Act, Line, Liveness, length};
 use super::stepper::Stepper;
 use super::worker;
 use crate::support_ends::message;
-use crate::support_two::{Second, TIMEOUT};
 use partywall::Wait;
 use partywall_link::{Client, Config, Group, Key, Link, Server, Storage};
+use partywall_testkit::{Second, TIMEOUT};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -155,7 +155,7 @@ impl Stage {
                 Line::Worker(number, Liveness::Consumed | Liveness::Unheard) => {
                     let mut came = None;
                     self.until("the worker sends", || {
-                        came = came.take().or_else(|| link.try_recv().ok());
+                        came = came.take().or_else(|| link.try_recv().ok().flatten());
                         came.is_some()
                     })?;
                     let came = came.ok_or("nothing came")?;

@@ -9,12 +9,12 @@
 //! Where nobody looks it is led from system call to system call. A system call is one step. An instruction that is repeated (`rep movsb`) is one step each time.
 
 use super::worker::THREAD;
-use crate::support_two::{Second, TIMEOUT};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use partywall_testkit::{Second, TIMEOUT};
 use std::fs;
 use std::path::Path;
 use std::thread;

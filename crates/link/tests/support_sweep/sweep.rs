@@ -8,7 +8,7 @@ use super::judge::{Findings, Judge};
 use super::stage::Stage;
 use super::stepper::{Stepper, Stop};
 use super::worker;
-use crate::support_two::variable;
+use partywall_testkit::variable;
 use std::collections::HashSet;
 use std::fmt;
 use std::time::{Duration, Instant};

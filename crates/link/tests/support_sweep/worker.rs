@@ -11,12 +11,12 @@ use super::act::{Act, Line, Liveness, View, length};
 use super::conversation::{Conversation, Got, is_reported};
 use super::stage::{End, Stage, WORKER, open};
 use crate::support_ends::{message, soon};
-use crate::support_two::{Second, variable};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::unistd::gettid;
 use partywall::Wait;
 use partywall_link::{Group, Message};
+use partywall_testkit::{Second, variable};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -73,8 +73,10 @@ fn perform(act: Act, ground: &Path) {
     raise(Signal::SIGSTOP).unwrap();
     match act {
         Act::Commit => held.pop().unwrap().ack().unwrap(),
-        Act::Receive => link.recv_deadline(soon()).unwrap().ack().unwrap(),
-        Act::Read => link.recv_with_deadline(|message| drop(message.to_vec()), soon()).unwrap(),
+        Act::Receive => link.recv_deadline(soon()).unwrap().unwrap().ack().unwrap(),
+        Act::Read => {
+            link.recv_with_deadline(|message| drop(message.to_vec()), soon()).unwrap().unwrap()
+        }
         Act::Reply => held.pop().unwrap().reply(&sends[0]).unwrap(),
         Act::Begin => link.begin_epoch(1).unwrap(),
         Act::Batch => {
@@ -82,7 +84,7 @@ fn perform(act: Act, ground: &Path) {
             for message in &sends {
                 batch.send(message);
             }
-            batch.try_publish().unwrap();
+            batch.try_commit().unwrap();
         }
         Act::Acknowledged => {
             assert!(link.try_recv().is_err());
@@ -164,7 +166,7 @@ impl Worker {
                 }
                 Line::Peer(_, Liveness::Kept) => {}
                 Line::Peer(number, liveness) => {
-                    let came = link.recv_deadline(soon()).unwrap();
+                    let came = link.recv_deadline(soon()).unwrap().unwrap();
                     assert!(came == message(number, length(number)));
                     if liveness == Liveness::Handed {
                         held.push(came);

@@ -6,7 +6,7 @@
 //!   fewer                pattern                                        the oracle finds out which one it was
 //! ```
 
-use crate::support_two::pattern;
+use partywall_testkit::pattern;
 
 /// Two sides.
 pub const CLIENT: usize = 0;

@@ -5,7 +5,7 @@ use super::cuts;
 use super::figures::Figures;
 use super::round::Round;
 use super::settings::{Plan, Settings};
-use crate::support_two::Chance;
+use partywall_testkit::Random;
 use std::time::Instant;
 
 /// Runs rounds, each of which is judged whole.
@@ -16,7 +16,7 @@ use std::time::Instant;
 pub fn run(settings: &Settings) -> Figures {
     let start = Instant::now();
     let mut figures = Figures { seed: settings.seed, ..Figures::default() };
-    let mut seeds = Chance(settings.seed);
+    let mut seeds = Random::new(settings.seed);
     let each = (settings.kills / ROUNDS_LEAST).clamp(1, KILLS_A_ROUND);
     loop {
         let is_over = match settings.time {
@@ -47,7 +47,7 @@ pub fn cut(settings: &Settings) -> Figures {
     let start = Instant::now();
     let round_trip = cuts::round_trip();
     let mut figures = Figures { seed: settings.seed, round_trip, ..Figures::default() };
-    let mut seeds = Chance(settings.seed);
+    let mut seeds = Random::new(settings.seed);
     let each = (settings.cuts / ROUNDS_LEAST).clamp(1, CUTS_A_ROUND);
     let is_over = |cuts| match settings.time {
         Some(time) => start.elapsed() >= time,

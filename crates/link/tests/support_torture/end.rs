@@ -9,12 +9,12 @@
 use super::content::{CLIENT, NAMED_BYTES, SERVER, content, digest, name};
 use super::journal::{Journal, What};
 use super::settings::{Mode, Plan, Via};
-use crate::support_two::{Chance, variable};
 use partywall::{TransportPolicy, Wait};
 use partywall_link::{
     Client, Config, Event, Link, Message, MessageView, RecvError, ReplyError, SendError, Server,
     Status, Storage, Transport, TrySendError,
 };
+use partywall_testkit::{Random, variable};
 use std::fs;
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub fn run(role: &str) {
     let (owner, next) = owner_and_next.split_once(' ').unwrap();
     let (owner, next): (u64, u64) = (owner.parse().unwrap(), next.parse().unwrap());
     let mut chance =
-        Chance(plan.seed ^ (owner << 8 | side as u64).wrapping_mul(0x2545_f491_4f6c_dd1d));
+        Random::new(plan.seed ^ (owner << 8 | side as u64).wrapping_mul(0x2545_f491_4f6c_dd1d));
     let wait = [Wait::Park, Wait::Adaptive][chance.below(2) as usize];
     let config = Config::default()
         .ring_bytes(plan.ring_bytes)
@@ -92,7 +92,7 @@ struct End {
     side: usize,
     directory: PathBuf,
     journal: Journal,
-    chance: Chance,
+    chance: Random,
     link: Link,
     /// The number of the next message.
     next: u64,
@@ -214,7 +214,7 @@ impl End {
         for message in &messages {
             batch.send(message);
         }
-        let published = batch.try_publish();
+        let published = batch.try_commit();
         drop(batch);
         let what = match published {
             Ok(()) => What::Sent,
@@ -240,8 +240,8 @@ impl End {
         }
         let moment = self.moment();
         let message = match self.link.recv_deadline(moment) {
-            Ok(message) => message,
-            Err(RecvError::TimedOut) => return self.commit(),
+            Ok(Some(message)) => message,
+            Ok(None) | Err(RecvError::TimedOut) => return self.commit(),
             Err(error) => self.fail(&format!("recv: {error}")),
         };
         let epoch = self.epoch();
@@ -283,11 +283,11 @@ impl End {
             position
         };
         match self.link.recv_with_deadline(read, moment) {
-            Ok(position) => {
+            Ok(Some(position)) => {
                 self.journal.note(What::Committed, &[position, epoch]);
                 self.held.clear();
             }
-            Err(RecvError::TimedOut) => self.commit(),
+            Ok(None) | Err(RecvError::TimedOut) => self.commit(),
             Err(error) => self.fail(&format!("recv: {error}")),
         }
     }
@@ -349,7 +349,9 @@ impl End {
             let epoch = self.epoch();
             let until = Instant::now() + Duration::from_millis(10);
             match self.link.recv_deadline(until) {
-                Ok(_) => self.rewind(),
+                Ok(Some(_)) => self.rewind(),
+                // The peer closed its end, and comes back.
+                Ok(None) => {}
                 Err(RecvError::TimedOut) => {
                     let words = [epoch, self.link.unconsumed_bytes().unwrap_or(u64::MAX)];
                     self.journal.note(What::Idle, &words);

@@ -9,9 +9,9 @@
 //! ```
 
 use super::settings::Via;
-use crate::support_two::Chance;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Listener, Socket, connect_tcp, connect_unix_path};
+use partywall_testkit::Random;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -57,7 +57,7 @@ pub enum Harm {
 }
 
 impl Harm {
-    pub fn draw(chance: &mut Chance) -> Self {
+    pub fn draw(chance: &mut Random) -> Self {
         let side = chance.below(2) as usize;
         match chance.below(4) {
             0 => Self::Cut,

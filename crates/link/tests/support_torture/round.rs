@@ -8,8 +8,8 @@ use super::journal::Reader;
 use super::oracle::{Moment, NAMES, Oracle};
 use super::relay::{Harm, Relay};
 use super::settings::{Mode, Plan, Via};
-use crate::support_two::{Chance, Second, TIMEOUT, variable};
 use partywall_sys::signal::{self, Signal};
+use partywall_testkit::{Random, Second, TIMEOUT, variable};
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub struct Round {
     pub(super) oracle: Oracle,
     pub(super) relay: Relay,
     ends: [Option<Second>; 2],
-    pub(super) chance: Chance,
+    pub(super) chance: Random,
     /// The longest that this thread was kept from looking, since somebody set it to nothing.
     pub(super) held_up: Duration,
 }
@@ -36,7 +36,7 @@ impl Round {
         let journal = Reader::new(directory.path());
         let relay = Relay::new(directory.path(), plan.via);
         let oracle = Oracle::new(plan.seed, plan.ring_bytes);
-        let chance = Chance(plan.seed ^ 0x5eed);
+        let chance = Random::new(plan.seed ^ 0x5eed);
         Self {
             plan,
             directory,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How long, from which seed, and what each round is like.
 
-use crate::support_two::{Chance, variable};
+use partywall_testkit::{Random, variable};
 use std::time::Duration;
 
 /// What the environment says.
@@ -67,7 +67,7 @@ impl Settings {
 
 impl Plan {
     pub fn draw(seed: u64, round: u64) -> Self {
-        let mut chance = Chance(seed);
+        let mut chance = Random::new(seed);
         let mode = [Mode::OneWay, Mode::BothWays, Mode::Replies][(round % 3) as usize];
         Self {
             seed,

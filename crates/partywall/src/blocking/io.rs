@@ -7,7 +7,7 @@
 use super::stream::{RecvStream, SendStream};
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::{SessionError, StreamRecvError, StreamSendError};
+use crate::session::{StreamSendError, WaitError};
 use crate::transport::Transport;
 use bytes::Buf;
 use std::io::{self, IoSlice, Read, Write};
@@ -76,9 +76,9 @@ impl StreamIo {
         self.read.stop(code);
     }
 
-    /// The other side reads the end; this side may go on reading.
-    pub fn close(&mut self) {
-        self.write.close();
+    /// Ends the writing direction: the peer reads the end. This side may go on reading.
+    pub fn finish(&mut self) {
+        self.write.finish();
     }
 }
 
@@ -94,9 +94,9 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// The other side reads the end.
-    pub fn close(&mut self) {
-        self.send.close();
+    /// Ends this direction: the peer reads the end.
+    pub fn finish(&mut self) {
+        self.send.finish();
     }
 
     /// Gives up: the reader gets an error instead of the end.
@@ -111,8 +111,8 @@ impl WriteHalf {
     /// Waits until nobody reads any more; why.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`] if somebody still does by then.
-    pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, SessionError> {
+    /// [`WaitError::TimedOut`] if somebody still does by then.
+    pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, WaitError> {
         self.send.stopped(deadline)
     }
 }
@@ -136,8 +136,8 @@ impl Read for ReadHalf {
                 }
             }
             match self.recv.recv() {
-                Ok(message) => self.rest = Some(message),
-                Err(StreamRecvError::Finished) => return Ok(0),
+                Ok(Some(message)) => self.rest = Some(message),
+                Ok(None) => return Ok(0),
                 Err(error) => return Err(error.into()),
             }
         }

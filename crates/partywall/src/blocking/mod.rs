@@ -9,19 +9,22 @@
 //!
 //! let mut listener = Listener::bind(&address)?;
 //! let server = std::thread::spawn(move || {
-//!     let session = listener.accept().unwrap();
-//!     let mut stream = session.accept().unwrap();
-//!     let question = stream.recv().unwrap();
-//!     stream.send(&question).unwrap();
-//!     let _ = stream.recv(); // until the other side has closed
+//!     let session = listener.accept()?;
+//!     while let Some(mut stream) = session.accept()? {
+//!         while let Some(question) = stream.recv()? {
+//!             stream.send(&question)?;
+//!         }
+//!     }
+//!     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
 //! });
 //!
 //! let session = connect(&address)?;
 //! let mut stream = session.open(b"echo")?;
 //! stream.send(b"hello")?;
-//! assert_eq!(stream.recv()?, b"hello");
-//! # drop(stream);
-//! # server.join().unwrap();
+//! assert_eq!(stream.recv()?.ok_or("no answer")?, b"hello");
+//! stream.finish();
+//! session.close(0, "done");
+//! # server.join().unwrap().map_err(|error| error.to_string())?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

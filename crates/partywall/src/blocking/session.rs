@@ -6,7 +6,7 @@ use super::park::{look, wait_for};
 use super::stream::Stream;
 use crate::config::Config;
 use crate::peer::Peer;
-use crate::session::{Handle, OpenError, Opening, SessionError};
+use crate::session::{Handle, OpenError, Opening, SessionError, WaitError};
 use crate::stats::SenderStats;
 use crate::transport::Transport;
 use partywall_wait::{Spinner, Wait};
@@ -51,7 +51,7 @@ impl Session {
     /// As [`open`](Self::open), but only until `deadline`.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`], and as `open`.
+    /// [`OpenError::TimedOut`], and as `open`.
     pub fn open_deadline(&self, metadata: &[u8], deadline: Instant) -> Result<Stream, OpenError> {
         self.open_until(metadata, Some(deadline))
     }
@@ -59,43 +59,49 @@ impl Session {
     /// As [`open`](Self::open) if it needs no waiting.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`] if it does, and as `open`.
+    /// [`OpenError::WouldBlock`] if it does, and as `open`.
     pub fn try_open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
         let mut opening = Opening::default();
         let opened = look(|context| self.handle.poll_open(context, metadata, &mut opening));
-        Ok(self.stream(opened.unwrap_or(Err(SessionError::TimedOut.into()))?))
+        Ok(self.stream(opened.unwrap_or(Err(OpenError::WouldBlock))?))
     }
 
-    /// The next stream that the other side opens.
+    /// Waits for the next stream that the peer opens. `None` once the session has ended in good
+    /// order, closed by either side.
     ///
     /// # Errors
     /// See [`SessionError`].
-    pub fn accept(&self) -> Result<Stream, SessionError> {
-        Ok(self.stream(self.wait(None, |context| self.handle.poll_accept(context))??))
+    pub fn accept(&self) -> Result<Option<Stream>, SessionError> {
+        loop {
+            if let Ok(accepted) = self.wait(None, |context| self.handle.poll_accept(context)) {
+                return Ok(accepted?.map(|halves| self.stream(halves)));
+            }
+        }
     }
 
     /// As [`accept`](Self::accept), but only until `deadline`.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`], and as `accept`.
-    pub fn accept_deadline(&self, deadline: Instant) -> Result<Stream, SessionError> {
-        Ok(self.stream(self.wait(Some(deadline), |context| self.handle.poll_accept(context))??))
+    /// [`WaitError::TimedOut`], and as `accept`.
+    pub fn accept_deadline(&self, deadline: Instant) -> Result<Option<Stream>, WaitError> {
+        let accepted = self.wait(Some(deadline), |context| self.handle.poll_accept(context))??;
+        Ok(accepted.map(|halves| self.stream(halves)))
     }
 
-    /// The next stream that the other side opened, if there is one now. Never waits.
+    /// The next stream if the peer has opened one by now. Never waits.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
-    pub fn try_accept(&self) -> Result<Stream, SessionError> {
+    /// [`WaitError::WouldBlock`] if it has not, and as [`accept`](Self::accept).
+    pub fn try_accept(&self) -> Result<Option<Stream>, WaitError> {
         let accepted = look(|context| self.handle.poll_accept(context));
-        Ok(self.stream(accepted.unwrap_or(Err(SessionError::TimedOut))?))
+        Ok(accepted.ok_or(WaitError::WouldBlock)??.map(|halves| self.stream(halves)))
     }
 
     /// How long the other side takes to answer: its session's driver, not its application.
     ///
     /// # Errors
-    /// See [`SessionError`].
-    pub fn ping(&self, deadline: Option<Instant>) -> Result<Duration, SessionError> {
+    /// See [`WaitError`].
+    pub fn ping(&self, deadline: Option<Instant>) -> Result<Duration, WaitError> {
         let asked = Instant::now();
         let token = self.handle.ask()?;
         self.wait(deadline, |context| self.handle.poll_answer(context, token))??;
@@ -111,30 +117,38 @@ impl Session {
     /// Waits until the other side asks for no more streams; the code it gave.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`], and see there.
-    pub fn going_away(&self, deadline: Option<Instant>) -> Result<u32, SessionError> {
-        self.wait(deadline, |context| self.handle.poll_going_away(context))?
+    /// [`WaitError::TimedOut`], and see there.
+    pub fn going_away(&self, deadline: Option<Instant>) -> Result<u32, WaitError> {
+        Ok(self.wait(deadline, |context| self.handle.poll_going_away(context))??)
     }
 
     /// Waits until no stream is left.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`], and see there.
-    pub fn drained(&self, deadline: Option<Instant>) -> Result<(), SessionError> {
-        self.wait(deadline, |context| self.handle.poll_drained(context))?
+    /// [`WaitError::TimedOut`], and see there.
+    pub fn drained(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        Ok(self.wait(deadline, |context| self.handle.poll_drained(context))??)
     }
 
-    /// Ends the session at once, with all its streams. Messages that were sent are delivered, if the other
-    /// side takes them within [`Config::linger`](crate::Config::linger).
-    pub fn close(&self) {
-        self.handle.close();
+    /// Ends the session at once, with all its streams. Messages that were sent are delivered if the
+    /// peer receives them within [`Config::linger`](crate::Config::linger).
+    ///
+    /// This side's operations report `code` and `reason`, in
+    /// [`SessionError::ClosedHere`]. Neither is transmitted: the peer learns only that
+    /// the session ended in good order.
+    ///
+    /// # Panics
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    #[track_caller]
+    pub fn close(&self, code: u32, reason: &str) {
+        self.handle.close(code, reason);
     }
 
     /// Waits until the session is over; why.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`] if it is not by then.
-    pub fn closed(&self, deadline: Option<Instant>) -> Result<SessionError, SessionError> {
+    /// [`WaitError::TimedOut`] if it is not by then.
+    pub fn closed(&self, deadline: Option<Instant>) -> Result<SessionError, WaitError> {
         self.wait(deadline, |context| self.handle.poll_closed(context))
     }
 
@@ -149,15 +163,15 @@ impl Session {
     /// # let server = std::thread::spawn(move || listener.accept().unwrap());
     /// # let session = partywall::blocking::connect(&address)?;
     /// session.open(b"last words")?.send(b"good-bye")?;
-    /// session.close();
+    /// session.close(0, "done");
     /// session.finished(None)?;
     /// # drop(server.join());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`] if it has not by then.
-    pub fn finished(&self, deadline: Option<Instant>) -> Result<(), SessionError> {
+    /// [`WaitError::TimedOut`] if it has not by then.
+    pub fn finished(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.wait(deadline, |context| self.handle.poll_finished(context))
     }
 
@@ -201,8 +215,8 @@ impl Session {
     fn open_until(&self, metadata: &[u8], deadline: Option<Instant>) -> Result<Stream, OpenError> {
         let mut opening = Opening::default();
         let opened =
-            self.wait(deadline, |context| self.handle.poll_open(context, metadata, &mut opening))??;
-        Ok(self.stream(opened))
+            self.wait(deadline, |context| self.handle.poll_open(context, metadata, &mut opening));
+        Ok(self.stream(opened.map_err(|_| OpenError::TimedOut)??))
     }
 
     fn stream(&self, halves: (crate::session::SendHalf, crate::session::RecvHalf)) -> Stream {
@@ -213,8 +227,8 @@ impl Session {
         &self,
         deadline: Option<Instant>,
         poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Result<T, SessionError> {
+    ) -> Result<T, WaitError> {
         let mut spinner = Spinner::new(Duration::ZERO);
-        wait_for(Wait::Park, &mut spinner, deadline, poll).ok_or(SessionError::TimedOut)
+        wait_for(Wait::Park, &mut spinner, deadline, poll).ok_or(WaitError::TimedOut)
     }
 }

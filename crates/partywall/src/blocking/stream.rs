@@ -7,7 +7,7 @@ use super::park::{look, wait_for};
 use crate::code::assert_own;
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::{RecvHalf, SendHalf, SessionError, StreamRecvError, StreamSendError};
+use crate::session::{RecvHalf, SendHalf, StreamRecvError, StreamSendError, WaitError};
 use crate::transport::Transport;
 use partywall_wait::{Spinner, Wait};
 use std::fmt;
@@ -37,9 +37,9 @@ use std::time::{Duration, Instant};
 /// reserved.copy_from_slice(b"hello");
 /// reserved.commit_deadline(soon)?;
 /// stream.send_deadline(b"world", soon)?;
-/// # let mut there = other.accept()?;
-/// assert_eq!(there.recv_deadline(soon)?, b"hello");
-/// assert_eq!(there.recv_deadline(soon)?, b"world");
+/// # let mut there = other.accept()?.unwrap();
+/// assert_eq!(there.recv_deadline(soon)?.unwrap(), b"hello");
+/// assert_eq!(there.recv_deadline(soon)?.unwrap(), b"world");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -167,7 +167,7 @@ impl Stream {
     ///
     /// # Errors
     /// As there.
-    pub fn recv(&mut self) -> Result<Message, StreamRecvError> {
+    pub fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv()
     }
 
@@ -175,7 +175,7 @@ impl Stream {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Message, StreamRecvError> {
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv_deadline(deadline)
     }
 
@@ -183,14 +183,14 @@ impl Stream {
     ///
     /// # Errors
     /// As there.
-    pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
+    pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.try_recv()
     }
 
-    /// See [`SendStream::close`]. Over a protocol without half-close, the other side hears of it only once receiving is over
-    /// too: by [`RecvStream::stop`], or when the stream is dropped.
-    pub fn close(&mut self) {
-        self.send.close();
+    /// See [`SendStream::finish`]. A protocol without half-close transmits the end only once receiving
+    /// is over too: by [`RecvStream::stop`], or when the stream is dropped.
+    pub fn finish(&mut self) {
+        self.send.finish();
     }
 
     /// Gives up on both directions, with a code for the other side.
@@ -234,7 +234,7 @@ impl SendStream {
     /// As [`send`](Self::send), but only until `deadline`.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`] if it was not sent by then, and as `send`.
+    /// [`StreamSendError::TimedOut`] if it was not sent by then, and as `send`.
     pub fn send_deadline(
         &mut self,
         payload: &[u8],
@@ -269,7 +269,7 @@ impl SendStream {
     /// As [`reserve`](Self::reserve), but only until `deadline`.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`], and as `reserve`.
+    /// [`StreamSendError::TimedOut`], and as `reserve`.
     pub fn reserve_deadline(
         &mut self,
         len: usize,
@@ -280,10 +280,11 @@ impl SendStream {
         Ok(Reservation { guard })
     }
 
-    /// No more messages will come; what was sent is still delivered. The other direction goes on. Over a protocol
-    /// without half-close, the other side hears of it only once receiving is over too.
-    pub fn close(&mut self) {
-        self.half.close();
+    /// Ends this direction in good order: no more messages will come, and everything that was sent is
+    /// still delivered. The other direction goes on. A protocol without half-close transmits the end
+    /// only once receiving is over too.
+    pub fn finish(&mut self) {
+        self.half.finish();
     }
 
     /// Gives up: the receiver gets `code` instead of an end in good order.
@@ -299,11 +300,11 @@ impl SendStream {
     /// Waits until the other side receives no more of this stream; why.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`] if it still does by then.
-    pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, SessionError> {
+    /// [`WaitError::TimedOut`] if it still does by then.
+    pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, WaitError> {
         let Self { half, wait, spinner, .. } = self;
         let stopped = wait_for(*wait, spinner, deadline, |context| half.poll_stopped(context));
-        stopped.ok_or(SessionError::TimedOut)
+        stopped.ok_or(WaitError::TimedOut)
     }
 
     fn send_until(
@@ -335,7 +336,7 @@ impl<'a> Guard<'a> {
     ) -> Result<(), StreamSendError> {
         let SendStream { half, wait, spinner, .. } = &mut *self.stream;
         let done = wait_for(*wait, spinner, deadline, |context| poll(half, context));
-        done.unwrap_or(Err(SessionError::TimedOut.into()))
+        done.unwrap_or(Err(StreamSendError::TimedOut))
     }
 }
 
@@ -363,19 +364,20 @@ impl RecvStream {
         self.wait = wait;
     }
 
-    /// The next message; waits for one.
+    /// Waits for the next message. `None` once the peer has finished its direction and everything it
+    /// sent was received.
     ///
     /// # Errors
-    /// [`StreamRecvError::Finished`] at the end, and see there.
-    pub fn recv(&mut self) -> Result<Message, StreamRecvError> {
+    /// See [`StreamRecvError`].
+    pub fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv_until(None)
     }
 
     /// As [`recv`](Self::recv), but only until `deadline`.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`] if none came by then, and as `recv`.
-    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Message, StreamRecvError> {
+    /// [`StreamRecvError::TimedOut`] if none came by then, and as `recv`.
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, StreamRecvError> {
         self.recv_until(Some(deadline))
     }
 
@@ -383,7 +385,7 @@ impl RecvStream {
     ///
     /// # Errors
     /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
-    pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
+    pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let received = look(|context| self.half.poll_recv(context));
         self.count(received.unwrap_or(Err(StreamRecvError::Empty)))
     }
@@ -408,17 +410,20 @@ impl RecvStream {
         &self.half
     }
 
-    fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Message, StreamRecvError> {
+    fn recv_until(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Message>, StreamRecvError> {
         let Self { half, wait, spinner, .. } = self;
         let received = wait_for(*wait, spinner, deadline, |context| half.poll_recv(context));
-        self.count(received.unwrap_or(Err(SessionError::TimedOut.into())))
+        self.count(received.unwrap_or(Err(StreamRecvError::TimedOut)))
     }
 
     fn count(
         &mut self,
-        received: Result<Message, StreamRecvError>,
-    ) -> Result<Message, StreamRecvError> {
-        self.received += u64::from(received.is_ok());
+        received: Result<Option<Message>, StreamRecvError>,
+    ) -> Result<Option<Message>, StreamRecvError> {
+        self.received += u64::from(matches!(received, Ok(Some(_))));
         received
     }
 }
@@ -441,7 +446,7 @@ impl Reservation<'_> {
     /// As [`commit`](Self::commit), but only until `deadline`.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`], and as `commit`.
+    /// [`StreamSendError::TimedOut`], and as `commit`.
     pub fn commit_deadline(self, deadline: Instant) -> Result<(), StreamSendError> {
         self.commit_until(Some(deadline))
     }

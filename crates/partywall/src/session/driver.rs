@@ -232,7 +232,7 @@ impl Driver {
     /// reads is not waited for longer than `Config::linger`.
     fn leave(&mut self) -> Turn {
         if self.core.check().is_ok() {
-            self.core.end(SessionError::ClosedHere);
+            self.core.end(SessionError::closed_here());
         }
         let linger = self.linger;
         let leaves_by = *self.leaves_by.get_or_insert_with(|| deadline_after(linger));
@@ -247,7 +247,7 @@ impl Driver {
             outbox.give_up();
         }
         drop(outbox);
-        self.finish(SessionError::ClosedHere)
+        self.finish(SessionError::closed_here())
     }
 
     fn finish(&mut self, error: SessionError) -> Turn {
@@ -278,7 +278,7 @@ impl Drop for Driver {
             let mut outbox = self.core.outbox();
             let _ = outbox.drain();
             self.core.leave_outbox(outbox);
-            self.finish(SessionError::ClosedHere);
+            self.finish(SessionError::closed_here());
         }
         self.core.outbox().close();
         self.wire.close();
@@ -352,7 +352,7 @@ mod tests {
             assert_eq!(driver.turn(), Turn::Idle);
             fill(&mut core.outbox());
             core.ask();
-            core.end(SessionError::ClosedHere);
+            core.end(SessionError::closed_here());
             driver.register(Waker::noop());
             assert_eq!(driver.turn(), Turn::Over, "{policy:?}");
         }
@@ -371,7 +371,7 @@ mod tests {
             let mut outbox = their_core.outbox();
             outbox.control(Kind::Reset, stream.number, body.as_bytes()).unwrap();
             drop(outbox);
-            core.end(SessionError::ClosedHere);
+            core.end(SessionError::closed_here());
             driver.register(Waker::noop());
             while driver.turn() != Turn::Over {}
             drop(driver);
@@ -416,12 +416,12 @@ mod tests {
             let opened = ours.poll_open(&context, b"", &mut Opening::default());
             assert!(matches!(opened, Poll::Ready(Ok(_))), "{opened:?}");
             while theirs.turn() == Turn::Busy {}
-            let Poll::Ready(Ok((mut send, _recv))) = accepting.poll_accept(&context) else {
+            let Poll::Ready(Ok(Some((mut send, _recv)))) = accepting.poll_accept(&context) else {
                 panic!("nothing was opened")
             };
             let sent = send.poll_send(&context, b"answer");
             assert!(matches!(sent, Poll::Ready(Ok(()))), "{sent:?}");
-            ours.close();
+            ours.close(0, "");
             while driver.turn() != Turn::Over {}
             drop(driver);
             while theirs.turn() != Turn::Over {}

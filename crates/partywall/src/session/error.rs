@@ -3,6 +3,7 @@
 
 use crate::code::in_words;
 use crate::error::{Closed, Fault, TooLarge};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -10,9 +11,15 @@ use std::sync::Arc;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// This side closed it.
-    #[error("this side has closed the session")]
-    ClosedHere,
+    /// This side closed it, by [`close`](crate::blocking::Session::close) or by dropping its last
+    /// handle, which closes with code 0 and no reason.
+    #[error("this side closed the session{}", Reason(*code, reason))]
+    ClosedHere {
+        /// The code given to `close`.
+        code: u32,
+        /// The reason given to `close`.
+        reason: Arc<str>,
+    },
     /// The other side closed it, or is gone.
     #[error(transparent)]
     Closed(Closed),
@@ -25,10 +32,47 @@ pub enum SessionError {
         /// What it lacks.
         what: &'static str,
     },
-    /// The deadline passed, or, of the blocking `try_open` and `try_accept`, there is nothing now. The session
-    /// goes on.
-    #[error("it did not happen in time")]
+}
+
+impl SessionError {
+    /// The session was closed by this side without code or reason.
+    pub(crate) fn closed_here() -> Self {
+        Self::ClosedHere { code: 0, reason: "".into() }
+    }
+
+    /// Whether the session ended in good order: one of the two sides closed it.
+    #[must_use]
+    pub const fn is_good_end(&self) -> bool {
+        matches!(self, Self::ClosedHere { .. } | Self::Closed(Closed::Finished))
+    }
+}
+
+/// Code and reason as the tail of a sentence; empty if neither was given.
+struct Reason<'a>(u32, &'a str);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self(0, "") => Ok(()),
+            Self(code, "") => write!(f, " (code {code:#x})"),
+            Self(code, reason) => write!(f, " (code {code:#x}): {reason}"),
+        }
+    }
+}
+
+/// Why waiting for an event of a session, or asking for it without waiting, brought none.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// The deadline passed before the event. The session goes on.
+    #[error("timed out: the deadline passed before the event")]
     TimedOut,
+    /// The event has not happened yet; only from `try_` calls. The session goes on.
+    #[error("the operation would block")]
+    WouldBlock,
+    /// The session is over.
+    #[error(transparent)]
+    Session(#[from] SessionError),
 }
 
 /// Why no stream was opened.
@@ -54,6 +98,12 @@ pub enum OpenError {
         /// The most there may be, in bytes.
         max: usize,
     },
+    /// The deadline passed before the peer allowed another stream, or before there was room.
+    #[error("timed out: no stream could be opened before the deadline")]
+    TimedOut,
+    /// Opening would have to wait; only from `try_open`.
+    #[error("opening a stream would block: the peer allows no more now, or there is no room")]
+    WouldBlock,
     /// The session is over.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -75,10 +125,13 @@ pub enum StreamSendError {
     /// There is no room, and the policy is [`BackPressure::Error`](crate::BackPressure::Error).
     #[error("there is no room now")]
     Full,
+    /// The deadline passed before there was credit and room. Nothing of the message was sent.
+    #[error("timed out: no room before the deadline")]
+    TimedOut,
     /// The message can never be sent over this session.
     #[error("{0}")]
     TooLarge(TooLarge),
-    /// The session is over; but [`SessionError::TimedOut`] only says that the deadline passed.
+    /// The session is over.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -87,9 +140,6 @@ pub enum StreamSendError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamRecvError {
-    /// The other side closed its direction in good order; everything it sent was received.
-    #[error("the other side has closed its direction of the stream")]
-    Finished,
     /// The other side gave up, with this code. What it sent before was received.
     #[error("the other side has reset the stream (code {code:#x}{})", in_words(*code))]
     Reset {
@@ -99,10 +149,13 @@ pub enum StreamRecvError {
     /// Nothing is there now; only from `try_recv`.
     #[error("no message is there now")]
     Empty,
+    /// The deadline passed before a message came.
+    #[error("timed out: no message before the deadline")]
+    TimedOut,
     /// This side stopped receiving before.
     #[error("this side has stopped receiving from the stream")]
     StoppedHere,
-    /// The session is over; but [`SessionError::TimedOut`] only says that the deadline passed.
+    /// The session is over, and the peer had not finished the stream.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -117,14 +170,23 @@ impl From<Fault> for SessionError {
 impl From<SessionError> for io::Error {
     fn from(error: SessionError) -> Self {
         let kind = match &error {
-            SessionError::ClosedHere => io::ErrorKind::NotConnected,
+            SessionError::ClosedHere { .. } => io::ErrorKind::NotConnected,
             SessionError::Closed(Closed::Finished) => io::ErrorKind::ConnectionAborted,
             SessionError::Closed(Closed::Disconnected) => io::ErrorKind::ConnectionReset,
             SessionError::Fault(_) => io::ErrorKind::InvalidData,
-            SessionError::TimedOut => io::ErrorKind::TimedOut,
             SessionError::Unsupported { .. } => io::ErrorKind::Unsupported,
         };
         Self::new(kind, error)
+    }
+}
+
+impl From<WaitError> for io::Error {
+    fn from(error: WaitError) -> Self {
+        match error {
+            WaitError::TimedOut => Self::new(io::ErrorKind::TimedOut, error),
+            WaitError::WouldBlock => Self::new(io::ErrorKind::WouldBlock, error),
+            WaitError::Session(error) => error.into(),
+        }
     }
 }
 
@@ -132,6 +194,8 @@ impl From<OpenError> for io::Error {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Session(error) => error.into(),
+            OpenError::TimedOut => Self::new(io::ErrorKind::TimedOut, error),
+            OpenError::WouldBlock => Self::new(io::ErrorKind::WouldBlock, error),
             OpenError::MetadataTooLong { .. } => Self::new(io::ErrorKind::InvalidInput, error),
             OpenError::GoingAway { .. } | OpenError::NoStreams => {
                 Self::new(io::ErrorKind::ConnectionRefused, error)
@@ -145,6 +209,7 @@ impl From<StreamSendError> for io::Error {
         match error {
             StreamSendError::Session(error) => error.into(),
             StreamSendError::Full => Self::new(io::ErrorKind::WouldBlock, error),
+            StreamSendError::TimedOut => Self::new(io::ErrorKind::TimedOut, error),
             StreamSendError::TooLarge(_) => Self::new(io::ErrorKind::InvalidInput, error),
             StreamSendError::Stopped { .. } | StreamSendError::ClosedHere => {
                 Self::new(io::ErrorKind::BrokenPipe, error)
@@ -154,12 +219,10 @@ impl From<StreamSendError> for io::Error {
 }
 
 impl From<StreamRecvError> for io::Error {
-    /// [`Finished`](StreamRecvError::Finished) is the end of a byte stream and no error there; here it
-    /// becomes `UnexpectedEof`.
     fn from(error: StreamRecvError) -> Self {
         match error {
             StreamRecvError::Session(error) => error.into(),
-            StreamRecvError::Finished => Self::new(io::ErrorKind::UnexpectedEof, error),
+            StreamRecvError::TimedOut => Self::new(io::ErrorKind::TimedOut, error),
             StreamRecvError::Reset { .. } => Self::new(io::ErrorKind::ConnectionReset, error),
             StreamRecvError::Empty => Self::new(io::ErrorKind::WouldBlock, error),
             StreamRecvError::StoppedHere => Self::new(io::ErrorKind::NotConnected, error),

@@ -61,10 +61,10 @@ struct Outgoing {
 }
 
 impl SendHalf {
-    /// No more messages.
-    pub(crate) fn close(&self) {
+    /// Ends the direction in good order: no more messages will come.
+    pub(crate) fn finish(&self) {
         self.stream.note_sending_over();
-        self.stream.lock().lifecycle.close();
+        self.stream.lock().lifecycle.finish();
         self.core.owe(&self.stream);
     }
 
@@ -95,7 +95,7 @@ impl Drop for SendHalf {
         if std::thread::panicking() {
             self.reset(DROPPED);
         } else {
-            self.close();
+            self.finish();
         }
         self.core.depart(false);
     }
@@ -369,12 +369,12 @@ pub(crate) struct RecvHalf {
 }
 
 impl RecvHalf {
-    /// The next message.
+    /// The next message; `None` once the peer has finished and everything was received.
     #[inline]
     pub(crate) fn poll_recv(
         &self,
         context: &Context<'_>,
-    ) -> Poll<Result<Message, StreamRecvError>> {
+    ) -> Poll<Result<Option<Message>, StreamRecvError>> {
         self.core.check_process()?;
         let mut state = self.stream.lock();
         if let Some(message) = state.queue.pop_front() {
@@ -388,10 +388,10 @@ impl RecvHalf {
             if must_tell {
                 self.core.owe(&self.stream);
             }
-            return Poll::Ready(Ok(message));
+            return Poll::Ready(Ok(Some(message)));
         }
         Poll::Ready(Err(match state.lifecycle.receiving() {
-            lifecycle::Receiving::Finished => StreamRecvError::Finished,
+            lifecycle::Receiving::Finished => return Poll::Ready(Ok(None)),
             lifecycle::Receiving::Reset(code) => StreamRecvError::Reset { code },
             lifecycle::Receiving::Stopped { .. } => StreamRecvError::StoppedHere,
             lifecycle::Receiving::Open => match &state.end {

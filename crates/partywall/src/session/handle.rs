@@ -10,6 +10,7 @@ use super::error::{OpenError, SessionError};
 use super::halves::{RecvHalf, SendHalf, halves};
 use super::stream::StreamCore;
 use super::waiting::wake;
+use crate::code::assert_own;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -80,13 +81,16 @@ impl Handle {
             .map_or(Poll::Pending, |(core, stream)| Poll::Ready(Ok(halves(&core, &stream))))
     }
 
-    /// The next stream that the other side opens.
+    /// The next stream that the peer opens; `None` once the session ended in good order.
     pub(crate) fn poll_accept(
         &self,
         context: &Context<'_>,
-    ) -> Poll<Result<(SendHalf, RecvHalf), SessionError>> {
-        let stream = ready!(self.core.poll_accept(context))?;
-        Poll::Ready(Ok(halves(&self.core, &stream)))
+    ) -> Poll<Result<Option<(SendHalf, RecvHalf)>, SessionError>> {
+        Poll::Ready(match ready!(self.core.poll_accept(context)) {
+            Ok(stream) => Ok(Some(halves(&self.core, &stream))),
+            Err(error) if error.is_good_end() => Ok(None),
+            Err(error) => Err(error),
+        })
     }
 
     /// The token of a question; an answer has come when `poll_answer` is ready.
@@ -148,8 +152,10 @@ impl Handle {
     }
 
     /// Ends the session at once, for all its streams.
-    pub(crate) fn close(&self) {
-        self.core.end(SessionError::ClosedHere);
+    #[track_caller]
+    pub(crate) fn close(&self, code: u32, reason: &str) {
+        assert_own(code);
+        self.core.end(SessionError::ClosedHere { code, reason: reason.into() });
     }
 }
 

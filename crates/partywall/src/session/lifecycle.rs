@@ -3,7 +3,7 @@
 //! (SPEC 11.3, 11.5).
 //!
 //! ```text
-//!   sending     Open ──close──▶ Closed            receiving   Open ──CLOSE_WRITE──▶ Finished
+//!   sending     Open ──finish─▶ Closed            receiving   Open ──CLOSE_WRITE──▶ Finished
 //!                    ──reset──▶ Reset                              ──RESET {s}────▶ Reset(code)
 //!                    ──RESET {r}▶ Stopped(code)                    ──stop─────────▶ Stopped
 //!
@@ -114,7 +114,7 @@ impl Lifecycle {
     }
 
     /// We have sent all.
-    pub(crate) fn close(&mut self) {
+    pub(crate) fn finish(&mut self) {
         if self.sending == Sending::Open {
             self.sending = Sending::Closed;
             self.close_pending = true;
@@ -162,7 +162,7 @@ impl Lifecycle {
     }
 
     /// CLOSE_WRITE came.
-    pub(crate) fn heard_close(&mut self, stream: u32) -> Result<(), Violation> {
+    pub(crate) fn heard_close_write(&mut self, stream: u32) -> Result<(), Violation> {
         self.heard_end_of_sending(stream, Receiving::Finished)
     }
 
@@ -285,7 +285,7 @@ mod tests {
             let mut worlds = Vec::new();
             for side in 0..2 {
                 let acts: [fn(&mut Lifecycle); 4] = [
-                    Lifecycle::close,
+                    Lifecycle::finish,
                     |side| side.reset(7),
                     |side| side.stop(7),
                     |side| side.stop(8),
@@ -339,7 +339,7 @@ mod tests {
             let heard = match said {
                 Said::Message => state.heard_message(1).map(|_| ()),
                 Said::PendingControl(PendingControl::Abort) => Ok(()),
-                Said::PendingControl(PendingControl::CloseWrite) => state.heard_close(1),
+                Said::PendingControl(PendingControl::CloseWrite) => state.heard_close_write(1),
                 Said::PendingControl(PendingControl::Reset(code, directions)) => {
                     state.heard_reset(1, code, directions)
                 }
@@ -387,13 +387,13 @@ mod tests {
     fn what_cannot_be_is_refused() {
         let mut opener = Lifecycle::new(true);
         assert!(opener.heard_end(1).is_err());
-        opener.heard_close(1).unwrap();
-        assert!(opener.heard_close(1).is_err());
+        opener.heard_close_write(1).unwrap();
+        assert!(opener.heard_close_write(1).is_err());
         assert!(opener.heard_message(1).is_err());
         assert!(opener.heard_reset(1, 0, SENDING).is_err());
         let mut answerer = Lifecycle::new(false);
-        answerer.close();
-        answerer.heard_close(2).unwrap();
+        answerer.finish();
+        answerer.heard_close_write(2).unwrap();
         assert!(answerer.heard_end(2).is_err());
     }
 }

@@ -36,7 +36,7 @@ mod words;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 
-pub use error::{OpenError, SessionError, StreamRecvError, StreamSendError};
+pub use error::{OpenError, SessionError, StreamRecvError, StreamSendError, WaitError};
 pub use partywall_layout::stream::{DROPPED, METADATA_BYTES_MAX, REFUSED};
 
 pub(crate) use driver::{Driver, Sleep, Turn};

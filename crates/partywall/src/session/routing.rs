@@ -108,7 +108,7 @@ impl Driver {
         let wakers = match record.kind {
             Kind::CloseWrite => {
                 self.no_body(record)?;
-                state.lifecycle.heard_close(number)?;
+                state.lifecycle.heard_close_write(number)?;
                 state.assembly = None;
                 [state.receiver.take(), None]
             }

@@ -133,7 +133,7 @@ impl Incoming {
 
     /// How many connections were not let in.
     #[must_use]
-    pub const fn refused(&self) -> u64 {
+    pub fn refused(&self) -> u64 {
         self.listener.refused()
     }
 
@@ -192,7 +192,7 @@ async fn hand_on(session: Session, opened: mpsc::Sender<StreamIo>) {
             () = opened.closed() => break,
             accepted = session.accept() => accepted,
         };
-        let Ok(stream) = accepted else { return };
+        let Ok(Some(stream)) = accepted else { return };
         if let Err(mpsc::error::SendError(mut unseen)) = opened.send(stream.into_io()).await {
             unseen.refuse();
             break;

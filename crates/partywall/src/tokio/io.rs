@@ -15,7 +15,7 @@ use super::stream::{RecvStream, SendStream, Stream};
 use crate::error::TooLarge;
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::{REFUSED, StreamRecvError, StreamSendError};
+use crate::session::{REFUSED, StreamSendError};
 use crate::transport::Transport;
 use bytes::Buf;
 use std::io::{self, IoSlice};
@@ -107,10 +107,11 @@ impl StreamIo {
         self.read.recv.stop(code);
     }
 
-    /// The other side reads the end; this side may go on reading. The same as `shutdown`, which never waits here. Over
-    /// a protocol without half-close, the other side hears of it only once receiving is over too.
-    pub fn close(&mut self) {
-        self.write.close();
+    /// Ends the writing direction: the peer reads the end. This side may go on reading. The same as
+    /// `shutdown`, which never waits here. A protocol without half-close transmits the end only once
+    /// receiving is over too.
+    pub fn finish(&mut self) {
+        self.write.finish();
     }
 
     /// Tells the other side that nobody has seen the stream.
@@ -133,11 +134,11 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// The other side reads the end. The same as `shutdown`, which never waits here. Over a protocol without half-close,
-    /// it does so only once receiving is over too.
-    pub fn close(&mut self) {
+    /// Ends this direction: the peer reads the end. The same as `shutdown`, which never waits here. A
+    /// protocol without half-close transmits the end only once receiving is over too.
+    pub fn finish(&mut self) {
         self.give_back();
-        self.send.close();
+        self.send.finish();
     }
 
     /// Gives up: the reader gets an error instead of the end.
@@ -257,8 +258,8 @@ impl ReadHalf {
             }
             taken += 1;
             match self.recv.poll_next(context) {
-                Poll::Ready(Ok(message)) => self.rest = Some(message),
-                Poll::Ready(Err(StreamRecvError::Finished)) => self.is_finished = true,
+                Poll::Ready(Ok(Some(message))) => self.rest = Some(message),
+                Poll::Ready(Ok(None)) => self.is_finished = true,
                 // What was read before is not to be lost: the error comes again.
                 Poll::Ready(Err(_)) if had > 0 => break,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
@@ -296,7 +297,7 @@ impl AsyncWrite for WriteHalf {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().close();
+        self.get_mut().finish();
         Poll::Ready(Ok(()))
     }
 }

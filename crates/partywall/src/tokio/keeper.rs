@@ -46,6 +46,9 @@ pub(super) struct Keeper {
 
 /// Sessions of one place that are drained at a time; the oldest is closed when there are more.
 const DRAINING_MAX: usize = 4;
+/// Reasons with which the pool closes its sessions.
+const CLOSED: &str = "the pool was closed";
+const DRAINED: &str = "the session was drained after the peer's go_away";
 
 /// How a session ended for the pool.
 enum Ending {
@@ -67,7 +70,9 @@ impl Keeper {
         }
         draining.close();
         let live = self.place(None);
-        live.iter().for_each(Session::close);
+        if let Some(session) = live {
+            session.close(0, CLOSED);
+        }
     }
 
     async fn keep(&self, backoff: &mut Backoff, draining: &mut Draining) {
@@ -153,7 +158,7 @@ impl Draining {
     fn add(&mut self, session: Session, until: Instant) {
         if self.sessions.len() == DRAINING_MAX {
             if let Some((oldest, _)) = self.sessions.pop_front() {
-                oldest.close();
+                oldest.close(0, DRAINED);
             }
         }
         self.sessions.push_back((session, until));
@@ -171,12 +176,12 @@ impl Draining {
                 () = sleep_until(*until) => {}
             }
             if let Some((over, _)) = self.sessions.pop_front() {
-                over.close();
+                over.close(0, DRAINED);
             }
         }
     }
 
     fn close(&mut self) {
-        self.sessions.drain(..).for_each(|(session, _)| session.close());
+        self.sessions.drain(..).for_each(|(session, _)| session.close(0, CLOSED));
     }
 }

@@ -10,10 +10,9 @@ use crate::connect::establish;
 use crate::error::{AcceptError, BindError, ConnectError, HandshakeError};
 use crate::protocol::Protocol;
 use partywall_layout::hello::SERVICE_SESSION;
-use std::future::poll_fn;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::unix::AsyncFd;
@@ -23,7 +22,10 @@ use tokio::io::unix::AsyncFd;
 /// Dropping it removes its socket file. Handshakes make progress while `accept` is awaited.
 #[derive(Debug)]
 pub struct Listener {
-    listener: crate::Listener,
+    /// Locked for one non-blocking attempt to accept, never across an await.
+    listener: Mutex<crate::Listener>,
+    address: Address,
+    config: Config,
     ready: AsyncFd<OwnedFd>,
 }
 
@@ -57,29 +59,40 @@ impl Listener {
     {
         let address = address.try_into().map_err(AddressError::from)?;
         let listener = crate::Listener::bind_service(address, config, SERVICE_SESSION)?;
-        Ok(Self { ready: watch_readable(listener.as_fd()).map_err(BindError::Setup)?, listener })
+        let ready = watch_readable(listener.as_fd()).map_err(BindError::Setup)?;
+        let (address, config) = (listener.local_address().clone(), config.clone());
+        Ok(Self { listener: Mutex::new(listener), address, config, ready })
     }
 
     /// Also serves peers that speak `protocol`, at the same address. The listener recognises them by their
     /// first bytes. May be called for several protocols.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
-        self.listener.add_protocol(protocol);
+        let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
+        listener.add_protocol(protocol);
         self
     }
 
     /// The address, with the port that the system chose where 0 was asked for.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
-        self.listener.local_address()
+        &self.address
     }
 
-    /// The next session. Cancel-safe: no connection is lost with the future.
+    /// The next session. Any number of tasks may accept at the same time. Cancel-safe: no connection is
+    /// lost with the future.
     ///
     /// # Errors
     /// See [`AcceptError`]. The listener goes on after each; at the descriptor limit, wait a little.
-    pub async fn accept(&mut self) -> Result<Session, AcceptError> {
-        poll_fn(|context| self.poll_accept(context)).await
+    pub async fn accept(&self) -> Result<Session, AcceptError> {
+        loop {
+            match self.try_accept() {
+                Err(AcceptError::TimedOut) => {}
+                accepted => return accepted,
+            }
+            // Cleared before the next attempt: what becomes ready during it is reported again.
+            self.ready.readable().await.map_err(AcceptError::Wait)?.clear_ready();
+        }
     }
 
     /// The next session if there is one now; also drives the handshakes under way. Never waits.
@@ -89,17 +102,17 @@ impl Listener {
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O enabled.
-    pub fn try_accept(&mut self) -> Result<Session, AcceptError> {
-        let established = self.listener.accept_until(Some(Instant::now()))?;
-        let started = drive::start(established, self.listener.config());
+    pub fn try_accept(&self) -> Result<Session, AcceptError> {
+        let established = self.lock().accept_until(Some(Instant::now()))?;
+        let started = drive::start(established, &self.config);
         started.map(Session::new).map_err(AcceptError::Wait)
     }
 
-    /// As [`accept`](Self::accept), for those who write futures by hand.
+    /// As [`accept`](Self::accept), for futures written by hand. Only the task that polled last is woken.
     ///
     /// # Errors
     /// As there.
-    pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Session, AcceptError>> {
+    pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<Session, AcceptError>> {
         loop {
             match self.try_accept() {
                 Err(AcceptError::TimedOut) => {}
@@ -112,8 +125,12 @@ impl Listener {
 
     /// How many connections were not let in.
     #[must_use]
-    pub const fn refused(&self) -> u64 {
-        self.listener.refused()
+    pub fn refused(&self) -> u64 {
+        self.lock().refused()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, crate::Listener> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,19 +11,23 @@
 //! # let address = format!("unix:{}/app.sock", directory.path().display());
 //! use partywall::tokio::{Listener, connect};
 //!
-//! let mut listener = Listener::bind(&address)?;
+//! let listener = Listener::bind(&address)?;
 //! let server = tokio::spawn(async move {
 //!     let session = listener.accept().await?;
-//!     let mut stream = session.accept().await?;
-//!     let question = stream.recv().await?;
-//!     stream.send(&question).await?;
+//!     while let Some(mut stream) = session.accept().await? {
+//!         while let Some(question) = stream.recv().await? {
+//!             stream.send(&question).await?;
+//!         }
+//!     }
 //!     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
 //! });
 //!
 //! let session = connect(&address).await?;
 //! let mut stream = session.open(b"echo").await?;
 //! stream.send(b"hello").await?;
-//! assert_eq!(stream.recv().await?, b"hello");
+//! assert_eq!(stream.recv().await?.ok_or("no answer")?, b"hello");
+//! stream.finish();
+//! session.close(0, "done");
 //! # server.await?.map_err(|error| error.to_string())?;
 //! # Ok(())
 //! # }

@@ -4,7 +4,7 @@
 use super::budget::within_budget;
 use super::stream::Stream;
 use crate::peer::Peer;
-use crate::session::{Handle, OpenError, Opening, SessionError};
+use crate::session::{Handle, OpenError, Opening, SessionError, WaitError};
 use crate::stats::SenderStats;
 use crate::transport::Transport;
 use std::future::poll_fn;
@@ -47,15 +47,15 @@ impl Session {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
     /// # let address = format!("unix:{}/app.sock", directory.path().display());
-    /// # let mut listener = partywall::tokio::Listener::bind(&address)?;
+    /// # let listener = partywall::tokio::Listener::bind(&address)?;
     /// # let (session, _other) =
     /// #     tokio::join!(partywall::tokio::connect(&address), listener.accept());
     /// # let session = session?;
-    /// use partywall::{OpenError, SessionError};
+    /// use partywall::OpenError;
     ///
     /// match session.try_open(b"now or never") {
     ///     Ok(_stream) => println!("opened"),
-    ///     Err(OpenError::Session(SessionError::TimedOut)) => println!("not now"),
+    ///     Err(OpenError::WouldBlock) => println!("not now"),
     ///     Err(error) => return Err(error.into()),
     /// }
     /// # Ok(())
@@ -63,34 +63,35 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`] if it does, and as `open`.
+    /// [`OpenError::WouldBlock`] if it does, and as `open`.
     pub fn try_open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
         let context = Context::from_waker(Waker::noop());
         match self.handle.poll_open(&context, metadata, &mut Opening::default()) {
             Poll::Ready(opened) => Ok(Stream::new(opened?)),
-            Poll::Pending => Err(SessionError::TimedOut.into()),
+            Poll::Pending => Err(OpenError::WouldBlock),
         }
     }
 
-    /// The next stream that the other side opens.
+    /// The next stream that the peer opens. `None` once the session has ended in good order, closed by
+    /// either side.
     ///
     /// # Errors
     /// See [`SessionError`].
-    pub async fn accept(&self) -> Result<Stream, SessionError> {
+    pub async fn accept(&self) -> Result<Option<Stream>, SessionError> {
         let accept = |context: &mut Context<'_>| {
             within_budget(context, |context| self.handle.poll_accept(context))
         };
-        Ok(Stream::new(poll_fn(accept).await?))
+        Ok(poll_fn(accept).await?.map(Stream::new))
     }
 
-    /// The next stream that the other side has opened, if there is one now. Never waits.
+    /// The next stream if the peer has opened one by now. Never waits.
     ///
     /// # Errors
-    /// [`SessionError::TimedOut`] if there is none, and as [`accept`](Self::accept).
-    pub fn try_accept(&self) -> Result<Stream, SessionError> {
+    /// [`WaitError::WouldBlock`] if it has not, and as [`accept`](Self::accept).
+    pub fn try_accept(&self) -> Result<Option<Stream>, WaitError> {
         match self.handle.poll_accept(&Context::from_waker(Waker::noop())) {
-            Poll::Ready(accepted) => Ok(Stream::new(accepted?)),
-            Poll::Pending => Err(SessionError::TimedOut),
+            Poll::Ready(accepted) => Ok(accepted?.map(Stream::new)),
+            Poll::Pending => Err(WaitError::WouldBlock),
         }
     }
 
@@ -127,10 +128,18 @@ impl Session {
         poll_fn(|context| self.handle.poll_drained(context)).await
     }
 
-    /// Ends the session at once, with all its streams. Messages that were sent are delivered, if the other
-    /// side takes them within [`Config::linger`](crate::Config::linger).
-    pub fn close(&self) {
-        self.handle.close();
+    /// Ends the session at once, with all its streams. Messages that were sent are delivered if the
+    /// peer receives them within [`Config::linger`](crate::Config::linger).
+    ///
+    /// This side's operations report `code` and `reason`, in
+    /// [`SessionError::ClosedHere`]. Neither is transmitted: the peer learns only that
+    /// the session ended in good order.
+    ///
+    /// # Panics
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    #[track_caller]
+    pub fn close(&self, code: u32, reason: &str) {
+        self.handle.close(code, reason);
     }
 
     /// Waits until the session is over; why.
@@ -146,12 +155,12 @@ impl Session {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
     /// # let address = format!("unix:{}/app.sock", directory.path().display());
-    /// # let mut listener = partywall::tokio::Listener::bind(&address)?;
+    /// # let listener = partywall::tokio::Listener::bind(&address)?;
     /// # let (session, _other) =
     /// #     tokio::join!(partywall::tokio::connect(&address), listener.accept());
     /// # let session = session?;
     /// session.open(b"last words").await?.send(b"good-bye").await?;
-    /// session.close();
+    /// session.close(0, "done");
     /// session.finished().await;
     /// # Ok(())
     /// # }

@@ -111,7 +111,7 @@ impl Stream {
     ///
     /// # Errors
     /// As there.
-    pub async fn recv(&mut self) -> Result<Message, StreamRecvError> {
+    pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv().await
     }
 
@@ -119,14 +119,14 @@ impl Stream {
     ///
     /// # Errors
     /// As there.
-    pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
+    pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.try_recv()
     }
 
-    /// See [`SendStream::close`]. Over a protocol without half-close, the other side hears of it only once receiving is over
-    /// too: by [`RecvStream::stop`], or when the stream is dropped.
-    pub fn close(&mut self) {
-        self.send.close();
+    /// See [`SendStream::finish`]. A protocol without half-close transmits the end only once receiving
+    /// is over too: by [`RecvStream::stop`], or when the stream is dropped.
+    pub fn finish(&mut self) {
+        self.send.finish();
     }
 
     /// Gives up on both directions, with a code for the other side.
@@ -189,10 +189,11 @@ impl SendStream {
         Ok(Reservation { outgoing })
     }
 
-    /// No more messages will come; what was sent is still delivered. The other direction goes on. Over a protocol
-    /// without half-close, the other side hears of it only once receiving is over too.
-    pub fn close(&mut self) {
-        self.half.close();
+    /// Ends this direction in good order: no more messages will come, and everything that was sent is
+    /// still delivered. The other direction goes on. A protocol without half-close transmits the end
+    /// only once receiving is over too.
+    pub fn finish(&mut self) {
+        self.half.finish();
     }
 
     /// Gives up: the receiver gets `code` instead of an end in good order.
@@ -224,11 +225,12 @@ pub struct RecvStream {
 }
 
 impl RecvStream {
-    /// The next message. Cancel-safe: a future that is dropped took nothing.
+    /// The next message. `None` once the peer has finished its direction and everything it sent was
+    /// received. Cancel-safe: a future that is dropped took nothing.
     ///
     /// # Errors
-    /// [`StreamRecvError::Finished`] at the end, and see there.
-    pub async fn recv(&mut self) -> Result<Message, StreamRecvError> {
+    /// See [`StreamRecvError`].
+    pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
@@ -236,7 +238,7 @@ impl RecvStream {
     ///
     /// # Errors
     /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
-    pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
+    pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         match self.poll_next(&Context::from_waker(Waker::noop())) {
             Poll::Ready(received) => received,
             Poll::Pending => Err(StreamRecvError::Empty),
@@ -250,7 +252,7 @@ impl RecvStream {
     pub fn poll_recv(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Message, StreamRecvError>> {
+    ) -> Poll<Result<Option<Message>, StreamRecvError>> {
         within_budget(context, |context| self.poll_next(context))
     }
 
@@ -258,9 +260,9 @@ impl RecvStream {
     pub(super) fn poll_next(
         &mut self,
         context: &Context<'_>,
-    ) -> Poll<Result<Message, StreamRecvError>> {
+    ) -> Poll<Result<Option<Message>, StreamRecvError>> {
         let polled = self.half.poll_recv(context);
-        self.received += u64::from(matches!(polled, Poll::Ready(Ok(_))));
+        self.received += u64::from(matches!(polled, Poll::Ready(Ok(Some(_)))));
         polled
     }
 

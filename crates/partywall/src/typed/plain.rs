@@ -410,28 +410,33 @@ mod streams {
     }
 
     impl RecvStream {
-        /// The next message as a plain struct, or as a slice of them.
+        /// The next message as a plain struct, or as a slice of them; `None` once the peer has finished.
         ///
         /// # Errors
         /// [`RecvPlainError::NotPlain`] if its length is another, and as [`recv`](Self::recv).
-        pub async fn recv_plain<T>(&mut self) -> Result<Plain<T>, RecvPlainError<StreamRecvError>>
+        pub async fn recv_plain<T>(
+            &mut self,
+        ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
         where
             T: FromBytes + KnownLayout + Immutable + ?Sized,
         {
             let message = self.recv().await.map_err(RecvPlainError::Recv)?;
-            plain(message, self.received().saturating_sub(1))
+            let number = self.received().saturating_sub(1);
+            message.map(|message| plain(message, number)).transpose()
         }
 
-        /// The next message as a struct that not all bytes are a value of: copied, then checked.
+        /// The next message as a struct that not all bytes are a value of: copied, then checked. `None`
+        /// once the peer has finished.
         ///
         /// # Errors
         /// [`RecvPlainError::NotPlain`] if its length is another, or its bytes are no value. And as
         /// [`recv`](Self::recv).
         pub async fn recv_checked<T: TryFromBytes>(
             &mut self,
-        ) -> Result<T, RecvPlainError<StreamRecvError>> {
+        ) -> Result<Option<T>, RecvPlainError<StreamRecvError>> {
             let message = self.recv().await.map_err(RecvPlainError::Recv)?;
-            checked(message, self.received().saturating_sub(1))
+            let number = self.received().saturating_sub(1);
+            message.map(|message| checked(message, number)).transpose()
         }
     }
 
@@ -451,7 +456,9 @@ mod streams {
         ///
         /// # Errors
         /// As there.
-        pub async fn recv_plain<T>(&mut self) -> Result<Plain<T>, RecvPlainError<StreamRecvError>>
+        pub async fn recv_plain<T>(
+            &mut self,
+        ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
         where
             T: FromBytes + KnownLayout + Immutable + ?Sized,
         {

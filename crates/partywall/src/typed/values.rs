@@ -359,16 +359,18 @@ mod streams {
     }
 
     impl RecvStream {
-        /// The next message as a serde value. Cancel-safe: a future that is dropped took nothing.
+        /// The next message as a serde value; `None` once the peer has finished. Cancel-safe: a future
+        /// that is dropped took nothing.
         ///
         /// # Errors
         /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from the
         /// error. And as [`recv`](Self::recv).
         pub async fn recv_value<T: DeserializeOwned>(
             &mut self,
-        ) -> Result<T, RecvValueError<StreamRecvError>> {
+        ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
             let message = self.recv().await.map_err(RecvValueError::Recv)?;
-            decode(message, self.received().saturating_sub(1))
+            let number = self.received().saturating_sub(1);
+            message.map(|message| decode(message, number)).transpose()
         }
     }
 
@@ -390,7 +392,7 @@ mod streams {
         /// As there.
         pub async fn recv_value<T: DeserializeOwned>(
             &mut self,
-        ) -> Result<T, RecvValueError<StreamRecvError>> {
+        ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
             self.halves_mut().1.recv_value().await
         }
     }

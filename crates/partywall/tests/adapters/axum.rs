@@ -3,7 +3,6 @@
 //! a server that stops lets its callers finish.
 #![cfg(all(feature = "axum", feature = "hyper"))]
 
-use crate::support;
 use crate::support_adapters;
 
 use axum::Router;
@@ -17,8 +16,8 @@ use hyper_util::rt::TokioExecutor;
 use partywall::axum::{Caller, Incoming};
 use partywall::hyper::Connector;
 use partywall::tokio::{Pool, PoolConfig};
+use partywall_testkit::Watchdog;
 use std::time::{Duration, Instant};
-use support::Watchdog;
 use support_adapters::{Way, body, soon};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

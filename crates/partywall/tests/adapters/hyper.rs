@@ -3,7 +3,6 @@
 //! every transport.
 #![cfg(feature = "hyper")]
 
-use crate::support;
 use crate::support_adapters;
 
 use http_body_util::{BodyExt, Full};
@@ -14,8 +13,8 @@ use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use partywall::hyper::{Connector, serve};
 use partywall::tokio::Caller;
+use partywall_testkit::Watchdog;
 use std::time::Duration;
-use support::Watchdog;
 use support_adapters::{Way, body, soon};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

@@ -2,8 +2,6 @@
 //! Frameworks over sessions, unmodified: hyper, axum, tonic, and the pool.
 #![cfg(feature = "tokio")]
 
-#[path = "../support/mod.rs"]
-mod support;
 #[path = "../support_adapters/mod.rs"]
 mod support_adapters;
 

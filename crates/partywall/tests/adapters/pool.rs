@@ -3,14 +3,13 @@
 //! leaves nothing behind.
 #![cfg(feature = "tokio")]
 
-use crate::support;
 use crate::support_adapters;
 
 use partywall::tokio::{Incoming, Listener, Pool, PoolConfig, PoolEvent, PoolOpenError, Session};
 use partywall::{Config, OpenError, SessionError, StreamRecvError};
+use partywall_testkit::{Directory, Second, argument, role, second_process};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{Place, Victim, argument, role, second_process};
 use support_adapters::{TIMEOUT, soon, until};
 
 /// What a pool told.
@@ -38,7 +37,7 @@ impl Told {
 }
 
 /// A listener's sessions, as they come.
-async fn accept(listener: &mut Listener, count: usize) -> Vec<Session> {
+async fn accept(listener: &Listener, count: usize) -> Vec<Session> {
     let mut sessions = Vec::new();
     for _ in 0..count {
         sessions.push(soon("a session", listener.accept()).await.unwrap());
@@ -48,11 +47,11 @@ async fn accept(listener: &mut Listener, count: usize) -> Vec<Session> {
 
 #[tokio::test]
 async fn streams_go_where_the_fewest_are() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
-    let mut listener = Listener::bind(place.address("pool")).unwrap();
+    let listener = Listener::bind(place.address("pool")).unwrap();
     let pool = Pool::new(place.address("pool"), told.config().sessions(3)).unwrap();
-    let sessions = accept(&mut listener, 3).await;
+    let sessions = accept(&listener, 3).await;
     told.connected(3).await;
     assert_eq!(pool.live(), 3);
     let mut streams = Vec::new();
@@ -70,7 +69,7 @@ async fn streams_go_where_the_fewest_are() {
 
 #[tokio::test]
 async fn opening_waits_for_somebody_to_listen_but_not_for_ever() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
     let config = told.config();
     let hasty = Pool::new(place.address("pool"), config.clone().open_timeout(Duration::ZERO));
@@ -101,15 +100,15 @@ async fn opening_waits_for_somebody_to_listen_but_not_for_ever() {
 
 #[tokio::test]
 async fn a_killed_server_is_replaced_and_its_streams_end_with_an_error() {
-    let place = Place::new();
+    let place = Directory::new();
     let address = place.address("pool");
     let mut server =
-        Victim::spawn(&mut second_process("pool::child", "server", &[("ADDRESS", &address)]));
+        Second::spawn(&mut second_process("pool::child", "server", &[("ADDRESS", &address)]));
     let told = Told::default();
     let pool = Pool::new(&*address, told.config().sessions(2)).unwrap();
     told.connected(2).await;
     let mut stream = pool.open(b"").await.unwrap();
-    assert_eq!(soon("a greeting", stream.recv()).await.unwrap(), b"hello");
+    assert_eq!(soon("a greeting", stream.recv()).await.unwrap().unwrap(), b"hello");
     server.kill();
     let end = soon("the end", stream.recv()).await;
     assert!(matches!(end, Err(StreamRecvError::Session(SessionError::Closed(_)))), "{end:?}");
@@ -117,32 +116,32 @@ async fn a_killed_server_is_replaced_and_its_streams_end_with_an_error() {
     until("both are lost", || told.count(is_lost) == 2).await;
 
     let _server =
-        Victim::spawn(&mut second_process("pool::child", "server", &[("ADDRESS", &address)]));
+        Second::spawn(&mut second_process("pool::child", "server", &[("ADDRESS", &address)]));
     let mut stream = pool.open(b"").await.unwrap();
-    assert_eq!(soon("a greeting", stream.recv()).await.unwrap(), b"hello");
+    assert_eq!(soon("a greeting", stream.recv()).await.unwrap().unwrap(), b"hello");
     told.connected(4).await;
     pool.close().await;
 }
 
 #[tokio::test]
 async fn asked_to_go_away_it_drains_and_opens_elsewhere() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
-    let mut listener = Listener::bind(place.address("pool")).unwrap();
+    let listener = Listener::bind(place.address("pool")).unwrap();
     let pool = Pool::new(place.address("pool"), told.config()).unwrap();
-    let old = accept(&mut listener, 1).await.remove(0);
+    let old = accept(&listener, 1).await.remove(0);
     let mut here = pool.open(b"old").await.unwrap();
-    let mut there = soon("a stream", old.accept()).await.unwrap();
+    let mut there = soon("a stream", old.accept()).await.unwrap().unwrap();
     old.go_away(7);
-    let new = accept(&mut listener, 1).await.remove(0);
+    let new = accept(&listener, 1).await.remove(0);
     let is_gone = |event: &PoolEvent| matches!(event, PoolEvent::GoneAway { code: 7, .. });
     assert_eq!(told.count(is_gone), 1);
 
     // What was open goes on, while new ones go elsewhere.
     pool.open(b"new").await.unwrap();
-    assert_eq!(soon("a stream", new.accept()).await.unwrap().metadata(), b"new");
+    assert_eq!(soon("a stream", new.accept()).await.unwrap().unwrap().metadata(), b"new");
     here.send(b"still here").await.unwrap();
-    assert_eq!(soon("a message", there.recv()).await.unwrap(), b"still here");
+    assert_eq!(soon("a message", there.recv()).await.unwrap().unwrap(), b"still here");
     assert!(old.close_reason().is_none());
     drop(here);
     drop(there);
@@ -152,24 +151,27 @@ async fn asked_to_go_away_it_drains_and_opens_elsewhere() {
 
 #[tokio::test]
 async fn draining_ends_in_time() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
-    let mut listener = Listener::bind(place.address("pool")).unwrap();
+    let listener = Listener::bind(place.address("pool")).unwrap();
     let config = told.config().drain_timeout(Duration::from_millis(1));
     let pool = Pool::new(place.address("pool"), config).unwrap();
-    let old = accept(&mut listener, 1).await.remove(0);
+    let old = accept(&listener, 1).await.remove(0);
     let mut stream = pool.open(b"stays").await.unwrap();
-    let _there = soon("a stream", old.accept()).await.unwrap();
+    let _there = soon("a stream", old.accept()).await.unwrap().unwrap();
     old.go_away(0);
     let end = soon("the end", stream.recv()).await;
-    assert!(matches!(end, Err(StreamRecvError::Session(SessionError::ClosedHere))), "{end:?}");
+    assert!(
+        matches!(end, Err(StreamRecvError::Session(SessionError::ClosedHere { .. }))),
+        "{end:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_always_sends_away_is_not_stormed() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
-    let mut listener = Listener::bind(place.address("pool")).unwrap();
+    let listener = Listener::bind(place.address("pool")).unwrap();
     let longest = Duration::from_millis(20);
     let _pool = Pool::new(place.address("pool"), told.config()).unwrap();
     // The waits grow to their bound where no session lasts: one that lasts, on a busy machine, begins anew.
@@ -187,17 +189,17 @@ async fn a_server_that_always_sends_away_is_not_stormed() {
             break;
         }
         assert!(Instant::now() < deadline, "{:?}", told.0.lock().unwrap());
-        accept(&mut listener, 1).await[0].go_away(0);
+        accept(&listener, 1).await[0].go_away(0);
     }
 }
 
 #[tokio::test]
 async fn closed_it_ends_all_and_leaves_nothing() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
-    let mut listener = Listener::bind(place.address("pool")).unwrap();
+    let listener = Listener::bind(place.address("pool")).unwrap();
     let pool = Pool::new(place.address("pool"), told.config().sessions(2)).unwrap();
-    let sessions = accept(&mut listener, 2).await;
+    let sessions = accept(&listener, 2).await;
     let mut stream = pool.open(b"").await.unwrap();
     told.connected(2).await;
     let twin = pool.clone();
@@ -206,7 +208,10 @@ async fn closed_it_ends_all_and_leaves_nothing() {
         soon("the session's end", session.closed()).await;
     }
     let end = stream.recv().await;
-    assert!(matches!(end, Err(StreamRecvError::Session(SessionError::ClosedHere))), "{end:?}");
+    assert!(
+        matches!(end, Err(StreamRecvError::Session(SessionError::ClosedHere { .. }))),
+        "{end:?}"
+    );
     assert!(matches!(pool.open(b"").await, Err(PoolOpenError::Closed)));
     assert_eq!((pool.live(), pool.streams()), (0, 0));
     // Only this test's own task is left.
@@ -216,17 +221,17 @@ async fn closed_it_ends_all_and_leaves_nothing() {
 
 #[tokio::test]
 async fn dropped_it_connects_no_more_but_streams_go_on() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
-    let mut listener = Listener::bind(place.address("pool")).unwrap();
+    let listener = Listener::bind(place.address("pool")).unwrap();
     let pool = Pool::new(place.address("pool"), told.config()).unwrap();
-    let session = accept(&mut listener, 1).await.remove(0);
+    let session = accept(&listener, 1).await.remove(0);
     let mut here = pool.open(b"").await.unwrap();
-    let mut there = soon("a stream", session.accept()).await.unwrap();
+    let mut there = soon("a stream", session.accept()).await.unwrap().unwrap();
     drop(pool);
     tokio::task::yield_now().await;
     here.send(b"on").await.unwrap();
-    assert_eq!(soon("a message", there.recv()).await.unwrap(), b"on");
+    assert_eq!(soon("a message", there.recv()).await.unwrap().unwrap(), b"on");
     drop(here);
     drop(there);
     soon("the session's end", session.closed()).await;
@@ -237,12 +242,12 @@ async fn dropped_it_connects_no_more_but_streams_go_on() {
 
 #[tokio::test]
 async fn full_sessions_make_opening_wait() {
-    let place = Place::new();
+    let place = Directory::new();
     let told = Told::default();
     let config = Config::default().streams_max(2);
-    let mut listener = Listener::bind_with(place.address("pool"), &config).unwrap();
+    let listener = Listener::bind_with(place.address("pool"), &config).unwrap();
     let pool = Pool::new(place.address("pool"), told.config()).unwrap();
-    let session = accept(&mut listener, 1).await.remove(0);
+    let session = accept(&listener, 1).await.remove(0);
     let first = pool.open(b"").await.unwrap();
     let _second = pool.open(b"").await.unwrap();
     let third = tokio::spawn({
@@ -252,7 +257,7 @@ async fn full_sessions_make_opening_wait() {
     until("two streams", || session.streams() == 2).await;
     assert!(!third.is_finished());
     drop(first);
-    drop(soon("the first", session.accept()).await.unwrap());
+    drop(soon("the first", session.accept()).await.unwrap().unwrap());
     soon("the third", third).await.unwrap().unwrap();
 }
 
@@ -262,16 +267,17 @@ fn child() {
     if role().as_deref() != Some("server") {
         return;
     }
-    let _watchdog = support::Watchdog::new("the second process", Duration::from_secs(120));
+    let _watchdog =
+        partywall_testkit::Watchdog::new("the second process", Duration::from_secs(120));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut listener = Listener::bind(&*argument("ADDRESS")).unwrap();
+        let listener = Listener::bind(&*argument("ADDRESS")).unwrap();
         let mut sessions = Vec::new();
         while let Ok(session) = listener.accept().await {
             sessions.push(session.clone());
             tokio::spawn(async move {
                 let mut streams = Vec::new();
-                while let Ok(mut stream) = session.accept().await {
+                while let Ok(Some(mut stream)) = session.accept().await {
                     stream.send(b"hello").await.unwrap();
                     streams.push(stream);
                 }

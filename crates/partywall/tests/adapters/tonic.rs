@@ -3,15 +3,14 @@
 //! that is killed while calls are under way.
 #![cfg(feature = "tonic")]
 
-use crate::support;
 use crate::support_adapters;
 
 use partywall::Closed;
 use partywall::tokio::{Incoming, Listener, Pool, PoolConfig, Session};
 use partywall::tonic::Connector;
+use partywall_testkit::{Directory, Second, Watchdog, argument, role, second_process};
 use std::error::Error;
 use std::time::Duration;
-use support::{Place, Victim, Watchdog, argument, role, second_process};
 use support_adapters::echo::{Client, Echo, HANG, Number};
 use support_adapters::{Way, body, soon};
 use tokio::sync::oneshot;
@@ -120,10 +119,10 @@ async fn one_stream_carries_a_million_messages() {
 async fn the_death_of_a_server_fails_every_call_under_way() {
     const CALLS: u64 = 20;
     let _watchdog = Watchdog::new("the death of a server", Duration::from_secs(120));
-    let place = Place::new();
+    let place = Directory::new();
     let address = place.address("grpc");
     let mut server =
-        Victim::spawn(&mut second_process("tonic::child", "grpc", &[("ADDRESS", &address)]));
+        Second::spawn(&mut second_process("tonic::child", "grpc", &[("ADDRESS", &address)]));
 
     let pool = Pool::new(&*address, PoolConfig::default().open_timeout(support_adapters::TIMEOUT));
     let pool = pool.unwrap();
@@ -155,7 +154,7 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
 
     // Another process takes its place, and the same client goes on.
     let _server =
-        Victim::spawn(&mut second_process("tonic::child", "grpc", &[("ADDRESS", &address)]));
+        Second::spawn(&mut second_process("tonic::child", "grpc", &[("ADDRESS", &address)]));
     let mut client = client;
     soon("the second server", async {
         while client.unary(Number::new(1)).await.is_err() {

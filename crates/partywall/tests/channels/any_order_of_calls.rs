@@ -4,16 +4,14 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
-use crate::support_two;
-
 use partywall::{
     BackPressure, Channel, Message, Receiver, SendError, Sender, TooLarge, TryRecvError,
     TrySendError, Wait,
 };
+use partywall_testkit::{Kind, is_pattern, pattern, soon};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::time::Instant;
-use support_two::{Kind, is_pattern, pattern, soon};
 
 /// One call. Side and lengths are numbers that are cut to what there is.
 #[derive(Clone, Debug)]

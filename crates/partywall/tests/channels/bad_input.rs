@@ -4,13 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use crate::support;
-
 use partywall::{
     Address, AddressError, Admission, BindError, Config, ConfigError, ConnectError, FallbackReason,
     HandshakeError, Listener, Refusal, TransportPolicy,
 };
 use partywall_layout::hello::{Hello, REJECT_TAG};
+use partywall_testkit::hostile::channel::{BOTH, hello};
+use partywall_testkit::hostile::home::Home;
+use partywall_testkit::{Directory, Watchdog, millis, within};
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -20,9 +21,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::foe::{BOTH, hello};
-use support::home::Home;
-use support::{Place, Watchdog, millis, within};
 use zerocopy::IntoBytes;
 
 /// Asserts that an error tells what to do, in these words.
@@ -73,8 +71,8 @@ fn text_that_is_no_address() {
 #[test]
 fn nobody_there() {
     // A process that another test starts has a copy of a listener until it runs its program.
-    let _alone = support::alone();
-    let place = Place::new();
+    let _alone = partywall_testkit::alone();
+    let place = Directory::new();
     let error = connect_error(&place.address("nobody"));
     let is_missing =
         matches!(&error, ConnectError::System(partywall_sys::ConnectError::NotFound { .. }));
@@ -94,7 +92,7 @@ fn nobody_there() {
 
 #[test]
 fn a_path_that_is_something_else() {
-    let place = Place::new();
+    let place = Directory::new();
     File::create(place.path("file")).unwrap();
     let error = Listener::bind(place.address("file")).unwrap_err();
     assert!(matches!(error, BindError::System(partywall_sys::BindError::NotASocket { .. })));
@@ -120,8 +118,8 @@ fn a_path_that_is_something_else() {
 /// The second process: another user, who may not.
 #[test]
 fn child() {
-    let Some(role) = support::role() else { return };
-    let address = support::argument("address");
+    let Some(role) = partywall_testkit::role() else { return };
+    let address = partywall_testkit::argument("address");
     let text = match &*role {
         "connect" => connect_error(&address).to_string(),
         "bind" => Listener::bind(&*address).unwrap_err().to_string(),
@@ -136,7 +134,7 @@ fn child() {
         "crowded accept" => crowded_accept(&address),
         other => panic!("no role {other}"),
     };
-    std::fs::write(support::argument("answer"), text).unwrap();
+    std::fs::write(partywall_testkit::argument("answer"), text).unwrap();
 }
 
 fn all_descriptors() -> Vec<File> {
@@ -163,7 +161,7 @@ fn answer(shell: &str, role: &str, address: &str) -> Option<String> {
     let answers = tempfile::tempdir().unwrap();
     std::fs::set_permissions(answers.path(), PermissionsExt::from_mode(0o777)).unwrap();
     let file = answers.path().join("answer");
-    let direct = support::second_process(
+    let direct = partywall_testkit::second_process(
         "bad_input::child",
         role,
         &[("address", address), ("answer", file.to_str()?)],
@@ -190,11 +188,11 @@ fn as_somebody_else() -> Option<&'static str> {
 
 #[test]
 fn no_permission() {
-    let _alone = support::alone();
+    let _alone = partywall_testkit::alone();
     let Some(shell) = as_somebody_else() else {
         return println!("skipped: root, and no setpriv to be anybody else");
     };
-    let place = Place::new();
+    let place = Directory::new();
     let directory = place.path("");
     std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o755)).unwrap();
     let _listener = Listener::bind(place.address("private")).unwrap();
@@ -216,9 +214,9 @@ fn no_permission() {
 
 #[test]
 fn no_descriptor_left() {
-    let _alone = support::alone();
+    let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("descriptors", Duration::from_secs(60));
-    let place = Place::new();
+    let place = Directory::new();
     let _listener = Listener::bind(place.address("stage")).unwrap();
     let shell = "ulimit -n 40; exec \"$@\"";
     let text = answer(shell, "crowded connect", &place.address("stage")).unwrap();
@@ -231,7 +229,7 @@ fn no_descriptor_left() {
 
 #[test]
 fn another_version_in_either_direction() {
-    let _alone = support::alone();
+    let _alone = partywall_testkit::alone();
     let mut home = Home::new(Config::default());
     let mut later = hello(BOTH);
     later.version_min.set(7);
@@ -245,7 +243,7 @@ fn another_version_in_either_direction() {
     assert!(told.starts_with(&REJECT_TAG) && told[16] == 1);
 
     // A listener of those versions answers the client in the same way, or with its own HELLO.
-    let place = Place::new();
+    let place = Directory::new();
     let listener = UnixListener::bind(place.path("later")).unwrap();
     for frame in [told, later.as_bytes().to_vec()] {
         let error = std::thread::scope(|scope| {
@@ -277,7 +275,7 @@ fn another_version_in_either_direction() {
 
 #[test]
 fn somebody_who_speaks_something_else() {
-    let place = Place::new();
+    let place = Directory::new();
     let speaks = |greeting: &'static [u8], echoes: bool, name: &str| {
         let listener = UnixListener::bind(place.path(name)).unwrap();
         std::thread::scope(|scope| {
@@ -351,7 +349,7 @@ fn an_address_that_others_can_reach() {
 
 /// Both sides' errors of a connection that does not come about.
 fn both_errors(listening: Config, connecting: &Config) -> (HandshakeError, String) {
-    let (place, end) = (Place::new(), within(millis(60_000)));
+    let (place, end) = (Directory::new(), within(millis(60_000)));
     let told = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&told);
     let listening = listening.on_refused(move |error| list.lock().unwrap().push(error.to_string()));
@@ -421,7 +419,7 @@ fn transports_that_do_not_agree() {
 
 #[test]
 fn settings_that_cannot_be() {
-    let place = Place::new();
+    let place = Directory::new();
     let ring = "a power of two from 4096 to 1073741824";
     let entries = "a power of two from 8 to 1048576";
     let cases: [(Config, &str, &str); 10] = [

@@ -3,17 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
-use crate::support_two;
-
 use partywall::{
     Channel, Config, Listener, Readiness, Receiver, Sender, TryRecvError, TrySendError,
 };
 use partywall_sys::poll::{self, PollFd, PollFlags};
+use partywall_testkit::{Kind, Random, soon};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
-use support_two::{Chance, Kind, soon};
 
 const MESSAGES: u64 = 10_000;
 
@@ -25,7 +23,7 @@ fn until_readable(descriptor: &impl AsFd, what: &str) {
 }
 
 /// Loses a little time, as a busy peer does; sometimes none, sometimes enough to let the other sleep.
-fn dawdle(chance: &mut Chance) {
+fn dawdle(chance: &mut Random) {
     let pause = match chance.below(64) {
         0 => Duration::from_micros(200),
         1..8 => Duration::from_micros(chance.below(20)),
@@ -45,7 +43,7 @@ struct Polls {
 }
 
 fn receive_by_polling(receiver: &mut Receiver, name: &str) -> Polls {
-    let mut chance = Chance(11);
+    let mut chance = Random::new(11);
     let mut polls = Polls::default();
     let mut expected = 0_u64;
     loop {
@@ -74,7 +72,7 @@ fn receive_by_polling(receiver: &mut Receiver, name: &str) -> Polls {
 }
 
 fn send_by_polling(sender: &mut Sender, len_max: u64, name: &str) -> Polls {
-    let mut chance = Chance(12);
+    let mut chance = Random::new(12);
     let mut polls = Polls::default();
     for number in 0..MESSAGES {
         let mut payload = vec![7; 8 + chance.size(len_max)];

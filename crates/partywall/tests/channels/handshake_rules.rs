@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who speaks, who listens, and until when: what a handshake insists on.
 
-use crate::support_two;
-
 use partywall::{
     AcceptError, Admission, Config, ConnectError, HandshakeError, Listener, TransportPolicy,
 };
 use partywall_layout::hello::{
     FEATURE_SHM, FEATURE_SOCKET, Offer, Ready, TRANSPORT_SHM, TRANSPORT_SOCKET,
 };
+use partywall_testkit::{Kind, TIMEOUT, soon, variable};
 use std::io::{Seek, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -16,10 +15,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support_two::{Kind, TIMEOUT, soon, variable};
 use zerocopy::IntoBytes;
 
-use crate::support::foe;
+use partywall_testkit::hostile::channel as foe;
 
 fn within(time: Duration) -> Instant {
     Instant::now() + time

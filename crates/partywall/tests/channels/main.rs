@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Channels between ends that keep the rules: messages, waiting, event loops, handshakes, bad input.
 
-#[path = "../support/mod.rs"]
-mod support;
-#[path = "../support_two/mod.rs"]
-mod support_two;
-
 mod any_order_of_calls;
 mod bad_input;
 mod event_loop;

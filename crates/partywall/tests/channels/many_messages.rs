@@ -6,15 +6,13 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
-use crate::support_two;
-
 use partywall::{
     Channel, Limit, Listener, Message, Receiver, RecvError, SendError, Sender, SharedSender,
     TryRecvError, TrySendError,
 };
+use partywall_testkit::{Kind, Random, Second, TIMEOUT, fill, is_pattern, soon, variable};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use support_two::{Chance, Kind, Second, TIMEOUT, fill, is_pattern, soon, variable};
 
 const LEN_MAX: u64 = 8 << 20;
 /// Threads that share the sender for the last fifth of the messages.
@@ -28,7 +26,7 @@ const HOLD_TIME: Duration = Duration::from_millis(20);
 
 /// Length of message `number`, which both sides know.
 fn length(seed: u64, number: u64) -> usize {
-    Chance(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95)).size(LEN_MAX)
+    Random::new(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95)).size(LEN_MAX)
 }
 
 /// A length for a shared sender: with room for the head.
@@ -69,7 +67,7 @@ fn child() {
 
 /// Sends messages 0 to `count` of `seed`, each in a way that chance chooses.
 fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
-    let mut chance = Chance(seed ^ 1);
+    let mut chance = Random::new(seed ^ 1);
     let mut buffer = vec![0; LEN_MAX as usize];
     let mut number = 0;
     while number < count {
@@ -119,7 +117,7 @@ fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
 }
 
 /// A deadline that may pass.
-fn brief(chance: &mut Chance) -> Instant {
+fn brief(chance: &mut Random) -> Instant {
     Instant::now() + Duration::from_micros(chance.below(500))
 }
 
@@ -148,7 +146,7 @@ fn try_until_sent(sender: &mut Sender, bytes: &[u8]) {
 /// given up.
 fn send_batch(
     sender: &mut Sender,
-    chance: &mut Chance,
+    chance: &mut Random,
     buffer: &mut [u8],
     seed: u64,
     first: u64,
@@ -180,7 +178,7 @@ fn send_batch(
 
 /// Sends `count` messages while other threads do the same.
 fn send_together(sender: &SharedSender, thread: u64, count: u64) {
-    let mut chance = Chance(thread);
+    let mut chance = Random::new(thread);
     let mut buffer = vec![0; LEN_MAX as usize];
     for number in 0..count {
         let len = shared_length(thread, number);
@@ -248,7 +246,7 @@ impl Reader {
     }
 
     /// Keeps a message for a while, and drops others in any order, as long as before unchanged.
-    fn hold(&mut self, chance: &mut Chance, message: Message) {
+    fn hold(&mut self, chance: &mut Random, message: Message) {
         let is_small = message.len() < 1 << 20;
         if chance.below(3) == 0 && is_small {
             self.held_bytes += message.len();
@@ -259,7 +257,7 @@ impl Reader {
         }
     }
 
-    fn drop_one(&mut self, chance: &mut Chance) {
+    fn drop_one(&mut self, chance: &mut Random) {
         let index = chance.below(self.held.len() as u64) as usize;
         let (before, message) = self.held.swap_remove(index);
         assert_eq!(sum(&message), before, "a held message changed");
@@ -274,7 +272,7 @@ fn sum(bytes: &[u8]) -> u64 {
 }
 
 fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
-    let mut chance = Chance(reader.seed ^ 2);
+    let mut chance = Random::new(reader.seed ^ 2);
     let mut last = Instant::now();
     loop {
         if chance.below(512) == 0 {

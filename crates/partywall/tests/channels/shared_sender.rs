@@ -4,15 +4,13 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
-use crate::support_two;
-
 use partywall::{
     BackPressure, Receiver, SendError, SharedSender, TryRecvError, TrySendError, Wait,
 };
+use partywall_testkit::{Kind, Random, TIMEOUT, fill, is_pattern, soon};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use support_two::{Chance, Kind, TIMEOUT, fill, is_pattern, soon};
 
 const THREADS: u64 = 8;
 /// Of each thread.
@@ -55,7 +53,7 @@ fn receive(receiver: &mut Receiver, name: &str) -> Vec<u64> {
 }
 
 /// Sends one message in a way that chance chooses; `false` if it was not sent.
-fn send(sender: &SharedSender, chance: &mut Chance, bytes: &[u8]) -> bool {
+fn send(sender: &SharedSender, chance: &mut Random, bytes: &[u8]) -> bool {
     let short = Instant::now() + Duration::from_micros(chance.below(300));
     match chance.below(8) {
         0 => sender.try_send(bytes).is_ok(),
@@ -118,7 +116,7 @@ fn eight_threads_lose_and_double_nothing() {
             for thread in 0..THREADS {
                 let sender = sender.clone();
                 scope.spawn(move || {
-                    let mut chance = Chance(thread);
+                    let mut chance = Random::new(thread);
                     for number in 0..MESSAGES {
                         let bytes = message(thread, number, chance.size(40_000));
                         while !send(&sender, &mut chance, &bytes) {}

@@ -2,8 +2,6 @@
 //! The socket transport at its edges: large messages, full buffers, an end amid unread bytes, a death
 //! that a child hides, and bytes where none may be.
 
-use crate::support_two;
-
 use partywall::{
     Closed, Config, Fault, Listener, RecvError, SendError, TransportPolicy, TryRecvError,
     TrySendError, Violation,
@@ -12,13 +10,13 @@ use partywall_layout::hello::{FEATURE_SOCKET, Offer, Ready, TRANSPORT_SOCKET};
 use partywall_layout::record_ring::Kind as RecordKind;
 use partywall_layout::{Position, RecordHeader};
 use partywall_sys::Socket;
+use partywall_testkit::{Kind, Second, fill, is_pattern, pattern, soon, variable};
 use std::io::IoSlice;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support_two::{Kind, Second, fill, is_pattern, pattern, soon, variable};
 use zerocopy::IntoBytes;
 
-use crate::support::foe;
+use partywall_testkit::hostile::channel as foe;
 
 const MIB: usize = 1 << 20;
 

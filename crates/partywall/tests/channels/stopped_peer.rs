@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process that is stopped for half a minute is not dead: nothing is lost, and nobody is given up.
 
-use crate::support_two;
-
 use partywall::{Listener, RecvError};
 use partywall_sys::signal::{Signal, kill, stop};
+use partywall_testkit::{Kind, Second, fill, is_pattern, soon, variable};
 use std::time::{Duration, Instant};
-use support_two::{Kind, Second, fill, is_pattern, soon, variable};
 
 const ADDRESS: &str = "PARTYWALL_STOPPED_ADDRESS";
 const KIND: &str = "PARTYWALL_STOPPED_KIND";

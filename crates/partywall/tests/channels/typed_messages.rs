@@ -2,12 +2,10 @@
 //! Values and plain structs arrive as they were sent, over every transport, and what is none is refused.
 #![cfg(all(feature = "serde", feature = "zerocopy", feature = "tokio"))]
 
-use crate::support_two;
-
 use partywall::{RecvPlainError, RecvValueError, SendError, SendValueError};
+use partywall_testkit::Kind;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
-use support_two::Kind;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,16 +156,16 @@ fn another_length_and_forbidden_bytes_are_refused_and_given_back() {
 async fn streams_carry_both() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/s.sock", directory.path().display());
-    let mut listener = partywall::tokio::Listener::bind(&address).unwrap();
+    let listener = partywall::tokio::Listener::bind(&address).unwrap();
     let (client, server) = tokio::join!(partywall::tokio::connect(&address), listener.accept());
     let (client, server) = (client.unwrap(), server.unwrap());
     let mut here = client.open(b"").await.unwrap();
-    let mut there = server.accept().await.unwrap();
+    let mut there = server.accept().await.unwrap().unwrap();
     for count in [1, 20_000] {
         here.send_value(&order(count)).await.unwrap();
-        assert_eq!(there.recv_value::<Order>().await.unwrap(), order(count));
+        assert_eq!(there.recv_value::<Order>().await.unwrap().unwrap(), order(count));
         here.send_plain(&samples(count as usize)[..]).await.unwrap();
-        let received = there.recv_plain::<[Sample]>().await.unwrap();
+        let received = there.recv_plain::<[Sample]>().await.unwrap().unwrap();
         assert_eq!(*received, samples(count as usize)[..]);
     }
     here.send(&[0xff; 3]).await.unwrap();

@@ -12,16 +12,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use crate::support;
-
 use partywall::{
     Channel, Config, Listener, Receiver, RecvError, SendError, Sender, Transport, TransportPolicy,
+};
+use partywall_testkit::{
+    Directory, Footprint, Random, Second, Watchdog, number_of, payload, within,
 };
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use support::{Holdings, Place, Random, Victim, Watchdog, number_of, payload, within};
 
 /// Who is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,16 +54,17 @@ fn config(policy: TransportPolicy) -> Config {
 /// The second process: connects, and works until it is killed.
 #[test]
 fn child() {
-    let Some(role) = support::role() else { return };
-    let log = File::options().write(true).open(support::argument("log")).unwrap();
-    let is_shared_memory = support::argument("transport") == "shm";
+    let Some(role) = partywall_testkit::role() else { return };
+    let log = File::options().write(true).open(partywall_testkit::argument("log")).unwrap();
+    let is_shared_memory = partywall_testkit::argument("transport") == "shm";
     let policy =
         if is_shared_memory { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
     // Waits until it is this process's turn.
     if std::io::Read::read(&mut std::io::stdin(), &mut [0]).unwrap() == 0 {
         return;
     }
-    let channel = partywall::connect_with(support::argument("address"), &config(policy)).unwrap();
+    let channel =
+        partywall::connect_with(partywall_testkit::argument("address"), &config(policy)).unwrap();
     let (mut sender, mut receiver) = channel.split();
     let reading = std::thread::spawn(move || {
         while let Ok(Some(message)) = receiver.recv() {
@@ -114,11 +115,11 @@ fn receive_all(receiver: &mut Receiver) -> (u64, Option<RecvError>) {
 struct Series {
     messages: u64,
     latest_news: Duration,
-    before: Option<Holdings>,
+    before: Option<Footprint>,
 }
 
 struct Stage {
-    place: Place,
+    place: Directory,
     listener: Listener,
     transport: &'static str,
     started: usize,
@@ -126,7 +127,7 @@ struct Stage {
 
 impl Stage {
     fn new(transport: &'static str) -> Self {
-        let place = Place::new();
+        let place = Directory::new();
         let is_shared_memory = transport == "shm";
         let policy =
             if is_shared_memory { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
@@ -135,7 +136,7 @@ impl Stage {
     }
 
     /// Starts a process that waits for its turn.
-    fn start(&mut self, role: Role) -> (Victim, File) {
+    fn start(&mut self, role: Role) -> (Second, File) {
         self.started += 1;
         let path = self.place.path(&format!("log{}", self.started));
         let log = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -145,14 +146,17 @@ impl Stage {
             ("address", &self.place.address("stage")),
             ("transport", self.transport),
         ];
-        let mut command =
-            support::second_process("both_directions::child", &format!("{role:?}"), &arguments);
-        let victim = Victim::spawn(command.stdin(Stdio::piped()).stderr(Stdio::null()));
+        let mut command = partywall_testkit::second_process(
+            "both_directions::child",
+            &format!("{role:?}"),
+            &arguments,
+        );
+        let victim = Second::spawn(command.stdin(Stdio::piped()).stderr(Stdio::null()));
         (victim, log)
     }
 
     /// Lets a process work for a while, and kills it.
-    fn kill_one(&mut self, role: Role, victim: (Victim, File), work: Duration) -> (u64, Duration) {
+    fn kill_one(&mut self, role: Role, victim: (Second, File), work: Duration) -> (u64, Duration) {
         let (mut victim, log) = victim;
         std::io::Write::write_all(victim.0.stdin.as_mut().unwrap(), b"!").unwrap();
         let deadline = within(Duration::from_secs(20));
@@ -205,10 +209,10 @@ impl Stage {
             series.messages += messages;
             series.latest_news = series.latest_news.max(news);
             if index == kills / 5 {
-                series.before = Some(Holdings::now());
+                series.before = Some(Footprint::now());
             }
         }
-        let (before, after) = (series.before.unwrap(), Holdings::now());
+        let (before, after) = (series.before.unwrap(), Footprint::now());
         println!("{}: {kills} kills, {series:?}, after {after:?}", self.transport);
         assert_eq!(after.descriptors, before.descriptors);
         assert_eq!(after.shared_mappings, before.shared_mappings);
@@ -219,7 +223,7 @@ impl Stage {
 }
 
 /// Nothing but the socket's path, and the files in which the victims told us where they were.
-fn nothing_is_left(place: &Place) {
+fn nothing_is_left(place: &Directory) {
     let mut files = place.files();
     files.retain(|name| !name.starts_with("log"));
     assert_eq!(files, ["stage"]);
@@ -227,7 +231,7 @@ fn nothing_is_left(place: &Place) {
 
 #[test]
 fn four_hundred_kills_lose_nothing_and_leave_nothing() {
-    let _alone = support::alone();
+    let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("kills", Duration::from_secs(600));
     let started = Instant::now();
     for (transport, kills, seed) in [("shm", 300, 1), ("socket", 100, 2)] {

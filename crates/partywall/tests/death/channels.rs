@@ -5,15 +5,13 @@
 //! 1,000 processes are killed with SIGKILL under load, half of them sending, half receiving, and 200
 //! more over the socket transport.
 
-use crate::support_two;
-
 use partywall::{Channel, Closed, Config, Listener, RecvError, SendError};
 use partywall_sys::process::{self, Process};
+use partywall_testkit::{Kind, Random, Second, fill, is_pattern, variable};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support_two::{Chance, Kind, Second, fill, is_pattern, variable};
 
 /// The survivor learns of a death within this.
 const NOTICE: Duration = Duration::from_secs(1);
@@ -32,11 +30,11 @@ fn victim() {
     if role == "bind" {
         let _listener = Listener::bind(&address).unwrap();
         File::create(variable(LOG).unwrap()).unwrap();
-        std::thread::sleep(support_two::TIMEOUT);
+        std::thread::sleep(partywall_testkit::TIMEOUT);
         return;
     }
     let channel = partywall::connect_with(&address, &config(kind)).unwrap();
-    let until = Instant::now() + support_two::TIMEOUT;
+    let until = Instant::now() + partywall_testkit::TIMEOUT;
     if role == "send" {
         send_for_ever(
             channel,
@@ -51,7 +49,7 @@ fn victim() {
 /// Sends numbered messages, and writes to `log` how many are committed.
 fn send_for_ever(channel: Channel, log: &File, until: Instant) {
     let (mut sender, _receiver) = channel.split();
-    let mut chance = Chance(u64::from(std::process::id()));
+    let mut chance = Random::new(u64::from(std::process::id()));
     for number in 0_u64.. {
         let len = size(&mut chance);
         if number % 3 == 0 {
@@ -85,7 +83,7 @@ fn receive_for_ever(channel: Channel, until: Instant) {
 }
 
 /// Mostly small, now and then large enough for shared memory, or for a segment of its own.
-fn size(chance: &mut Chance) -> usize {
+fn size(chance: &mut Random) -> usize {
     match chance.below(10) {
         0 => chance.size(2 << 20),
         1 | 2 => chance.size(100_000),
@@ -112,13 +110,18 @@ struct Series {
     kind: Kind,
     listener: Listener,
     log: tempfile::NamedTempFile,
-    chance: Chance,
+    chance: Random,
 }
 
 impl Series {
     fn new(kind: Kind) -> Self {
         let listener = Listener::bind_with(kind.address(), &config(kind)).unwrap();
-        Self { kind, listener, log: tempfile::NamedTempFile::new().unwrap(), chance: Chance(7) }
+        Self {
+            kind,
+            listener,
+            log: tempfile::NamedTempFile::new().unwrap(),
+            chance: Random::new(7),
+        }
     }
 
     fn start(&mut self, role: &str) -> (Second, Channel) {
@@ -129,7 +132,7 @@ impl Series {
             "channels::victim",
             &[(ROLE, role), (KIND, self.kind.name()), (ADDRESS, &address), (LOG, log)],
         );
-        (victim, self.listener.accept_deadline(support_two::soon()).unwrap())
+        (victim, self.listener.accept_deadline(partywall_testkit::soon()).unwrap())
     }
 
     /// When to kill: at once, in the thick of it, or later.
@@ -172,7 +175,7 @@ impl Series {
         let kill_at = self.instant();
         let mut number = 0;
         let mut bytes = Vec::new();
-        let mut next = |chance: &mut Chance| {
+        let mut next = |chance: &mut Random| {
             bytes.resize(size(chance) + 8, 0);
             write(&mut bytes, number);
             number += 1;
@@ -229,7 +232,7 @@ fn a_thousand(kind: Kind, deaths_each: u32) {
 /// One after the other, because each counts what the whole process holds.
 #[test]
 fn a_thousand_deaths_over_the_shm_and_two_hundred_over_the_socket() {
-    let _alone = crate::support::alone();
+    let _alone = partywall_testkit::alone();
     a_thousand(Kind::SharedMemory, 500);
     a_thousand(Kind::Unix, 100);
     a_thousand(Kind::Untrusted, 50);
@@ -240,7 +243,7 @@ fn nothing_but_the_socket_path_stays_and_it_stops_nobody() {
     if variable(ROLE).is_some() {
         return;
     }
-    let _alone = crate::support::alone();
+    let _alone = partywall_testkit::alone();
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/app.sock", directory.path().display());
     let log = directory.path().join("bound");
@@ -256,14 +259,14 @@ fn nothing_but_the_socket_path_stays_and_it_stops_nobody() {
     }
     let mut listener = Listener::bind(&address).unwrap();
     let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
-    listener.accept_deadline(support_two::soon()).unwrap();
+    listener.accept_deadline(partywall_testkit::soon()).unwrap();
     client.join().unwrap();
     drop(listener);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 fn wait_for(path: &Path) {
-    let deadline = support_two::soon();
+    let deadline = partywall_testkit::soon();
     while !path.exists() {
         assert!(Instant::now() < deadline, "the second process does not start");
         std::thread::yield_now();

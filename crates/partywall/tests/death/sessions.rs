@@ -6,17 +6,15 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use crate::support_session;
-
 use partywall::tokio::{Listener, Stream, connect_with};
 use partywall::{Closed, Config, SessionError, StreamRecvError};
 use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
+use partywall_testkit::{Kind, run};
+use partywall_testkit::{Random, Second, TIMEOUT, is_pattern, pattern, soon, variable};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support_session::two::{Chance, Second, TIMEOUT, is_pattern, pattern, soon, variable};
-use support_session::{Kind, run};
 
 const DEATHS: u64 = 300;
 const STREAMS: u64 = 16;
@@ -44,7 +42,7 @@ fn victim() {
             let (session, log) = (session.clone(), Arc::clone(&log));
             tasks.push(tokio::spawn(async move {
                 let mut stream = session.open(&id.to_le_bytes()).await.unwrap();
-                let mut chance = Chance(id ^ u64::from(std::process::id()));
+                let mut chance = Random::new(id ^ u64::from(std::process::id()));
                 for number in 0u64.. {
                     let len = chance.size(if number % 8 == 0 { 200_000 } else { 2000 }) + 8;
                     if stream.send(&pattern(len, id << 32 | number)).await.is_err() {
@@ -65,13 +63,14 @@ async fn receive(mut stream: Stream) -> (u64, u64) {
     let id = u64::from_le_bytes(stream.metadata().try_into().unwrap());
     for number in 0.. {
         match stream.recv().await {
-            Ok(message) => {
+            Ok(Some(message)) => {
                 assert!(is_pattern(&message, id << 32 | number), "stream {id}, message {number}");
             }
             Err(StreamRecvError::Session(SessionError::Closed(Closed::Disconnected))) => {
                 assert!(stream.send(b"nobody there").await.is_err());
                 return (id, number);
             }
+            Ok(None) => panic!("stream {id} was finished after {number} messages"),
             Err(error) => panic!("{error}"),
         }
     }
@@ -80,7 +79,7 @@ async fn receive(mut stream: Stream) -> (u64, u64) {
 
 async fn one_death(
     kind: Kind,
-    listener: &mut Listener,
+    listener: &Listener,
     log: &tempfile::NamedTempFile,
     seed: u64,
 ) -> u64 {
@@ -92,13 +91,13 @@ async fn one_death(
     let accepting = session.clone();
     let receiving = tokio::spawn(async move {
         let mut tasks = Vec::new();
-        while let Ok(stream) = accepting.accept().await {
+        while let Ok(Some(stream)) = accepting.accept().await {
             tasks.push(tokio::spawn(receive(stream)));
         }
         tasks
     });
     // Any instant will do, so no condition is waited for.
-    let instant = Duration::from_micros(Chance(seed).size(16_000) as u64);
+    let instant = Duration::from_micros(Random::new(seed).size(16_000) as u64);
     tokio::time::sleep(instant).await;
     tokio::task::spawn_blocking(move || drop(victim)).await.unwrap();
     let mut received = [0; STREAMS as usize];
@@ -131,20 +130,20 @@ fn footprint() -> (usize, usize, u64) {
 }
 
 async fn deaths(kind: Kind, count: u64) {
-    let mut listener = Listener::bind_with(kind.address(), &config(kind)).unwrap();
+    let listener = Listener::bind_with(kind.address(), &config(kind)).unwrap();
     let log = tempfile::NamedTempFile::new().unwrap();
     for seed in 0..10 {
-        one_death(kind, &mut listener, &log, seed).await;
+        one_death(kind, &listener, &log, seed).await;
     }
     let before = footprint();
     let mut received = 0;
     for seed in 10..count {
-        received += one_death(kind, &mut listener, &log, seed).await;
+        received += one_death(kind, &listener, &log, seed).await;
     }
     // On a busy machine most die before they have said much: then some more do, until the limit of the whole test.
     let mut seed = count;
     while received <= 10 * count {
-        received += one_death(kind, &mut listener, &log, seed).await;
+        received += one_death(kind, &listener, &log, seed).await;
         seed += 1;
     }
     // The task of the last session may not have ended yet.
@@ -164,7 +163,7 @@ fn three_hundred_deaths_with_many_streams() {
     if variable(KIND).is_some() {
         return;
     }
-    let _alone = crate::support::alone();
+    let _alone = partywall_testkit::alone();
     run("deaths", Duration::from_secs(300), async {
         deaths(Kind::SharedMemory, DEATHS - 100).await;
         deaths(Kind::Untrusted, 50).await;

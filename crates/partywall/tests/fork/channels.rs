@@ -2,17 +2,14 @@
 //! A forked child cannot use, and cannot harm, what it inherited; and it does not hide that its parent
 //! died.
 
-use crate::support_fork;
-use crate::support_two;
-
 use partywall::{
     AcceptError, Channel, Fault, Listener, RecvError, SendError, TryRecvError, TrySendError,
 };
 use partywall_sys::PidFd;
 use partywall_sys::signal::{self, Signal};
+use partywall_testkit::fork::{_exit, fork, in_a_fork};
+use partywall_testkit::{Kind, Second, pattern, soon, variable};
 use std::time::{Duration, Instant};
-use support_fork::{_exit, fork, in_a_fork};
-use support_two::{Kind, Second, pattern, soon, variable};
 
 #[test]
 fn a_child_gets_a_clear_error_and_harms_nobody() {
@@ -185,7 +182,7 @@ const ADDRESS: &str = "PARTYWALL_FORK_ADDRESS";
 const KIND: &str = "PARTYWALL_FORK_KIND";
 
 /// Longer than anybody waits for the news of a death.
-const SURVIVAL: Duration = support_two::TIMEOUT.saturating_mul(2);
+const SURVIVAL: Duration = partywall_testkit::TIMEOUT.saturating_mul(2);
 
 /// Connects, and leaves a child behind that holds everything open, and whose number it sends.
 #[test]
@@ -199,7 +196,7 @@ fn parent_of_a_survivor() {
         _exit(0);
     }
     channel.send(&child.to_le_bytes()).unwrap();
-    std::thread::sleep(support_two::TIMEOUT);
+    std::thread::sleep(partywall_testkit::TIMEOUT);
 }
 
 /// A child that outlives its parent, but not its test.

@@ -6,19 +6,16 @@
 //! very thread that forks, and not while it does.
 #![cfg(feature = "tokio")]
 
-use crate::support_fork;
-use crate::support_session;
-
 use partywall::blocking;
 use partywall::tokio::{RecvStream, SendStream, Session, Stream};
 use partywall::{Closed, Fault, OpenError, SessionError, StreamRecvError, StreamSendError};
+use partywall_testkit::fork::{_exit, fork, in_a_fork};
+use partywall_testkit::{Kind, session_pair};
+use partywall_testkit::{Second, TIMEOUT, pattern, soon, variable};
 use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use support_fork::{_exit, fork, in_a_fork};
-use support_session::two::{Second, TIMEOUT, pattern, soon, variable};
-use support_session::{Kind, pair};
 use tokio::runtime::Runtime;
 
 /// Both sides of a session in this process, both ends of a stream of it, and the thread that drives them: ours.
@@ -35,9 +32,9 @@ impl Ends {
     fn new(kind: Kind) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (sessions, streams) = runtime.block_on(async {
-            let (client, server) = pair(kind, |config| config).await;
+            let (client, server) = session_pair(kind, |config| config).await;
             let ours = client.open(b"").await.unwrap();
-            let theirs = server.accept().await.unwrap();
+            let theirs = server.accept().await.unwrap().unwrap();
             ((client, server), (ours.into_split(), theirs.into_split()))
         });
         Self { runtime, sessions, streams }
@@ -52,16 +49,16 @@ impl Ends {
     fn go_on(&mut self) {
         let Self { runtime, sessions: (client, server), streams: (ours, theirs) } = self;
         Self::wait(runtime, async {
-            assert_eq!(theirs.1.recv().await.unwrap(), b"unread");
+            assert_eq!(theirs.1.recv().await.unwrap().unwrap(), b"unread");
             for seed in 0..5 {
                 ours.0.send(&pattern(70_000, seed)).await.unwrap();
-                assert_eq!(theirs.1.recv().await.unwrap(), pattern(70_000, seed));
+                assert_eq!(theirs.1.recv().await.unwrap().unwrap(), pattern(70_000, seed));
                 theirs.0.send(b"answer").await.unwrap();
-                assert_eq!(ours.1.recv().await.unwrap(), b"answer");
+                assert_eq!(ours.1.recv().await.unwrap().unwrap(), b"answer");
             }
             let mut more = server.open(b"more").await.unwrap();
-            assert_eq!(client.accept().await.unwrap().metadata(), b"more");
-            assert!(matches!(more.recv().await, Err(StreamRecvError::Finished)));
+            assert_eq!(client.accept().await.unwrap().unwrap().metadata(), b"more");
+            assert!(matches!(more.recv().await, Ok(None)));
             client.ping().await.unwrap();
             server.ping().await.unwrap();
         });
@@ -159,7 +156,7 @@ fn what_a_child_drops_closes_and_asks_harms_nobody() {
         let Ends { runtime, streams: (ours, theirs), .. } = &mut ends;
         let held = Ends::wait(runtime, async {
             ours.0.send(&pattern(50_000, 1)).await.unwrap();
-            theirs.1.recv().await.unwrap()
+            theirs.1.recv().await.unwrap().unwrap()
         });
         ends.leave_unread();
         let Ends { runtime, sessions, streams } = ends;
@@ -170,10 +167,10 @@ fn what_a_child_drops_closes_and_asks_harms_nobody() {
                 let (client, server) = &sessions;
                 client.go_away(7);
                 client.trim();
-                server.close();
+                server.close(0, "");
                 let _counted = (client.stats(), server.stats(), client.streams());
                 streams.0.0.reset(7);
-                streams.1.0.close();
+                streams.1.0.finish();
                 streams.1.1.stop(7);
                 // A view can still be read, and all can be dropped.
                 let is_readable = *held == pattern(50_000, 1)[..];
@@ -200,9 +197,10 @@ fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
         // It reads all the time, so there is room.
         let other = std::thread::spawn(move || {
             let session = listener.accept_deadline(soon()).unwrap();
-            let mut stream = session.accept_deadline(soon()).unwrap();
-            let long = stream.recv_deadline(soon()).map(|message| message == pattern(8 << 20, 3));
-            let short = stream.recv_deadline(soon()).map(|message| message == *b"and on");
+            let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
+            let long =
+                stream.recv_deadline(soon()).map(|message| message.unwrap() == pattern(8 << 20, 3));
+            let short = stream.recv_deadline(soon()).map(|message| message.unwrap() == *b"and on");
             (long, short)
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -217,7 +215,7 @@ fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
         let mut all = Some((session, stream));
         assert!(in_a_fork(|| {
             let (session, mut stream) = all.take().unwrap();
-            stream.close();
+            stream.finish();
             session.go_away(1);
             drop((stream, session));
             true
@@ -225,7 +223,7 @@ fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
         let (session, mut stream) = all.take().unwrap();
         Ends::wait(&runtime, async {
             stream.send(b"and on").await.unwrap();
-            stream.close();
+            stream.finish();
             session.drained().await.unwrap();
         });
         let (long, short) = other.join().unwrap();
@@ -278,8 +276,8 @@ fn a_surviving_child_does_not_hide_the_death_of_its_parent_from_a_session() {
         let variables = [(ADDRESS, &address[..]), (KIND, kind.name()), (FILE, path)];
         let second = Second::start("sessions::parent_of_a_survivor", &variables);
         let session = listener.accept_deadline(soon()).unwrap();
-        let mut stream = session.accept_deadline(soon()).unwrap();
-        let child = stream.recv_deadline(soon()).unwrap();
+        let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
+        let child = stream.recv_deadline(soon()).unwrap().unwrap();
         let child = i32::from_le_bytes(child[..].try_into().unwrap());
         drop(second);
         let end = if is_sending {

@@ -3,22 +3,20 @@
 //! counted for as long as we look at it. Each test is a way in which that once failed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support;
-
 use partywall::{Channel, Config, Listener, RecvError, SendError, TryRecvError, Wait};
 use partywall_layout::record_ring::{self, Kind};
 use partywall_layout::segment::{CONSUMED, CONTROL_OFFSET};
 use partywall_layout::{Geometry, Position};
+use partywall_testkit::hostile::channel::{BOTH, Foe, hello};
+use partywall_testkit::{Directory, Watchdog, millis, within};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::foe::{BOTH, Foe, hello};
-use support::{Place, Watchdog, millis, within};
 
 /// Deadlines here are short; that a busy machine is late is not what is tested.
 const LATE: Duration = Duration::from_secs(3);
 
 fn meet(config: &Config) -> (Foe, Channel) {
-    let place = Place::new();
+    let place = Directory::new();
     let mut listener = Listener::bind_with(place.address("home"), config).unwrap();
     Foe::meet(&mut listener, &place.path("home"), &hello(BOTH))
 }
@@ -39,7 +37,7 @@ fn besieged(mut foe: Foe, mut act: impl FnMut(&mut Foe) + Send, test: impl FnOnc
 
 #[test]
 fn records_without_a_message_in_them_never_keep_try_recv() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("records without a message", Duration::from_secs(30));
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
         let (foe, mut channel) = meet(&Config::default().wait(wait));
@@ -64,8 +62,8 @@ fn records_without_a_message_in_them_never_keep_try_recv() {
 
 #[test]
 fn one_look_follows_a_bounded_number_of_records() {
-    let _together = support::together();
-    let place = Place::new();
+    let _together = partywall_testkit::together();
+    let place = Directory::new();
     let mut listener = Listener::bind(place.address("home")).unwrap();
     let geometry = Geometry::new(1 << 20, 1024, 0).unwrap();
     let path = place.path("home");
@@ -83,7 +81,7 @@ fn one_look_follows_a_bounded_number_of_records() {
 
 #[test]
 fn words_that_never_rest_do_not_outlast_the_deadline_of_a_send() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("restless words", Duration::from_secs(30));
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
         let (foe, mut channel) = meet(&Config::default().wait(wait).memory_max(1 << 20));
@@ -109,7 +107,7 @@ fn words_that_never_rest_do_not_outlast_the_deadline_of_a_send() {
 
 #[test]
 fn a_record_that_turns_into_another_under_a_forgotten_look_is_no_panic() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let (mut foe, mut channel) = meet(&Config::default());
     foe.publish(Kind::Data, &[1; 40]);
     std::mem::forget(channel.recv_ref().unwrap().unwrap());
@@ -126,7 +124,7 @@ fn a_record_that_turns_into_another_under_a_forgotten_look_is_no_panic() {
 
 #[test]
 fn a_retired_segment_counts_as_long_as_we_look_at_it() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let limits = Config::default().map_max(2 << 20).segments_max(2);
     let (mut foe, mut channel) = meet(&limits);
     let mut held = None;

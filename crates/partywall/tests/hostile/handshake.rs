@@ -4,8 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use crate::support;
-
 use partywall::Config;
 use partywall_layout::RegionHeader;
 use partywall_layout::hello::{
@@ -13,13 +11,13 @@ use partywall_layout::hello::{
     TRANSPORT_SOCKET,
 };
 use partywall_sys::{Doorbell, OwnMap, PidFd, SIZE_GRANULE};
+use partywall_testkit::hostile::channel::{BOTH, hello, region_with, small_geometry};
+use partywall_testkit::hostile::home::{DESCRIPTOR, HUNG_UP, Home, NOT_PARTYWALL, VIOLATION, pipe};
+use partywall_testkit::{Random, Second, Watchdog, millis, within};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use support::foe::{BOTH, hello, region_with, small_geometry};
-use support::home::{DESCRIPTOR, HUNG_UP, Home, NOT_PARTYWALL, VIOLATION, pipe};
-use support::{Random, Victim, Watchdog, millis, within};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -31,7 +29,7 @@ fn with(change: impl FnOnce(&mut Hello)) -> Vec<u8> {
 
 #[test]
 fn a_hello_that_cannot_be_is_named() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("bad hello", Duration::from_secs(60));
     let mut home = Home::new(Config::default());
     let reject = RejectHead::new(99, 0).as_bytes().to_vec();
@@ -90,7 +88,7 @@ fn a_hello_that_cannot_be_is_named() {
 
 #[test]
 fn frames_out_of_order_short_huge_and_repeated_are_named() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("order of frames", Duration::from_secs(60));
     let mut home = Home::new(Config::default());
     let ready = Ready::new(TRANSPORT_SOCKET, 1);
@@ -131,9 +129,9 @@ fn frames_out_of_order_short_huge_and_repeated_are_named() {
 
 #[test]
 fn a_pidfd_of_somebody_else_is_named() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let mut home = Home::new(Config::default());
-    let other = Victim::spawn(Command::new("sleep").arg("60"));
+    let other = Second::spawn(Command::new("sleep").arg("60"));
     let others = PidFd::of_pid(other.pid()).unwrap();
     let own = PidFd::of_self().unwrap();
     let pipe = pipe();
@@ -168,7 +166,7 @@ fn offered(home: &mut Home, region: BorrowedFd<'_>, size: u64) -> (u32, String) 
 
 #[test]
 fn memory_that_is_not_as_it_must_be_is_named() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("bad memory", Duration::from_secs(60));
     let grain = SIZE_GRANULE as u64;
     let mut home = Home::new(Config::default().map_max(4 * grain));
@@ -239,7 +237,7 @@ type Tamper = fn(&mut RegionHeader);
 
 #[test]
 fn each_wrong_field_of_a_header_is_named() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("bad header", Duration::from_secs(60));
     let cases: &[(&str, Tamper)] = &[
         ("magic", |h| h.magic[7] = 2),
@@ -282,7 +280,7 @@ fn each_wrong_field_of_a_header_is_named() {
 
 #[test]
 fn random_headers_never_panic() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("random headers", Duration::from_secs(60));
     let mut home = Home::new(Config::default());
     let geometry = small_geometry();

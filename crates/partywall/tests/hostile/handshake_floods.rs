@@ -4,8 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use crate::support;
-
 use partywall::{
     AcceptError, Admission, Config, ConnectError, FallbackReason, HandshakeError, Refusal,
     SendError, Transport, TransportPolicy,
@@ -17,15 +15,15 @@ use partywall_layout::hello::{
 };
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Doorbell, PidFd, connect_unix_path};
+use partywall_testkit::hostile::channel::{BOTH, Foe, Wire, hello, region, small_geometry};
+use partywall_testkit::hostile::home::{DESCRIPTOR, HUNG_UP, Home, VIOLATION, pipe};
+use partywall_testkit::{Footprint, Watchdog, millis, within};
 use std::io::{ErrorKind, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::foe::{BOTH, Foe, Wire, hello, region, small_geometry};
-use support::home::{DESCRIPTOR, HUNG_UP, Home, VIOLATION, pipe};
-use support::{Holdings, Watchdog, millis, within};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -35,7 +33,7 @@ const NO_TRANSPORT: u32 = 208;
 
 #[test]
 fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("stalls", Duration::from_secs(120));
     let mut home = Home::new(Config::default().handshake_timeout(millis(300)));
     let hello = hello(BOTH);
@@ -67,7 +65,7 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
 
 #[test]
 fn silent_peers_make_room_for_those_who_speak_the_oldest_first() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("silent peers", Duration::from_secs(60));
     // Nobody's time is up before the test is over.
     let config = Config::default().handshake_timeout(Duration::from_secs(600)).handshakes_max(4);
@@ -86,7 +84,7 @@ fn silent_peers_make_room_for_those_who_speak_the_oldest_first() {
 
 #[test]
 fn whoever_has_sent_a_byte_keeps_its_place() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("a byte", Duration::from_secs(60));
     let config = Config::default().handshake_timeout(Duration::from_secs(600)).handshakes_max(1);
     let mut home = Home::new(config);
@@ -107,7 +105,7 @@ fn whoever_has_sent_a_byte_keeps_its_place() {
 
 #[test]
 fn a_foreign_event_loop_is_told_when_a_handshake_ran_out_of_time() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let mut home = Home::new(Config::default().handshake_timeout(millis(50)));
     let _silent = home.wire();
     while home.listener.refused() == 0 {
@@ -121,9 +119,9 @@ fn a_foreign_event_loop_is_told_when_a_handshake_ran_out_of_time() {
 
 #[test]
 fn connecting_to_one_that_stalls_ends_in_time() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("stalling listener", Duration::from_secs(60));
-    let place = support::Place::new();
+    let place = partywall_testkit::Directory::new();
     let silent = UnixListener::bind(place.path("silent")).unwrap();
     let config = Config::default().handshake_timeout(millis(100));
     for bytes in [&b""[..], b"PARTYWAL", &hello(BOTH).as_bytes()[..100]] {
@@ -148,7 +146,7 @@ fn connecting_to_one_that_stalls_ends_in_time() {
 
 #[test]
 fn a_flood_of_connections_does_not_outlast_the_deadline_of_an_accept() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("flood of connections", Duration::from_secs(60));
     let mut home = Home::new(Config::default());
     let path = home.place.path("home");
@@ -178,18 +176,18 @@ fn a_flood_of_connections_does_not_outlast_the_deadline_of_an_accept() {
 
 #[test]
 fn descriptors_with_every_byte_are_not_collected() {
-    let _alone = support::alone();
+    let _alone = partywall_testkit::alone();
     let mut home = Home::new(Config::default());
     let wire = home.wire();
     let own = PidFd::of_self().unwrap();
-    let before = Holdings::now().descriptors;
+    let before = Footprint::now().descriptors;
     let mut most = 0;
     for byte in hello(BOTH).as_bytes() {
         if !wire.send(&[*byte], &[own.as_fd(); 8]) {
             break;
         }
         assert!(home.go_on().is_none());
-        most = most.max(Holdings::now().descriptors);
+        most = most.max(Footprint::now().descriptors);
     }
     assert!(most < before + 16, "{before} descriptors, then {most}");
     assert_eq!(home.listener.refused(), 1);
@@ -198,7 +196,7 @@ fn descriptors_with_every_byte_are_not_collected() {
 
 #[test]
 fn too_many_too_few_and_wrong_descriptors_are_named() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let mut home = Home::new(Config::default());
     let geometry = small_geometry();
     let doorbell = Doorbell::new().unwrap();
@@ -237,7 +235,7 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
 
 #[test]
 fn nobody_is_admitted_for_whoever_ends_its_hello() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     // The rule admits the shell only: whoever is not this very process.
     let own_pid = std::process::id() as i32;
     let rule = move |who: &partywall::Credentials| {
@@ -261,11 +259,11 @@ fn nobody_is_admitted_for_whoever_ends_its_hello() {
 
 #[test]
 fn odd_limits_in_hello_lead_to_small_channels_not_to_trouble() {
-    let _alone = support::alone();
+    let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("odd limits", Duration::from_secs(60));
     let mut home = Home::new(Config::default());
     let path = home.place.path("home");
-    let before = Holdings::now().resident_bytes;
+    let before = Footprint::now().resident_bytes;
     for map_max in [0, 1, (192 << 10) - 1] {
         let mut own = hello(BOTH);
         own.map_max = U64::new(map_max);
@@ -312,13 +310,13 @@ fn odd_limits_in_hello_lead_to_small_channels_not_to_trouble() {
         let result = channel.send_deadline(&[1; 40], within(millis(20)));
         assert_eq!(matches!(result, Err(SendError::TooLarge(_))), message_max < 40, "{result:?}");
     }
-    let after = Holdings::now().resident_bytes;
+    let after = Footprint::now().resident_bytes;
     assert!(after < before + (32 << 20), "{before} bytes, then {after}");
 }
 
 #[test]
 fn one_that_gives_up_after_its_ready_only_hangs_up() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let mut home = Home::new(Config::default().handshake_timeout(millis(50)));
     let (wire, _) = home.greeted(&hello(FEATURE_SOCKET));
     wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]);
@@ -334,7 +332,7 @@ fn one_that_gives_up_after_its_ready_only_hangs_up() {
 
 #[test]
 fn a_shm_that_one_side_demands_is_not_replaced() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let mut home = Home::new(Config::default().transport(TransportPolicy::SharedMemory));
     let wire = home.wire();
     wire.send_hello(&hello(FEATURE_SOCKET));
@@ -348,7 +346,7 @@ fn a_shm_that_one_side_demands_is_not_replaced() {
 
 #[test]
 fn a_socket_that_one_side_has_ruled_out_is_refused_even_if_that_side_names_it() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let mut home = Home::new(Config::default());
     let refused = |wire: &Wire| {
         let (frame, _) = wire.receive();

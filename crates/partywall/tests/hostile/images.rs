@@ -11,8 +11,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use crate::support;
-
 use partywall::{
     Channel, Closed, Config, ConnectError, Fault, HandshakeError, Listener, RecvError, TrustPolicy,
 };
@@ -21,12 +19,12 @@ use partywall_layout::record_ring::Kind;
 use partywall_layout::{Geometry, RegionHeader};
 use partywall_sys::OwnMap;
 use partywall_sys::poll::{self, PollFd, PollFlags};
+use partywall_testkit::hostile::channel::{BOTH, Foe, Wire, hello};
+use partywall_testkit::{Directory, Watchdog, within};
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
-use support::foe::{BOTH, Foe, Wire, hello};
-use support::{Place, Watchdog, within};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
@@ -88,9 +86,9 @@ const BEHIND_THE_END: [&str; 2] = ["ring-close-data.bin", "ring-close-twice.bin"
 
 #[test]
 fn rings() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("rings", Duration::from_secs(120));
-    let place = Place::new();
+    let place = Directory::new();
     let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, SEGMENT_BYTES as u64).unwrap();
     assert_eq!(geometry.region_bytes, REGION_BYTES);
     let own = Hello { peer_blocks_max: U64::new(PEER_BLOCKS_MAX), ..hello(BOTH) };
@@ -121,9 +119,9 @@ fn rings() {
 
 #[test]
 fn sockets() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("sockets", Duration::from_secs(60));
-    let place = Place::new();
+    let place = Directory::new();
     let mut listener = Listener::bind_with(place.address("socket"), &reader()).unwrap();
     for image in images("socket") {
         let path = place.path("socket");
@@ -136,9 +134,9 @@ fn sockets() {
 
 #[test]
 fn regions() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("halves", Duration::from_secs(60));
-    let place = Place::new();
+    let place = Directory::new();
     let listener =
         partywall_sys::Listener::listen_unix_path(place.path("region"), 0o600, 8).unwrap();
     for image in images("region") {

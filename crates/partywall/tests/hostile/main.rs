@@ -1,16 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Peers that break the rules of channels and sessions.
 //!
-//! Some of these tests count descriptors and memory: they take `support::alone`.
-
-#[cfg(feature = "tokio")]
-#[path = "../support_session/foe.rs"]
-mod foe;
-#[cfg(feature = "tokio")]
-#[path = "../support_session/hostile_home.rs"]
-mod hostile_home;
-#[path = "../support/mod.rs"]
-mod support;
+//! Some of these tests count descriptors and memory: they take `partywall_testkit::alone`.
 
 mod busy_peer;
 mod handshake;

@@ -4,8 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use crate::support;
-
 use partywall::{
     Channel, Closed, Config, Fault, Listener, Message, RecvError, SendError, TrustPolicy,
     TryRecvError, Violation, Wait,
@@ -15,21 +13,21 @@ use partywall_layout::segment::{
     ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, CONTROL_OFFSET, GONE, PAGE_BYTES, QUIET, RELEASED,
 };
 use partywall_layout::{Geometry, Position};
+use partywall_testkit::hostile::channel::{BOTH, Foe, hello};
+use partywall_testkit::{Directory, Footprint, Random, Watchdog, millis, within};
 use std::time::{Duration, Instant};
-use support::foe::{BOTH, Foe, hello};
-use support::{Holdings, Place, Random, Watchdog, millis, within};
 
 const MESSAGE_MAX: u64 = 1 << 20;
 
 /// A listener with little of everything, so that every limit is near.
 struct Home {
-    place: Place,
+    place: Directory,
     listener: Listener,
 }
 
 impl Home {
     fn new(trust: TrustPolicy) -> Self {
-        let place = Place::new();
+        let place = Directory::new();
         let config = Config::default()
             .trust(trust)
             .wait(Wait::Park)
@@ -216,7 +214,7 @@ const CASES: &[(&str, u32, Act)] = &[
 
 #[test]
 fn each_rule_that_is_broken_is_named() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("each rule", Duration::from_secs(120));
     let mut wrong = Vec::new();
     for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
@@ -239,7 +237,7 @@ fn each_rule_that_is_broken_is_named() {
 
 #[test]
 fn consumed_and_released_that_go_back_are_named() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("going back", Duration::from_secs(60));
     let mut home = Home::new(TrustPolicy::Peer);
     let (mut foe, mut channel) = home.meet();
@@ -340,7 +338,7 @@ fn publish_anything(foe: &mut Foe, random: &mut Random) {
 
 #[test]
 fn random_words_and_records_never_make_us_panic_hang_or_grow() {
-    let _alone = support::alone();
+    let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("random words", Duration::from_secs(240));
     let mut named = [0_u32; 16];
     let (mut rounds, mut correct) = (0, 0);
@@ -371,10 +369,10 @@ fn random_words_and_records_never_make_us_panic_hang_or_grow() {
             }
             drop((foe, channel));
             if seed == 50 {
-                before = Some(Holdings::now());
+                before = Some(Footprint::now());
             }
         }
-        let (before, after) = (before.unwrap(), Holdings::now());
+        let (before, after) = (before.unwrap(), Footprint::now());
         assert_eq!(after.descriptors, before.descriptors, "{trust:?}");
         assert_eq!(after.shared_mappings, before.shared_mappings, "{trust:?}");
         assert!(after.resident_bytes < before.resident_bytes + (16 << 20), "{before:?} {after:?}");
@@ -384,7 +382,7 @@ fn random_words_and_records_never_make_us_panic_hang_or_grow() {
 
 #[test]
 fn no_single_word_of_a_half_does_harm() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("every word", Duration::from_secs(240));
     let mut home = Home::new(TrustPolicy::Peer);
     let (mut foe, mut channel) = home.meet();
@@ -421,7 +419,7 @@ fn no_single_word_of_a_half_does_harm() {
 
 #[test]
 fn gone_means_closed_for_sending_only() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let mut home = Home::new(TrustPolicy::Peer);
     let (mut foe, mut channel) = home.meet();
     foe.write_control(ASLEEP_RECORDS, GONE);

@@ -5,16 +5,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use crate::foe;
-use crate::hostile_home;
-use crate::support;
-
-use foe::Role;
-use hostile_home::{Home, STREAMS_MAX};
 use partywall::tokio::Session;
 use partywall_layout::record_ring::Kind;
+use partywall_testkit::hostile::Role;
+use partywall_testkit::hostile::session_home::{STREAMS_MAX, SessionHome};
+use partywall_testkit::{Footprint, Watchdog, alone, together};
 use std::time::Duration;
-use support::{Holdings, Watchdog, alone, together};
 
 /// The most that a flood may make us grow, in bytes.
 const GROWTH_MAX: u64 = 8 << 20;
@@ -22,9 +18,9 @@ const GROWTH_MAX: u64 = 8 << 20;
 const STREAM: u32 = 16;
 
 /// Accepts streams and drops them.
-fn drop_all(home: &Home, session: &Session) {
+fn drop_all(home: &SessionHome, session: &Session) {
     let session = session.clone();
-    home.runtime.spawn(async move { while session.accept().await.is_ok() {} });
+    home.runtime.spawn(async move { while let Ok(Some(_)) = session.accept().await {} });
 }
 
 #[test]
@@ -37,17 +33,17 @@ fn rapid_reset_and_floods_take_bounded_memory() {
 }
 
 fn flood(role: Role) {
-    let home = Home::new(role);
+    let home = SessionHome::new(role);
     let (mut foe, session, _ours) = home.in_use();
     drop_all(&home, &session);
     let mut before = None;
     for round in 0..5000u64 {
-        foe.say(Kind::Open, 1, &[0; 1008]);
-        foe.say(Kind::Data, 1, &[0; 900]);
+        foe.send(Kind::Open, 1, &[0; 1008]);
+        foe.send(Kind::Data, 1, &[0; 900]);
         foe.reset(1, 3);
-        assert!(foe.hear_until(Kind::End, 1).is_some(), "{:?}", session.close_reason());
+        assert!(foe.receive_until(Kind::End, 1).is_some(), "{:?}", session.close_reason());
         if round == 500 {
-            before = Some(Holdings::now());
+            before = Some(Footprint::now());
         }
     }
     // Nobody reads the answers: only the newest is kept.
@@ -55,10 +51,10 @@ fn flood(role: Role) {
         assert!(foe.ping(token));
     }
     for _ in 0..50_000 {
-        assert!(foe.say(Kind::GoAway, 0, &[0; 8]));
+        assert!(foe.send(Kind::GoAway, 0, &[0; 8]));
     }
-    assert!(foe.hear_answer(199_999));
-    let (before, after) = (before.unwrap(), Holdings::now());
+    assert!(foe.receive_answer(199_999));
+    let (before, after) = (before.unwrap(), Footprint::now());
     assert!(after.resident_bytes < before.resident_bytes + GROWTH_MAX, "{before:?} {after:?}");
     assert_eq!(after.descriptors, before.descriptors);
 }
@@ -70,19 +66,19 @@ fn a_flood_of_opens_ends_at_the_number_agreed() {
     let _alone = alone();
     let _watchdog = Watchdog::new("opens", Duration::from_secs(120));
     for role in Role::ALL {
-        let home = Home::with(role, |config| config.streams_max(MANY));
+        let home = SessionHome::with(role, |config| config.streams_max(MANY));
         let mut before = None;
         for _ in 0..4 {
             let (mut foe, session) = home.meet();
             for index in 0..MANY {
-                assert!(foe.say(Kind::Open, 2 * index + 1, &[9; 1008]), "index {index}");
+                assert!(foe.send(Kind::Open, 2 * index + 1, &[9; 1008]), "index {index}");
             }
-            assert!(foe.ping(1) && foe.hear_answer(1), "{:?}", session.close_reason());
+            assert!(foe.ping(1) && foe.receive_answer(1), "{:?}", session.close_reason());
             assert_eq!(session.streams(), MANY as usize);
-            foe.say(Kind::Open, 2 * MANY + 1, b"");
+            foe.send(Kind::Open, 2 * MANY + 1, b"");
             assert_eq!(home.code(&session), STREAM, "{role:?}");
             drop(session);
-            let held = Holdings::now().resident_bytes;
+            let held = Footprint::now().resident_bytes;
             let first = *before.get_or_insert(held);
             assert!(held < first + GROWTH_MAX, "{role:?}: {first}, then {held}");
         }
@@ -96,16 +92,16 @@ fn opens_and_resets_without_pause_end_at_the_number_agreed_while_nobody_accepts(
     let _together = together();
     let _watchdog = Watchdog::new("opens and resets", Duration::from_secs(120));
     for role in Role::ALL {
-        let home = Home::new(role);
+        let home = SessionHome::new(role);
         for _ in 0..50 {
             let (mut foe, session) = home.meet();
             for number in 0..STREAMS_MAX {
-                foe.say(Kind::Open, 2 * number + 1, &[9; 1008]);
+                foe.send(Kind::Open, 2 * number + 1, &[9; 1008]);
                 foe.reset(2 * number + 1, 3);
             }
-            assert!(foe.ping(1) && foe.hear_answer(1), "{:?}", session.close_reason());
+            assert!(foe.ping(1) && foe.receive_answer(1), "{:?}", session.close_reason());
             assert_eq!(session.streams(), STREAMS_MAX as usize);
-            foe.say(Kind::Open, 1, b"");
+            foe.send(Kind::Open, 1, b"");
             assert_eq!(home.code(&session), STREAM, "{role:?}");
         }
     }
@@ -119,7 +115,7 @@ fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
     let _alone = alone();
     let _watchdog = Watchdog::new("opens and resets", Duration::from_secs(120));
     for role in Role::ALL {
-        let home = Home::new(role);
+        let home = SessionHome::new(role);
         let mut before = None;
         for _ in 0..20 {
             let (mut foe, session) = home.meet();
@@ -127,7 +123,7 @@ fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
             let mut is_heard = true;
             for round in 0..ROUNDS {
                 let number = 2 * (round % STREAMS_MAX) + 1;
-                is_heard = foe.say(Kind::Open, number, &[9; 1008]) && foe.reset(number, 3);
+                is_heard = foe.send(Kind::Open, number, &[9; 1008]) && foe.reset(number, 3);
                 // One that has ended may be counted for a moment longer.
                 assert!(session.streams() <= 2 * STREAMS_MAX as usize, "{role:?}");
                 if !is_heard || session.close_reason().is_some() {
@@ -139,7 +135,7 @@ fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
                 assert_eq!(home.code(&session), STREAM, "{role:?}");
             }
             drop((foe, session));
-            let held = Holdings::now().resident_bytes;
+            let held = Footprint::now().resident_bytes;
             let first = *before.get_or_insert(held);
             assert!(held < first + GROWTH_MAX, "{role:?}: {first}, then {held}");
         }

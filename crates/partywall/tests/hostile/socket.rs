@@ -4,22 +4,20 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use crate::support;
-
 use partywall::{Channel, Config, Fault, Listener, RecvError, Transport, Trust, TrustPolicy, Wait};
 use partywall_layout::hello::FEATURE_SOCKET;
 use partywall_layout::record_ring::{self, Kind, WireHeader};
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED};
 use partywall_layout::{Position, RecordHeader};
 use partywall_sys::{Doorbell, OwnMap, Socket};
+use partywall_testkit::hostile::channel::{BOTH, Foe, blob, hello, small_geometry};
+use partywall_testkit::hostile::home::pipe;
+use partywall_testkit::{Directory, Footprint, Random, Watchdog, millis, within};
 use std::io::{IoSlice, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::foe::{BOTH, Foe, blob, hello, small_geometry};
-use support::home::pipe;
-use support::{Holdings, Place, Random, Watchdog, millis, within};
 use zerocopy::IntoBytes;
 
 /// What takes longer than this has failed.
@@ -34,7 +32,7 @@ fn config() -> Config {
 }
 
 fn meet(config: &Config, features: u64) -> (Foe, Channel) {
-    let place = Place::new();
+    let place = Directory::new();
     let mut listener = Listener::bind_with(place.address("home"), config).unwrap();
     Foe::meet(&mut listener, &place.path("home"), &hello(features))
 }
@@ -54,7 +52,7 @@ type Act = fn(&mut Foe);
 
 #[test]
 fn what_cannot_be_beside_a_shm_is_named() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("beside the wall", Duration::from_secs(60));
     let cases: &[(&str, u32, Act)] = &[
         ("an unknown byte", 15, |foe| {
@@ -115,7 +113,7 @@ fn what_cannot_be_beside_a_shm_is_named() {
 
 #[test]
 fn half_a_frame_beside_a_shm_holds_up_nothing() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let (mut foe, mut channel) = meet(&config(), BOTH);
     foe.wire.send(&[2, 1, 0], &[pipe().as_fd()]);
     foe.publish(Kind::Data, b"all the same");
@@ -126,13 +124,13 @@ fn half_a_frame_beside_a_shm_holds_up_nothing() {
 
 #[test]
 fn a_flood_of_doorbells_only_wakes() {
-    let _alone = support::alone();
+    let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("flood of bells", Duration::from_secs(60));
     for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
         let (mut foe, mut channel) = meet(&config().trust(trust).wait(Wait::Park), BOTH);
         let over = AtomicBool::new(false);
         let flooding = foe.wire.socket.try_clone().unwrap();
-        let before = Holdings::now();
+        let before = Footprint::now();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
@@ -149,7 +147,7 @@ fn a_flood_of_doorbells_only_wakes() {
             }
             over.store(true, Ordering::Relaxed);
         });
-        let after = Holdings::now();
+        let after = Footprint::now();
         assert!(after.resident_bytes < before.resident_bytes + (4 << 20), "{before:?} {after:?}");
         assert_eq!(after.descriptors, before.descriptors);
     }
@@ -181,7 +179,7 @@ fn fill_and_block(doorbell: &Doorbell) {
 
 #[test]
 fn full_blocking_doorbells_of_an_isolated_peer_never_block_us() {
-    let _alone = support::alone();
+    let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("blocking bells", Duration::from_secs(60));
     let (mut foe, mut channel) = meet(&config(), BOTH);
     assert_eq!(channel.transport(), Transport::SharedMemory);
@@ -203,9 +201,9 @@ fn full_blocking_doorbells_of_an_isolated_peer_never_block_us() {
 
 #[test]
 fn doorbells_that_were_handed_out_in_vain_are_not_used() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("bells handed out", Duration::from_secs(30));
-    let place = Place::new();
+    let place = Directory::new();
     let config = Config::default().trust(TrustPolicy::Peer).wait(Wait::Park);
     let mut listener = Listener::bind_with(place.address("home"), &config).unwrap();
     // Our side trusts and sends its bells; the neighbour sends none, so bells are bytes.
@@ -226,7 +224,7 @@ fn doorbells_that_were_handed_out_in_vain_are_not_used() {
 
 #[test]
 fn what_an_isolated_peer_changes_afterwards_changes_no_message() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let (mut foe, mut channel) = meet(&config(), BOTH);
     let ring = foe.geometry.ring_offset as usize;
     let slab = foe.geometry.slab_offset as usize;
@@ -254,7 +252,7 @@ fn what_an_isolated_peer_changes_afterwards_changes_no_message() {
 
 #[test]
 fn payload_that_changes_all_the_time_is_read_once() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let (mut foe, mut channel) = meet(&config(), BOTH);
     let slab = foe.geometry.slab_offset as usize;
     let over = AtomicBool::new(false);
@@ -293,7 +291,7 @@ fn bytes(header: WireHeader, body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn records_on_a_socket_that_cannot_be_are_named() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("bad records", Duration::from_secs(60));
     let word = |word: u64| [word.to_le_bytes(), [0; 8]].concat();
     let large = |block, offset, length| {
@@ -339,10 +337,10 @@ fn records_on_a_socket_that_cannot_be_are_named() {
 
 #[test]
 fn announced_but_unsent_bytes_take_no_memory() {
-    let _alone = support::alone();
+    let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("announced bytes", Duration::from_secs(60));
     let announced = blob(0, 0, 0, 64 << 20);
-    let before = Holdings::now().resident_bytes;
+    let before = Footprint::now().resident_bytes;
     let mut all: Vec<(Foe, Channel)> = Vec::new();
     for _ in 0..20 {
         let (foe, mut channel) = meet(&Config::default(), FEATURE_SOCKET);
@@ -361,7 +359,7 @@ fn announced_but_unsent_bytes_take_no_memory() {
         assert!(matches!(result, Err(RecvError::TimedOut)), "{result:?}");
         all.push((foe, channel));
     }
-    let after = Holdings::now().resident_bytes;
+    let after = Footprint::now().resident_bytes;
     let grown = after.saturating_sub(before);
     println!("{} MiB for {} announced", grown >> 20, all.len() * 64);
     assert!(grown < 100 << 20, "{grown} bytes");
@@ -369,7 +367,7 @@ fn announced_but_unsent_bytes_take_no_memory() {
 
 #[test]
 fn random_bytes_on_a_socket_never_panic_or_hang() {
-    let _together = support::together();
+    let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("random bytes", Duration::from_secs(120));
     for seed in 0..400 {
         let mut random = Random::new(seed);
@@ -398,13 +396,13 @@ fn random_bytes_on_a_socket_never_panic_or_hang() {
 
 #[test]
 fn a_peer_that_never_reads_only_makes_its_own_messages_wait() {
-    let _alone = support::alone();
+    let _alone = partywall_testkit::alone();
     let (foe, mut channel) = meet(&Config::default(), FEATURE_SOCKET);
-    let before = Holdings::now().resident_bytes;
+    let before = Footprint::now().resident_bytes;
     let soon = within(millis(100));
     let result =
         std::iter::repeat_with(|| channel.send_deadline(&[0; 9000], soon)).find(Result::is_err);
     assert!(matches!(result, Some(Err(partywall::SendError::TimedOut))), "{result:?}");
-    assert!(Holdings::now().resident_bytes < before + (16 << 20));
+    assert!(Footprint::now().resident_bytes < before + (16 << 20));
     let _: &Socket = &foe.wire.socket;
 }

@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
-use crate::support_two;
-
 use partywall::Wait;
+use partywall_testkit::{Kind, TIMEOUT, soon};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use support_two::{Kind, TIMEOUT, soon};
 
 /// So long nothing may happen.
 const SILENCE: Duration = Duration::from_secs(2);

@@ -13,16 +13,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use crate::support_session;
-
 use partywall::tokio::{Listener, connect_with};
 use partywall_sys::limits;
 use partywall_sys::process::{Process, open_descriptors};
+use partywall_testkit::Kind;
+use partywall_testkit::{TIMEOUT, variable};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use support_session::Kind;
-use support_session::two::{TIMEOUT, variable};
 
 const SESSIONS_MAX: u64 = 1000;
 const SILENCE: Duration = Duration::from_secs(5);
@@ -69,14 +67,14 @@ fn acceptor() {
     let config = Kind::from_name(&variable(KIND).unwrap()).config();
     let count: u64 = variable(SESSIONS).unwrap().parse().unwrap();
     hold(async {
-        let mut listener = Listener::bind_with(address, &config).unwrap();
+        let listener = Listener::bind_with(address, &config).unwrap();
         tell("begun");
         await_word();
         let mut held = Vec::new();
         for _ in 0..count {
             let session = listener.accept().await.unwrap();
-            let mut stream = session.accept().await.unwrap();
-            let message = stream.recv().await.unwrap();
+            let mut stream = session.accept().await.unwrap().unwrap();
+            let message = stream.recv().await.unwrap().unwrap();
             stream.send(&message).await.unwrap();
             held.push((session, stream));
         }
@@ -100,7 +98,7 @@ fn connector() {
             let session = connect_with(&address[..], &config).await.unwrap();
             let mut stream = session.open(b"idle").await.unwrap();
             stream.send(&[7; 300]).await.unwrap();
-            assert_eq!(stream.recv().await.unwrap(), [7; 300]);
+            assert_eq!(stream.recv().await.unwrap().unwrap(), [7; 300]);
             session.ping().await.unwrap();
             held.push((session, stream));
         }
@@ -169,10 +167,10 @@ impl End {
         Some(sum)
     }
 
-    fn holdings(&self) -> Holdings {
+    fn holdings(&self) -> Footprint {
         let status = self.read("status");
         let pid = i32::try_from(self.child.id()).unwrap();
-        Holdings {
+        Footprint {
             descriptors: open_descriptors(Process::Pid(pid)).unwrap().len() as u64,
             private_bytes: number(&status, "RssAnon") * 1024,
             shared_bytes: number(&status, "RssShmem") * 1024,
@@ -204,13 +202,13 @@ struct Activity {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Holdings {
+struct Footprint {
     descriptors: u64,
     private_bytes: u64,
     shared_bytes: u64,
 }
 
-impl Holdings {
+impl Footprint {
     /// What each of `sessions` has added, rounded up.
     fn per_session(self, before: Self, sessions: u64) -> Self {
         let each = |after: u64, before: u64| after.saturating_sub(before).div_ceil(sessions);

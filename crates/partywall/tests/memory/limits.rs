@@ -3,13 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
-use crate::support::alone;
-use crate::support_two;
+use partywall_testkit::alone;
 
 use partywall::{BackPressure, Channel, Limit, Message, SendError, TooLarge, TrySendError};
 use partywall_sys::process::{MappedRange, Process, mappings};
+use partywall_testkit::{Kind, TIMEOUT, fill, is_pattern, pair, pattern, soon};
 use std::time::{Duration, Instant};
-use support_two::{Kind, TIMEOUT, fill, is_pattern, pair, pattern, soon};
 
 const MIB: u64 = 1 << 20;
 

@@ -4,13 +4,10 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
-use partywall::StreamRecvError;
 use partywall::tokio::Session;
 use partywall_sys::process::{Process, open_descriptors, resident_bytes};
+use partywall_testkit::{Kind, run, session_pair};
 use std::time::Duration;
-use support_session::{Kind, pair, run};
 
 const STREAMS: u32 = 1_000_000;
 const AT_ONCE: u32 = 500;
@@ -38,17 +35,17 @@ async fn open_some(session: Session, count: u32) {
         let mut stream = session.open(b"").await.unwrap();
         let question: &[u8] = if index % 100 == 0 { &large } else { b"question" };
         stream.send(question).await.unwrap();
-        stream.close();
+        stream.finish();
         if index % 2 == 0 {
-            assert!(stream.recv().await.unwrap() == *question);
-            assert!(matches!(stream.recv().await, Err(StreamRecvError::Finished)));
+            assert!(stream.recv().await.unwrap().unwrap() == *question);
+            assert!(matches!(stream.recv().await, Ok(None)));
         }
     }
 }
 
 async fn answer_all(session: Session) {
-    while let Ok(mut stream) = session.accept().await {
-        if let Ok(question) = stream.recv().await {
+    while let Ok(Some(mut stream)) = session.accept().await {
+        if let Ok(Some(question)) = stream.recv().await {
             // Half of them are gone by then.
             let _ = stream.send(&question).await;
         }
@@ -57,9 +54,9 @@ async fn answer_all(session: Session) {
 
 #[test]
 fn a_million_streams_leave_nothing_behind() {
-    let _alone = crate::support::alone();
+    let _alone = partywall_testkit::alone();
     run("a million streams", Duration::from_secs(300), async {
-        let (client, server) = pair(Kind::SharedMemory, |config| config).await;
+        let (client, server) = session_pair(Kind::SharedMemory, |config| config).await;
         let answering: Vec<_> = (0..4).map(|_| tokio::spawn(answer_all(server.clone()))).collect();
         let count = STREAMS / PHASES;
         let mut held = Vec::new();
@@ -78,7 +75,7 @@ fn a_million_streams_leave_nothing_behind() {
         let (first, last) = (held[0], held[held.len() - 1]);
         assert!(grown(first, last) <= GROWTH_MAX, "{held:?}");
         assert!(last.descriptors <= first.descriptors, "{held:?}");
-        client.close();
+        client.close(0, "");
         for task in answering {
             task.await.unwrap();
         }

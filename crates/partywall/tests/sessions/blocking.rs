@@ -3,7 +3,7 @@
 
 use partywall::blocking::{Listener, Session, Stream, connect_with};
 use partywall::{
-    Config, OpenError, SessionError, StreamRecvError, StreamSendError, TransportPolicy, Wait,
+    Config, OpenError, StreamRecvError, StreamSendError, TransportPolicy, Wait, WaitError,
 };
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -46,9 +46,9 @@ fn many_threads_echo_over_one_session() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..8 {
-                    let mut stream = server.accept().unwrap();
+                    let mut stream = server.accept().unwrap().unwrap();
                     scope.spawn(move || {
-                        while let Ok(message) = stream.recv() {
+                        while let Ok(Some(message)) = stream.recv() {
                             stream.send(&message).unwrap();
                         }
                     });
@@ -62,11 +62,11 @@ fn many_threads_echo_over_one_session() {
                         let len = [0, 1, 500, 600, 40_000, 400_000][(index + round) % 6];
                         let payload: Vec<u8> = (0..len).map(|at| (at + index) as u8).collect();
                         stream.send(&payload).unwrap();
-                        let back = stream.recv_deadline(soon()).unwrap();
+                        let back = stream.recv_deadline(soon()).unwrap().unwrap();
                         assert!(back == payload, "{name}: {len} bytes differ");
                     }
-                    stream.close();
-                    assert!(matches!(stream.recv(), Err(StreamRecvError::Finished)));
+                    stream.finish();
+                    assert!(matches!(stream.recv(), Ok(None)));
                 });
             }
         });
@@ -81,13 +81,12 @@ fn whoever_waits_has_a_deadline() {
         let mut stream = client.open(b"hello").unwrap();
         let passed = Instant::now();
         let timed_out = stream.recv_deadline(passed);
-        let is_timed_out =
-            matches!(timed_out, Err(StreamRecvError::Session(SessionError::TimedOut)));
+        let is_timed_out = matches!(timed_out, Err(StreamRecvError::TimedOut));
         assert!(is_timed_out, "{name}: {timed_out:?}");
         assert!(matches!(stream.try_recv(), Err(StreamRecvError::Empty)));
-        assert!(matches!(client.accept_deadline(passed), Err(SessionError::TimedOut)));
-        assert!(matches!(client.try_accept(), Err(SessionError::TimedOut)));
-        let mut there = server.accept_deadline(soon()).unwrap();
+        assert!(matches!(client.accept_deadline(passed), Err(WaitError::TimedOut)));
+        assert!(matches!(client.try_accept(), Err(WaitError::WouldBlock)));
+        let mut there = server.accept_deadline(soon()).unwrap().unwrap();
         assert_eq!(there.metadata(), b"hello");
         // Nobody reads: credit ends, and waiting for it does, too.
         let mut sent = 0;
@@ -101,16 +100,16 @@ fn whoever_waits_has_a_deadline() {
         };
         assert!(matches!(full, StreamSendError::Full), "{name}: {full}");
         let late = stream.sender().send_deadline(&[7; 300_000], passed);
-        let is_timed_out = matches!(late, Err(StreamSendError::Session(SessionError::TimedOut)));
+        let is_timed_out = matches!(late, Err(StreamSendError::TimedOut));
         assert!(is_timed_out, "{name}: {late:?}");
-        stream.close();
+        stream.finish();
         let mut count = 0;
-        while let Ok(message) = there.recv_deadline(soon()) {
+        while let Ok(Some(message)) = there.recv_deadline(soon()) {
             assert_eq!(message, [7; 1000]);
             count += 1;
         }
         assert!(count > 100, "{name}: {count}");
-        assert!(matches!(there.recv(), Err(StreamRecvError::Finished)));
+        assert!(matches!(there.recv(), Ok(None)));
     });
 }
 
@@ -120,14 +119,14 @@ fn bytes_go_both_ways_and_end() {
         let bytes: Vec<u8> = (0..3_000_000u32).map(|at| ((at * 31) >> 3) as u8).collect();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut io = server.accept().unwrap().into_io();
+                let mut io = server.accept().unwrap().unwrap().into_io();
                 let mut all = Vec::new();
                 io.read_to_end(&mut all).unwrap();
                 io.write_all(&all).unwrap();
             });
             let mut io = client.open(&[]).unwrap().into_io();
             io.write_all(&bytes).unwrap();
-            io.close();
+            io.finish();
             let mut back = Vec::new();
             io.read_to_end(&mut back).unwrap();
             assert!(back == bytes, "{name}: {} bytes came back", back.len());
@@ -144,7 +143,7 @@ struct Farewell {
 impl Drop for Farewell {
     fn drop(&mut self) {
         self.stream.send(b"farewell").unwrap();
-        let answer = self.stream.recv_deadline(soon()).unwrap();
+        let answer = self.stream.recv_deadline(soon()).unwrap().unwrap();
         self.told.send(answer.to_vec()).unwrap();
     }
 }
@@ -162,14 +161,14 @@ fn a_stream_is_used_and_dropped_by_the_destructor_of_a_thread_local_value() {
             FAREWELL.with_borrow_mut(|farewell| {
                 let mut stream = client.open(&[]).unwrap();
                 stream.send(b"hello").unwrap();
-                stream.recv().unwrap();
+                stream.recv().unwrap().unwrap();
                 *farewell = Some(Farewell { stream, told });
             });
         });
-        let mut there = server.accept_deadline(soon()).unwrap();
-        assert_eq!(there.recv_deadline(soon()).unwrap(), b"hello");
+        let mut there = server.accept_deadline(soon()).unwrap().unwrap();
+        assert_eq!(there.recv_deadline(soon()).unwrap().unwrap(), b"hello");
         there.send(b"hello").unwrap();
-        assert_eq!(there.recv_deadline(soon()).unwrap(), b"farewell");
+        assert_eq!(there.recv_deadline(soon()).unwrap().unwrap(), b"farewell");
         there.send(b"and to you").unwrap();
         leaving.join().unwrap();
         assert_eq!(heard.recv().unwrap(), b"and to you", "{name}");
@@ -180,14 +179,14 @@ fn a_stream_is_used_and_dropped_by_the_destructor_of_a_thread_local_value() {
 fn the_end_of_a_session_reaches_everybody() {
     each(|name, client, server| {
         let mut stream = client.open(&[]).unwrap();
-        let _there = server.accept_deadline(soon()).unwrap();
+        let _there = server.accept_deadline(soon()).unwrap().unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| stream.recv());
             let accepting = scope.spawn(|| client.accept());
-            server.close();
+            server.close(0, "");
             let ended = waiting.join().unwrap();
             assert!(matches!(ended, Err(StreamRecvError::Session(_))), "{name}: {ended:?}");
-            assert!(accepting.join().unwrap().is_err(), "{name}");
+            assert!(matches!(accepting.join().unwrap(), Ok(None)), "{name}");
         });
         client.closed(Some(soon())).unwrap();
         assert!(matches!(client.open(&[]), Err(OpenError::Session(_))), "{name}");

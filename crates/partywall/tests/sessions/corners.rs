@@ -3,11 +3,9 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
 use partywall::{Closed, SessionError, StreamSendError, Wait};
-use support_session::two::TIMEOUT;
-use support_session::{Kind, give_up_after, pair, run, until};
+use partywall_testkit::TIMEOUT;
+use partywall_testkit::{Kind, give_up_after, run, session_pair, until_async};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const KINDS: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
@@ -16,12 +14,12 @@ const KINDS: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
 fn one_who_never_sleeps_finds_room_and_a_dead_peer() {
     run("spin", TIMEOUT, async {
         for kind in KINDS {
-            let (client, server) = pair(kind, |config| config.wait(Wait::Spin)).await;
+            let (client, server) = session_pair(kind, |config| config.wait(Wait::Spin)).await;
             let mut stream = client.open(b"").await.unwrap();
             let reading = tokio::spawn(async move {
-                let mut stream = server.accept().await.unwrap();
+                let mut stream = server.accept().await.unwrap().unwrap();
                 for _ in 0..20 {
-                    assert_eq!(stream.recv().await.unwrap(), [7; 600_000]);
+                    assert_eq!(stream.recv().await.unwrap().unwrap(), [7; 600_000]);
                 }
                 (stream, server)
             });
@@ -29,7 +27,7 @@ fn one_who_never_sleeps_finds_room_and_a_dead_peer() {
                 stream.send(&[7; 600_000]).await.unwrap();
             }
             let (theirs, server) = reading.await.unwrap();
-            server.close();
+            server.close(0, "");
             assert!(matches!(client.closed().await, SessionError::Closed(Closed::Finished)));
             drop(theirs);
         }
@@ -41,15 +39,15 @@ fn more_records_owed_than_a_small_ring_holds_are_all_written() {
     run("owed", TIMEOUT, async {
         for kind in KINDS {
             let small = |config: partywall::Config| config.ring_bytes(4096).inline_max(512);
-            let (client, server) = pair(kind, small).await;
+            let (client, server) = session_pair(kind, small).await;
             let mut ours = Vec::new();
             for _ in 0..1000 {
                 ours.push(client.open(b"").await.unwrap());
             }
-            until(|| server.streams() == 1000).await;
+            until_async("a thousand streams", || server.streams() == 1000).await;
             let mut theirs = Vec::new();
             for _ in 0..1000 {
-                theirs.push(server.accept().await.unwrap());
+                theirs.push(server.accept().await.unwrap().unwrap());
             }
             // All at once: the driver has no chance to write in between.
             drop((ours, theirs));
@@ -63,7 +61,7 @@ fn more_records_owed_than_a_small_ring_holds_are_all_written() {
 fn of_many_questions_at_once_each_is_answered() {
     run("pings", TIMEOUT, async {
         for kind in KINDS {
-            let (client, server) = pair(kind, |config| config).await;
+            let (client, server) = session_pair(kind, |config| config).await;
             let mut tasks = Vec::new();
             for _ in 0..64 {
                 for session in [client.clone(), server.clone()] {
@@ -85,7 +83,7 @@ fn of_many_questions_at_once_each_is_answered() {
 fn those_who_gave_up_waiting_do_not_keep_others_from_being_woken() {
     run("abandoned", TIMEOUT, async {
         for kind in KINDS {
-            let (client, server) = pair(kind, |config| config).await;
+            let (client, server) = session_pair(kind, |config| config).await;
             let accepting = server.clone();
             let patient = tokio::spawn(async move { accepting.accept().await.map(drop) });
             for _ in 0..1000 {
@@ -104,11 +102,11 @@ fn those_who_gave_up_waiting_do_not_keep_others_from_being_woken() {
 fn bytes_are_written_where_messages_must_be_short() {
     run("short messages", TIMEOUT, async {
         for kind in KINDS {
-            let (client, server) = pair(kind, |config| config.message_max(5000)).await;
+            let (client, server) = session_pair(kind, |config| config.message_max(5000)).await;
             let mut writing = client.open(b"").await.unwrap().into_io();
             let reading = tokio::spawn(async move {
                 let mut bytes = Vec::new();
-                let mut stream = server.accept().await.unwrap().into_io();
+                let mut stream = server.accept().await.unwrap().unwrap().into_io();
                 stream.read_to_end(&mut bytes).await.unwrap();
                 bytes
             });
@@ -123,9 +121,9 @@ fn bytes_are_written_where_messages_must_be_short() {
 fn stopped_ends_when_this_side_has_closed() {
     run("stopped", TIMEOUT, async {
         for kind in KINDS {
-            let (client, _server) = pair(kind, |config| config).await;
+            let (client, _server) = session_pair(kind, |config| config).await;
             let (mut sending, _receiving) = client.open(b"").await.unwrap().into_split();
-            sending.close();
+            sending.finish();
             assert!(matches!(sending.stopped().await, StreamSendError::ClosedHere));
         }
     });
@@ -136,7 +134,7 @@ fn a_session_that_closes_with_a_full_ring_ends_in_good_order() {
     run("full ring", TIMEOUT, async {
         for kind in KINDS {
             let small = |config: partywall::Config| config.ring_bytes(4096).inline_max(512);
-            let (client, server) = pair(kind, small).await;
+            let (client, server) = session_pair(kind, small).await;
             let mut tasks = Vec::new();
             for session in [client.clone(), server.clone()] {
                 for _ in 0..20 {
@@ -147,8 +145,8 @@ fn a_session_that_closes_with_a_full_ring_ends_in_good_order() {
                 }
             }
             client.ping().await.unwrap();
-            client.close();
-            assert!(matches!(client.closed().await, SessionError::ClosedHere));
+            client.close(0, "");
+            assert!(matches!(client.closed().await, SessionError::ClosedHere { .. }));
             let end = server.closed().await;
             assert!(matches!(end, SessionError::Closed(Closed::Finished)), "{kind:?}: {end}");
             for task in tasks {

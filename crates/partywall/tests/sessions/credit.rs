@@ -4,12 +4,10 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
 use partywall::tokio::{Session, Stream};
 use partywall::{BackPressure, Config};
-use support_session::two::TIMEOUT;
-use support_session::{Kind, pair, run};
+use partywall_testkit::TIMEOUT;
+use partywall_testkit::{Kind, run, session_pair};
 
 const WINDOW: u64 = 64 << 10;
 /// Eleven of these cost about the window; of six, credit is due, but need not be told at once.
@@ -52,7 +50,7 @@ async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
         for _ in 0..MORE {
             ours.send(&[0; LEN]).await.unwrap();
         }
-        hogs.push((ours, server.accept().await.unwrap()));
+        hogs.push((ours, server.accept().await.unwrap().unwrap()));
     }
     hogs
 }
@@ -60,15 +58,15 @@ async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
 /// Nothing but the one message of `way` tells the other side that it may go on.
 async fn carry(way: Way, client: &Session, server: &Session) {
     let mut ours = client.open(b"").await.unwrap();
-    let mut theirs = server.accept().await.unwrap();
+    let mut theirs = server.accept().await.unwrap().unwrap();
     for _ in 0..DUE {
         theirs.send(&[2; LEN]).await.unwrap();
     }
     for _ in 0..DUE {
-        ours.recv().await.unwrap();
+        ours.recv().await.unwrap().unwrap();
     }
     way.send(&mut ours).await;
-    theirs.recv().await.unwrap();
+    theirs.recv().await.unwrap().unwrap();
     for _ in 0..MORE {
         theirs.send(&[3; LEN]).await.unwrap();
     }
@@ -79,7 +77,7 @@ fn credit_goes_along_with_messages_of_every_kind() {
     run("credit along with messages", TIMEOUT, async {
         for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix] {
             let adapt = |config: Config| config.stream_window(WINDOW);
-            let (client, server) = pair(kind, adapt).await;
+            let (client, server) = session_pair(kind, adapt).await;
             for way in Way::ALL {
                 carry(way, &client, &server).await;
             }
@@ -91,7 +89,7 @@ fn credit_goes_along_with_messages_of_every_kind() {
 fn credit_goes_along_with_messages_in_pieces() {
     run("credit along with pieces", TIMEOUT, async {
         // Not isolated: there, what arrives is copied, and its memory goes home at once.
-        let (client, server) = pair(Kind::SharedMemory, |config| {
+        let (client, server) = session_pair(Kind::SharedMemory, |config| {
             let config = config.stream_window(WINDOW).memory_max(256 << 10);
             config.back_pressure(BackPressure::Overflow)
         })
@@ -113,9 +111,10 @@ fn credit_goes_along_with_messages_in_pieces() {
 fn two_who_wait_to_send_do_not_wait_for_each_other() {
     run("both wait to send", TIMEOUT, async {
         for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix] {
-            let (client, server) = pair(kind, |config| config.stream_window(256 << 10)).await;
+            let (client, server) =
+                session_pair(kind, |config| config.stream_window(256 << 10)).await;
             let ours = client.open(b"").await.unwrap();
-            let theirs = server.accept().await.unwrap();
+            let theirs = server.accept().await.unwrap().unwrap();
             let sides = [ours, theirs].map(|mut stream| {
                 tokio::spawn(async move {
                     for _ in 0..3 {
@@ -123,7 +122,7 @@ fn two_who_wait_to_send_do_not_wait_for_each_other() {
                     }
                     for _ in 0..10 {
                         for _ in 0..2 {
-                            stream.recv().await.unwrap();
+                            stream.recv().await.unwrap().unwrap();
                         }
                         for _ in 0..2 {
                             stream.send(&[0; 70_000]).await.unwrap();

@@ -4,18 +4,17 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
 use ::tokio::io::AsyncReadExt as _;
 use partywall::{
     AcceptError, DROPPED, OpenError, REFUSED, SessionError, StreamRecvError, StreamSendError,
-    blocking, tokio,
+    WaitError, blocking, tokio,
 };
+use partywall_testkit::{Kind, run_alone, session_pair, until_async};
+use partywall_testkit::{TIMEOUT, soon};
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Instant;
-use support_session::two::{TIMEOUT, soon};
-use support_session::{Kind, pair, run_alone, until};
 
 fn blocking_pair(kind: Kind) -> (blocking::Session, blocking::Session) {
     let config = kind.config().streams_max(1);
@@ -28,23 +27,19 @@ fn blocking_pair(kind: Kind) -> (blocking::Session, blocking::Session) {
     })
 }
 
-const fn is_not_now(error: &SessionError) -> bool {
-    matches!(error, SessionError::TimedOut)
-}
-
 #[test]
 fn what_never_waits_says_so_on_tokio() {
     for kind in Kind::ALL {
         run_alone("try", TIMEOUT, async move {
-            let (client, server) = pair(kind, |config| config.streams_max(1)).await;
-            assert!(server.try_accept().is_err_and(|error| is_not_now(&error)));
+            let (client, server) = session_pair(kind, |config| config.streams_max(1)).await;
+            assert!(matches!(server.try_accept(), Err(WaitError::WouldBlock)));
             let mut stream = client.try_open(b"first").unwrap();
             // As many as the other side bears.
             let another = client.try_open(b"second");
-            assert!(matches!(another, Err(OpenError::Session(error)) if is_not_now(&error)));
+            assert!(matches!(another, Err(OpenError::WouldBlock)));
             let mut accepted = None;
-            until(|| {
-                accepted = server.try_accept().ok();
+            until_async("the other front agrees", || {
+                accepted = server.try_accept().ok().flatten();
                 accepted.is_some()
             })
             .await;
@@ -52,16 +47,19 @@ fn what_never_waits_says_so_on_tokio() {
             assert_eq!(there.metadata(), b"first");
             assert!(matches!(there.try_recv(), Err(StreamRecvError::Empty)));
             stream.sender().send(b"one").await.unwrap();
-            assert_eq!(there.receiver().recv().await.unwrap(), b"one");
+            assert_eq!(there.receiver().recv().await.unwrap().unwrap(), b"one");
             assert_eq!(there.receiver().received(), 1);
             // What was tried in vain holds no number.
             drop((stream, there));
-            until(|| client.try_open(b"third").is_ok()).await;
-            client.close();
+            until_async("the other front agrees", || client.try_open(b"third").is_ok()).await;
+            client.close(9, "the test is done");
             client.finished().await;
             let ended = client.try_open(b"");
-            assert!(matches!(ended, Err(OpenError::Session(SessionError::ClosedHere))));
-            assert!(matches!(client.try_accept(), Err(SessionError::ClosedHere)));
+            let Err(OpenError::Session(SessionError::ClosedHere { code, reason })) = ended else {
+                panic!("{ended:?}")
+            };
+            assert_eq!((code, &*reason), (9, "the test is done"));
+            assert!(matches!(client.try_accept(), Ok(None)));
         });
     }
 }
@@ -70,14 +68,14 @@ fn what_never_waits_says_so_on_tokio() {
 fn a_listener_on_tokio_may_be_asked_without_waiting() {
     run_alone("listener", TIMEOUT, async {
         let kind = Kind::SharedMemory;
-        let mut listener = tokio::Listener::bind_with(kind.address(), &kind.config()).unwrap();
+        let listener = tokio::Listener::bind_with(kind.address(), &kind.config()).unwrap();
         assert!(matches!(listener.try_accept(), Err(AcceptError::TimedOut)));
         let address = listener.local_address().to_string();
         let config = kind.config();
         let connecting =
             ::tokio::spawn(async move { tokio::connect_with(address, &config).await.unwrap() });
         let mut accepted = None;
-        until(|| {
+        until_async("the other front agrees", || {
             accepted = listener.try_accept().ok();
             accepted.is_some()
         })
@@ -86,28 +84,59 @@ fn a_listener_on_tokio_may_be_asked_without_waiting() {
     });
 }
 
+/// Each task that awaits a session gets one, and each session one of the tasks.
+#[test]
+fn a_listener_on_tokio_is_accepted_from_by_several_tasks_at_once() {
+    const TASKS: usize = 4;
+    run_alone("tasks", TIMEOUT, async {
+        let kind = Kind::Unix;
+        let listener = tokio::Listener::bind_with(kind.address(), &kind.config()).unwrap();
+        let (listener, config) = (Arc::new(listener), kind.config());
+        let mut accepting = ::tokio::task::JoinSet::new();
+        for _ in 0..TASKS {
+            let listener = Arc::clone(&listener);
+            accepting.spawn(async move { listener.accept().await.unwrap() });
+        }
+        // All of them wait before the first session comes.
+        ::tokio::task::yield_now().await;
+        let mut connected = Vec::new();
+        for _ in 0..TASKS {
+            let address = listener.local_address().to_string();
+            connected.push(tokio::connect_with(address, &config).await.unwrap());
+        }
+        let mut accepted = Vec::new();
+        while let Some(session) = accepting.join_next().await {
+            accepted.push(session.unwrap());
+        }
+        assert_eq!(accepted.len(), TASKS);
+        for session in &connected {
+            session.ping().await.unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_blocking_stream_has_the_deadlines_of_its_halves() {
     for kind in Kind::ALL {
         let (client, server) = blocking_pair(kind);
         let mut stream = client.open(b"meta").unwrap();
-        let mut there = server.accept_deadline(soon()).unwrap();
+        let mut there = server.accept_deadline(soon()).unwrap().unwrap();
         assert_eq!(stream.transport(), client.transport());
         stream.send_deadline(b"one", soon()).unwrap();
         let mut reserved = stream.reserve_deadline(3, soon()).unwrap();
         reserved.copy_from_slice(b"two");
         reserved.commit_deadline(soon()).unwrap();
-        assert_eq!(there.recv_deadline(soon()).unwrap(), b"one");
-        assert_eq!(there.recv_deadline(soon()).unwrap(), b"two");
-        assert!(there.try_recv().is_err());
+        assert_eq!(there.recv_deadline(soon()).unwrap().unwrap(), b"one");
+        assert_eq!(there.recv_deadline(soon()).unwrap().unwrap(), b"two");
+        assert!(matches!(there.try_recv(), Err(StreamRecvError::Empty)));
         assert_eq!(there.receiver().received(), 2);
         // More than the window, while nobody reads: the second one waits for credit.
         let long = vec![1; 300_000];
         stream.send_deadline(&long, soon()).unwrap();
         let late = stream.send_deadline(&long, Instant::now());
-        let is_late = matches!(&late, Err(StreamSendError::Session(error)) if is_not_now(error));
+        let is_late = matches!(&late, Err(StreamSendError::TimedOut));
         assert!(is_late, "{kind:?}: {late:?}");
-        assert_eq!(there.recv_deadline(soon()).unwrap(), long[..]);
+        assert_eq!(there.recv_deadline(soon()).unwrap().unwrap(), long[..]);
         let (mut ours, mut theirs) = (stream.into_io(), there.into_io());
         assert_eq!((theirs.metadata(), ours.metadata()), (&b"meta"[..], &b""[..]));
         assert_eq!(ours.transport(), client.transport());
@@ -122,23 +151,23 @@ fn a_blocking_stream_has_the_deadlines_of_its_halves() {
 }
 
 #[test]
-fn streams_as_bytes_are_closed_and_stopped_by_the_same_names() {
+fn streams_as_bytes_are_finished_and_stopped_by_the_same_names() {
     let (client, server) = blocking_pair(Kind::SharedMemory);
     let (mut stream, there) =
-        (client.open(b"").unwrap().into_io(), server.accept_deadline(soon()).unwrap());
-    stream.close();
+        (client.open(b"").unwrap().into_io(), server.accept_deadline(soon()).unwrap().unwrap());
+    stream.finish();
     let (mut read, mut write) = there.into_io().into_split();
     assert_eq!(read.read(&mut [0; 8]).unwrap(), 0);
-    assert!(matches!(write.stopped(Some(Instant::now())), Err(SessionError::TimedOut)));
+    assert!(matches!(write.stopped(Some(Instant::now())), Err(WaitError::TimedOut)));
     stream.reset(7);
     let stopped = write.stopped(Some(soon())).unwrap();
     assert!(matches!(stopped, StreamSendError::Stopped { code: 7 }), "{stopped:?}");
 
     run_alone("bytes", TIMEOUT, async {
-        let (client, server) = pair(Kind::SharedMemory, |config| config).await;
+        let (client, server) = session_pair(Kind::SharedMemory, |config| config).await;
         let mut stream = client.open(b"").await.unwrap().into_io();
-        stream.close();
-        let (mut read, mut write) = server.accept().await.unwrap().into_io().into_split();
+        stream.finish();
+        let (mut read, mut write) = server.accept().await.unwrap().unwrap().into_io().into_split();
         assert_eq!(read.read(&mut [0; 8]).await.unwrap(), 0);
         stream.reset(7);
         let stopped = write.stopped().await;
@@ -156,13 +185,13 @@ fn no_front_gives_up_a_stream_with_a_code_of_the_protocol() {
     const FIRST: u32 = 0xffff_ff00;
     let (client, server) = blocking_pair(Kind::SharedMemory);
     let mut stream = client.open(b"").unwrap();
-    let mut there = server.accept_deadline(soon()).unwrap();
+    let mut there = server.accept_deadline(soon()).unwrap().unwrap();
     assert!(panics(|| stream.reset(FIRST)));
     assert!(panics(|| stream.sender().reset(REFUSED)));
     assert!(panics(|| stream.receiver().stop(DROPPED)));
     // Nothing was told, and the last one of the application's own is.
     stream.send(b"goes on").unwrap();
-    assert_eq!(there.recv().unwrap(), b"goes on");
+    assert_eq!(there.recv().unwrap().unwrap(), b"goes on");
     stream.reset(FIRST - 1);
     let reset = there.recv();
     assert!(matches!(reset, Err(StreamRecvError::Reset { code: 0xffff_feff })), "{reset:?}");
@@ -170,14 +199,14 @@ fn no_front_gives_up_a_stream_with_a_code_of_the_protocol() {
     assert!(panics(|| bytes.reset(u32::MAX)));
 
     run_alone("codes", TIMEOUT, async {
-        let (client, server) = pair(Kind::SharedMemory, |config| config).await;
+        let (client, server) = session_pair(Kind::SharedMemory, |config| config).await;
         let mut stream = client.open(b"").await.unwrap();
-        let mut there = server.accept().await.unwrap();
+        let mut there = server.accept().await.unwrap().unwrap();
         assert!(panics(|| stream.reset(FIRST)));
         assert!(panics(|| stream.sender().reset(REFUSED)));
         assert!(panics(|| stream.receiver().stop(DROPPED)));
         stream.send(b"goes on").await.unwrap();
-        assert_eq!(there.recv().await.unwrap(), b"goes on");
+        assert_eq!(there.recv().await.unwrap().unwrap(), b"goes on");
         let (mut read, mut write) = stream.into_io().into_split();
         assert!(panics(|| read.stop(u32::MAX)) && panics(|| write.reset(u32::MAX)));
         write.reset(FIRST - 1);

@@ -4,15 +4,13 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
 use partywall::tokio::{Listener, Session, Stream, connect_with};
 use partywall::{Closed, Config, OpenError, SessionError, StreamRecvError, StreamSendError};
 use partywall_sys::signal::{Signal, kill, stop};
+use partywall_testkit::{Kind, run};
+use partywall_testkit::{Second, TIMEOUT, is_pattern, pattern, variable};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
-use support_session::two::{Second, TIMEOUT, is_pattern, pattern, variable};
-use support_session::{Kind, run};
 use tokio::task::JoinHandle;
 
 const KINDS: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
@@ -38,7 +36,7 @@ async fn reach() -> Option<Session> {
 }
 
 async fn start(name: &str, kind: Kind) -> (Second, Session) {
-    let mut listener = Listener::bind_with(kind.address(), &config(kind)).unwrap();
+    let listener = Listener::bind_with(kind.address(), &config(kind)).unwrap();
     let address = listener.local_address().to_string();
     let second = Second::start(name, &[(KIND, kind.name()), (ADDRESS, &address)]);
     (second, listener.accept().await.unwrap())
@@ -53,7 +51,7 @@ fn idler() {
     run("idler", TIMEOUT, async {
         let session = reach().await.unwrap();
         let mut kept = Vec::new();
-        while let Ok(stream) = session.accept().await {
+        while let Ok(Some(stream)) = session.accept().await {
             kept.push(stream);
         }
     });
@@ -67,8 +65,8 @@ fn reader() {
     }
     run("reader", TIMEOUT, async {
         let session = reach().await.unwrap();
-        while let Ok(mut stream) = session.accept().await {
-            tokio::spawn(async move { while stream.recv().await.is_ok() {} });
+        while let Ok(Some(mut stream)) = session.accept().await {
+            tokio::spawn(async move { while let Ok(Some(_)) = stream.recv().await {} });
         }
     });
 }
@@ -86,7 +84,7 @@ fn sender() {
             let len = if number % 100 == 0 { 30_000 } else { 100 };
             stream.send(&pattern(len, number)).await.unwrap();
         }
-        stream.close();
+        stream.finish();
         assert!(matches!(session.closed().await, SessionError::Closed(_)));
     });
 }
@@ -212,25 +210,31 @@ fn five_seconds_of_being_stopped_lose_nothing() {
     run("stopped", 2 * TIMEOUT, async {
         for kind in [Kind::SharedMemory, Kind::Unix] {
             let (mut second, session) = start("half_dead::sender", kind).await;
-            let mut stream = session.accept().await.unwrap();
+            let mut stream = session.accept().await.unwrap().unwrap();
             for number in 0..MESSAGES / 3 {
-                assert!(is_pattern(&stream.recv().await.unwrap(), number), "message {number}");
+                assert!(
+                    is_pattern(&stream.recv().await.unwrap().unwrap(), number),
+                    "message {number}"
+                );
             }
             stop(second.pid(), Instant::now() + TIMEOUT).unwrap();
             let until = tokio::time::Instant::from_std(Instant::now() + STOPPED);
             let mut number = MESSAGES / 3;
             // What it had sent still comes; then nothing, and no news of a death.
             while let Ok(message) = tokio::time::timeout_at(until, stream.recv()).await {
-                assert!(is_pattern(&message.unwrap(), number), "message {number}");
+                assert!(is_pattern(&message.unwrap().unwrap(), number), "message {number}");
                 number += 1;
             }
             assert!(session.close_reason().is_none());
             kill(second.pid(), Signal::CONT).unwrap();
             for number in number..MESSAGES {
-                assert!(is_pattern(&stream.recv().await.unwrap(), number), "message {number}");
+                assert!(
+                    is_pattern(&stream.recv().await.unwrap().unwrap(), number),
+                    "message {number}"
+                );
             }
-            assert!(matches!(stream.recv().await, Err(StreamRecvError::Finished)));
-            session.close();
+            assert!(matches!(stream.recv().await, Ok(None)));
+            session.close(0, "");
             drop((stream, session));
             assert!(tokio::task::block_in_place(|| second.wait()).success());
         }

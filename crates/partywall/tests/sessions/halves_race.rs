@@ -4,7 +4,7 @@
 //! interrupted within a few instructions, so one run that passes says little.
 
 use partywall::blocking::{Listener, SendStream, Session, connect_with};
-use partywall::{Config, SessionError, StreamSendError, TransportPolicy, Wait};
+use partywall::{Config, StreamSendError, TransportPolicy, Wait};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ fn send_on(mut send: SendStream, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let deadline = Instant::now() + Duration::from_millis(200);
         match send.send_deadline(&[7; 40], deadline) {
-            Ok(()) | Err(StreamSendError::Session(SessionError::TimedOut)) => {}
+            Ok(()) | Err(StreamSendError::TimedOut) => {}
             Err(StreamSendError::Stopped { .. }) => return,
             Err(error) => panic!("the session broke: {error}"),
         }
@@ -43,7 +43,7 @@ fn both_ways(session: &Session, opens: bool, lives: usize, stop: &AtomicBool) {
                     let opened = if opens {
                         session.open_deadline(&[], soon).ok()
                     } else {
-                        session.accept_deadline(soon).ok()
+                        session.accept_deadline(soon).ok().flatten()
                     };
                     if let Some(why) = session.close_reason() {
                         panic!("the session broke: {why}");
@@ -56,11 +56,12 @@ fn both_ways(session: &Session, opens: bool, lives: usize, stop: &AtomicBool) {
                         while !stop.load(Ordering::Relaxed) && count < lives {
                             let soon = Instant::now() + Duration::from_millis(200);
                             match recv.recv_deadline(soon) {
-                                Ok(_) => count += 1,
+                                Ok(Some(_)) => count += 1,
+                                Ok(None) => break,
                                 Err(error) if session.close_reason().is_some() => {
                                     panic!("the session broke: {error}")
                                 }
-                                Err(partywall::StreamRecvError::Session(_)) => {}
+                                Err(partywall::StreamRecvError::TimedOut) => {}
                                 Err(_) => break,
                             }
                         }

@@ -4,19 +4,15 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::foe;
-use crate::support;
-use crate::support_session;
-
-use foe::SessionFoe;
-use partywall::{Closed, Config, SessionError, StreamRecvError, StreamSendError, blocking};
+use partywall::{Closed, Config, SessionError, StreamSendError, blocking};
 use partywall_layout::record_ring::Kind as Record;
 use partywall_sys::signal::stop;
+use partywall_testkit::Directory;
+use partywall_testkit::Kind;
+use partywall_testkit::hostile::SessionFoe;
+use partywall_testkit::{Second, TIMEOUT, is_pattern, pattern, soon, variable};
 use std::process::exit;
 use std::time::{Duration, Instant};
-use support::Place;
-use support_session::Kind;
-use support_session::two::{Second, TIMEOUT, is_pattern, pattern, soon, variable};
 
 /// Transports whose buffers a test can fill in a moment.
 const SMALL: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
@@ -53,7 +49,7 @@ fn meet(role: &str, kind: Kind, config: &Config) -> (Second, blocking::Session) 
 fn idler() {
     let Some(session) = reach() else { return };
     let mut kept = Vec::new();
-    while let Ok(stream) = session.accept() {
+    while let Ok(Some(stream)) = session.accept() {
         kept.push(stream);
     }
 }
@@ -106,7 +102,7 @@ fn on_a_runtime(finishes: bool) {
         }
         drop(stream);
         if finishes {
-            session.close();
+            session.close(0, "");
             session.finished().await;
             exit(0);
         }
@@ -123,14 +119,15 @@ fn a_process_that_exits_right_after_has_said_all() {
     for kind in Kind::ALL {
         for role in ["blocking_and_gone", "tokio_and_gone", "tokio_finished_and_gone"] {
             let (mut second, session) = meet(role, kind, &config(kind));
-            let mut stream = session.accept_deadline(soon()).unwrap();
+            let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
             for number in 0..MESSAGES {
                 let message = stream.recv_deadline(soon());
-                let message = message.unwrap_or_else(|e| panic!("{role} {kind:?} {number}: {e}"));
+                let message =
+                    message.unwrap_or_else(|e| panic!("{role} {kind:?} {number}: {e}")).unwrap();
                 assert!(is_pattern(&message, number), "{role} {kind:?}: message {number}");
             }
             let end = stream.recv_deadline(soon());
-            assert!(matches!(end, Err(StreamRecvError::Finished)), "{role} {kind:?}: {end:?}");
+            assert!(matches!(end, Ok(None)), "{role} {kind:?}: {end:?}");
             let end = session.closed(Some(soon()));
             let is_in_order = matches!(end, Ok(SessionError::Closed(Closed::Finished)));
             assert!(is_in_order, "{role} {kind:?}: {end:?}");
@@ -162,12 +159,12 @@ fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
         let (_second, session) = meet("leaving::long_and_gone", kind, &config(kind));
         std::thread::scope(|scope| {
             scope.spawn(|| while session.ping(Some(soon())).is_ok() {});
-            let mut stream = session.accept_deadline(soon()).unwrap();
+            let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
             let message = stream.recv_deadline(soon());
-            let message = message.unwrap_or_else(|error| panic!("round {round}: {error}"));
+            let message = message.unwrap_or_else(|error| panic!("round {round}: {error}")).unwrap();
             assert!(is_pattern(&message, 2), "round {round}");
             let end = stream.recv_deadline(soon());
-            assert!(matches!(end, Err(StreamRecvError::Finished)), "round {round}: {end:?}");
+            assert!(matches!(end, Ok(None)), "round {round}: {end:?}");
         });
     }
 }
@@ -196,7 +193,7 @@ fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     if variable(PATH).is_some() {
         return;
     }
-    let place = Place::new();
+    let place = Directory::new();
     let path = place.path("slow");
     let mut second =
         Second::start("leaving::last_words_and_gone", &[(PATH, path.to_str().unwrap())]);
@@ -209,11 +206,11 @@ fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     second.ends_within(Duration::from_millis(200));
     let mut words = Vec::new();
     let end = loop {
-        let heard = foe.hear().expect("broken off");
-        match Record::from_number(heard.kind as u8).unwrap() {
-            Record::FragmentFirst => words.extend_from_slice(&heard.body[8..]),
-            Record::FragmentMid | Record::FragmentLast => words.extend_from_slice(&heard.body),
-            Record::CloseWrite if heard.stream == 0 => break words.len(),
+        let received = foe.receive().expect("broken off");
+        match Record::from_number(received.kind as u8).unwrap() {
+            Record::FragmentFirst => words.extend_from_slice(&received.body[8..]),
+            Record::FragmentMid | Record::FragmentLast => words.extend_from_slice(&received.body),
+            Record::CloseWrite if received.stream == 0 => break words.len(),
             _ => {}
         }
     };
@@ -242,7 +239,7 @@ fn a_session_with_one_who_never_reads_ends_all_the_same() {
         }
         // Each owes an end for which there is no room.
         drop(streams);
-        session.close();
+        session.close(0, "");
         let finished = session.finished(Some(soon()));
         assert!(finished.is_ok(), "{kind:?}: {finished:?}");
         // Nobody waits for what was given up.
@@ -259,16 +256,16 @@ fn the_same_on_a_runtime_that_has_no_timers() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     for kind in SMALL {
         let config = config(kind).linger(LINGER);
-        let (told, heard) = std::sync::mpsc::channel();
+        let (told, received) = std::sync::mpsc::channel();
         let guard = runtime.enter();
-        let mut listener = partywall::tokio::Listener::bind_with(kind.address(), &config).unwrap();
+        let listener = partywall::tokio::Listener::bind_with(kind.address(), &config).unwrap();
         drop(guard);
         let address = listener.local_address().to_string();
         let second = Second::start("leaving::idler", &[(KIND, kind.name()), (ADDRESS, &address)]);
         let pid = second.pid();
         // There is no timer to give up by: whoever waits for this does.
         let watch = std::thread::spawn(move || {
-            let ended = heard.recv_timeout(2 * TIMEOUT);
+            let ended = received.recv_timeout(2 * TIMEOUT);
             drop(second);
             assert!(ended.is_ok(), "{kind:?}: the session is still there");
         });
@@ -286,7 +283,7 @@ fn the_same_on_a_runtime_that_has_no_timers() {
                 assert!(matches!(unsent, Some(StreamSendError::Full)), "{kind:?}: {unsent:?}");
             }
             drop(streams);
-            session.close();
+            session.close(0, "");
             session.finished().await;
         });
         told.send(()).unwrap();

@@ -3,14 +3,12 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
 use partywall::tokio::{Session, Stream};
+use partywall_testkit::TIMEOUT;
+use partywall_testkit::{Kind, run_alone, session_pair};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support_session::two::TIMEOUT;
-use support_session::{Kind, pair, run_alone};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// More than any budget of a task, and less than what the ring and a window take without waiting.
@@ -38,9 +36,9 @@ impl Others {
 /// Both ends of a stream, with sessions that must be kept.
 async fn streams(kind: Kind) -> ((Session, Session), (Stream, Stream)) {
     let (client, server) =
-        pair(kind, |config| config.stream_window(4 << 20).ring_bytes(1 << 20)).await;
+        session_pair(kind, |config| config.stream_window(4 << 20).ring_bytes(1 << 20)).await;
     let ours = client.open(b"").await.unwrap();
-    let theirs = server.accept().await.unwrap();
+    let theirs = server.accept().await.unwrap().unwrap();
     ((client, server), (ours, theirs))
 }
 
@@ -60,7 +58,7 @@ fn one_who_receives_what_is_there() {
             arrived(&client).await;
             let others = Others::start();
             for _ in 0..OPERATIONS {
-                theirs.recv().await.unwrap();
+                theirs.recv().await.unwrap().unwrap();
             }
             assert!(others.ran(), "{kind:?}: nobody else ran");
         });
@@ -135,7 +133,7 @@ fn one_who_accepts_streams_that_were_opened() {
         arrived(&client).await;
         let others = Others::start();
         for _ in 0..OPERATIONS {
-            server.accept().await.unwrap();
+            server.accept().await.unwrap().unwrap();
         }
         assert!(others.ran(), "nobody else ran");
     });
@@ -150,10 +148,10 @@ fn a_timer_fires_amid_a_flood() {
     flooding.spawn(async move { while ours.send(b"more").await.is_ok() {} });
     run_alone("flood", TIMEOUT, async move {
         let timer = tokio::spawn(tokio::time::sleep(Duration::from_millis(20)));
-        let deadline = support_session::two::soon();
+        let deadline = partywall_testkit::soon();
         while !timer.is_finished() {
             assert!(Instant::now() < deadline, "the timer does not fire");
-            theirs.recv().await.unwrap();
+            theirs.recv().await.unwrap().unwrap();
         }
     });
 }

@@ -2,18 +2,8 @@
 //! Sessions between ends that keep the rules: streams, credit, both fronts, foreign protocols, endings.
 
 #[cfg(feature = "tokio")]
-#[path = "../support_session/foe.rs"]
-mod foe;
-#[path = "../support/mod.rs"]
-mod support;
-#[cfg(feature = "tokio")]
 #[path = "../support_protocol/mod.rs"]
 mod support_protocol;
-#[cfg(feature = "tokio")]
-#[path = "../support_session/mod.rs"]
-mod support_session;
-#[path = "../support_two/mod.rs"]
-mod support_two;
 
 mod blocking;
 mod corners;

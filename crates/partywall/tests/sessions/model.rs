@@ -6,17 +6,15 @@
 //! A failure names its seed; `PARTYWALL_MODEL_SEED=…` repeats that run alone.
 #![cfg(feature = "tokio")]
 
-use crate::support_session;
-
 use partywall::tokio::{RecvStream, SendStream, Session, Stream};
 use partywall::{
     BackPressure, Config, DROPPED, OpenError, SessionError, StreamRecvError, StreamSendError, Wait,
 };
+use partywall_testkit::{Kind, give_up_after, run, session_pair_with, until_async};
+use partywall_testkit::{Random, fill, is_pattern, pattern};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support_session::two::{Chance, fill, is_pattern, pattern};
-use support_session::{Kind, give_up_after, pair_with, run, until};
 
 /// So many seeds for each kind of transport.
 const SEEDS: u64 = 40;
@@ -55,7 +53,7 @@ struct Direction {
 }
 
 impl Direction {
-    fn new(chance: &mut Chance) -> Arc<Self> {
+    fn new(chance: &mut Random) -> Arc<Self> {
         let code = chance.below(1000) as u32;
         let messages = chance.below(12);
         let send_end = match chance.below(6) {
@@ -95,7 +93,7 @@ struct World {
 
 /// What a run is made with.
 fn config(seed: u64, base: Config, is_shared_memory: bool) -> (Config, u64, bool) {
-    let mut chance = Chance(seed);
+    let mut chance = Random::new(seed);
     let policy = [BackPressure::Block, BackPressure::Error, BackPressure::Overflow]
         [chance.below(3) as usize];
     let wait = match chance.below(8) {
@@ -133,7 +131,7 @@ async fn send_one(
     stream: &mut SendStream,
     model: &Direction,
     (len, seed): (usize, u64),
-    chance: &mut Chance,
+    chance: &mut Random,
 ) -> Result<bool, StreamSendError> {
     model.begin(len, seed);
     let way = chance.below(8);
@@ -178,7 +176,7 @@ async fn send_one(
 
 /// The sending half of a stream, from beginning to end.
 async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Direction>, seed: u64) {
-    let mut chance = Chance(seed);
+    let mut chance = Random::new(seed);
     let mut went = 0;
     while went < model.messages {
         let size_max = if chance.below(6) == 0 { world.size_max } else { 3000 };
@@ -204,7 +202,7 @@ async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Directio
     *model.is_done.lock().unwrap() = true;
     match model.send_end {
         SendEnd::Close => {
-            stream.close();
+            stream.finish();
             assert!(matches!(
                 stream.send(b"late").await,
                 Err(StreamSendError::ClosedHere | StreamSendError::Session(_))
@@ -218,7 +216,7 @@ async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Directio
 
 /// The receiving half of a stream, from beginning to end.
 async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direction>, seed: u64) {
-    let mut chance = Chance(seed);
+    let mut chance = Random::new(seed);
     let mut held = Vec::new();
     for count in 0.. {
         match model.recv_end {
@@ -226,7 +224,7 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
                 stream.stop(code);
                 let after = stream.recv().await;
                 // It may have ended before.
-                return assert!(after.is_err());
+                return assert!(!matches!(after, Ok(Some(_))));
             }
             RecvEnd::Drop(after) if after == count => return,
             _ => {}
@@ -255,7 +253,7 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
             }
         };
         match received {
-            Ok(message) => {
+            Ok(Some(message)) => {
                 let sent = model.sent.lock().unwrap().get(count as usize).copied();
                 let (len, seed) = sent.expect("nobody sent it");
                 assert_eq!(message.len(), len, "message {count}");
@@ -267,20 +265,20 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
                 }
             }
             Err(StreamRecvError::Session(error)) => return assert!(world.is_cut, "{error}"),
-            Err(end) => return check_end(&world, &model, count, &end),
+            end => return check_end(&world, &model, count, &end.map(drop)),
         }
     }
 }
 
-fn check_end(world: &World, model: &Direction, count: u64, end: &StreamRecvError) {
+fn check_end(world: &World, model: &Direction, count: u64, end: &Result<(), StreamRecvError>) {
     let expected = match (end, model.send_end) {
-        (StreamRecvError::Finished, SendEnd::Close | SendEnd::Drop) => true,
-        (StreamRecvError::Reset { code }, SendEnd::Reset(sent)) => *code == sent,
+        (Ok(()), SendEnd::Close | SendEnd::Drop) => true,
+        (Err(StreamRecvError::Reset { code }), SendEnd::Reset(sent)) => *code == sent,
         _ => false,
     };
     let is_done = *model.is_done.lock().unwrap();
     // A sender that saw the session end drops its half.
-    assert!(expected || (world.is_cut && !is_done), "{end} instead of {:?}", model.send_end);
+    assert!(expected || (world.is_cut && !is_done), "{end:?} instead of {:?}", model.send_end);
     assert!(count == model.messages || (world.is_cut && !is_done), "{count} of {}", model.messages);
 }
 
@@ -298,7 +296,7 @@ async fn use_stream(world: Arc<World>, stream: Stream, id: u64, side: usize) {
 
 /// Opens streams one after the other, without waiting for any to end.
 async fn open_many(world: Arc<World>, session: Session, side: u64) {
-    let mut chance = Chance(world.seed ^ (side + 10));
+    let mut chance = Random::new(world.seed ^ (side + 10));
     let mut tasks = Vec::new();
     for index in 0..chance.below(14) {
         let id = side << 32 | index;
@@ -332,7 +330,7 @@ async fn open_many(world: Arc<World>, session: Session, side: u64) {
 
 /// Accepts until the session is over.
 async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionError {
-    let mut chance = Chance(world.seed ^ (side + 20));
+    let mut chance = Random::new(world.seed ^ (side + 20));
     let mut tasks = Vec::new();
     let end = loop {
         let accepting = session.accept();
@@ -343,7 +341,9 @@ async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionEr
         match accepted {
             None => tokio::task::yield_now().await,
             Some(Err(end)) => break end,
-            Some(Ok(stream)) => {
+            // Of the two good ends, this tells which.
+            Some(Ok(None)) => break session.close_reason().unwrap(),
+            Some(Ok(Some(stream))) => {
                 let id = u64::from_le_bytes(stream.metadata().try_into().unwrap());
                 tasks.push(tokio::spawn(use_stream(world.clone(), stream, id, 1)));
             }
@@ -357,7 +357,7 @@ async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionEr
 
 async fn one_run(kind: Kind, seed: u64) {
     let (config, size_max, lets_go) = config(seed, kind.config(), kind.is_shared_memory());
-    let (client, server) = pair_with(kind, &config, &config).await;
+    let (client, server) = session_pair_with(kind, &config, &config).await;
     let is_cut = seed % 8 == 7;
     let world = Arc::new(World { seed, size_max, lets_go, is_cut, streams: Mutex::default() });
     let accepting = [
@@ -369,9 +369,9 @@ async fn one_run(kind: Kind, seed: u64) {
         tokio::spawn(open_many(world.clone(), server.clone(), 1)),
     ];
     if is_cut {
-        let polls = Chance(seed ^ 5).size(100_000) as u64;
+        let polls = Random::new(seed ^ 5).size(100_000) as u64;
         give_up_after(polls, client.closed()).await;
-        client.close();
+        client.close(0, "");
     }
     for task in opening {
         task.await.unwrap();
@@ -382,12 +382,12 @@ async fn one_run(kind: Kind, seed: u64) {
         server.drained().await.unwrap();
         assert_eq!((client.streams(), server.streams()), (0, 0));
         // What the other side gave back is found by the next message, or by nobody.
-        client.close();
+        client.close(0, "");
     }
     let [at_client, at_server] = accepting;
-    assert!(matches!(at_client.await.unwrap(), SessionError::ClosedHere));
+    assert!(matches!(at_client.await.unwrap(), SessionError::ClosedHere { .. }));
     assert!(matches!(at_server.await.unwrap(), SessionError::Closed(_)));
-    until(|| server.close_reason().is_some()).await;
+    until_async("the session closes", || server.close_reason().is_some()).await;
 }
 
 fn runs(kind: Kind) {

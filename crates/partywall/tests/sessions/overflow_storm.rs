@@ -4,12 +4,10 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
 use partywall::BackPressure;
+use partywall_testkit::{Kind, run, session_pair};
+use partywall_testkit::{is_pattern, pattern};
 use std::time::Duration;
-use support_session::two::{is_pattern, pattern};
-use support_session::{Kind, pair, run};
 
 const STORMS: u64 = 1000;
 const LEN: usize = 40_000;
@@ -17,18 +15,18 @@ const LEN: usize = 40_000;
 #[test]
 fn after_each_storm_messages_are_zero_copy_again() {
     run("storms", Duration::from_secs(120), async {
-        let (client, server) = pair(Kind::SharedMemory, |config| {
+        let (client, server) = session_pair(Kind::SharedMemory, |config| {
             let config = config.back_pressure(BackPressure::Overflow).ring_bytes(1 << 16);
             config.memory_max(256 << 10).message_max(8 << 20).stream_window(4 << 20)
         })
         .await;
         let mut noise = client.open(b"noise").await.unwrap();
-        let mut heard = server.accept().await.unwrap();
+        let mut heard = server.accept().await.unwrap().unwrap();
         let mut stream = client.open(b"storm").await.unwrap();
-        let mut received = server.accept().await.unwrap();
+        let mut received = server.accept().await.unwrap().unwrap();
         let chatter = tokio::spawn(async move {
             let mut count = 0u64;
-            while heard.recv().await.is_ok() {
+            while let Ok(Some(_)) = heard.recv().await {
                 count += 1;
             }
             count
@@ -42,7 +40,7 @@ fn after_each_storm_messages_are_zero_copy_again() {
             while !copied {
                 stream.send(&pattern(LEN, number)).await.unwrap();
                 noise.send(&storm.to_le_bytes()).await.unwrap();
-                let message = received.recv().await.unwrap();
+                let message = received.recv().await.unwrap().unwrap();
                 assert!(message.len() == LEN && is_pattern(&message, number), "message {number}");
                 copied = !message.is_zero_copy();
                 number += 1;
@@ -51,13 +49,13 @@ fn after_each_storm_messages_are_zero_copy_again() {
             copies += 1;
             held.clear();
             stream.send(&pattern(LEN, number)).await.unwrap();
-            let message = received.recv().await.unwrap();
+            let message = received.recv().await.unwrap().unwrap();
             assert!(message.is_zero_copy(), "storm {storm} is not over");
             assert!(is_pattern(&message, number));
             number += 1;
         }
         assert!(client.stats().overflows >= copies);
-        noise.close();
+        noise.finish();
         assert_eq!(chatter.await.unwrap(), number - STORMS);
     });
 }

@@ -8,8 +8,7 @@ use crate::support_protocol;
 use partywall::blocking::{Listener, Session, connect_with_protocol};
 use partywall::protocol::Protocol;
 use partywall::{
-    Closed, Config, HandshakeError, OpenError, SessionError, StreamRecvError, StreamSendError,
-    Transport,
+    Closed, Config, HandshakeError, OpenError, SessionError, StreamSendError, Transport, WaitError,
 };
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -60,15 +59,15 @@ fn briefly() -> Instant {
 async fn one_address_serves_both_protocols() {
     let (_directory, address) = address();
     let listener = partywall::tokio::Listener::bind_with(&*address, &config()).unwrap();
-    let mut listener = listener.with_protocol(plain());
+    let listener = listener.with_protocol(plain());
     let serving = tokio::spawn(async move {
         let mut seen = Vec::new();
         for _ in 0..2 {
             let session = listener.accept().await.unwrap();
             seen.push(session.transport());
-            while let Ok(mut stream) = session.accept().await {
+            while let Ok(Some(mut stream)) = session.accept().await {
                 tokio::spawn(async move {
-                    while let Ok(message) = stream.recv().await {
+                    while let Ok(Some(message)) = stream.recv().await {
                         stream.send(&message).await.unwrap();
                     }
                 });
@@ -96,7 +95,10 @@ async fn one_address_serves_both_protocols() {
                         let mut memory = stream.reserve(len).await.unwrap();
                         memory.copy_from_slice(&payload);
                         memory.commit().await.unwrap();
-                        assert!(stream.recv().await.unwrap() == payload, "{len} bytes differ");
+                        assert!(
+                            stream.recv().await.unwrap().unwrap() == payload,
+                            "{len} bytes differ"
+                        );
                     }
                 }
             }));
@@ -105,7 +107,7 @@ async fn one_address_serves_both_protocols() {
             task.await.unwrap();
         }
         session.drained().await.unwrap();
-        session.close();
+        session.close(0, "");
         session.finished().await;
     }
     assert_eq!(serving.await.unwrap(), [Transport::Protocol("plain"), Transport::SharedMemory]);
@@ -122,17 +124,17 @@ fn what_the_other_side_closes_is_received_and_no_longer_sent_to() {
             stream.send(b"there is").unwrap();
             drop(stream);
             // Not before: also the stream that the other side opens would be waited for.
-            let mut stream = session.accept_deadline(soon()).unwrap();
-            assert_eq!(stream.recv_deadline(soon()).unwrap(), b"from there");
-            assert!(matches!(stream.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+            let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
+            assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"from there");
+            assert!(matches!(stream.recv_deadline(soon()), Ok(None)));
             drop(stream);
             session.drained(Some(soon())).unwrap();
         });
         let session = listener.accept_deadline(soon()).unwrap();
-        let (mut send, mut recv) = session.accept_deadline(soon()).unwrap().into_split();
-        assert_eq!(recv.recv_deadline(soon()).unwrap(), b"all");
-        assert_eq!(recv.recv_deadline(soon()).unwrap(), b"there is");
-        assert!(matches!(recv.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+        let (mut send, mut recv) = session.accept_deadline(soon()).unwrap().unwrap().into_split();
+        assert_eq!(recv.recv_deadline(soon()).unwrap().unwrap(), b"all");
+        assert_eq!(recv.recv_deadline(soon()).unwrap().unwrap(), b"there is");
+        assert!(matches!(recv.recv_deadline(soon()), Ok(None)));
         let stopped = send.stopped(Some(soon())).unwrap();
         assert!(matches!(stopped, StreamSendError::Stopped { code: 0 }), "{stopped}");
         assert!(matches!(send.send(b"late"), Err(StreamSendError::Stopped { code: 0 })));
@@ -151,10 +153,10 @@ fn finishing_one_direction_does_not_close_the_other() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let session = listener.accept_deadline(soon()).unwrap();
-            let mut stream = session.accept_deadline(soon()).unwrap();
-            assert_eq!(stream.recv_deadline(soon()).unwrap(), b"question");
+            let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
+            assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"question");
             stream.send(b"answer").unwrap();
-            assert!(matches!(stream.recv_deadline(soon()), Err(StreamRecvError::Finished)));
+            assert!(matches!(stream.recv_deadline(soon()), Ok(None)));
             drop(stream);
             // Not before the other side has seen that its stream is closed.
             session.closed(Some(soon())).unwrap();
@@ -162,8 +164,8 @@ fn finishing_one_direction_does_not_close_the_other() {
         let session = connect(&address, &config());
         let (mut send, mut recv) = session.open(&[]).unwrap().into_split();
         send.send(b"question").unwrap();
-        send.close();
-        assert_eq!(recv.recv_deadline(soon()).unwrap(), b"answer");
+        send.finish();
+        assert_eq!(recv.recv_deadline(soon()).unwrap().unwrap(), b"answer");
         drop((send, recv));
         session.drained(Some(soon())).unwrap();
     });
@@ -173,10 +175,10 @@ fn finishing_one_direction_does_not_close_the_other() {
 async fn bytes_flow_through_the_adapters() {
     let (_directory, address) = address();
     let listener = partywall::tokio::Listener::bind_with(&*address, &config()).unwrap();
-    let mut listener = listener.with_protocol(plain());
+    let listener = listener.with_protocol(plain());
     let serving = tokio::spawn(async move {
         let session = listener.accept().await.unwrap();
-        let mut io = session.accept().await.unwrap().into_io();
+        let mut io = session.accept().await.unwrap().unwrap().into_io();
         let mut all = Vec::new();
         io.read_to_end(&mut all).await.unwrap();
         all
@@ -209,15 +211,15 @@ fn a_session_that_ends_waits_until_what_it_sent_was_taken_but_not_for_ever() {
             let client = client.join().unwrap();
             is_behind.store(true, Ordering::SeqCst);
             client.open(&[]).unwrap().send(b"last").unwrap();
-            client.close();
+            client.close(0, "");
             if is_taken_in_time {
                 let early = client.finished(Some(Instant::now() + Duration::from_millis(100)));
-                assert!(matches!(early, Err(SessionError::TimedOut)), "{early:?}");
+                assert!(matches!(early, Err(WaitError::TimedOut)), "{early:?}");
                 is_behind.store(false, Ordering::SeqCst);
             }
             client.finished(Some(soon())).unwrap();
-            let mut stream = server.accept_deadline(soon()).unwrap();
-            assert_eq!(stream.recv_deadline(soon()).unwrap(), b"last");
+            let mut stream = server.accept_deadline(soon()).unwrap().unwrap();
+            assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"last");
         });
     }
 }
@@ -232,10 +234,12 @@ fn streams_beyond_the_limit_are_refused() {
         let mut streams: Vec<_> = (0..3).map(|_| client.open(&[]).unwrap()).collect();
         let mut third = streams.pop().unwrap();
         let end = third.recv_deadline(soon());
-        assert!(matches!(end, Err(StreamRecvError::Finished)), "{end:?}");
-        let _kept =
-            [server.accept_deadline(soon()).unwrap(), server.accept_deadline(soon()).unwrap()];
-        assert!(server.try_accept().is_err());
+        assert!(matches!(end, Ok(None)), "{end:?}");
+        let _kept = [
+            server.accept_deadline(soon()).unwrap().unwrap(),
+            server.accept_deadline(soon()).unwrap().unwrap(),
+        ];
+        assert!(matches!(server.try_accept(), Err(WaitError::WouldBlock)));
         streams[0].send(b"goes on").unwrap();
     });
 }
@@ -248,7 +252,9 @@ fn operation_without_protocol_equivalent_is_unsupported() {
         let _server = listener.accept_deadline(soon()).unwrap();
         let client = client.join().unwrap();
         let pinged = client.ping(Some(soon()));
-        assert!(matches!(pinged, Err(SessionError::Unsupported { what: "pings" })), "{pinged:?}");
+        let Err(WaitError::Session(SessionError::Unsupported { what: "pings" })) = pinged else {
+            panic!("{pinged:?}")
+        };
         let opened = client.open(b"metadata");
         let expected = OpenError::Session(SessionError::Unsupported { what: "" }).to_string();
         let error = opened.unwrap_err().to_string();
@@ -319,10 +325,10 @@ fn messages_of_streams_that_are_not_open_are_dropped() {
     client.write_all(b"x").unwrap();
     client.write_all(&[word(1), word(0), word(0)].concat()).unwrap();
     let session = listener.accept_deadline(soon()).unwrap();
-    let mut stream = session.accept_deadline(soon()).unwrap();
+    let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
     client.write_all(&[word(1), word(1), word(2)].concat()).unwrap();
     client.write_all(b"yz").unwrap();
-    assert_eq!(stream.recv_deadline(soon()).unwrap(), b"yz");
+    assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"yz");
     drop(client);
     let end = session.closed(Some(soon())).unwrap();
     assert!(matches!(end, SessionError::Closed(_)), "{end}");

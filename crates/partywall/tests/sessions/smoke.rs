@@ -3,10 +3,10 @@
 #![cfg(feature = "tokio")]
 
 use partywall::tokio::{Listener, Session, connect_with};
-use partywall::{Config, StreamRecvError, TransportPolicy, TrustPolicy};
+use partywall::{Config, TransportPolicy, TrustPolicy};
 
 async fn pair(address: &str, config: &Config) -> (Session, Session) {
-    let mut listener = Listener::bind_with(address, config).unwrap();
+    let listener = Listener::bind_with(address, config).unwrap();
     let address = listener.local_address().to_string();
     let (client, server) = tokio::join!(connect_with(address, config), listener.accept());
     (client.unwrap(), server.unwrap())
@@ -28,13 +28,13 @@ async fn many_streams_echo_every_size() {
     for (name, address, config) in kinds(&format!("unix:{}/s.sock", directory.path().display())) {
         let (client, server) = pair(&address, &config).await;
         let serving = tokio::spawn(async move {
-            while let Ok(mut stream) = server.accept().await {
+            while let Ok(Some(mut stream)) = server.accept().await {
                 tokio::spawn(async move {
                     assert_eq!(stream.metadata(), b"echo");
                     loop {
                         match stream.recv().await {
-                            Ok(message) => stream.send(&message).await.unwrap(),
-                            Err(StreamRecvError::Finished) => break stream.close(),
+                            Ok(Some(message)) => stream.send(&message).await.unwrap(),
+                            Ok(None) => break stream.finish(),
                             Err(error) => panic!("{error}"),
                         }
                     }
@@ -51,10 +51,10 @@ async fn many_streams_echo_every_size() {
                     let payload: Vec<u8> =
                         (0..len).map(|at| (at * 7 + index + round) as u8).collect();
                     stream.send(&payload).await.unwrap();
-                    assert!(stream.recv().await.unwrap() == payload, "{len} bytes differ");
+                    assert!(stream.recv().await.unwrap().unwrap() == payload, "{len} bytes differ");
                 }
-                stream.close();
-                assert!(matches!(stream.recv().await, Err(StreamRecvError::Finished)));
+                stream.finish();
+                assert!(matches!(stream.recv().await, Ok(None)));
             }));
         }
         for task in tasks {

@@ -2,11 +2,9 @@
 //! What is told along with a message is told all the same when the message never fits.
 #![cfg(feature = "tokio")]
 
-use crate::support_session;
-
 use partywall::StreamSendError;
+use partywall_testkit::{Kind, run, session_pair};
 use std::time::Duration;
-use support_session::{Kind, pair, run};
 
 const WINDOW: u64 = 1024;
 /// Three of them fill the window; two taken are told with the next message that goes the other way.
@@ -14,22 +12,22 @@ const LEN: usize = 300;
 
 async fn credit_is_told(kind: Kind) {
     let (client, server) =
-        pair(kind, |config| config.stream_window(WINDOW).message_max(64 << 10)).await;
+        session_pair(kind, |config| config.stream_window(WINDOW).message_max(64 << 10)).await;
     let mut ours = client.open(b"").await.unwrap();
-    let mut theirs = server.accept().await.unwrap();
+    let mut theirs = server.accept().await.unwrap().unwrap();
     for _ in 0..3 {
         theirs.send(&[1; LEN]).await.unwrap();
     }
     assert!(matches!(theirs.try_send(&[1; LEN]), Err(StreamSendError::Full)));
     for _ in 0..2 {
-        ours.recv().await.unwrap();
+        ours.recv().await.unwrap().unwrap();
     }
     let unsent = ours.send(&vec![1; 1 << 20]).await;
     assert!(matches!(unsent, Err(StreamSendError::TooLarge(_))), "{unsent:?}");
     // The one that waits for credit gets it, though nothing else is sent here.
     theirs.send(&[2; LEN]).await.unwrap();
     for first in [1, 2] {
-        assert_eq!(ours.recv().await.unwrap()[0], first);
+        assert_eq!(ours.recv().await.unwrap().unwrap()[0], first);
     }
 }
 

@@ -4,16 +4,14 @@
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use crate::support_session;
-
 use partywall::tokio::{Session, Stream};
-use partywall::{Config, StreamRecvError, StreamSendError};
+use partywall::{Config, StreamSendError};
 use partywall_layout::record_ring::footprint;
+use partywall_testkit::pattern;
+use partywall_testkit::{Kind, run, session_pair};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support_session::two::pattern;
-use support_session::{Kind, pair, run};
 use tokio::task::JoinHandle;
 
 const WINDOW: u64 = 64 << 10;
@@ -63,12 +61,12 @@ async fn never_stop(
 async fn answer(mut stream: Stream) {
     loop {
         match stream.recv().await {
-            Ok(question) => {
+            Ok(Some(question)) => {
                 let copy = question.to_vec();
                 drop(question);
                 stream.send(&copy).await.unwrap();
             }
-            Err(StreamRecvError::Finished) => return,
+            Ok(None) => return,
             Err(error) => panic!("{error}"),
         }
     }
@@ -78,7 +76,7 @@ async fn answer(mut stream: Stream) {
 async fn accept_all(session: Session) -> (Stream, Vec<JoinHandle<()>>) {
     let (mut unread, mut answering) = (None, Vec::new());
     for _ in 0..=OTHERS {
-        let stream = session.accept().await.unwrap();
+        let stream = session.accept().await.unwrap().unwrap();
         if stream.metadata() == NOBODY {
             unread = Some(stream);
         } else {
@@ -94,10 +92,10 @@ async fn ask(session: Session, id: u64) {
     for round in 0..ROUNDS {
         let question = pattern(LEN, id << 32 | round);
         stream.send(&question).await.unwrap();
-        assert!(stream.recv().await.unwrap() == question, "stream {id}, round {round}");
+        assert!(stream.recv().await.unwrap().unwrap() == question, "stream {id}, round {round}");
     }
-    stream.close();
-    assert!(matches!(stream.recv().await, Err(StreamRecvError::Finished)));
+    stream.finish();
+    assert!(matches!(stream.recv().await, Ok(None)));
 }
 
 /// How fast the others are then is a figure, not a test: `partywall bench parallel --unread 1`.
@@ -106,7 +104,7 @@ fn many_streams_go_on_beside_one_that_nobody_reads_and_whose_sender_never_stops(
     for kind in Kind::ALL {
         run(kind.name(), LIMIT, async move {
             let adapt = |config: Config| config.stream_window(WINDOW).memory_max(MEMORY_MAX);
-            let (client, server) = pair(kind, adapt).await;
+            let (client, server) = session_pair(kind, adapt).await;
             let accepting = tokio::spawn(accept_all(server.clone()));
             let stuck = client.open(NOBODY).await.unwrap();
             let is_over = Arc::new(AtomicBool::new(false));
@@ -132,10 +130,10 @@ fn many_streams_go_on_beside_one_that_nobody_reads_and_whose_sender_never_stops(
             );
             // Once it is read, all is there, and it goes on.
             for _ in 0..sent {
-                assert!(unread.recv().await.unwrap() == [1; LEN]);
+                assert!(unread.recv().await.unwrap().unwrap() == [1; LEN]);
             }
             stuck.send(b"more").await.unwrap();
-            assert_eq!(unread.recv().await.unwrap(), b"more");
+            assert_eq!(unread.recv().await.unwrap().unwrap(), b"more");
         });
     }
 }
@@ -145,12 +143,12 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
     for kind in Kind::ALL {
         run(kind.name(), LIMIT, async move {
             let (client, server) =
-                pair(kind, |config| config.stream_window(WINDOW).ring_bytes(1 << 16)).await;
+                session_pair(kind, |config| config.stream_window(WINDOW).ring_bytes(1 << 16)).await;
             let mut stuck = client.open(b"nobody reads").await.unwrap();
-            let unread = server.accept().await.unwrap();
+            let unread = server.accept().await.unwrap().unwrap();
             let mut sent = 0u64;
             let mut used = client.open(b"used").await.unwrap();
-            let mut other = server.accept().await.unwrap();
+            let mut other = server.accept().await.unwrap().unwrap();
             for round in 0..500u32 {
                 // As much as it can, in between.
                 while sent <= 10 * WINDOW / 1024 {
@@ -162,20 +160,20 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
                 }
                 let payload = vec![round as u8; 20_000];
                 used.send(&payload).await.unwrap();
-                assert!(other.recv().await.unwrap() == payload);
+                assert!(other.recv().await.unwrap().unwrap() == payload);
                 other.send(b"ok").await.unwrap();
-                assert_eq!(used.recv().await.unwrap(), b"ok");
+                assert_eq!(used.recv().await.unwrap().unwrap(), b"ok");
             }
             assert!(sent * 1024 <= WINDOW, "{sent} messages are unread");
             assert!((sent + 2) * MESSAGE_COST >= WINDOW, "only {sent} messages of its window");
             // Once it is read, all is there.
             let (mut unread, mut read) = (unread, 0);
             while read < sent {
-                assert!(unread.recv().await.unwrap() == [1; 1024]);
+                assert!(unread.recv().await.unwrap().unwrap() == [1; 1024]);
                 read += 1;
             }
             stuck.send(&[2; 1024]).await.unwrap();
-            assert!(unread.recv().await.unwrap() == [2; 1024]);
+            assert!(unread.recv().await.unwrap().unwrap() == [2; 1024]);
         });
     }
 }
@@ -184,21 +182,22 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
 #[test]
 fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
     run("not accepted", LIMIT, async {
-        let (client, server) = pair(Kind::SharedMemory, |config| config.streams_max(3)).await;
+        let (client, server) =
+            session_pair(Kind::SharedMemory, |config| config.streams_max(3)).await;
         for _ in 0..3 {
             let mut stream = client.open(b"").await.unwrap();
             stream.send(b"left behind").await.unwrap();
         }
-        assert!(support_session::give_up_after(100, client.open(b"")).await.is_none());
+        assert!(partywall_testkit::give_up_after(100, client.open(b"")).await.is_none());
         // The session ends, and what was sent before is accepted all the same.
-        client.close();
+        client.close(0, "");
         drop(client);
         server.closed().await;
         for _ in 0..3 {
-            let mut stream = server.accept().await.unwrap();
-            assert_eq!(stream.recv().await.unwrap(), b"left behind");
+            let mut stream = server.accept().await.unwrap().unwrap();
+            assert_eq!(stream.recv().await.unwrap().unwrap(), b"left behind");
         }
-        assert!(server.accept().await.is_err());
+        assert!(matches!(server.accept().await, Ok(None)));
     });
 }
 
@@ -207,7 +206,8 @@ fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
 fn the_tail_of_a_message_on_a_socket_is_not_forgotten() {
     for kind in [Kind::Unix, Kind::Tcp] {
         run(kind.name(), LIMIT, async move {
-            let (client, server) = pair(kind, |config| config.stream_window(16 << 20)).await;
+            let (client, server) =
+                session_pair(kind, |config| config.stream_window(16 << 20)).await;
             let mut stream = client.open(b"").await.unwrap();
             let mut sent = Vec::new();
             for seed in 0..8 {
@@ -218,12 +218,15 @@ fn the_tail_of_a_message_on_a_socket_is_not_forgotten() {
                 }
             }
             assert!(!sent.is_empty());
-            stream.close();
-            let mut received = server.accept().await.unwrap();
+            stream.finish();
+            let mut received = server.accept().await.unwrap().unwrap();
             for seed in sent {
-                assert!(received.recv().await.unwrap() == pattern(1 << 20, seed), "message {seed}");
+                assert!(
+                    received.recv().await.unwrap().unwrap() == pattern(1 << 20, seed),
+                    "message {seed}"
+                );
             }
-            assert!(matches!(received.recv().await, Err(StreamRecvError::Finished)));
+            assert!(matches!(received.recv().await, Ok(None)));
         });
     }
 }

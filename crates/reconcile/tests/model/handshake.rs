@@ -10,7 +10,7 @@
 //!  begun   ◀── BEGIN ──────────              what it applied
 //! ```
 
-use partywall_reconcile::attach::{Admission, Meeting, Nonce, admit};
+use partywall_reconcile::attach::{Admission, Nonce, PeerOrder, admit};
 use partywall_reconcile::{
     AckedOffset, Applied, Connection, Decision, Direction, Identity, Incoming, Past, Peer,
     Position, ReceiverView, RecordDigest, Report, Skip, epoch, reconcile, skip,
@@ -136,7 +136,7 @@ impl World {
             return self.close(link, CLIENT);
         }
         let file = &mut self.sides[CLIENT].file;
-        if let Meeting::Older(highest) = Peer::meet(file.peer.as_ref(), &answer.identity) {
+        if let PeerOrder::Older(highest) = Peer::compare(file.peer.as_ref(), &answer.identity) {
             let reason = Reason::Fenced(highest);
             self.push(link, CLIENT, Frame::Refuse { echo: answer.nonce, reason });
             return self.close(link, CLIENT);

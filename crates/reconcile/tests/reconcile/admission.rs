@@ -3,7 +3,7 @@
 
 use partywall_reconcile::attach::{Nonce, admit};
 use partywall_reconcile::{
-    Admission, Connection, ConnectionNumber, Epoch, Identity, Incarnation, Meeting, Peer, StoreId,
+    Admission, Connection, ConnectionNumber, Epoch, Identity, Incarnation, Peer, PeerOrder, StoreId,
 };
 use proptest::prelude::*;
 
@@ -51,7 +51,7 @@ fn an_older_owner_is_fenced_and_a_newer_one_is_admitted_with_any_generation() {
 fn another_file_is_a_stranger_and_admitted() {
     let now = claim(1, 3, 5);
     let known = Peer::of(&now);
-    assert_eq!(Peer::meet(Some(&known), &claim(2, 1, 1)), Meeting::Stranger);
+    assert_eq!(Peer::compare(Some(&known), &claim(2, 1, 1)), PeerOrder::Stranger);
     assert_eq!(admit(Some(&known), Some(present(&now)), &claim(2, 1, 1)), Admission::Accept);
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A lock with a bias: the favoured thread enters without the mutex, the others revoke that, and
-//! nobody is ever in there with another. Loom's cell reports it if two are.
+//! A biased lock: the favoured thread enters without the mutex, and other threads revoke the bias.
+//! Two threads are never inside at the same time; loom's cell reports it if they are.
 //!
 //! | model | threads | times inside | preemptions | executions |
 //! |---|---|---|---|---|
-//! | the_favoured_thread_and_another | 2 | 3 and 2 | 6 | 3,817 |
-//! | a_bias_that_wanders | 3 | 2, 2 and 1 | 4 | 104,269 |
+//! | favoured_thread_and_another_exclude_each_other | 2 | 3 and 2 | 6 | 3,817 |
+//! | bias_moves_between_three_threads | 3 | 2, 2 and 1 | 4 | 104,269 |
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -19,7 +19,7 @@ use model::explore;
 use partywall_ring::Bias;
 use partywall_ring::bias::Slots;
 
-/// What the lock of `partywall-sys` is, on loom's parts.
+/// The lock of `partywall-sys`, made of loom's primitives.
 struct Lock {
     bias: Bias,
     mutex: Mutex<Slots>,
@@ -35,7 +35,8 @@ impl Lock {
         })
     }
 
-    /// Uses the value, by the short way if this thread is favoured; `favours`: it wants to be.
+    /// Uses the value, on the fast path if `thread` is favoured. If `favours`, the thread becomes
+    /// favoured.
     fn enter(&self, thread: u64, favours: bool) {
         if let Some(inside) = self.bias.enter(thread) {
             self.use_value();
@@ -49,16 +50,16 @@ impl Lock {
         }
     }
 
-    /// Loom's cell panics if another thread uses it at the same time, or if what it did there is
-    /// not known to have happened before.
+    /// Loom's cell panics if another thread uses it at the same time, or if no happens-before
+    /// orders that thread's last use before this one.
     fn use_value(&self) {
         self.value.with_mut(|_| ());
     }
 }
 
 #[test]
-fn the_favoured_thread_and_another() {
-    explore("the_favoured_thread_and_another", 6, || {
+fn favoured_thread_and_another_exclude_each_other() {
+    explore("favoured_thread_and_another_exclude_each_other", 6, || {
         let lock = Lock::new();
         let other = {
             let lock = Arc::clone(&lock);
@@ -75,8 +76,8 @@ fn the_favoured_thread_and_another() {
 }
 
 #[test]
-fn a_bias_that_wanders() {
-    explore("a_bias_that_wanders", 4, || {
+fn bias_moves_between_three_threads() {
+    explore("bias_moves_between_three_threads", 4, || {
         let lock = Lock::new();
         let others = [2, 3].map(|thread| {
             let lock = Arc::clone(&lock);

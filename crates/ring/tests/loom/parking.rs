@@ -3,22 +3,23 @@
 //! wake each other. A lost wake-up is a deadlock, which loom reports.
 //!
 //! ```text
-//!  writer                                    reader
-//!  append, publish, look ── records bell ──▶ drain, arm, look again, wait
-//!  drain, arm, look again, wait ◀── room ─── advance, report, look
-//!                                 bell
+//!  writer                                      reader
+//!  append, publish, check ─ records doorbell ▶ drain, arm, poll again, wait
+//!  drain, arm, poll again, wait ◀─── room ──── advance, report, check
+//!                                  doorbell
 //! ```
 //!
-//! A bell is a level, as an eventfd is: rung stays rung until drained. The reader reports every
-//! ring/8 and before it sleeps, and never otherwise. Nobody spins: whoever finds nothing, sleeps.
+//! A doorbell is a level, as an eventfd is: it stays notified until it is drained. The reader
+//! reports every ring/8 and before it sleeps, and never otherwise. No thread spins: a poll that
+//! finds nothing leads to sleep.
 //!
 //! | model | ring | threads | concurrent records | preemptions | executions |
 //! |---|---|---|---|---|---|
 //! | writer_and_reader_wake_each_other | 256 | 2 | 4 | 3 | 151,532 |
-//! | progress_told_every_eighth_is_enough | 1024 | 2 | 2, after 6 | 3 | 44,566 |
-//! | a_writer_short_of_room_wakes_a_quiet_reader | 256 | 2 | 4 | 3 | 54,210 |
-//! | a_writer_learns_that_the_reader_left | 256 | 2 | 1 read, then gone | 4 | 63,148 |
-//! | two_threads_share_a_waker | 256 | 3 | 1 report, 1 release | 4 | 38,248 |
+//! | progress_reported_every_eighth_wakes_writer | 1024 | 2 | 2, after 6 | 3 | 44,566 |
+//! | writer_short_of_room_wakes_quiet_reader | 256 | 2 | 4 | 3 | 54,210 |
+//! | writer_learns_that_reader_left | 256 | 2 | 1 read, then gone | 4 | 63,148 |
+//! | waker_shared_by_two_threads_loses_no_wakeup | 256 | 3 | 1 report, 1 release | 4 | 38,248 |
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -33,7 +34,7 @@ use partywall_ring::{
     AppendError, Consumer, Producer, Reclaimer, Releaser, Slab, Sleeper, Wake, Waker, mem,
 };
 
-/// What an eventfd is to its two processes.
+/// A model of an eventfd.
 struct Doorbell {
     is_notified: Mutex<bool>,
     changed: Condvar,
@@ -61,19 +62,19 @@ impl Doorbell {
     }
 }
 
-/// One who waits: the sleeper word and the bell behind it.
+/// The waiting side: its sleeper word and its doorbell.
 struct Waiting {
     sleeper: Sleeper,
     doorbell: Arc<Doorbell>,
 }
 
-/// One who wakes the other side.
+/// The side that wakes its peer.
 struct Waking {
     waker: Waker,
     doorbell: Arc<Doorbell>,
 }
 
-/// A sleeper of one side, and what the other side has of it.
+/// A sleeper of one side, and its peer's means to wake it.
 fn sleeper() -> (Waiting, Waking) {
     let (word, seen) = mem::pair(64);
     let doorbell = Doorbell::new();
@@ -100,7 +101,7 @@ impl Waking {
         }
     }
 
-    fn wake_insistently(&self) {
+    fn wake_before_wait(&self) {
         if self.waker.check_before_wait() == Wake::Notify {
             self.doorbell.notify();
         }
@@ -111,7 +112,7 @@ struct Writer {
     producer: Producer,
     room: Waiting,
     records: Waking,
-    /// Looks before publishing too, as senders do.
+    /// Checks before publishing too, as senders do.
     notifies_early: bool,
 }
 
@@ -153,8 +154,8 @@ impl Writer {
     }
 
     fn wait_for_room(&mut self, words: usize) {
-        // A quiet reader is owed a ring by one who is about to wait for it.
-        self.records.wake_insistently();
+        // A quiet reader must be notified, because this thread is about to wait for it.
+        self.records.wake_before_wait();
         let (producer, reader) = (&mut self.producer, &self.records.waker);
         self.room.sleep(false, || producer.has_room(words * 8).unwrap() || reader.is_gone());
     }
@@ -164,7 +165,7 @@ impl Reader {
     /// Receives record `number`, which has `words` words.
     fn receive(&mut self, number: u32, words: usize, quiet: bool) {
         while !take(&mut self.consumer, number, words) {
-            // Room that was not told of yet, before we wait for anything.
+            // Reports the remaining room before any wait.
             self.report();
             let consumer = &self.consumer;
             self.records.sleep(quiet, || consumer.is_ready());
@@ -180,7 +181,7 @@ impl Reader {
         }
     }
 
-    /// Never reads again; whoever waits for room learns of it.
+    /// Never reads again, and wakes a writer that waits for room.
     fn leave(&mut self) {
         self.records.sleeper.leave();
         self.room.wake();
@@ -203,11 +204,11 @@ fn writer_and_reader_wake_each_other() {
     });
 }
 
-/// A ring that comes before its record wakes the reader in vain, or just in time; never is it the
-/// only one that was due.
+/// A notification before its record wakes the reader needlessly, or early. It never replaces the
+/// one that is due after the record.
 #[test]
-fn ringing_early_loses_nothing() {
-    explore("ringing_early_loses_nothing", 3, || {
+fn early_notification_loses_no_wakeup() {
+    explore("early_notification_loses_no_wakeup", 3, || {
         let (mut writer, mut reader) = sides(256);
         writer.notifies_early = true;
         let sender = thread::spawn(move || {
@@ -222,10 +223,10 @@ fn ringing_early_loses_nothing() {
     });
 }
 
-/// The reader tells every ring/8, which is every second small record here, and before it sleeps.
+/// The reader reports every ring/8, which is every second small record here, and before it sleeps.
 #[test]
-fn progress_told_every_eighth_is_enough() {
-    explore("progress_told_every_eighth_is_enough", 3, || {
+fn progress_reported_every_eighth_wakes_writer() {
+    explore("progress_reported_every_eighth_wakes_writer", 3, || {
         let (mut writer, mut reader) = sides(1024);
         // Records of 64 and of 192 bytes: after the first six the ring is full.
         let sizes = [1, 22, 22, 22, 22, 1, 1, 1];
@@ -244,18 +245,18 @@ fn progress_told_every_eighth_is_enough() {
     });
 }
 
-/// A reader that looks by itself now and then is not rung for every record, but is by one who
-/// waits for room. Here it never looks by itself: only the insistent ring wakes it.
+/// A quiet reader polls at intervals, so it is not notified of each record, but it is notified by a
+/// writer that waits for room. Here it never polls by itself: only that notification wakes it.
 #[test]
-fn a_writer_short_of_room_wakes_a_quiet_reader() {
-    explore("a_writer_short_of_room_wakes_a_quiet_reader", 3, || {
+fn writer_short_of_room_wakes_quiet_reader() {
+    explore("writer_short_of_room_wakes_quiet_reader", 3, || {
         let (mut writer, mut reader) = sides(256);
         let sender = thread::spawn(move || {
             for number in 0..4 {
                 assert!(writer.send(number, 1));
             }
-            // Stands for the reader's own next look.
-            writer.records.wake_insistently();
+            // Stands for the reader's own next poll.
+            writer.records.wake_before_wait();
         });
         for number in 0..4 {
             reader.receive(number, 1, true);
@@ -265,8 +266,8 @@ fn a_writer_short_of_room_wakes_a_quiet_reader() {
 }
 
 #[test]
-fn a_writer_learns_that_the_reader_left() {
-    explore("a_writer_learns_that_the_reader_left", 4, || {
+fn writer_learns_that_reader_left() {
+    explore("writer_learns_that_reader_left", 4, || {
         let (mut writer, mut reader) = sides(256);
         let sender = thread::spawn(move || {
             let mut number = 0;
@@ -281,11 +282,12 @@ fn a_writer_learns_that_the_reader_left() {
     });
 }
 
-/// The writer waits for memory; of the reader's side one thread reports progress and another gives
-/// the block back, and they share the waker: whoever rings first must not cost the other's wake-up.
+/// The writer waits for memory. On the reader's side one thread reports progress and another
+/// returns the block, and both share the waker. The notification of one must not suppress the
+/// other's.
 #[test]
-fn two_threads_share_a_waker() {
-    explore("two_threads_share_a_waker", 4, || {
+fn waker_shared_by_two_threads_loses_no_wakeup() {
+    explore("waker_shared_by_two_threads_loses_no_wakeup", 4, || {
         let (mut writer, reader) = sides(256);
         let Reader { mut consumer, room, .. } = reader;
         let (own, _) = mem::pair(64);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A block of the slab is written, read by the other side, released, and used again: the reader
-//! never sees what comes later, and the id that comes home is the one that went out.
+//! A block of the slab is written, read by the peer, released, and reused. The reader never sees
+//! the later content, and the returned id is that of the block in flight.
 //!
-//! The slab has room for one block, so each message waits until the one before came home; the block
-//! ids differ by their generation alone, and a stale entry of the release ring would be refused.
+//! The slab has room for one block, so each message waits until the block before it returned. Block
+//! ids differ only in their generation, and a stale entry of the release ring would be refused.
 //!
-//! Loom does not let a load return a store that has not run yet. That reads are over *before*
-//! `released` is stored is therefore argued in `release.rs`, not shown here.
+//! In loom a load never returns a store that has not run yet. So these models cannot show that
+//! reads end *before* `released` is stored; `release.rs` argues it.
 //!
 //! | model | blocks | concurrent messages | preemptions | executions |
 //! |---|---|---|---|---|
-//! | a_block_is_reused_only_after_its_release | 1 | 3 | 5 | 4,896 |
-//! | blocks_come_home_in_any_order | 2 | 4 | 5 | 13,841 |
+//! | block_is_reused_only_after_release | 1 | 3 | 5 | 4,896 |
+//! | blocks_return_in_any_order | 2 | 4 | 5 | 13,841 |
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -25,7 +25,7 @@ use partywall_ring::{Consumer, PeerMem, Producer, Reclaimer, Releaser, Slab, mem
 
 const BLOCK_WORDS: usize = 2;
 
-/// The side that owns the slab.
+/// The owner of the slab.
 struct Owner {
     producer: Producer,
     slab: Slab,
@@ -33,7 +33,8 @@ struct Owner {
 }
 
 impl Owner {
-    /// Writes message `number` to slab memory, waiting until there is some, and tells where it is.
+    /// Writes message `number` to slab memory, after waiting for a free block, and publishes its
+    /// place.
     fn send(&mut self, number: u32) {
         let mut block = loop {
             while let Some(id) = self.reclaimer.next(self.slab.in_flight()).unwrap() {
@@ -52,7 +53,7 @@ impl Owner {
     }
 }
 
-/// The side that looks at the blocks.
+/// The reader of the blocks.
 struct Reader {
     consumer: Consumer,
     slab: PeerMem,
@@ -60,7 +61,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Where the next message lies; it must be `number`.
+    /// Block id and offset of the next message, which must be `number`.
     fn next(&mut self, number: u32) -> (u64, usize) {
         let record = loop {
             match self.consumer.peek().unwrap() {
@@ -83,7 +84,7 @@ impl Reader {
     }
 }
 
-/// Both sides of a slab of `blocks` blocks; each block was out and came home once.
+/// Both sides of a slab of `blocks` blocks, each of which was in flight and returned once.
 fn sides(blocks: u32) -> (Owner, Reader) {
     let (producer, consumer) = one_way::ring(1024);
     let (own, slab_seen) = mem::pair(64 * blocks as usize);
@@ -104,8 +105,8 @@ fn sides(blocks: u32) -> (Owner, Reader) {
 }
 
 #[test]
-fn a_block_is_reused_only_after_its_release() {
-    explore("a_block_is_reused_only_after_its_release", 5, || {
+fn block_is_reused_only_after_release() {
+    explore("block_is_reused_only_after_release", 5, || {
         let (mut owner, mut reader) = sides(1);
         let sender = thread::spawn(move || {
             for number in 0..3 {
@@ -122,8 +123,8 @@ fn a_block_is_reused_only_after_its_release() {
 }
 
 #[test]
-fn blocks_come_home_in_any_order() {
-    explore("blocks_come_home_in_any_order", 5, || {
+fn blocks_return_in_any_order() {
+    explore("blocks_return_in_any_order", 5, || {
         let (mut owner, mut reader) = sides(2);
         let sender = thread::spawn(move || {
             for number in 0..4 {

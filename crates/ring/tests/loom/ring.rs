@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two threads, one ring, every interleaving: records arrive whole, in order and once.
+//! Two threads and one ring: in every interleaving records arrive whole, in order and once.
 //!
-//! Each model first runs some records through the ring in one thread, so that the concurrent part
-//! crosses the ring's end and writes over memory that held records before. The payload's words are
-//! Relaxed atomics: a missing Release or fence is seen as a torn or stale payload.
+//! Each model first sends some records in one thread, so that the concurrent part crosses the end
+//! of the ring and overwrites old records. Payload words are Relaxed atomics, so a missing Release
+//! or fence shows as a torn or stale payload.
 //!
 //! | model | ring | concurrent records | preemptions | executions |
 //! |---|---|---|---|---|
 //! | single_records_over_two_laps | 256 | 6, one by one | 3 | 161,352 |
-//! | a_batch_appears_all_at_once | 256 | 3 batches of 2 | 5 | 81,287 |
-//! | a_batch_that_begins_with_padding | 512 | 5 in 3 batches, of 1 and 2 slots | 5 | 4,209 |
-//! | an_aborted_batch_never_was | 512 | 3 aborted, 2 published | 5 | 58 |
-//! | a_full_ring_has_room_for_the_closing_record | 256 | up to 4, and the closing one | 5 | 9,811 |
+//! | batch_is_visible_as_a_whole | 256 | 3 batches of 2 | 5 | 81,287 |
+//! | batch_after_pad_is_visible_as_a_whole | 512 | 5 of 1 or 2 slots in 3 batches | 5 | 4,209 |
+//! | aborted_batch_is_never_visible | 512 | 3 aborted, 2 published | 5 | 58 |
+//! | full_ring_has_room_for_closing_record | 256 | up to 4, and the closing one | 5 | 9,811 |
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -23,10 +23,10 @@ use model::{append, explore, take};
 use partywall_layout::record_ring::Kind;
 use partywall_ring::{AppendError, Consumer, Producer};
 
-/// How many words of payload each record of a batch has.
+/// Number of payload words of each record of a batch.
 type Batch = &'static [usize];
 
-/// Sends `batches` from a thread of their own, after `warm_up` in one thread; checks all.
+/// Sends `warm_up` in one thread and then `batches` from a second thread; checks every record.
 fn run(ring_bytes: u64, warm_up: Batch, batches: &'static [Batch]) {
     let (mut producer, mut consumer) = one_way::ring(ring_bytes);
     let mut first = 0;
@@ -79,23 +79,23 @@ fn single_records_over_two_laps() {
 }
 
 #[test]
-fn a_batch_appears_all_at_once() {
-    explore("a_batch_appears_all_at_once", 5, || {
+fn batch_is_visible_as_a_whole() {
+    explore("batch_is_visible_as_a_whole", 5, || {
         run(256, &[2, 2, 2], &[&[1, 2], &[2, 1], &[1, 2]]);
     });
 }
 
-/// The first word of this batch, the one that is stored last, is that of a PAD.
+/// The first word of this batch, which is stored last, belongs to a PAD.
 #[test]
-fn a_batch_that_begins_with_padding() {
-    explore("a_batch_that_begins_with_padding", 5, || {
+fn batch_after_pad_is_visible_as_a_whole() {
+    explore("batch_after_pad_is_visible_as_a_whole", 5, || {
         run(512, &[8, 8, 8, 2], &[&[8, 2], &[2, 8], &[2]]);
     });
 }
 
 #[test]
-fn an_aborted_batch_never_was() {
-    explore("an_aborted_batch_never_was", 5, || {
+fn aborted_batch_is_never_visible() {
+    explore("aborted_batch_is_never_visible", 5, || {
         let (mut producer, mut consumer) = one_way::ring(512);
         for number in 0..6 {
             append(&mut producer, number, 2).unwrap();
@@ -122,8 +122,8 @@ fn an_aborted_batch_never_was() {
 }
 
 #[test]
-fn a_full_ring_has_room_for_the_closing_record() {
-    explore("a_full_ring_has_room_for_the_closing_record", 5, || {
+fn full_ring_has_room_for_closing_record() {
+    explore("full_ring_has_room_for_closing_record", 5, || {
         let (mut producer, mut consumer) = one_way::ring(256);
         let writer = thread::spawn(move || {
             let mut sent = 0;

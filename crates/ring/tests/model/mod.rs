@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the loom models share: a bounded run that counts, and records whose every word is known.
+//! Scaffolding of the loom models: a bounded exploration, and records whose every word is known.
 #![allow(dead_code, reason = "each model uses its part")]
 
 use loom::model::Builder;
@@ -7,8 +7,8 @@ use partywall_layout::record_ring::Kind;
 use partywall_ring::{AppendError, Consumer, Producer};
 use std::sync::{Arc, Mutex};
 
-/// Explores `body` with at most `preemptions` preemptions and prints how many executions that were.
-/// The variable `LOOM_MAX_PREEMPTIONS` has the last word.
+/// Explores `body` with at most `preemptions` preemptions and prints the number of executions. The
+/// variable `LOOM_MAX_PREEMPTIONS` overrides the bound.
 pub fn explore(name: &str, preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
@@ -23,7 +23,7 @@ pub fn explore(name: &str, preemptions: usize, body: impl Fn() + Sync + Send + '
     println!("{name}: {} executions", executions.lock().unwrap());
 }
 
-/// The payload of record `number`: `words` words that no other record has.
+/// The payload of record `number`: `words` words that no other record contains.
 pub fn payload(number: u32, words: usize) -> Vec<u8> {
     let word = |index| u64::from(number) << 32 | 0xff00 | index;
     (0..words as u64).flat_map(|index| word(index).to_le_bytes()).collect()
@@ -34,7 +34,7 @@ pub fn append(producer: &mut Producer, number: u32, words: usize) -> Result<(), 
     producer.append(Kind::Data, number, &payload(number, words))
 }
 
-/// Takes the next record if there is one: it must be `number`, whole, with every word its own.
+/// Takes the next record, if there is one. It must be record `number`, with every word of it.
 pub fn take(consumer: &mut Consumer, number: u32, words: usize) -> bool {
     let Some(record) = consumer.peek().expect("an honest producer") else { return false };
     assert_eq!((record.kind, record.stream), (Kind::Data, number));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One direction of a wall within one process: a producer and the consumer of its ring.
+//! One direction of a connection within one process: a producer and the consumer of its ring.
 
 use partywall_layout::{RingSize, segment};
 use partywall_ring::{Consumer, Producer, mem};
 
 const _: () = assert!(segment::CONSUMED == 0, "one line is control page enough");
 
-/// Both ends of a zeroed ring of `bytes`.
+/// Producer and consumer of a zeroed ring of `bytes` bytes.
 pub fn ring(bytes: u64) -> (Producer, Consumer) {
     let size = RingSize::new(bytes).unwrap();
     let (ring, ring_seen) = mem::pair(bytes as usize);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Old payload and aborted batches never come alive, even if every line of every payload is a
-//! header that will be valid where it lies, laps later (SPEC 4.5).
+//! Old payload and aborted batches never become records, even if each slot of each payload holds a
+//! header that will be valid at its place some laps later (SPEC 4.5).
 //!
-//! Positions are predictable, so whoever chooses payloads, a client of a proxy say, can write such
-//! words. What keeps them dead is the zero that the producer stores behind each batch. Built with
-//! the fault `no_zero_next_slot`, these tests fail.
+//! Positions are predictable, so the author of a payload, such as a client of a proxy, can write
+//! such words. The zero that the producer stores after each batch keeps them invisible. With the
+//! seeded fault `no_zero_next_slot`, these tests fail.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -18,11 +18,11 @@ use std::collections::VecDeque;
 /// The stream number of forged headers; no real record has it.
 const FORGED: u32 = 0xdead;
 
-/// A sender of hostile payloads, and the reader that must see them as payloads only.
+/// A sender of hostile payloads, and a reader that must read them as payloads only.
 struct Run {
     producer: Producer,
     consumer: Consumer,
-    /// Stream numbers and payloads that were published and not yet read.
+    /// Stream numbers and payloads of the published records that are unread.
     sent: VecDeque<(u32, Vec<u8>)>,
     open: Vec<(u32, Vec<u8>)>,
     number: u32,
@@ -38,8 +38,8 @@ impl Run {
         self.producer.size()
     }
 
-    /// Appends a record of `len` bytes of forged headers for `laps` later; `false` if there is no
-    /// room, or none in this batch.
+    /// Appends a record of `len` bytes of headers that are valid `laps` later. `false` if the ring
+    /// or the batch has no room.
     fn append(&mut self, len: usize, laps: u64) -> bool {
         let taken = footprint(len as u64);
         if self.producer.open_bytes() + taken > self.size().batch_max() {
@@ -58,7 +58,7 @@ impl Run {
         }
     }
 
-    /// Where a record that takes `taken` bytes will begin, after the padding it may need.
+    /// Position of a record that takes `taken` bytes, after the padding that it may need.
     fn next_start(&self, taken: u64) -> Position {
         let tail = self.producer.published().plus(self.producer.open_bytes());
         let until_end = self.size().until_end(tail);
@@ -78,7 +78,7 @@ impl Run {
         self.open.clear();
     }
 
-    /// Reads everything: exactly what was published, then nothing.
+    /// Reads exactly the published records.
     fn read_all(&mut self) {
         while let Some(header) = self.consumer.peek().expect("no word of another position") {
             assert_ne!(header.stream, FORGED, "a payload became a record");
@@ -92,7 +92,8 @@ impl Run {
     }
 }
 
-/// A payload for a record at `start` whose every line is, as a header, valid `laps` later.
+/// A payload for a record at `start`, whose every slot begins with a header that is valid `laps`
+/// later.
 fn forged_payload(size: RingSize, start: Position, len: usize, laps: u64) -> Vec<u8> {
     let mut payload = vec![0xff; len];
     let first_line = 64 - HEADER_BYTES as usize;
@@ -105,7 +106,7 @@ fn forged_payload(size: RingSize, start: Position, len: usize, laps: u64) -> Vec
     payload
 }
 
-/// A sequence of numbers that looks random and is the same every time (xorshift).
+/// A deterministic sequence of pseudo-random numbers (xorshift).
 fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed * 2 + 1;
     move |below| {
@@ -127,7 +128,7 @@ fn old_payload_never_becomes_a_record() {
                 run.publish();
                 run.read_all();
             }
-            // Whether several records are one batch, and how far behind the reader is, varies.
+            // Varies the size of a batch and the reader's distance.
             if next(3) > 0 {
                 run.publish();
             }
@@ -140,9 +141,9 @@ fn old_payload_never_becomes_a_record() {
     }
 }
 
-/// One large record per lap, then small ones, each of which ends on one of its forged lines.
+/// Sends one large record per lap, then small ones, each of which ends at one of its forged slots.
 #[test]
-fn every_line_of_an_old_payload_stays_dead() {
+fn no_slot_of_old_payload_becomes_a_record() {
     let mut run = Run::new(4096);
     for _ in 0..100 {
         while run.append(1008, 1) {
@@ -161,7 +162,7 @@ fn every_line_of_an_old_payload_stays_dead() {
 }
 
 #[test]
-fn an_aborted_batch_leaves_no_ghosts() {
+fn aborted_batch_leaves_no_ghost_records() {
     for seed in 0..50 {
         let mut next = numbers(seed);
         let mut run = Run::new(4096);
@@ -181,7 +182,7 @@ fn an_aborted_batch_leaves_no_ghosts() {
 }
 
 #[test]
-fn of_a_writer_killed_in_mid_batch_only_published_records_are_seen() {
+fn batch_of_killed_writer_is_not_visible() {
     for seed in 0..200 {
         let mut next = numbers(seed);
         let mut run = Run::new(4096);

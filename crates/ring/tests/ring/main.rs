@@ -5,13 +5,13 @@
 #[path = "../one_way/mod.rs"]
 mod one_way;
 
-mod copies;
+mod copy;
+mod double_release;
 mod forged_words;
-mod misuse_panics;
-mod one_ring_per_epoch;
+mod misuse;
 mod prop_hostile;
 mod prop_ring;
 mod prop_slab;
-mod released_twice;
-mod resumed;
+mod resume;
 mod ring_order;
+mod sleep_epochs;

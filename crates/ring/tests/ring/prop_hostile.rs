@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever a neighbour writes into its half, this side neither panics nor loops nor reads beyond
-//! the ring: it reads a possible record, nothing, or finds a violation.
+//! For any content of the peer's region, this side neither panics nor loops nor reads beyond the
+//! ring. It reads a possible record, or nothing, or reports a violation.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 const RING_BYTES: u64 = 1024;
 const SLOTS: u64 = RING_BYTES / 64;
 
-/// Two words that the neighbour puts at a slot.
+/// Two words that the peer stores at a slot.
 #[derive(Clone, Debug)]
 struct Forged {
     slot: u64,
@@ -20,7 +20,7 @@ struct Forged {
     second: u64,
 }
 
-/// Mostly headers that are right in their place, with lengths around every limit.
+/// Mostly headers that are valid at their place, with lengths around each limit.
 fn forged() -> impl Strategy<Value = Forged> {
     let len = prop_oneof![
         0u32..300,
@@ -36,7 +36,7 @@ fn forged() -> impl Strategy<Value = Forged> {
             u32::MAX - 15,
             u32::MAX
         ]),
-        // What a PAD needs to reach the end, if it lies at the right slot.
+        // The length of a PAD that reaches the end, if it lies at the right slot.
         (1..SLOTS as u32).prop_map(|slots| slots * 64 - 16),
     ];
     let kind = prop_oneof![Just(1u64), Just(31), 0u64..32];
@@ -63,7 +63,7 @@ fn valid_image(ring: &mut OwnMem, lap: u64) {
     }
 }
 
-/// Reads on until nothing is there or something cannot be; never past one lap without a mutation.
+/// Reads until no record or a violation is found; without a mutation, at most one lap.
 fn read_all(consumer: &mut Consumer) -> Result<(), Violation> {
     for _ in 0..=SLOTS {
         let before = consumer.position().0;
@@ -81,7 +81,7 @@ fn read_all(consumer: &mut Consumer) -> Result<(), Violation> {
     panic!("a ring of {SLOTS} slots held more records")
 }
 
-/// A look skips at most one PAD, which ends where the ring ends.
+/// A poll skips at most one PAD, which ends at the end of the ring.
 fn assert_pad_only(before: u64, after: u64) {
     assert!(after == before || after % RING_BYTES == 0 && after - before < RING_BYTES);
 }
@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn a_reader_survives_any_ring(
+    fn consumer_survives_any_ring(
         starts_valid in any::<bool>(),
         rounds in prop::collection::vec(prop::collection::vec(forged(), 0..24), 1..20),
     ) {
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn a_writer_survives_any_progress(
+    fn producer_survives_any_consumed(
         steps in prop::collection::vec((0usize..240, any::<bool>(), progress()), 1..100),
     ) {
         let (own, _) = mem::pair(RING_BYTES as usize);
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn books_survive_any_release(
+    fn slab_survives_any_release_ring(
         steps in prop::collection::vec((0usize..600, release()), 1..100),
     ) {
         const BLOCKS: u32 = 8;
@@ -199,7 +199,7 @@ proptest! {
     }
 }
 
-/// Only what is out comes home; anything else is refused and changes nothing.
+/// Only a block in flight is reclaimed; any other id is refused without effect.
 fn reclaim(slab: &mut Slab, out: &mut Vec<u64>, id: u64) {
     let known = out.iter().position(|known| *known == id);
     match slab.reclaim(id) {
@@ -213,13 +213,13 @@ fn reclaim(slab: &mut Slab, out: &mut Vec<u64>, id: u64) {
     }
 }
 
-/// What the neighbour claims to have consumed.
+/// A value of the peer's `consumed`.
 #[derive(Clone, Debug)]
 enum Progress {
     Honest,
-    /// The highest claim that was possible, and this much more or less.
+    /// The highest valid value so far, plus this offset.
     Near(i64),
-    /// What was published, and this much more or less.
+    /// The published position, plus this offset.
     Beyond(i64),
     Any(u64),
 }
@@ -244,7 +244,7 @@ impl Progress {
     }
 }
 
-/// What the neighbour writes to its release ring, and by how much it raises its count.
+/// An entry that the peer writes to its release ring, and the increment of its count.
 #[derive(Clone, Debug)]
 struct Release {
     growth: u64,

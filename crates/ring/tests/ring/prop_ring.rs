@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring does what a queue does: any sequence of appends, publications, aborts and reads, against
+//! A ring behaves as a queue. Any sequence of appends, publications, aborts and reads runs against
 //! a model that knows only the rules of the specification.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
@@ -34,7 +34,7 @@ struct Model {
     published: u64,
     read: u64,
     reported: u64,
-    /// Published records, and where each begins and ends.
+    /// Published records, with the positions of their begin and end.
     queue: VecDeque<(Record, u64)>,
     open: Vec<(Record, u64)>,
     sent: u32,
@@ -46,13 +46,13 @@ impl Model {
         Self { bytes, tail: 0, published: 0, read: 0, reported: 0, queue, open, sent: 0 }
     }
 
-    /// Padding before a record of `len` bytes: it must not reach beyond the ring's end.
+    /// Padding before a record of `len` bytes, which must not cross the end of the ring.
     fn padding(&self, len: usize) -> u64 {
         let until_end = self.bytes - self.tail % self.bytes;
         if footprint(len as u64) > until_end { until_end } else { 0 }
     }
 
-    /// Padding, record, the zeroed slot behind it, and one slot for the closing record.
+    /// Whether padding, record, the zeroed slot after it, and one slot for the closing record fit.
     fn has_room(&self, len: usize) -> bool {
         let needed = self.padding(len) + footprint(len as u64) + 64 + 64;
         self.tail - self.reported + needed <= self.bytes
@@ -154,9 +154,9 @@ impl Run {
     }
 
     fn report(&mut self) {
-        let is_news = self.consumer.report();
-        // Padding that was skipped without a record behind it cannot be: they are one batch.
-        assert_eq!(is_news, self.model.read != self.model.reported);
+        let is_changed = self.consumer.report();
+        // Padding is never skipped without the record after it, because both are one batch.
+        assert_eq!(is_changed, self.model.read != self.model.reported);
         self.model.reported = self.model.read;
     }
 }
@@ -177,14 +177,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn a_ring_is_a_queue(power in 8u32..13, steps in steps(), is_closed in any::<bool>()) {
+    fn ring_behaves_as_queue(power in 8u32..13, steps in steps(), is_closed in any::<bool>()) {
         let mut run = Run::new(1 << power);
         for step in &steps {
             run.step(step);
         }
         run.step(&Step::Abort);
         if is_closed {
-            // Whatever came before, this fits.
+            // After any steps before, this fits.
             run.producer.close(Kind::CloseWrite, 77);
         }
         while !run.model.queue.is_empty() {
@@ -199,10 +199,10 @@ proptest! {
         }
     }
 
-    /// A reader that reports every ring/8 and no oftener never leaves a writer short of room for
-    /// ever, however large its batches.
+    /// If the reader reports only every ring/8, the writer still gets room for a batch of any
+    /// allowed size.
     #[test]
-    fn every_batch_fits_in_the_end(
+    fn any_batch_fits_eventually(
         power in 8u32..13,
         batches in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..20), 1..30),
     ) {

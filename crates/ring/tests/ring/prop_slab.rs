@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A slab hands out memory that nobody else has, and gets all of it back: any sequence of its
-//! operations against plain books of who holds which bytes.
+//! A slab allocates memory that no other block overlaps, and gets all of it back. Any sequence of
+//! its operations runs against a plain account of each byte's owner.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -17,7 +17,7 @@ enum Step {
     Commit(usize),
     Free(usize),
     Reclaim(usize),
-    /// An id that is not out: none, of the past, of the future, twice.
+    /// An id that is not in flight: unknown, old, future, or returned twice.
     ReclaimWrong(u64),
     AddSegment(usize),
     TakeIdleSegment,
@@ -38,12 +38,12 @@ struct Out {
 struct Run {
     slab: Slab,
     blocks_max: usize,
-    /// What the neighbour has mapped, by number.
+    /// The segments that the peer has mapped, by number.
     segments: BTreeMap<u32, PeerMem>,
     next_segment: u32,
     reserved: Vec<Reserved>,
     out: Vec<Out>,
-    /// Ids that came home.
+    /// Ids that were returned.
     past: Vec<u64>,
     made: u8,
 }
@@ -96,7 +96,7 @@ impl Run {
                 self.take_idle_segment();
             }
         }
-        self.check_books();
+        self.check_accounts();
     }
 
     fn allocate(&mut self, len: usize) {
@@ -108,7 +108,7 @@ impl Run {
             assert!(is_at_limit || !is_all_free || len > largest, "there is such memory");
             return;
         };
-        assert!(!is_at_limit, "more blocks than the neighbour can give back");
+        assert!(!is_at_limit, "more blocks than the peer can return");
         assert_eq!(block.len(), len);
         self.made = self.made.wrapping_add(1);
         block.as_mut_slice().fill(self.made);
@@ -180,7 +180,7 @@ impl Run {
         true
     }
 
-    fn check_books(&self) {
+    fn check_accounts(&self) {
         let units = self.reserved.iter().map(|reserved| reserved.units).sum::<u64>()
             + self.out.iter().map(|out| out.units).sum::<u64>();
         let bytes = self.segments.values().map(|segment| segment.len() as u64).sum();
@@ -190,7 +190,7 @@ impl Run {
         assert_eq!(self.slab.segments(), self.segments.len());
     }
 
-    /// Gives everything back: each segment must then be one piece again.
+    /// Frees every block; then each segment must be one chunk again.
     fn check_whole(mut self) {
         while !self.reserved.is_empty() {
             self.step(&Step::Commit(0));
@@ -209,7 +209,7 @@ impl Run {
         assert!(!self.slab.has_idle_segment() || count < sizes.len());
         whole.into_iter().for_each(|block| self.slab.free(block));
         while self.take_idle_segment() {}
-        self.check_books();
+        self.check_accounts();
         assert_eq!(self.slab.segments(), 1);
     }
 }
@@ -237,7 +237,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn nobody_shares_memory_and_all_comes_back(
+    fn blocks_never_overlap_and_all_memory_returns(
         blocks_max in 1u32..40,
         first_units in 1usize..300,
         steps in steps(),

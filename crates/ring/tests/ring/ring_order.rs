@@ -8,7 +8,7 @@ use partywall_layout::{RingSize, segment};
 use partywall_ring::{AppendError, Consumer, Producer, mem};
 
 #[test]
-fn a_million_records_in_order() {
+fn million_records_arrive_in_order() {
     const RECORDS: u64 = 1_000_000;
     let size = RingSize::new(4096).unwrap();
     let (ring, ring_seen) = mem::pair(4096);

@@ -50,8 +50,8 @@ use tokio::task::JoinSet;
 /// let mut listener = Listener::bind(&*address)?.with_protocol(Arc::new(Shmipc::default()));
 /// # tokio::spawn(async move {
 /// #     let session = listener.accept().await?;
-/// #     let mut stream = session.accept().await?;
-/// #     while let Ok(message) = stream.recv().await {
+/// #     let mut stream = session.accept().await?.unwrap();
+/// #     while let Ok(Some(message)) = stream.recv().await {
 /// #         stream.send(&message).await?;
 /// #     }
 /// #     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
@@ -61,7 +61,7 @@ use tokio::task::JoinSet;
 /// for _ in 0..3 {
 ///     let mut stream = manager.get_stream().await?;
 ///     stream.send(b"hello").await?;
-///     assert_eq!(stream.recv().await?, b"hello");
+///     assert_eq!(stream.recv().await?.unwrap(), b"hello");
 ///     stream.put_back(); // the next call has the same one
 /// }
 /// assert_eq!(manager.stats().total.stability.active_stream_count, 1);

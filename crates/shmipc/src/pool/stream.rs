@@ -143,11 +143,12 @@ impl PooledStream {
     ///
     /// # Errors
     /// As there.
-    pub async fn recv(&mut self) -> Result<Message, StreamRecvError> {
+    pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let before = self.use_.condition.begin();
         let received = self.stream.recv().await;
-        self.use_.condition.end(before, received.is_ok());
-        if received.is_ok() {
+        let is_message = matches!(received, Ok(Some(_)));
+        self.use_.condition.end(before, is_message);
+        if is_message {
             self.use_.condition.looked(true);
         }
         received
@@ -157,9 +158,9 @@ impl PooledStream {
     ///
     /// # Errors
     /// As there.
-    pub fn try_recv(&mut self) -> Result<Message, StreamRecvError> {
+    pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let received = self.stream.try_recv();
-        self.use_.condition.looked(received.is_ok());
+        self.use_.condition.looked(matches!(received, Ok(Some(_))));
         received
     }
 }

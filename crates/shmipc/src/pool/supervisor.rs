@@ -399,7 +399,7 @@ impl Supervisor {
         });
         for place in &places {
             place.replace();
-            place.session.close();
+            place.session.close(0, "");
         }
         for place in &places {
             place.session.finished().await;

@@ -4,8 +4,8 @@
 
 use crate::support_foe;
 
+use partywall::Config;
 use partywall::blocking::{Listener, Session, connect_with_protocol};
-use partywall::{Config, StreamRecvError};
 use partywall_shmipc::{MemMapType, Shmipc};
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,9 +74,9 @@ fn every_order_with_data_unread_and_messages_held() {
         for len in [5, 5000, 100_000] {
             out.send_deadline(&vec![len as u8; len], soon()).unwrap();
         }
-        let mut there = server.accept_deadline(soon()).unwrap();
-        let held = there.recv_deadline(soon()).unwrap();
-        let long = there.recv_deadline(soon()).unwrap();
+        let mut there = server.accept_deadline(soon()).unwrap().unwrap();
+        let held = there.recv_deadline(soon()).unwrap().unwrap();
+        let long = there.recv_deadline(soon()).unwrap().unwrap();
         there.send_deadline(&[9; 5000], soon()).unwrap();
         let mut reserved = there.reserve(100).unwrap();
         reserved.fill(1);
@@ -85,7 +85,7 @@ fn every_order_with_data_unread_and_messages_held() {
         for (is_client, only_drops) in order {
             let session = sessions[usize::from(*is_client)].take().unwrap();
             if !only_drops {
-                session.close();
+                session.close(0, "");
                 session.finished(Some(soon())).unwrap();
             }
             drop(session);
@@ -123,14 +123,14 @@ fn closed_at_once(transport: Transport) {
         }
         drop(out);
         client.drained(Some(soon())).unwrap();
-        client.close();
-        let mut there = server.accept_deadline(soon()).unwrap();
+        client.close(0, "");
+        let mut there = server.accept_deadline(soon()).unwrap().unwrap();
         for number in 0..20_usize {
-            let message = there.recv_deadline(soon()).unwrap();
+            let message = there.recv_deadline(soon()).unwrap().unwrap();
             assert!(*message == vec![number as u8; 1 + number * round][..]);
         }
         let end = there.recv_deadline(soon());
-        assert!(matches!(end, Err(StreamRecvError::Finished)), "{end:?}");
+        assert!(matches!(end, Ok(None)), "{end:?}");
     }
 }
 
@@ -145,15 +145,15 @@ fn senders_and_receivers_at_work_end_when_either_side_closes() {
                 scope.spawn(move || while out.send_deadline(&[1; 3000], soon()).is_ok() {});
             }
             for _ in 0..3 {
-                let mut there = server.accept_deadline(soon()).unwrap();
-                scope.spawn(move || while there.recv_deadline(soon()).is_ok() {});
+                let mut there = server.accept_deadline(soon()).unwrap().unwrap();
+                scope.spawn(move || while let Ok(Some(_)) = there.recv_deadline(soon()) {});
             }
             match round % 3 {
-                0 => client.close(),
-                1 => server.close(),
+                0 => client.close(0, ""),
+                1 => server.close(0, ""),
                 _ => {
-                    scope.spawn(|| client.close());
-                    server.close();
+                    scope.spawn(|| client.close(0, ""));
+                    server.close(0, "");
                 }
             }
         });

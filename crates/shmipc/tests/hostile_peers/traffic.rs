@@ -7,8 +7,9 @@ use crate::support_foe;
 
 use partywall_shmipc::regions::{Element, Queue};
 use partywall_shmipc::wire::encode;
+use partywall_testkit::Random;
 use std::time::Instant;
-use support_foe::{Chance, Foe, Home, Memory, alone, assert_footprint, footprint, until};
+use support_foe::{Foe, Home, Memory, alone, any_word, assert_footprint, footprint, until};
 
 /// A foe with a stream that was echoed once.
 fn begin(home: &Home) -> Foe {
@@ -314,25 +315,25 @@ fn memory_that_is_taken_away_ends_the_session_and_says_so() {
 }
 
 /// Words anywhere in both regions, while messages go to and fro.
-fn scribbled(home: &Home, chance: &mut Chance, is_sealed: bool) {
+fn scribbled(home: &Home, random: &mut Random, is_sealed: bool) {
     let mut foe = Foe::client_with(&home.path(), Memory::client(1 << 20, 64, is_sealed));
     let queue_words = foe.memory.queue_map.len() / 4;
-    for round in 0..chance.below(200) {
-        let word = chance.word();
-        match chance.below(8) {
+    for round in 0..random.below(200) {
+        let word = any_word(random);
+        match random.below(8) {
             0 => {
-                let at = chance.below(queue_words as u64) as usize * 4;
+                let at = random.below(queue_words as u64) as usize * 4;
                 foe.memory.queue_map.store(at, word);
             }
             1 => {
-                let at = [0, 4, 8, 12, 16, 20][chance.below(6) as usize];
-                let half = chance.below(2) as usize * queue_words * 2;
+                let at = [0, 4, 8, 12, 16, 20][random.below(6) as usize];
+                let half = random.below(2) as usize * queue_words * 2;
                 foe.memory.queue_map.store(half + at, word);
             }
-            2 => foe.memory.buffer_map.store(chance.below(20) as usize * 4, word),
+            2 => foe.memory.buffer_map.store(random.below(20) as usize * 4, word),
             3 => {
                 // The header of some slice.
-                let at = 44 + chance.below(127) as usize * 4116 + chance.below(5) as usize * 4;
+                let at = 44 + random.below(127) as usize * 4116 + random.below(5) as usize * 4;
                 foe.memory.buffer_map.store(at, word);
             }
             4 => {
@@ -340,26 +341,26 @@ fn scribbled(home: &Home, chance: &mut Chance, is_sealed: bool) {
                 foe.wire.send(&[&frame[..], b"abc"].concat());
             }
             _ => {
-                let stream = 2 + chance.below(4) as u32;
-                let offset = if chance.below(2) == 0 {
+                let stream = 2 + random.below(4) as u32;
+                let offset = if random.below(2) == 0 {
                     word
                 } else {
-                    let slices = foe.memory.region.reserve_chain(1 + chance.below(9000) as usize);
+                    let slices = foe.memory.region.reserve_chain(1 + random.below(9000) as usize);
                     slices.and_then(|slices| foe.memory.region.send(slices)).unwrap_or(word)
                 };
-                let status = if chance.below(8) == 0 { word } else { 0 };
+                let status = if random.below(8) == 0 { word } else { 0 };
                 let _ = foe.memory.producer.put(Element { stream, offset, status });
             }
         }
         if round % 4 == 0 && !foe.wire.send(&encode::polling(3)) {
             break;
         }
-        if chance.below(4) == 0 {
+        if random.below(4) == 0 {
             let _ = foe.memory.consumer.pop();
         }
     }
-    if !is_sealed && chance.below(2) == 0 {
-        foe.memory.truncate(chance.below(2) == 0, chance.below(2) == 0);
+    if !is_sealed && random.below(2) == 0 {
+        foe.memory.truncate(random.below(2) == 0, random.below(2) == 0);
     }
     drop(foe);
     // One that scribbled before we looked for the first time is refused.
@@ -371,11 +372,11 @@ fn sessions_whose_peers_scribble_leave_nothing_behind() {
     let _alone = alone();
     let home = Home::new();
     for seed in 0..30 {
-        scribbled(&home, &mut Chance(seed), seed % 2 == 0);
+        scribbled(&home, &mut Random::new(seed), seed % 2 == 0);
     }
     let before = footprint();
     for seed in 100..300 {
-        scribbled(&home, &mut Chance(seed), seed % 2 == 0);
+        scribbled(&home, &mut Random::new(seed), seed % 2 == 0);
     }
     assert_footprint(before);
     assert_serves(&home);

@@ -160,7 +160,7 @@ fn files_of_strangers_are_left_to_them() {
     std::io::Write::write_all(&mut stream, &bytes).unwrap();
     let session = listener.accept_deadline(support_foe::soon()).unwrap();
     drop(stream);
-    assert!(session.accept().is_err());
+    assert!(!matches!(session.accept(), Ok(Some(_))));
     drop((session, listener));
     assert!(!is_gone(&queue) && !is_gone(&buffer));
 }
@@ -183,7 +183,7 @@ fn connected(home: &Home, protocol: &Arc<Shmipc>) -> Session {
     .unwrap();
     let mut stream = session.open(&[]).unwrap();
     stream.send(b"there?").unwrap();
-    assert_eq!(stream.recv().unwrap(), b"there?");
+    assert_eq!(stream.recv().unwrap().unwrap(), b"there?");
     drop(stream);
     session
 }
@@ -229,6 +229,6 @@ fn a_client_of_ours_makes_a_new_buffer_where_a_server_removed_the_last() {
     // Who has the old one goes on.
     let mut stream = first.open(&[]).unwrap();
     stream.send(b"still").unwrap();
-    assert_eq!(stream.recv().unwrap(), b"still");
+    assert_eq!(stream.recv().unwrap().unwrap(), b"still");
     drop((stream, first, second));
 }

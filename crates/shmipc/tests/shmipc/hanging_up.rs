@@ -12,7 +12,7 @@
 use crate::support_foe;
 
 use partywall::blocking::{Listener as BlockingListener, Session, connect_with_protocol};
-use partywall::{Config, SessionError, StreamSendError};
+use partywall::{Config, StreamSendError, WaitError};
 use partywall_shmipc::regions::Slice;
 use partywall_shmipc::wire::encode;
 use partywall_shmipc::{MemMapType, Shmipc};
@@ -74,12 +74,12 @@ fn send_and_close(session: &Session) {
     let mut stream = session.open(&[]).unwrap();
     stream.send_deadline(&[7; MESSAGE_BYTES], soon()).unwrap();
     drop(stream);
-    session.close();
+    session.close(0, "");
 }
 
 fn has_not_finished(session: &Session) {
     let early = session.finished(Some(Instant::now() + A_WHILE));
-    assert!(matches!(early, Err(SessionError::TimedOut)), "it hung up: {early:?}");
+    assert!(matches!(early, Err(WaitError::TimedOut)), "it hung up: {early:?}");
 }
 
 /// Reads the message but for its last bytes.
@@ -201,11 +201,11 @@ fn one_who_only_stops_writing_is_waited_for_by_no_sender_and_by_no_end() {
         let connecting = scope.spawn(|| silent(&path));
         (listener.accept_deadline(soon()).unwrap(), connecting.join().unwrap())
     });
-    let mut first = session.accept_deadline(soon()).unwrap();
-    let mut second = session.accept_deadline(soon()).unwrap();
+    let mut first = session.accept_deadline(soon()).unwrap().unwrap();
+    let mut second = session.accept_deadline(soon()).unwrap().unwrap();
     while first.send_deadline(&[1; 60_000], Instant::now() + A_WHILE).is_ok() {}
     let is_told = |sent: Result<(), StreamSendError>| {
-        let timed_out = matches!(sent, Err(StreamSendError::Session(SessionError::TimedOut)));
+        let timed_out = matches!(sent, Err(StreamSendError::TimedOut));
         assert!(sent.is_err() && !timed_out, "{sent:?}");
     };
     std::thread::scope(|scope| {
@@ -218,7 +218,7 @@ fn one_who_only_stops_writing_is_waited_for_by_no_sender_and_by_no_end() {
         is_told(waiting.join().unwrap());
     });
     is_told(second.send_deadline(&[3; 60_000], soon()));
-    session.close();
+    session.close(0, "");
     session.finished(Some(soon())).unwrap();
     drop((foe, taken));
 }

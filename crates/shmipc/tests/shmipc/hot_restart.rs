@@ -33,7 +33,7 @@ impl Server {
         Ok((shmipc, listener))
     }
 
-    fn serve(shmipc: Shmipc, mut listener: Listener, name: &'static str) -> Self {
+    fn serve(shmipc: Shmipc, listener: Listener, name: &'static str) -> Self {
         let sessions = Arc::new(Mutex::new(Vec::new()));
         let answers = Arc::new(AtomicUsize::new(0));
         let (all, count) = (Arc::clone(&sessions), Arc::clone(&answers));
@@ -43,10 +43,10 @@ impl Server {
                 all.lock().unwrap().push(session.clone());
                 let count = Arc::clone(&count);
                 tokio::spawn(async move {
-                    while let Ok(mut stream) = session.accept().await {
+                    while let Ok(Some(mut stream)) = session.accept().await {
                         let count = Arc::clone(&count);
                         tokio::spawn(async move {
-                            while stream.recv().await.is_ok() {
+                            while let Ok(Some(_)) = stream.recv().await {
                                 count.fetch_add(1, Ordering::SeqCst);
                                 if stream.send(name.as_bytes()).await.is_err() {
                                     break;
@@ -125,7 +125,7 @@ fn load(manager: &SessionManager, tasks: usize, stop: &Arc<AtomicBool>) -> Vec<C
             while !stop.load(Ordering::SeqCst) {
                 let mut stream = manager.get_stream().await.expect("a stream");
                 stream.send(b"who?").await.expect("sent");
-                stream.recv().await.expect("an answer");
+                stream.recv().await.expect("an answer").expect("an answer");
                 stream.put_back();
                 calls += 1;
             }
@@ -211,7 +211,7 @@ async fn a_stream_in_use_goes_on_over_the_old_session() {
     let manager = manager(&place, 1).await;
     let mut used = manager.get_stream().await.unwrap();
     used.send(b"who?").await.unwrap();
-    assert_eq!(used.recv().await.unwrap(), b"old");
+    assert_eq!(used.recv().await.unwrap().unwrap(), b"old");
     let kept = manager.get_stream().await.unwrap();
     assert!(kept.put_back());
 
@@ -222,13 +222,13 @@ async fn a_stream_in_use_goes_on_over_the_old_session() {
 
     let mut fresh = manager.get_stream().await.unwrap();
     fresh.send(b"who?").await.unwrap();
-    assert_eq!(fresh.recv().await.unwrap(), b"new", "what was kept is of the old one");
+    assert_eq!(fresh.recv().await.unwrap().unwrap(), b"new", "what was kept is of the old one");
     used.send(b"who?").await.unwrap();
-    assert_eq!(used.recv().await.unwrap(), b"old");
+    assert_eq!(used.recv().await.unwrap().unwrap(), b"old");
     let started = Instant::now();
     until("more than the old session is held for", || started.elapsed().as_millis() > 2200).await;
     used.send(b"who?").await.unwrap();
-    assert_eq!(used.recv().await.unwrap(), b"old");
+    assert_eq!(used.recv().await.unwrap().unwrap(), b"old");
     assert!(!used.put_back(), "its session was replaced");
     until("the old session ends", || old.have_all_ended()).await;
     until("one session", || new.open_sessions() == 1).await;
@@ -281,7 +281,7 @@ async fn a_server_that_keeps_the_address_is_not_followed_for_ever() {
     while started.elapsed() < Duration::from_millis(2500) {
         let mut stream = within("a stream", manager.get_stream()).await.unwrap();
         stream.send(b"who?").await.unwrap();
-        within("an answer", stream.recv()).await.unwrap();
+        within("an answer", stream.recv()).await.unwrap().unwrap();
         stream.put_back();
         calls += 1;
     }
@@ -305,7 +305,7 @@ async fn one_restart_after_another_does_not_make_a_client_run() {
         epoch += u64::from(old.shmipc.hot_restart(epoch + 1).is_ok());
         let mut stream = within("a stream", manager.get_stream()).await.unwrap();
         stream.send(b"who?").await.unwrap();
-        within("an answer", stream.recv()).await.unwrap();
+        within("an answer", stream.recv()).await.unwrap().unwrap();
         stream.put_back();
     }
     let sessions = old.sessions();
@@ -326,12 +326,12 @@ async fn a_client_without_a_manager_stays() {
     let session = connected(&place).await;
     let mut stream = session.open(&[]).await.unwrap();
     stream.send(b"who?").await.unwrap();
-    assert_eq!(within("an answer", stream.recv()).await.unwrap(), b"old");
+    assert_eq!(within("an answer", stream.recv()).await.unwrap().unwrap(), b"old");
     old.shmipc.hot_restart(7).unwrap();
     let state = within("the handover", old.shmipc.hot_restarted(7)).await;
     assert_eq!(state, HandoverState::TimedOut { epoch: 7, moved: 0, left: 0, stayed: 1 });
     stream.send(b"who?").await.unwrap();
-    assert_eq!(within("an answer", stream.recv()).await.unwrap(), b"old");
+    assert_eq!(within("an answer", stream.recv()).await.unwrap().unwrap(), b"old");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -344,7 +344,7 @@ async fn a_client_that_hangs_up_is_not_waited_for() {
     until("the session", || old.sessions() == 1).await;
     old.shmipc.hot_restart(7).unwrap();
     assert!(matches!(old.shmipc.hot_restart_state(), HandoverState::Pending { epoch: 7, .. }));
-    session.close();
+    session.close(0, "");
     let state = within("the handover", old.shmipc.hot_restarted(7)).await;
     assert_eq!(state, HandoverState::Done { epoch: 7, moved: 0, left: 1 });
 }

@@ -47,7 +47,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/s.sock", directory.path().display());
     let shmipc = Shmipc::default();
-    let mut listener = Listener::bind(&*address).unwrap().with_protocol(Arc::new(shmipc.clone()));
+    let listener = Listener::bind(&*address).unwrap().with_protocol(Arc::new(shmipc.clone()));
     let notes = Arc::new(Notes::default());
     let config = Config::default()
         .monitor(Arc::clone(&notes) as Arc<dyn Monitor>)
@@ -58,15 +58,15 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
 
     let mut stream = manager.get_stream().await.unwrap();
     stream.send(&[7; 1000]).await.unwrap();
-    let mut there = accepted.accept().await.unwrap();
-    let question = there.recv().await.unwrap();
+    let mut there = accepted.accept().await.unwrap().unwrap();
+    let question = there.recv().await.unwrap().unwrap();
     // One slice of the smallest class is lent while the message is held.
     let held = shmipc.metrics()[0].share_memory;
     assert_eq!(held.capacity_of_share_memory_in_bytes, 32 << 20);
     assert_eq!(held.all_in_used_share_memory_in_bytes, 8172);
     drop(question);
     there.send(&[8; 300]).await.unwrap();
-    assert_eq!(stream.recv().await.unwrap().len(), 300);
+    assert_eq!(stream.recv().await.unwrap().unwrap().len(), 300);
 
     // What was taken is told when nothing is left, and a wake-up may be read behind the message that it came with.
     until("empty queues, and a wake-up read", || {
@@ -119,7 +119,7 @@ async fn a_servers_monitor_hears_of_idle_sessions_when_it_is_asked_to() {
         .monitor(Arc::clone(&notes) as Arc<dyn Monitor>)
         .monitor_interval(Duration::from_millis(20));
     let shmipc = Shmipc::new(config).unwrap();
-    let mut listener = Listener::bind(&*address).unwrap().with_protocol(Arc::new(shmipc.clone()));
+    let listener = Listener::bind(&*address).unwrap().with_protocol(Arc::new(shmipc.clone()));
     let made = SessionManager::new(&*address, Config::default(), partywall::Config::default());
     let (manager, accepted) = tokio::join!(made, listener.accept());
     let (manager, accepted) = (manager.unwrap(), accepted.unwrap());

@@ -98,12 +98,12 @@ fn only_the_connecting_side_opens_streams() {
     // Both go on.
     let mut stream = client.open(&[]).unwrap();
     stream.send(b"there").unwrap();
-    let mut accepted = server.accept_deadline(soon()).unwrap();
-    assert_eq!(accepted.recv_deadline(soon()).unwrap(), b"there");
+    let mut accepted = server.accept_deadline(soon()).unwrap().unwrap();
+    assert_eq!(accepted.recv_deadline(soon()).unwrap().unwrap(), b"there");
     // Over, it says that.
     drop((stream, accepted));
-    client.close();
-    assert!(matches!(client.accept(), Err(SessionError::ClosedHere)));
+    client.close(0, "");
+    assert!(matches!(client.accept(), Err(SessionError::ClosedHere { .. })));
 }
 
 #[test]

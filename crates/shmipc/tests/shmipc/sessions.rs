@@ -2,7 +2,7 @@
 //! Sessions of ours with ourselves in this protocol: every size, every line, both fronts, and memory that runs out.
 
 use partywall::tokio::{Listener, Session, connect_with_protocol};
-use partywall::{BackPressure, Config, StreamRecvError, Trust, TrustPolicy};
+use partywall::{BackPressure, Config, Trust, TrustPolicy};
 use partywall_shmipc::{MemMapType, Shmipc, SizePercentPair};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn kinds(directory: &tempfile::TempDir) -> Vec<Kind> {
 async fn pair(kind: &Kind) -> (Session, Session) {
     let protocol = Arc::new(Shmipc::new(kind.protocol.clone()).unwrap());
     let listener = Listener::bind_with(&*kind.address, &kind.config).unwrap();
-    let mut listener = listener.with_protocol(protocol.clone());
+    let listener = listener.with_protocol(protocol.clone());
     let address = listener.local_address().to_string();
     let connecting = connect_with_protocol(address, &kind.config, protocol);
     let (client, server) = tokio::join!(connecting, listener.accept());
@@ -55,10 +55,10 @@ fn payload(len: usize, seed: usize) -> Vec<u8> {
 /// Echoes streams, as bytes, until the session ends.
 fn echo(server: Session) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
-        while let Ok(stream) = server.accept().await {
+        while let Ok(Some(stream)) = server.accept().await {
             tokio::spawn(async move {
                 let (mut send, mut recv) = stream.into_split();
-                while let Ok(message) = recv.recv().await {
+                while let Ok(Some(message)) = recv.recv().await {
                     if send.send(&message).await.is_err() {
                         break;
                     }
@@ -101,7 +101,7 @@ async fn every_size_is_echoed_over_every_line() {
             within(kind.name, task).await.unwrap();
         }
         within(kind.name, client.drained()).await.unwrap();
-        client.close();
+        client.close(0, "");
         within(kind.name, client.finished()).await;
         within(kind.name, serving).await.unwrap();
     }
@@ -118,15 +118,15 @@ async fn messages_of_ours_stay_whole_and_are_not_copied() {
         memory.copy_from_slice(&payload(len, 3));
         memory.commit().await.unwrap();
     }
-    let mut there = within("accepting", server.accept()).await.unwrap();
+    let mut there = within("accepting", server.accept()).await.unwrap().unwrap();
     for len in [1, 100, 100_000, 131_053, 3 << 20] {
-        let message = within("receiving", there.recv()).await.unwrap();
+        let message = within("receiving", there.recv()).await.unwrap().unwrap();
         assert!(message.is_zero_copy());
         assert!(message == payload(len, 3), "{len} bytes differ");
     }
     drop(stream);
     let end = within("receiving", there.recv()).await;
-    assert!(matches!(end, Err(StreamRecvError::Finished)), "{end:?}");
+    assert!(matches!(end, Ok(None)), "{end:?}");
 }
 
 fn small() -> partywall_shmipc::Config {
@@ -160,15 +160,15 @@ async fn what_finds_no_memory_goes_by_the_socket_in_order_and_before_the_end() {
             within("draining", client.drained()).await.unwrap();
             client
         });
-        let mut there = within("accepting", server.accept()).await.unwrap();
+        let mut there = within("accepting", server.accept()).await.unwrap().unwrap();
         // Unread, the memory runs out.
         let client = within("sending", sending).await.unwrap();
         for index in 0..200usize {
-            let message = within("receiving", there.recv()).await.unwrap();
+            let message = within("receiving", there.recv()).await.unwrap().unwrap();
             assert!(message == payload(20_000 + index, index), "message {index} differs");
         }
         let end = within("receiving", there.recv()).await;
-        assert!(matches!(end, Err(StreamRecvError::Finished)), "{end:?}");
+        assert!(matches!(end, Ok(None)), "{end:?}");
         drop(there);
         // With the next stream it is shared memory again.
         let before = client.stats().overflows;
@@ -192,12 +192,14 @@ async fn without_overflow_memory_that_ran_out_is_an_error_and_nothing_is_lost() 
         assert!(sent < 1000, "never full");
     }
     assert_eq!(client.stats().overflows, 0);
-    let mut there = within("accepting", server.accept()).await.unwrap();
+    let mut there = within("accepting", server.accept()).await.unwrap().unwrap();
     for index in 0..sent {
-        assert!(within("receiving", there.recv()).await.unwrap() == payload(20_000, index));
+        assert!(
+            within("receiving", there.recv()).await.unwrap().unwrap() == payload(20_000, index)
+        );
     }
     stream.send(b"again").await.unwrap();
-    assert_eq!(within("receiving", there.recv()).await.unwrap(), b"again");
+    assert_eq!(within("receiving", there.recv()).await.unwrap().unwrap(), b"again");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -224,10 +226,10 @@ async fn a_full_queue_makes_senders_wait_and_loses_nothing() {
     });
     let mut tasks = Vec::new();
     for _ in 0..8 {
-        let mut there = within("accepting", server.accept()).await.unwrap();
+        let mut there = within("accepting", server.accept()).await.unwrap().unwrap();
         tasks.push(tokio::spawn(async move {
             let mut count = 0;
-            while let Ok(message) = there.recv().await {
+            while let Ok(Some(message)) = there.recv().await {
                 assert_eq!(message.len(), 16);
                 count += 1;
             }
@@ -251,12 +253,14 @@ async fn what_was_sent_before_a_session_closed_is_received() {
         }
         drop(stream);
         drop(client);
-        let mut there = within("accepting", server.accept()).await.unwrap();
+        let mut there = within("accepting", server.accept()).await.unwrap().unwrap();
         for index in 0..1000usize {
-            assert!(within("receiving", there.recv()).await.unwrap() == payload(100, index));
+            assert!(
+                within("receiving", there.recv()).await.unwrap().unwrap() == payload(100, index)
+            );
         }
         let end = within("receiving", there.recv()).await;
-        assert!(matches!(end, Err(StreamRecvError::Finished)), "{end:?}");
+        assert!(matches!(end, Ok(None)), "{end:?}");
     }
 }
 
@@ -266,7 +270,7 @@ async fn files_of_clients_that_nobody_vouches_for_are_not_opened() {
     let (sender, mut refused) = tokio::sync::mpsc::unbounded_channel();
     let config = Config::default().on_refused(move |error| drop(sender.send(error.to_string())));
     let listener = Listener::bind_with("tcp:127.0.0.1:0", &config).unwrap();
-    let mut listener = listener.with_protocol(Arc::new(Shmipc::new(files.clone()).unwrap()));
+    let listener = listener.with_protocol(Arc::new(Shmipc::new(files.clone()).unwrap()));
     let address = listener.local_address().to_string();
     let accepting = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
     // Version 2 has no answer: a client believes that it is connected.

@@ -98,11 +98,12 @@ pub fn echo(session: &Session) -> SessionError {
     std::thread::scope(|scope| {
         loop {
             let mut stream = match session.accept() {
-                Ok(stream) => stream,
+                Ok(Some(stream)) => stream,
+                Ok(None) => return session.close_reason().expect("it has ended"),
                 Err(error) => return error,
             };
             scope.spawn(move || {
-                while let Ok(message) = stream.recv() {
+                while let Ok(Some(message)) = stream.recv() {
                     if stream.send_deadline(&message, soon()).is_err() {
                         return;
                     }

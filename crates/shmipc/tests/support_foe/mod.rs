@@ -16,61 +16,29 @@ mod memory;
 #[allow(unused_imports, reason = "each test file uses a part")]
 pub use home::{Home, address, echo, small};
 pub use memory::Memory;
+#[allow(unused_imports, reason = "each test file uses a part")]
+pub use partywall_testkit::{TIMEOUT, alone, soon, until};
 
 use partywall_shmipc::regions::{Element, PutError};
 use partywall_shmipc::wire::encode;
 use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
 use partywall_sys::{Socket, connect_unix_path};
+use partywall_testkit::Random;
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// What takes longer than this has failed.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The deadline of everything that must happen.
-pub fn soon() -> Instant {
-    Instant::now() + TIMEOUT
-}
-
-/// Waits for `condition`, looking again and again.
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = soon();
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}: did not happen");
-        std::thread::yield_now();
-    }
-}
-
-/// Chance that can be repeated (SplitMix64).
-#[derive(Clone, Debug)]
-pub struct Chance(pub u64);
-
-impl Chance {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// A word as a foe likes them: at the edges, or anything.
-    pub fn word(&mut self) -> u32 {
-        let any = self.next() as u32;
-        match self.below(6) {
-            0 => 0,
-            1 => u32::MAX - any % 64,
-            2 => any % 256,
-            3 => (any % (1 << 20)) & !3,
-            4 => i32::MAX as u32 + any % 3,
-            _ => any,
-        }
+/// A word as a foe likes them: at the edges, or anything.
+pub fn any_word(random: &mut Random) -> u32 {
+    let any = random.next() as u32;
+    match random.below(6) {
+        0 => 0,
+        1 => u32::MAX - any % 64,
+        2 => any % 256,
+        3 => (any % (1 << 20)) & !3,
+        4 => i32::MAX as u32 + any % 3,
+        _ => any,
     }
 }
 
@@ -199,12 +167,6 @@ impl Foe {
             std::thread::yield_now();
         }
     }
-}
-
-/// Keeps the other tests of this program from running meanwhile: what is counted is of the whole process.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Descriptors, mappings, resident bytes of this process.

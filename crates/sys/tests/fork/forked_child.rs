@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forked child knows that what it inherited is its parent's: it has no writable half, unmaps nothing
-//! and removes no socket file. Its own endpoints work, and its own children know them for inherited.
+//! A forked child treats inherited objects as its parent's: it has no writable region, unmaps
+//! nothing and removes no socket file. Its own endpoints work, and its own children treat them as
+//! inherited.
 //!
-//! Between fork and exit a child here neither prints nor panics: other threads' locks stay locked in it.
+//! Between fork and exit a child here neither prints nor panics, because locks of other threads
+//! stay locked in it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -21,9 +23,10 @@ unsafe extern "C" {
     fn _exit(code: i32) -> !;
 }
 
-/// Runs `work` in a forked child and returns its answer, a number under 100.
+/// Runs `work` in a forked child and returns its result, a number below 100.
 fn in_child(work: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child runs `work` alone, which takes no lock that another thread may hold, and exits.
+    // SAFETY: the child runs only `work`, which takes no lock that another thread may hold, and
+    // exits.
     let pid = unsafe { fork() };
     assert!(pid >= 0);
     if pid == 0 {
@@ -41,7 +44,7 @@ fn in_child(work: impl FnOnce() -> i32) -> i32 {
 }
 
 #[test]
-fn a_guard_tells_child_from_owner_through_generations() {
+fn fork_guard_distinguishes_child_from_owner_over_two_forks() {
     let parents = ForkGuard::current();
     let answer = in_child(|| {
         if !parents.is_child() {
@@ -58,7 +61,7 @@ fn a_guard_tells_child_from_owner_through_generations() {
 }
 
 #[test]
-fn a_half_is_not_there_in_a_child_and_its_drop_unmaps_nothing() {
+fn region_is_absent_in_child_whose_drop_unmaps_nothing() {
     let own = OwnMap::create("not-inherited", SIZE_GRANULE).unwrap();
     let address = own.cells().as_ptr() as usize;
     let mut own = Some(own);
@@ -70,10 +73,10 @@ fn a_half_is_not_there_in_a_child_and_its_drop_unmaps_nothing() {
         if !own.as_ref().is_some_and(OwnMap::is_inherited) {
             return 2;
         }
-        // Something of the child's own moves in where the half was.
+        // The child maps memory of its own at the address of the region.
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::FIXED_NOREPLACE);
         let wanted = ptr::without_provenance_mut(address);
-        // SAFETY: NOREPLACE maps only where nothing is.
+        // SAFETY: NOREPLACE maps only where no mapping is.
         let moved_in =
             unsafe { mmap_anonymous(wanted, SIZE_GRANULE, access, flags | MapFlags::PRIVATE) };
         let Ok(moved_in) = moved_in else { return 3 };
@@ -89,7 +92,7 @@ fn a_half_is_not_there_in_a_child_and_its_drop_unmaps_nothing() {
 }
 
 #[test]
-fn a_child_that_drops_a_listener_leaves_the_socket_file() {
+fn listener_dropped_by_child_leaves_socket_file() {
     let directory = Directory::new();
     let path = directory.join("socket");
     let mut listener = Some(Listener::listen_unix_path(&path, 0o600, 4).unwrap());
@@ -104,7 +107,7 @@ fn a_child_that_drops_a_listener_leaves_the_socket_file() {
 }
 
 #[test]
-fn a_child_makes_halves_of_its_own() {
+fn child_creates_own_regions() {
     let _parents = OwnMap::create("parents", SIZE_GRANULE).unwrap();
     let answer = in_child(|| match OwnMap::create("childs", SIZE_GRANULE) {
         Ok(mut own) if !own.is_inherited() => {

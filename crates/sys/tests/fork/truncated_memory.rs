@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A guarded mapping survives that its file is truncated; every other SIGBUS does what it did before. Each case
-//! runs in a process of its own, because handlers belong to processes, and some cases die.
+//! A guarded mapping survives the truncation of its file; every other SIGBUS keeps its effect. Each
+//! case runs in a process of its own, because handlers belong to processes, and some cases die.
 
 use partywall_sys::{Area, CreatedFile, Pieces, SharedMap, shared_file::create_memfd};
 use rustix::fs::ftruncate;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const SIZE: usize = 64 << 10;
 const SIGBUS: i32 = 7;
 
-/// Runs test `name` of this file again, as the child that it is about; how it ended.
+/// Runs test `name` of this file in a child process and returns its exit status.
 fn run(name: &str) -> ExitStatus {
     let own = std::env::current_exe().unwrap();
     let mut command = Command::new(own);
@@ -22,7 +22,7 @@ fn run(name: &str) -> ExitStatus {
     command.output().unwrap().status
 }
 
-/// A guarded mapping whose file is gone from its first byte on.
+/// A guarded mapping of a file that is truncated to 0 bytes.
 fn truncated() -> SharedMap {
     let fd = create_memfd("truncated", SIZE).unwrap();
     let map = SharedMap::map(fd.as_fd(), SIZE).unwrap();
@@ -39,11 +39,11 @@ fn child_touches_guarded_memory() {
     let map = truncated();
     assert_eq!(map.load(SIZE - 4), 0);
     assert!(map.is_damaged());
-    // It stays usable, as private memory.
+    // The mapping stays usable, as private memory.
     map.store(8, 9);
     assert_eq!(map.load(8), 9);
 
-    // A copy in the middle of which the fault happens, and a store.
+    // The fault happens in the middle of a copy, and then in a store.
     let map = Arc::new(truncated());
     let area = Area { offset: 0, stride: SIZE, size: SIZE, count: 1 };
     let pieces = Pieces::new(Arc::clone(&map), area).unwrap();
@@ -54,7 +54,7 @@ fn child_touches_guarded_memory() {
     pieces.copy(&piece, 0, &mut copy);
     assert_eq!(copy.iter().map(|byte| usize::from(*byte)).sum::<usize>(), 1);
 
-    // The entry is used again, and a fresh mapping is not damaged.
+    // The table entry is used again, and a new mapping is not damaged.
     drop((pieces, map));
     for _ in 0..10_000 {
         let fd = create_memfd("fresh", 4096).unwrap();
@@ -81,7 +81,7 @@ fn child_touches_from_many_threads() {
 #[ignore = "run by another test, in a process of its own"]
 fn child_touches_memory_without_guard() {
     let _guarded = truncated();
-    let fd = create_memfd("bare", SIZE).unwrap();
+    let fd = create_memfd("unguarded", SIZE).unwrap();
     let map = SharedMap::map(fd.as_fd(), SIZE).unwrap();
     ftruncate(&fd, 0).unwrap();
     map.load(0);
@@ -92,10 +92,10 @@ fn child_touches_memory_without_guard() {
 #[ignore = "run by another test, in a process of its own"]
 fn child_is_sent_the_signal() {
     // The standard library's handler would swallow the first one.
-    // SAFETY: puts the default back.
+    // SAFETY: restores the default action.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     let _guarded = truncated();
-    // SAFETY: takes a number.
+    // SAFETY: the argument is a plain number.
     unsafe { libc::raise(libc::SIGBUS) };
     unreachable!("it kills");
 }
@@ -118,13 +118,13 @@ fn child_forks() {
         let fd = std::os::fd::AsRawFd::as_raw_fd(&other);
         // SAFETY: nothing is mapped there in a forked child.
         unsafe { libc::mmap(start.cast(), SIZE, access, kind, fd, 0) };
-        // SAFETY: it is mapped, although there is no memory behind it.
+        // SAFETY: the page is mapped, although the file has no memory for it.
         unsafe { start.read_volatile() };
         // SAFETY: ends this process.
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
-    // SAFETY: waits for our own child, into our own number.
+    // SAFETY: waits for our own child and writes to our own variable.
     let waited = unsafe { libc::waitpid(child, &mut status, 0) };
     assert_eq!(waited, child);
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGBUS, "{status:#x}");
@@ -145,35 +145,35 @@ fn child_has_a_handler_of_its_own() {
     let map = truncated();
     assert_eq!(map.load(0), 0);
     assert_eq!(HANDLED.load(Ordering::Relaxed), 0);
-    // SAFETY: takes a number.
+    // SAFETY: the argument is a plain number.
     unsafe { libc::raise(libc::SIGBUS) };
     assert_eq!(HANDLED.load(Ordering::Relaxed), 1);
 }
 
 #[test]
-fn guarded_memory_becomes_zeros_and_is_called_damaged() {
+fn truncated_guarded_memory_reads_zeros_and_is_damaged() {
     assert!(run("child_touches_guarded_memory").success());
     assert!(run("child_touches_from_many_threads").success());
 }
 
 #[test]
-fn memory_without_guard_kills_as_before() {
+fn truncated_unguarded_memory_kills() {
     assert_eq!(run("child_touches_memory_without_guard").signal(), Some(SIGBUS));
 }
 
 #[test]
-fn a_signal_sent_by_a_process_does_what_it_did_before() {
+fn sigbus_sent_by_process_kills() {
     assert_eq!(run("child_is_sent_the_signal").signal(), Some(SIGBUS));
     assert!(run("child_has_a_handler_of_its_own").success());
 }
 
 #[test]
-fn a_forked_child_does_not_take_its_own_memory_for_its_parents() {
+fn forked_child_handles_sigbus_of_own_memory() {
     assert!(run("child_forks").success());
 }
 
 #[test]
-fn a_file_is_removed_by_its_maker_alone_and_only_if_it_is_still_it() {
+fn file_is_removed_only_by_creator_and_only_if_unreplaced() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     let file = CreatedFile::create(&path, SIZE).unwrap();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Under a limit for the size of files, making shared memory fails with a remedy. The kernel would send
-//! SIGXFSZ, which kills.
+//! Under a limit of the file size, creating shared memory fails with a remedy. Otherwise the kernel
+//! would send SIGXFSZ, which kills.
 
 use partywall_sys::probe::{Feature, probe};
 use partywall_sys::{MemfdError, OwnMap};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
-fn shared_memory_beyond_the_limit_is_an_error() {
+fn memfd_beyond_file_size_limit_is_error() {
     let _alone = crate::alone();
     let before = getrlimit(Resource::Fsize);
     let low = Rlimit { current: Some(100_000), maximum: before.maximum };

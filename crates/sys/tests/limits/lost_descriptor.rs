@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! At the descriptor limit, every operation says that this is what is wrong.
+//! At the descriptor limit, every operation returns an error that names the limit.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::deadline;
 
 #[test]
-fn at_the_descriptor_limit_everything_says_so() {
+fn every_operation_at_descriptor_limit_names_it() {
     let _alone = crate::alone();
     let name = format!("partywall-sys-limit-{}", std::process::id());
     let listener = Listener::listen_unix_abstract(&name, 4).unwrap();
@@ -30,7 +30,7 @@ fn at_the_descriptor_limit_everything_says_so() {
     assert!(received.truncated && received.fds.is_empty() && received.bytes == 1);
     assert!(received.credentials.is_some());
 
-    let error = OwnMap::create("half", 65536).unwrap_err();
+    let error = OwnMap::create("region", 65536).unwrap_err();
     assert!(matches!(error, MemfdError::DescriptorLimit { .. }), "{error}");
     let error = listener.accept().unwrap_err();
     assert!(matches!(error, AcceptError::DescriptorLimit { .. }), "{error}");

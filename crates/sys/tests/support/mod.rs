@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tests share: a deadline, and a directory that goes away.
+//! Scaffolding of the tests: a deadline, and a temporary directory.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test file uses some of it")]
 
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Long enough for a loaded machine; reached only by a failing test.
+/// A deadline long enough for a loaded machine; only a failing test reaches it.
 pub fn deadline() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(20))
 }
 
-/// A new directory, removed with all that is in it on drop.
+/// A new directory, which is removed with its content on drop.
 pub struct Directory(PathBuf);
 
 impl Directory {

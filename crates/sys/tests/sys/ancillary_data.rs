@@ -28,13 +28,13 @@ fn bytes_sent_before_accept_carry_credentials() {
     assert_eq!(received.credentials, Some(Credentials::of_self()));
     assert!(!received.truncated);
 
-    // The answer too, though nobody asked to send them.
+    // The response carries credentials too, although its sender did not ask for them.
     server.write(&[IoSlice::new(b"hi")], false).unwrap();
     let received = client.receive(&mut buf, true).unwrap();
     assert_eq!(received.credentials.map(|c| c.pid), Some(Credentials::of_self().pid));
     assert_eq!(client.peer_label(), format!("unix:{}", path.display()));
     assert_eq!(server.peer_label(), format!("client of unix:{}", path.display()));
-    // Nor has one a name that the kernel did not have to give any.
+    // A socket without an explicit name has no path either.
     let _unnamed = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let server = listener.accept().unwrap().unwrap();
     assert_eq!(server.peer_label(), format!("client of unix:{}", path.display()));
@@ -58,7 +58,7 @@ fn descriptors_arrive_close_on_exec_and_refer_to_the_same_thing() {
 }
 
 #[test]
-fn more_descriptors_than_asked_for_are_closed_and_reported() {
+fn excess_descriptors_are_closed_and_reported() {
     let (near, far) = Socket::pair().unwrap();
     let doorbell = Doorbell::new().unwrap();
     let many = vec![doorbell.as_fd(); 3 * FDS_MAX];
@@ -73,7 +73,7 @@ fn more_descriptors_than_asked_for_are_closed_and_reported() {
 }
 
 #[test]
-fn what_is_not_an_idle_eventfd_is_no_doorbell() {
+fn descriptor_other_than_idle_eventfd_is_no_doorbell() {
     use partywall_sys::DoorbellError;
     use rustix::event::{EventfdFlags, eventfd};
     let (pipe, _other_end) = rustix::pipe::pipe().unwrap();
@@ -84,7 +84,7 @@ fn what_is_not_an_idle_eventfd_is_no_doorbell() {
 }
 
 #[test]
-fn calls_marked_nonblocking_never_block_and_a_gone_peer_raises_no_signal() {
+fn nonblocking_calls_never_block_and_gone_peer_raises_no_signal() {
     let (near, far) = Socket::pair().unwrap();
     let nothing = near.read(&mut [0; 8], true).unwrap_err();
     assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
@@ -103,12 +103,12 @@ fn calls_marked_nonblocking_never_block_and_a_gone_peer_raises_no_signal() {
 }
 
 #[test]
-fn one_direction_ends_while_the_other_goes_on_also_over_tcp() {
+fn half_closed_socket_still_carries_other_direction() {
     let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 4).unwrap();
     let address = listener.local_addr().unwrap().unwrap();
     let tcp_client = connect_tcp(address, deadline()).unwrap();
     assert_eq!(tcp_client.peer_label(), format!("tcp:{address}"));
-    // Who connected may know of it before the listener does.
+    // The connector may know of the connection before the listener does.
     wait(&mut [PollFd::new(&listener, PollFlags::IN)], deadline()).unwrap();
     let tcp_server = listener.accept().unwrap().unwrap();
     for (near, far) in [Socket::pair().unwrap(), (tcp_client, tcp_server)] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads in all rhythms at one lock that favours the one or the other: nobody is ever inside with another, nobody waits for ever,
-//! and whoever sleeps inside is awaited. What loom cannot see: the barrier that one thread executes for all.
+//! Threads with various rhythms at one biased lock: two are never inside at once, none waits for
+//! ever, and a thread that sleeps inside is awaited. These tests cover the barrier that one thread
+//! executes for all, which loom cannot model.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use partywall_sys::Biased;
@@ -11,14 +12,14 @@ use std::sync::{Arc, Condvar};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Two words that are equal whenever nobody is inside.
+/// Two words that are equal whenever no thread is inside.
 #[derive(Default)]
-struct Twins {
+struct EqualWords {
     one: u64,
     other: u64,
 }
 
-impl Twins {
+impl EqualWords {
     fn add(&mut self) {
         assert_eq!(self.one, self.other, "another is inside");
         self.one += 1;
@@ -28,9 +29,9 @@ impl Twins {
 }
 
 #[test]
-fn bursts_of_several_threads_lose_nothing() {
-    let lock = Biased::new(Twins::default());
-    // More threads than can ever be favoured; each long enough alone to be.
+fn bursts_of_several_threads_lose_no_update() {
+    let lock = Biased::new(EqualWords::default());
+    // More threads than can ever be favoured; each is alone for long enough to become favoured.
     let (threads, bursts) = (6, 40);
     let total: u64 = thread::scope(|scope| {
         let works = (0..threads).map(|index: u64| {
@@ -55,26 +56,26 @@ fn bursts_of_several_threads_lose_nothing() {
         });
         works.collect::<Vec<_>>().into_iter().map(|work| work.join().unwrap()).sum()
     });
-    let twins = lock.lock();
-    assert_eq!((twins.one, twins.other), (total, total));
+    let words = lock.lock();
+    assert_eq!((words.one, words.other), (total, total));
 }
 
 #[test]
-fn one_who_has_it_for_long_is_awaited() {
-    let lock = Biased::new(Twins::default());
+fn slow_favoured_holder_is_awaited() {
+    let lock = Biased::new(EqualWords::default());
     (0..1000).for_each(|_| lock.lock().add());
-    let (tell, told) = channel();
+    let (started, has_started) = channel();
     let is_out = AtomicBool::new(false);
     thread::scope(|scope| {
         // The favoured thread is this one.
         let mut inside = lock.lock();
         inside.one += 1;
         scope.spawn(|| {
-            tell.send(()).unwrap();
+            started.send(()).unwrap();
             lock.lock().add();
             assert!(is_out.load(Ordering::SeqCst));
         });
-        told.recv().unwrap();
+        has_started.recv().unwrap();
         thread::sleep(Duration::from_millis(30));
         inside.other += 1;
         is_out.store(true, Ordering::SeqCst);
@@ -83,20 +84,21 @@ fn one_who_has_it_for_long_is_awaited() {
     assert_eq!(lock.lock().one, 1002);
 }
 
-/// Whoever looks for something within the lock, again and again, need not leave it for that.
+/// A thread that polls inside the lock sees that another thread waits, and need not leave to find
+/// out.
 #[test]
-fn a_favoured_thread_is_told_that_another_waits() {
-    let lock = Biased::new(Twins::default());
+fn favoured_thread_sees_waiting_thread() {
+    let lock = Biased::new(EqualWords::default());
     for _ in 0..20 {
         (0..70_000).for_each(|_| lock.lock().add());
         let until = Instant::now() + Duration::from_secs(30);
         let inside = lock.lock();
         let is_favoured = !inside.is_wanted();
-        assert_eq!(is_favoured, has_membarrier(), "nobody else is here");
+        assert_eq!(is_favoured, has_membarrier(), "no other thread exists");
         thread::scope(|scope| {
             scope.spawn(|| lock.lock().add());
             while !inside.is_wanted() {
-                assert!(Instant::now() < until, "another waits, and nobody says so");
+                assert!(Instant::now() < until, "a waiting thread is not seen");
                 std::hint::spin_loop();
             }
             drop(inside);
@@ -106,7 +108,7 @@ fn a_favoured_thread_is_told_that_another_waits() {
 }
 
 #[test]
-fn who_waits_is_woken_by_a_favoured_thread() {
+fn favoured_thread_wakes_waiting_thread() {
     let lock = Arc::new((Biased::new(0_u64), Condvar::new()));
     let waits = {
         let lock = Arc::clone(&lock);
@@ -114,7 +116,7 @@ fn who_waits_is_woken_by_a_favoured_thread() {
             let mut guard = lock.0.lock_to_wait();
             let until = Instant::now() + Duration::from_secs(30);
             while *guard < 5000 {
-                assert!(Instant::now() < until, "nobody woke it at {}", *guard);
+                assert!(Instant::now() < until, "no wake-up at {}", *guard);
                 guard = guard.wait(&lock.1, Some(Duration::from_secs(5)));
             }
             *guard
@@ -127,10 +129,10 @@ fn who_waits_is_woken_by_a_favoured_thread() {
     assert_eq!(waits.join().unwrap(), 5000);
 }
 
-/// A number is never given to two threads: the next is not taken for the one that is gone.
+/// A thread number is never reused, so a later thread is not taken for one that ended.
 #[test]
-fn a_thread_that_is_gone_favours_nobody_who_comes_later() {
-    let lock = Arc::new(Biased::new(Twins::default()));
+fn ended_thread_favours_no_later_thread() {
+    let lock = Arc::new(Biased::new(EqualWords::default()));
     for round in 0..10 {
         let theirs = Arc::clone(&lock);
         thread::spawn(move || (0..1000).for_each(|_| theirs.lock().add())).join().unwrap();
@@ -139,25 +141,25 @@ fn a_thread_that_is_gone_favours_nobody_who_comes_later() {
 }
 
 #[test]
-fn a_favoured_thread_that_locks_twice_is_told() {
+fn favoured_thread_that_locks_twice_panics() {
     if !has_membarrier() {
-        // Nobody is ever favoured, and it would wait for ever.
+        // Without membarrier no thread is ever favoured, and the thread would wait for ever.
         return;
     }
-    let lock = Biased::new(Twins::default());
+    let lock = Biased::new(EqualWords::default());
     for _ in 0..1000 {
         lock.lock().add();
     }
     let mut first = lock.lock();
     for is_to_wait in [false, true] {
         let lock_again = || drop(if is_to_wait { lock.lock_to_wait() } else { lock.lock() });
-        let told = catch_unwind(AssertUnwindSafe(lock_again)).unwrap_err();
-        let words = told.downcast_ref::<&str>().unwrap();
+        let panic = catch_unwind(AssertUnwindSafe(lock_again)).unwrap_err();
+        let words = panic.downcast_ref::<&str>().unwrap();
         assert!(words.contains("locks what it has locked"), "{words}");
     }
     first.add();
     drop(first);
-    // Others are not shut out by that, nor by one who waits with the wrong guard.
+    // Neither that panic nor a wait with the wrong guard locks other threads out.
     let waits = catch_unwind(AssertUnwindSafe(|| drop(lock.lock().wait(&Condvar::new(), None))));
     assert!(waits.is_err());
     thread::scope(|scope| {
@@ -167,14 +169,14 @@ fn a_favoured_thread_that_locks_twice_is_told() {
 }
 
 #[test]
-fn a_panic_inside_leaves_the_lock_usable() {
+fn panic_inside_leaves_lock_usable() {
     let lock = Arc::new(Biased::new(0));
     (0..1000).for_each(|_| *lock.lock() += 1);
     let theirs = Arc::clone(&lock);
     let panicked = thread::spawn(move || {
         (0..1000).for_each(|_| *theirs.lock() += 1);
         let _guard = theirs.lock();
-        panic!("as it is to");
+        panic!("on purpose");
     });
     assert!(panicked.join().is_err());
     assert_eq!(*lock.lock(), 2000);

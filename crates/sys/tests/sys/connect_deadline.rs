@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! No connect outlasts its deadline, also where the backlog is full; and room in it is noticed.
+//! No connect outlasts its deadline, even if the backlog is full; room in the backlog is noticed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -27,7 +27,7 @@ fn fill(connect: impl Fn() -> Result<Socket, ConnectError>) -> Vec<Socket> {
 }
 
 #[test]
-fn a_full_unix_backlog_times_out_and_room_lets_the_next_in() {
+fn connect_to_full_unix_backlog_times_out_until_room() {
     let directory = Directory::new();
     let path = directory.join("socket");
     let listener = Listener::listen_unix_path(&path, 0o600, 0).unwrap();
@@ -53,14 +53,14 @@ fn a_full_unix_backlog_times_out_and_room_lets_the_next_in() {
 }
 
 #[test]
-fn a_full_tcp_backlog_times_out() {
+fn connect_to_full_tcp_backlog_times_out() {
     let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 0).unwrap();
     let address = listener.local_addr().unwrap().unwrap();
     fill(|| connect_tcp(address, Some(Instant::now() + Duration::from_millis(100))));
 }
 
 #[test]
-fn refused_and_missing_are_told_apart_at_once() {
+fn refused_and_missing_addresses_fail_at_once_with_own_errors() {
     let directory = Directory::new();
     let path = directory.join("socket");
     let error = connect_unix_path(&path, None).unwrap_err();
@@ -88,7 +88,7 @@ fn refused_and_missing_are_told_apart_at_once() {
 }
 
 #[test]
-fn a_connection_that_was_begun_never_waits() {
+fn begun_connect_never_blocks() {
     let directory = Directory::new();
     let path = directory.join("socket");
     assert!(matches!(begin_unix_path(&path), Err(ConnectError::NotFound { .. })));
@@ -103,8 +103,8 @@ fn a_connection_that_was_begun_never_waits() {
     assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let socket = begun.finish().unwrap();
     socket.set_dead_after(Duration::from_secs(2)).unwrap();
-    // It is blocking from then on, like those of the others.
-    // Who connected may know of it before the listener does.
+    // The socket is blocking from then on, as those of other connections.
+    // The connector may know of the connection before the listener does.
     let mut fds = [PollFd::new(&listener_tcp, PollFlags::IN)];
     assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let accepted = listener_tcp.accept().unwrap().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The questions about this machine get answers that make sense on any machine that runs the tests.
+//! Queries about this machine return plausible values on any machine that runs the tests.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall_sys::probe::{Feature, probe};
@@ -7,7 +7,7 @@ use partywall_sys::process::{Process, resident_bytes};
 use partywall_sys::{cgroup, cpu, limits, peer};
 
 #[test]
-fn every_required_feature_is_there_where_tests_run() {
+fn required_kernel_features_are_available() {
     for feature in Feature::ALL {
         match probe(feature) {
             Ok(()) => {}
@@ -33,7 +33,7 @@ fn limits_are_plausible() {
 }
 
 #[test]
-fn a_thread_runs_where_it_is_told_to() {
+fn pinned_thread_runs_on_its_cpu() {
     let allowed = cpu::affinity().unwrap();
     let online = cpu::online_cpus().unwrap();
     assert!(!allowed.is_empty() && !online.is_empty());

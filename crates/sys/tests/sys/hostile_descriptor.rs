@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every way in which a neighbour's memory can be wrong is found before it is mapped, and named.
+//! Every defect of a peer's memory is found before the mapping, and the error names it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -18,7 +18,7 @@ fn all_seals() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL
 }
 
-/// As a neighbour would make it, but with the given faults.
+/// A memfd as a peer would make it, but with the given defects.
 fn memfd(flags: MemfdFlags, size: u64, allocated: u64, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags;
     let fd = memfd_create("hostile", flags).unwrap();
@@ -37,7 +37,7 @@ fn refusal(fd: impl AsFd, announced: u64) -> MapError {
 }
 
 #[test]
-fn an_honest_one_is_mapped() {
+fn honest_memfd_is_mapped() {
     let fd = memfd(MemfdFlags::empty(), SIZE, SIZE, all_seals());
     let map = PeerMap::map(fd.as_fd(), SIZE, SIZE).unwrap();
     drop(fd);
@@ -45,7 +45,7 @@ fn an_honest_one_is_mapped() {
 }
 
 #[test]
-fn without_one_of_the_seals_it_is_refused_by_name() {
+fn memfd_with_missing_seal_is_refused_by_name() {
     let names = [
         (SealFlags::SHRINK, "F_SEAL_SHRINK"),
         (SealFlags::GROW, "F_SEAL_GROW"),
@@ -60,7 +60,7 @@ fn without_one_of_the_seals_it_is_refused_by_name() {
 }
 
 #[test]
-fn other_kinds_of_descriptors_are_refused() {
+fn descriptor_of_other_kind_is_refused() {
     let directory = support::Directory::new();
     let file = File::create(directory.join("file")).unwrap();
     file.set_len(SIZE).unwrap();
@@ -70,7 +70,7 @@ fn other_kinds_of_descriptors_are_refused() {
     let doorbell = Doorbell::new().unwrap();
     for fd in [file.as_fd(), pipe.as_fd(), path_only.as_fd(), doorbell.as_fd()] {
         let error = refusal(fd, SIZE);
-        // A temporary directory may be a tmpfs, whose files know seals but cannot be given any.
+        // A temporary directory may be a tmpfs, whose files have seals but accept none.
         assert!(
             matches!(error, MapError::NotMemfd { .. } | MapError::MissingSeals { .. }),
             "{error}"
@@ -81,8 +81,8 @@ fn other_kinds_of_descriptors_are_refused() {
 }
 
 #[test]
-fn huge_pages_are_refused() {
-    // Sealed and sized, it needs no huge page to exist: what it is made of is looked at first.
+fn memfd_of_huge_pages_is_refused() {
+    // The check of the page size comes first, so the machine needs no huge pages.
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     let fd = match memfd_create("hostile", flags) {
         Ok(fd) => fd,
@@ -94,7 +94,7 @@ fn huge_pages_are_refused() {
 }
 
 #[test]
-fn more_than_the_limit_is_refused_before_its_size_is_believed() {
+fn announced_size_beyond_limit_is_refused_first() {
     let fd = memfd(MemfdFlags::empty(), SIZE, SIZE, all_seals());
     let error = refusal(&fd, LIMIT + SIZE);
     assert!(matches!(error, MapError::TooLarge { limit: LIMIT, .. }), "{error}");
@@ -102,7 +102,7 @@ fn more_than_the_limit_is_refused_before_its_size_is_believed() {
 }
 
 #[test]
-fn sizes_no_half_can_have_are_refused() {
+fn size_invalid_for_region_is_refused() {
     for size in [0, 1, 4096, SIZE + 1] {
         let fd = memfd(MemfdFlags::empty(), size, size, all_seals());
         let error = refusal(&fd, size);
@@ -111,7 +111,7 @@ fn sizes_no_half_can_have_are_refused() {
 }
 
 #[test]
-fn smaller_or_larger_than_announced_is_refused() {
+fn size_other_than_announced_is_refused() {
     let fd = memfd(MemfdFlags::empty(), 2 * SIZE, 2 * SIZE, all_seals());
     for announced in [SIZE, 3 * SIZE] {
         let error = refusal(&fd, announced);
@@ -123,7 +123,7 @@ fn smaller_or_larger_than_announced_is_refused() {
 }
 
 #[test]
-fn holes_are_refused() {
+fn sparse_memfd_is_refused() {
     for allocated in [0, SIZE] {
         let fd = memfd(MemfdFlags::empty(), 2 * SIZE, allocated, all_seals());
         let error = refusal(&fd, 2 * SIZE);
@@ -135,7 +135,7 @@ fn holes_are_refused() {
 }
 
 #[test]
-fn one_that_cannot_be_read_is_refused() {
+fn unreadable_descriptor_is_refused() {
     use std::os::fd::AsRawFd;
     let fd = memfd(MemfdFlags::empty(), SIZE, SIZE, SealFlags::SHRINK | SealFlags::GROW);
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kept files get their name when they are whole, replace nothing, follow no link, and are absent in a child.
+//! Kept files get their name when they are complete, replace no file, follow no link, and are
+//! absent in a child.
 #![forbid(unsafe_code)]
 
 use partywall_sys::{FileMap, FileView, KeptDirectory, MakeError};
@@ -15,7 +16,7 @@ fn entries(directory: &tempfile::TempDir) -> usize {
 }
 
 #[test]
-fn a_file_has_no_name_until_it_is_given_one() {
+fn file_is_invisible_until_named() {
     let directory = tempfile::tempdir().unwrap();
     let kept = KeptDirectory::open(directory.path()).unwrap();
     drop(kept.make(SIZE).unwrap());
@@ -23,8 +24,8 @@ fn a_file_has_no_name_until_it_is_given_one() {
     made.file().write_all_at(b"whole", 0).unwrap();
     assert_eq!(entries(&directory), 0);
     kept.name(&made, "file").unwrap();
-    let (mut file, facts) = kept.open_file("file", true).unwrap();
-    assert_eq!((facts.size, facts.mode, facts.is_regular), (SIZE as u64, 0o600, true));
+    let (mut file, stat) = kept.open_file("file", true).unwrap();
+    assert_eq!((stat.size, stat.mode, stat.is_regular), (SIZE as u64, 0o600, true));
     let mut map = FileMap::writable(file.as_fd(), SIZE).unwrap();
     assert_eq!(&map.as_mut_slice()[..5], b"whole");
     map.as_mut_slice()[SIZE - 1] = 7;
@@ -35,7 +36,7 @@ fn a_file_has_no_name_until_it_is_given_one() {
 }
 
 #[test]
-fn a_name_that_is_taken_stays_what_it_is() {
+fn taken_name_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let kept = KeptDirectory::open(directory.path()).unwrap();
     fs::write(directory.path().join("file"), "before").unwrap();
@@ -48,7 +49,7 @@ fn a_name_that_is_taken_stays_what_it_is() {
 }
 
 #[test]
-fn more_than_there_is_room_for_leaves_nothing() {
+fn file_without_room_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let kept = KeptDirectory::open(directory.path()).unwrap();
     let error = kept.make(1 << 45).unwrap_err();

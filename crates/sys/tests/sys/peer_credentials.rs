@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pidfd counts only if it is that of the process whose credentials came with it; death is noticed.
+//! A pidfd is accepted only if it belongs to the process whose credentials came with it; the
+//! process's death is noticed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -24,7 +25,7 @@ fn duplicate(fd: impl std::os::fd::AsFd) -> std::os::fd::OwnedFd {
 }
 
 #[test]
-fn the_descriptor_of_another_process_is_refused() {
+fn pidfd_of_other_process_is_refused() {
     let own_pid = Credentials::of_self().pid;
     PidFd::from_peer(duplicate(PidFd::of_self().unwrap()), own_pid).unwrap();
 
@@ -46,14 +47,14 @@ fn the_descriptor_of_another_process_is_refused() {
 }
 
 #[test]
-fn another_kind_of_descriptor_is_refused() {
+fn descriptor_other_than_pidfd_is_refused() {
     let doorbell = duplicate(Doorbell::new().unwrap());
     let error = PidFd::from_peer(doorbell, Credentials::of_self().pid).unwrap_err();
     assert!(matches!(error, PidFdError::NotPidFd) && error.is_violation(), "{error}");
 }
 
 #[test]
-fn death_makes_the_descriptor_readable() {
+fn pidfd_is_readable_after_death() {
     let (mut child, pid) = start_peer();
     let process = PidFd::of_pid(pid).unwrap();
     assert!(!process.is_dead());
@@ -65,7 +66,7 @@ fn death_makes_the_descriptor_readable() {
 }
 
 #[test]
-fn a_child_shares_our_namespaces_and_nobody_does_not() {
+fn child_shares_namespaces_with_parent() {
     let (mut child, pid) = start_peer();
     assert!(same_namespaces(pid));
     assert!(!same_namespaces(0) && !same_namespaces(-1) && !same_namespaces(i32::MAX));
@@ -75,7 +76,7 @@ fn a_child_shares_our_namespaces_and_nobody_does_not() {
 }
 
 #[test]
-fn signals_go_to_one_process_only() {
+fn signal_to_process_group_is_refused() {
     // To kill(2), 0 and negative numbers mean groups.
     for pid in [0, -1, -7] {
         assert!(kill(pid, Signal::TERM).is_err());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stale socket file is replaced; a live one, or any other file, never is. A file is removed only by the
-//! listener that made it.
+//! A stale socket file is replaced; a live one, or any other file, never is. A file is removed only
+//! by the listener that created it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -19,14 +19,14 @@ fn listen(path: &Path) -> Result<Listener, BindError> {
     Listener::listen_unix_path(path, 0o600, 4)
 }
 
-/// What a killed process leaves behind.
+/// Leaves the socket file of a killed process.
 fn leave_stale(path: &Path) {
     drop(UnixListener::bind(path).unwrap());
     assert!(path.exists());
 }
 
 #[test]
-fn a_stale_socket_is_replaced_and_the_file_goes_with_the_listener() {
+fn stale_socket_is_replaced_and_removed_with_listener() {
     let directory = Directory::new();
     let path = directory.join("socket");
     leave_stale(&path);
@@ -38,12 +38,12 @@ fn a_stale_socket_is_replaced_and_the_file_goes_with_the_listener() {
 }
 
 #[test]
-fn a_live_socket_is_not_replaced_even_with_its_backlog_full() {
+fn live_socket_with_full_backlog_is_not_replaced() {
     let directory = Directory::new();
     let path = directory.join("socket");
     let listener = Listener::listen_unix_path(&path, 0o600, 0).unwrap();
     for _ in 0..3 {
-        // The first of these takes the only place in the backlog.
+        // The first of these fills the backlog.
         let error = listen(&path).unwrap_err();
         assert!(matches!(error, BindError::AddressInUse { .. }), "{error}");
     }
@@ -55,7 +55,7 @@ fn a_live_socket_is_not_replaced_even_with_its_backlog_full() {
 }
 
 #[test]
-fn what_is_not_a_socket_is_never_deleted() {
+fn file_other_than_socket_is_never_deleted() {
     let directory = Directory::new();
     let file = directory.join("file");
     fs::write(&file, "precious").unwrap();
@@ -74,7 +74,7 @@ fn what_is_not_a_socket_is_never_deleted() {
 }
 
 #[test]
-fn the_path_is_removed_only_by_the_listener_that_made_it() {
+fn path_is_removed_only_by_its_listener() {
     let directory = Directory::new();
     let path = directory.join("socket");
     let first = listen(&path).unwrap();
@@ -87,7 +87,7 @@ fn the_path_is_removed_only_by_the_listener_that_made_it() {
 }
 
 #[test]
-fn a_removed_path_lets_those_who_wait_be_accepted() {
+fn waiting_connections_are_accepted_after_path_removal() {
     let directory = Directory::new();
     let path = directory.join("socket");
     let mut listener = listen(&path).unwrap();
@@ -98,7 +98,7 @@ fn a_removed_path_lets_those_who_wait_be_accepted() {
 }
 
 #[test]
-fn the_mode_is_as_asked_for_whatever_the_umask() {
+fn socket_mode_ignores_umask() {
     let directory = Directory::new();
     for mode in [0o600, 0o660, 0o666] {
         let path = directory.join(&format!("socket-{mode:o}"));
@@ -109,7 +109,7 @@ fn the_mode_is_as_asked_for_whatever_the_umask() {
 }
 
 #[test]
-fn of_many_who_find_a_stale_socket_exactly_one_replaces_it() {
+fn one_of_many_listeners_replaces_stale_socket() {
     const STARTERS: usize = 8;
     const BACKLOG: i32 = 16;
     for _ in 0..20 {
@@ -120,7 +120,7 @@ fn of_many_who_find_a_stale_socket_exactly_one_replaces_it() {
         let listeners: Vec<Listener> = thread::scope(|scope| {
             let start_one = || {
                 start.wait();
-                // Room for the probes of all who come late.
+                // A backlog for the probes of all late listeners.
                 Listener::listen_unix_path(&path, 0o600, BACKLOG).ok()
             };
             let starters: Vec<_> = (0..STARTERS).map(|_| scope.spawn(start_one)).collect();
@@ -133,7 +133,7 @@ fn of_many_who_find_a_stale_socket_exactly_one_replaces_it() {
 }
 
 #[test]
-fn errors_name_what_is_wrong() {
+fn bind_errors_name_the_cause() {
     let directory = Directory::new();
     let missing = directory.join("missing/socket");
     assert!(matches!(listen(&missing), Err(BindError::NoDirectory { .. })));

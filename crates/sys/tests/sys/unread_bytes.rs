@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the other side has not taken of what was written: what it has not read on a Unix socket, what has not arrived
-//! over TCP.
+//! The count of written bytes that the peer has not taken: unread ones on a Unix socket,
+//! undelivered ones over TCP.
 
 use std::io::{ErrorKind, IoSlice};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Writes until the system takes no more; how many bytes it took.
+/// Writes until the system accepts no more; returns the number of accepted bytes.
 fn fill(socket: &Socket) -> usize {
     let piece = [7; 64 << 10];
     let mut taken = 0;
@@ -41,7 +41,7 @@ fn read(socket: &Socket, mut count: usize) {
 }
 
 #[test]
-fn on_a_unix_socket_it_is_what_was_not_read() {
+fn unix_socket_counts_unread_bytes() {
     let (here, there) = Socket::pair().unwrap();
     assert_eq!(here.untaken_bytes().unwrap(), 0);
     assert_eq!(here.write(&[IoSlice::new(b"two")], false).unwrap(), 3);
@@ -57,7 +57,7 @@ fn on_a_unix_socket_it_is_what_was_not_read() {
 }
 
 #[test]
-fn over_tcp_it_is_what_did_not_arrive() {
+fn tcp_socket_counts_undelivered_bytes() {
     let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = listener.local_addr().unwrap().unwrap();
     let here = connect_tcp(address, Some(soon())).unwrap();
@@ -68,7 +68,7 @@ fn over_tcp_it_is_what_did_not_arrive() {
     });
     let there = there.unwrap();
     assert_eq!(here.write(&[IoSlice::new(b"two")], false).unwrap(), 3);
-    // Nobody has read it, but it is there.
+    // The bytes are unread, but delivered.
     until("it arrives", || here.untaken_bytes().unwrap() == 0);
     let taken = fill(&here);
     assert!((1..=taken).contains(&here.untaken_bytes().unwrap()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting ends when something is ready or the deadline comes, never before.
+//! A wait ends when a descriptor is ready or at the deadline, never before.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -14,7 +14,7 @@ use support::deadline;
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[test]
-fn a_silent_wait_lasts_to_its_deadline() {
+fn wait_without_event_ends_at_deadline() {
     let (doorbell, set) = (Doorbell::new().unwrap(), EpollSet::new().unwrap());
     set.add(&doorbell, EventFlags::IN, 1).unwrap();
     let end = Instant::now() + PAUSE;
@@ -25,12 +25,12 @@ fn a_silent_wait_lasts_to_its_deadline() {
     let mut ready = vec![Ready { token: 9, flags: EventFlags::IN }];
     assert_eq!(set.wait(&mut ready, Some(end)).unwrap(), 0);
     assert!(Instant::now() >= end && ready.is_empty());
-    // A deadline long past is a look.
+    // A deadline in the past makes the wait a poll.
     assert_eq!(wait(&mut [PollFd::new(&doorbell, PollFlags::IN)], Some(end)).unwrap(), 0);
 }
 
 #[test]
-fn doorbell_hang_up_and_timer_are_told_apart() {
+fn doorbell_hang_up_and_timer_report_own_tokens() {
     let doorbell = Doorbell::new().unwrap();
     let (near, far) = Socket::pair().unwrap();
     let timer = Timer::new().unwrap();

@@ -15,11 +15,11 @@ use partywall_sys::FileMap;
 use partywall_sys::kept_file::reopen_read_only;
 use zerocopy::IntoBytes;
 
-use crate::link_state::memory::{Showing, Source};
-use crate::link_state::{Parts, Provenance};
-use crate::shown::Shown;
+use crate::link_state::PeerMapping;
 use crate::store::file::Cut;
 use crate::store::{ConsumedSlots, StateSlots};
+use crate::store::{Export, ExportSource};
+use crate::store::{Provenance, StoreParts};
 
 pub(in crate::link_state) const RING: u64 = 4096;
 pub(in crate::link_state) const SLAB: u64 = 16384;
@@ -27,13 +27,13 @@ pub(in crate::link_state) const INLINE_MAX: usize = 200;
 const FILE_BYTES: usize = 65536;
 
 /// One side's file.
-pub(in crate::link_state) struct Kept {
+pub(in crate::link_state) struct TestStore {
     store_id: u128,
     owners: u64,
     file: File,
 }
 
-impl Kept {
+impl TestStore {
     pub(in crate::link_state) fn new(store_id: u128) -> Self {
         let file = tempfile::tempfile().unwrap();
         file.set_len(FILE_BYTES as u64).unwrap();
@@ -48,14 +48,14 @@ impl Kept {
     }
 
     /// For the next owner; the one before must be gone.
-    pub(in crate::link_state) fn open(&mut self) -> Parts {
+    pub(in crate::link_state) fn open(&mut self) -> StoreParts {
         self.owners += 1;
         let memory = map(&self.file);
         let image = state::check(memory.slice(index(STATE_OFFSET), 4096)).unwrap();
         let record = consumed::check(memory.slice(index(LINK_CONTROL_OFFSET), 4096)).unwrap();
         let cut = Cut::new(memory, &geometry());
         let descriptor = reopen_read_only(self.file.as_fd()).unwrap();
-        Parts {
+        StoreParts {
             provenance: Provenance {
                 store_id: StoreId(self.store_id),
                 incarnation: Incarnation(self.owners),
@@ -66,14 +66,17 @@ impl Kept {
             ring: cut.ring,
             slab: cut.slab,
             inline_max: INLINE_MAX,
-            showing: Some(Showing { control: cut.control, source: Source::Descriptor(descriptor) }),
+            export: Some(Export {
+                control: cut.control,
+                source: ExportSource::Descriptor(descriptor),
+            }),
         }
     }
 
     /// As the neighbour gets it.
-    pub(in crate::link_state) fn shown(&self) -> Shown {
+    pub(in crate::link_state) fn mapping(&self) -> PeerMapping {
         let descriptor = reopen_read_only(self.file.as_fd()).unwrap();
-        Shown::map(descriptor.as_fd(), FILE_BYTES as u64).unwrap()
+        PeerMapping::map(descriptor.as_fd(), FILE_BYTES as u64).unwrap()
     }
 
     /// To be damaged.

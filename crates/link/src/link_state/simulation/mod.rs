@@ -4,7 +4,7 @@
 //! ```text
 //!   sides[0] client  file ─ core?          wires: bytes under way in each direction, delivered a few at a time
 //!   sides[1] server  file ─ core?          cut: what is under way may still arrive, nothing new does
-//!                     └───────┴──────────▶ shared: every other wire shows the files; then records are read from there
+//!                     └───────┴──────────▶ shared: every other wire shares the files; then records are read from there
 //! ```
 //!
 //! The order of events comes from a seed. What the application does with a message and its commit are one step here, so
@@ -28,15 +28,15 @@ fn run(seed: u64, steps: u32, epochs: bool) -> (u64, u64) {
     }
     world.settle();
     world.check_all_arrived();
-    (world.pulled + world.shortly, world.shortly)
+    (world.pulled + world.fast_path, world.fast_path)
 }
 
 #[test]
 fn whatever_the_order_each_message_is_consumed_once() {
     let runs = seeds(0..400).map(|seed| run(seed, 500, false));
-    let (pulled, shortly) = runs.fold((0, 0), |all, run| (all.0 + run.0, all.1 + run.1));
+    let (pulled, fast_path) = runs.fold((0, 0), |all, run| (all.0 + run.0, all.1 + run.1));
     assert!(pulled > 400, "{pulled} messages through shared memory");
-    assert!(shortly > 100, "{shortly} of them by the short way");
+    assert!(fast_path > 100, "{fast_path} of them by the short way");
 }
 
 #[test]

@@ -8,9 +8,9 @@ use std::io::IoSlice;
 use bytes::BytesMut;
 use partywall_reconcile::{Direction, Epoch, Report};
 
-use super::memory::{INLINE_MAX, Kept};
+use super::memory::{INLINE_MAX, TestStore};
 use super::oracle::Ledger;
-use crate::link_state::consuming::Delivery;
+use crate::link_state::tests::Delivery;
 use crate::link_state::{Conn, End, LinkState, ReplyFault, SendFault};
 use crate::protocol::frame::Names;
 
@@ -28,13 +28,13 @@ pub(super) struct World {
     /// Messages that came through shared memory by the long way.
     pub(super) pulled: u64,
     /// And by the short way.
-    pub(super) shortly: u64,
+    pub(super) fast_path: u64,
     /// What the side of this number sent.
     ledgers: [Ledger; 2],
 }
 
 struct Side {
-    kept: Kept,
+    kept: TestStore,
     core: Option<LinkState>,
     reports: Vec<Report>,
 }
@@ -47,13 +47,14 @@ struct Wire {
     is_cut: bool,
     /// The server has read ATTACH.
     is_accepted: bool,
-    /// The client shows its file.
-    shows: bool,
+    /// The client shares its file.
+    shares: bool,
 }
 
 impl World {
     pub(super) fn new(seed: u64, epochs: bool) -> Self {
-        let side = |store_id| Side { kept: Kept::new(store_id), core: None, reports: Vec::new() };
+        let side =
+            |store_id| Side { kept: TestStore::new(store_id), core: None, reports: Vec::new() };
         let mut world = Self {
             seed,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -61,7 +62,7 @@ impl World {
             sides: [side(1), side(2)],
             wires: Vec::new(),
             pulled: 0,
-            shortly: 0,
+            fast_path: 0,
             ledgers: [Ledger::default(), Ledger::default()],
         };
         world.reopen(CLIENT);
@@ -235,10 +236,10 @@ impl World {
     /// The next message, by one of the ways.
     fn next(&mut self, side: usize) -> Option<Delivery> {
         if self.below(4) > 0 {
-            let shortly = self.sides[side].core.as_mut()?.next_shortly();
-            if shortly.is_some() {
-                self.shortly += 1;
-                return shortly;
+            let fast_path = self.sides[side].core.as_mut()?.next_by_fast_path();
+            if fast_path.is_some() {
+                self.fast_path += 1;
+                return fast_path;
             }
         }
         self.pull(side);
@@ -247,10 +248,10 @@ impl World {
 
     fn connect(&mut self) {
         let names = Names { client: "a".into(), server: "b".into(), link: "l".into() };
-        let shows = self.below(2) == 0;
+        let shares = self.below(2) == 0;
         let Some(core) = &mut self.sides[CLIENT].core else { return };
-        let conn = match shows {
-            true => core.attach_showing(names, Vec::new()),
+        let conn = match shares {
+            true => core.attach_shm(names, Vec::new()),
             false => core.attach(names, Vec::new()),
         };
         let Some(conn) = conn else { panic!("seed {}: fenced or in quarantine", self.seed) };
@@ -266,7 +267,7 @@ impl World {
             input: [BytesMut::new(), BytesMut::new()],
             is_cut: false,
             is_accepted: false,
-            shows,
+            shares,
         });
     }
 

@@ -60,7 +60,7 @@ fn durable() -> impl Strategy<Value = DurableState> {
         let rest = (option::of(samples::peer()), option::of(quarantine), any::<u64>());
         let lists = (reports(epoch), collection::vec(samples::position(), 0..20));
         (streams, rest, lists).prop_map(move |(streams, rest, (reports, delivered))| {
-            let (out, acked_offset, past, (skip, told)) = streams;
+            let (out, acked_offset, past, (skip, skip_reported)) = streams;
             let (peer, quarantine, reports_dropped) = rest;
             let mut durable = DurableState {
                 epoch: Epoch(epoch),
@@ -70,7 +70,7 @@ fn durable() -> impl Strategy<Value = DurableState> {
                 past,
                 peer,
                 skip,
-                told,
+                skip_reported,
                 quarantine,
                 reports_dropped,
                 ..DurableState::new()
@@ -105,16 +105,16 @@ proptest! {
             durable.outgoing.map(|out| out.stream()),
             durable.past.and_then(|past| past.sending).map(|sent| sent.stream),
         ];
-        let told = peer.receiving.skip();
-        if let Some(news) = skip::learn(told, durable.told, &mine) {
-            durable.told = told;
+        let skip_reported = peer.receiving.skip();
+        if let Some(news) = skip::learn(skip_reported, durable.skip_reported, &mine) {
+            durable.skip_reported = skip_reported;
             news.iter().for_each(|report| durable.report(report));
         }
         if peer.identity.epoch > durable.epoch {
             let live = left_of(&durable);
             let settlement = epoch::adopt(live, durable.past, peer.past);
             let kept = DurableState { past: settlement.past, peer: durable.peer, ..DurableState::new() };
-            durable = DurableState { epoch: peer.identity.epoch, skip: durable.skip, told: durable.told, ..kept };
+            durable = DurableState { epoch: peer.identity.epoch, skip: durable.skip, skip_reported: durable.skip_reported, ..kept };
             settlement.reports.iter().for_each(|report| durable.report(report));
         } else if peer.identity.epoch == durable.epoch {
             let settlement = epoch::settle(durable.past, peer.past);

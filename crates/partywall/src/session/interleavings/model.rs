@@ -53,7 +53,7 @@ impl Sender {
         self.model.end(self.model.send_end, went);
         match self.model.send_end {
             SendEnd::Close => {
-                self.half.close();
+                self.half.finish();
                 let late = wait(|context| self.half.poll_send(context, b"late"));
                 assert!(late.is_err(), "sent after the end");
                 self.half.give_back();
@@ -147,7 +147,8 @@ impl Receiver {
             match self.model.recv_end {
                 RecvEnd::Stop(after, code) if after == count => {
                     self.half.stop(code);
-                    assert!(wait(|context| self.half.poll_recv(context)).is_err());
+                    let late = wait(|context| self.half.poll_recv(context));
+                    assert!(!matches!(late, Ok(Some(_))), "received after stopping");
                     return;
                 }
                 RecvEnd::Drop(after) if after == count => return,
@@ -160,16 +161,26 @@ impl Receiver {
             let received = give_up_after(polls, |context| self.half.poll_recv(context))
                 .unwrap_or_else(|| wait(|context| self.half.poll_recv(context)));
             match received {
-                Ok(message) => {
+                Ok(Some(message)) => {
                     let sent = self.model.book.lock().unwrap().sent.get(count as usize).copied();
                     let (len, seed) = sent.expect("nobody sent it");
                     assert!(message == pattern(len, seed), "message {count} is another");
                     // The last stays with us for a while, and its memory with it.
                     held = vec![message];
                 }
+                Ok(None) => return self.check_finished(count),
                 Err(end) => return self.check(count, &end),
             }
         }
+    }
+
+    /// Whether the peer finished after this many messages.
+    fn check_finished(&self, count: u64) {
+        let ended = self.model.book.lock().unwrap().ended;
+        let Some((SendEnd::Close | SendEnd::Drop, after)) = ended else {
+            panic!("finished instead of {ended:?} after {count}")
+        };
+        assert_eq!(count, after);
     }
 
     /// Whether it had to end so.
@@ -179,9 +190,6 @@ impl Receiver {
         match (end, ended) {
             (StreamRecvError::Session(error), _) => assert!(is_cut, "{error}"),
             (StreamRecvError::Reset { code: REFUSED }, _) if is_cut => {}
-            (StreamRecvError::Finished, Some((SendEnd::Close | SendEnd::Drop, after))) => {
-                assert_eq!(count, after);
-            }
             (StreamRecvError::Reset { code }, Some((SendEnd::Reset(sent), after))) => {
                 assert_eq!((*code, count), (sent, after));
             }
@@ -261,7 +269,9 @@ fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<Sessio
             .unwrap_or_else(|| wait(|context| session.poll_accept(context)));
         match accepted {
             Err(end) => break Some(end),
-            Ok(halves) => {
+            // Of the two good ends, this tells which.
+            Ok(None) => break session.core.check().err(),
+            Ok(Some(halves)) => {
                 left -= 1;
                 let id = <[u8; 2]>::try_from(&*halves.1.stream.metadata).unwrap();
                 threads.extend(use_stream(world, halves, id, 1));
@@ -313,7 +323,7 @@ fn one_run() {
     match world.finish {
         Finish::Abandoned => assert!(matches!(ends, [None, None])),
         Finish::Closed | Finish::CutByClose => {
-            assert!(matches!(ends[0], Some(SessionError::ClosedHere)), "{ends:?}");
+            assert!(matches!(ends[0], Some(SessionError::ClosedHere { .. })), "{ends:?}");
             assert!(matches!(ends[1], Some(SessionError::Closed(Closed::Finished))), "{ends:?}");
         }
         Finish::CutBySevering => {
@@ -333,7 +343,7 @@ fn cut(world: &World, handle: &Handle, wires: &Wires) {
     }
     match world.finish {
         Finish::CutBySevering => wires.sever(),
-        _ => handle.close(),
+        _ => handle.close(0, ""),
     }
 }
 
@@ -346,7 +356,7 @@ fn finish(world: &World, handles: [Handle; 2]) {
             wait(|context| handle.poll_drained(context)).unwrap();
         }
         assert_eq!([0, 1].map(|side: usize| handles[side].core.streams().live), [0, 0]);
-        handles[0].close();
+        handles[0].close(0, "");
     }
 }
 

@@ -9,11 +9,13 @@
 //!
 //! Every thread has to come to an end, and every message says which stream it is of.
 
-use super::acts::{accept, close, join, open, random, recv, recv_many, send, send_many};
+use super::acts::{
+    accept_one, close, join, open, random, recv, recv_many, recv_one, send, send_many,
+};
 use super::sides::{Setup, Sides, give_up_after};
 use super::{explore, pattern};
 use crate::config::BackPressure;
-use crate::session::{Handle, RecvHalf, SendHalf, StreamRecvError, StreamSendError};
+use crate::session::{Handle, RecvHalf, SendHalf, StreamSendError};
 use shuttle::thread;
 
 /// Room is found by a driver before the one who waits for it has called it, by its look or by its bell; others
@@ -25,7 +27,7 @@ fn senders_short_of_room() {
     let mut threads = Vec::new();
     for mark in 0..2 {
         let (sender, _) = open(ours, mark).unwrap();
-        let (_, receiver) = accept(theirs).unwrap();
+        let (_, receiver) = accept_one(theirs);
         if chance.below(3) == 0 {
             threads.push(thread::spawn(move || send_long(sender, mark)));
             threads.push(thread::spawn(move || recv_long(&receiver, mark)));
@@ -47,9 +49,9 @@ fn send_long(mut half: SendHalf, mark: u8) {
 
 fn recv_long(half: &RecvHalf, mark: u8) {
     for number in 0..3 {
-        assert!(recv(half).unwrap() == pattern(300, u64::from(mark) << 8 | number));
+        assert!(recv_one(half) == pattern(300, u64::from(mark) << 8 | number));
     }
-    assert!(matches!(recv(half), Err(StreamRecvError::Finished)));
+    assert!(matches!(recv(half), Ok(None)));
 }
 
 #[test]
@@ -63,9 +65,9 @@ fn one_gives_up_waiting() {
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
     let [ours, theirs] = &sides.handles;
     let (sender, _) = open(ours, 0).unwrap();
-    let (_, receiver) = accept(theirs).unwrap();
+    let (_, receiver) = accept_one(theirs);
     let (mut giving_up, _) = open(ours, 1).unwrap();
-    let (_, drained) = accept(theirs).unwrap();
+    let (_, drained) = accept_one(theirs);
     let tries = chance.below(12);
     let threads = [
         thread::spawn(move || send_long(sender, 0)),
@@ -76,7 +78,7 @@ fn one_gives_up_waiting() {
                 giving_up.give_back();
             }
         }),
-        thread::spawn(move || while recv(&drained).is_ok() {}),
+        thread::spawn(move || while let Ok(Some(_)) = recv(&drained) {}),
     ];
     join(threads);
     close(sides);
@@ -97,7 +99,7 @@ fn pieces_given_up() {
     let mut threads = Vec::new();
     for mark in 0..2 {
         let (mut sender, _) = open(ours, mark).unwrap();
-        let (_, receiver) = accept(theirs).unwrap();
+        let (_, receiver) = accept_one(theirs);
         threads.push(thread::spawn(move || {
             for number in 0..3 {
                 let given_up = pattern(600, 99);
@@ -110,13 +112,13 @@ fn pieces_given_up() {
         threads.push(thread::spawn(move || {
             let mut next = 0;
             while next < 3 {
-                let message = recv(&receiver).unwrap();
+                let message = recv_one(&receiver);
                 if message != pattern(600, 99) {
                     assert!(message == pattern(300, u64::from(mark) << 8 | next));
                     next += 1;
                 }
             }
-            assert!(matches!(recv(&receiver), Err(StreamRecvError::Finished)));
+            assert!(matches!(recv(&receiver), Ok(None)));
         }));
     }
     join(threads);
@@ -134,7 +136,7 @@ fn credit_both_ways() {
     let window = chance.pick(&[0, 64, 128, 256]);
     let sides = Sides::connect(Setup { window, ..setup });
     let (our_send, our_recv) = open(&sides.handles[0], 0).unwrap();
-    let (their_send, their_recv) = accept(&sides.handles[1]).unwrap();
+    let (their_send, their_recv) = accept_one(&sides.handles[1]);
     join([
         send_many(our_send, 1, 7),
         recv_many(their_recv, 1, 7),
@@ -161,14 +163,14 @@ fn one_number_for_all() {
             let (sender, receiver) = open(&ours, mark).unwrap();
             drop(sender);
             for _ in 0..stop_after {
-                assert_eq!(recv(&receiver).unwrap(), [mark]);
+                assert_eq!(recv_one(&receiver), [mark]);
             }
         }
     });
     let accepting = thread::spawn(move || {
         for mark in 0..3 {
-            let (mut sender, receiver) = accept(&theirs).unwrap();
-            let ending = thread::spawn(move || assert!(recv(&receiver).is_err()));
+            let (mut sender, receiver) = accept_one(&theirs);
+            let ending = thread::spawn(move || assert!(!matches!(recv(&receiver), Ok(Some(_)))));
             let stopped = loop {
                 if let Err(error) = send(&mut sender, &[mark]) {
                     break error;
@@ -195,12 +197,12 @@ fn answered_at_once() {
     let opening = thread::spawn(move || {
         for mark in 0..3 {
             let (_sender, receiver) = open(&ours, mark).unwrap();
-            assert_eq!(recv(&receiver).unwrap(), [mark]);
+            assert_eq!(recv_one(&receiver), [mark]);
         }
     });
     let answering = thread::spawn(move || {
         for mark in 0..3 {
-            let (mut sender, _receiver) = accept(&theirs).unwrap();
+            let (mut sender, _receiver) = accept_one(&theirs);
             // Whoever stopped had what it wanted.
             let _ = send(&mut sender, &[mark]);
         }

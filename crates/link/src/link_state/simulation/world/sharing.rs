@@ -7,10 +7,10 @@ use crate::protocol::codec;
 use crate::protocol::frame::Frame;
 
 impl World {
-    /// The server reads the first frame, if it is whole. Now and then a side cannot map what it is shown.
+    /// The server reads the first frame, if it is whole. Now and then a side cannot map what it is mapping.
     pub(super) fn accept(&mut self, wire: usize) {
         let (server_maps, client_maps) = (self.below(8) > 0, self.below(8) > 0);
-        let shows = self.wires[wire].shows;
+        let shares = self.wires[wire].shares;
         let [client, server] = &mut self.sides;
         let (this, Some(core)) = (&mut self.wires[wire], &mut server.core) else { return };
         let input = &mut this.input[SERVER];
@@ -20,14 +20,14 @@ impl World {
         }
         let frame = codec::read(&input.split_to(len)).unwrap();
         let Frame::Attach { attach, .. } = frame else { panic!("{frame:?}") };
-        assert_eq!(attach.shows, shows);
-        let shown = (shows && server_maps).then(|| client.kept.shown());
+        assert_eq!(attach.shares, shares);
+        let mapping = (shares && server_maps).then(|| client.kept.mapping());
         let (Answer::Attached(conn) | Answer::Refused(conn, _)) =
-            core.asked_showing(attach, Vec::new(), shown);
+            core.answer_attach(attach, Vec::new(), mapping);
         if let (true, true, Some(asked)) =
             (conn.descriptor().is_some(), client_maps, &mut this.conns[CLIENT])
         {
-            asked.show(server.kept.shown());
+            asked.set_peer_mapping(server.kept.mapping());
         }
         this.conns[SERVER] = Some(conn);
         this.is_accepted = true;
@@ -56,6 +56,6 @@ impl World {
     /// Looks how far the other side consumed.
     pub(super) fn hear(&mut self, side: usize) {
         let Some(core) = &mut self.sides[side].core else { return };
-        core.hear_consumed();
+        core.poll_acked();
     }
 }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A node of the crate `iceoryx2` that no other user of that crate sees.
+//!
+//! ```text
+//! registry        <private directory>/iceoryx2/          instead of /tmp/iceoryx2
+//! shared memory   /dev/shm/bench-peers-<pid>-…           instead of /dev/shm/iox2_…
+//! ```
+//! All its files therefore have names that the run removes. Services are of the kind `ipc`, the fastest
+//! between processes. Payloads are words of 8 bytes. The receiver polls, as in the benchmark of that crate.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use iceoryx2::prelude::{
+    Config, FileName, LogLevel, Node, NodeBuilder, Path, SemanticString, ServiceName,
+    SignalHandlingMode, ipc, set_log_level,
+};
+use partywall_bench::harness::workspace::Setup;
+
+use crate::arguments::WORD_BYTES;
+
+/// A node of this run.
+pub fn node(setup: &Setup) -> Result<Node<ipc::Service>> {
+    set_log_level(LogLevel::Error);
+    let root = setup.directory.join("iceoryx2");
+    let root = root.to_str().context("the temporary directory has no UTF-8 name")?;
+    let mut config = Config::default();
+    let path = Path::new(root.as_bytes()).map_err(|error| anyhow!("{error:?}: {root}"))?;
+    config.global.set_root_path(&path);
+    let prefix = format!("{}-", setup.run_name);
+    config.global.prefix =
+        FileName::new(prefix.as_bytes()).map_err(|error| anyhow!("{error:?}: {prefix}"))?;
+    NodeBuilder::new()
+        .config(&config)
+        .signal_handling_mode(SignalHandlingMode::Disabled)
+        .create::<ipc::Service>()
+        .context("making an iceoryx2 node")
+}
+
+/// The name of a service of this measurement.
+pub fn service_name(setup: &Setup, role: &str) -> Result<ServiceName> {
+    let name = format!("ping/{}/{role}", setup.number);
+    ServiceName::new(&name).with_context(|| format!("naming the service {name}"))
+}
+
+/// Words in a message of `size` bytes.
+pub const fn word_count(size: usize) -> usize {
+    size / WORD_BYTES
+}
+
+/// Polls without a pause until there is a value, for ten seconds at most.
+#[inline]
+pub fn spin_until<R>(mut poll: impl FnMut() -> Result<Option<R>>) -> Result<R> {
+    let mut polls: u32 = 0;
+    let mut deadline = None;
+    loop {
+        if let Some(value) = poll()? {
+            return Ok(value);
+        }
+        polls = polls.wrapping_add(1);
+        if polls.is_multiple_of(POLLS_PER_CLOCK_READ) {
+            check(&mut deadline)?;
+        }
+    }
+}
+
+#[cold]
+fn check(deadline: &mut Option<Instant>) -> Result<()> {
+    let now = Instant::now();
+    if now > *deadline.get_or_insert(now + TIMEOUT) {
+        bail!("no message for {} s; the peer process may have failed", TIMEOUT.as_secs());
+    }
+    Ok(())
+}
+
+/// Polls between two reads of the clock.
+const POLLS_PER_CLOCK_READ: u32 = 1 << 16;
+
+/// Longest wait for a message; a peer that works answers within microseconds.
+const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The other libraries behind the interface of the benchmark (`partywall_bench::transport`).
+
+pub mod announced;
+pub mod iceoryx;
+pub mod iceoryx_pubsub;
+pub mod iceoryx_reqres;
+pub mod own_shmipc;
+pub mod shmipc;

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `SenderRecord`: the small file next to that of a link that says whether its sender has finished.
+//!
+//! ```text
+//!   (no file) ── attached ─▶ "attached" ── left, and all written ─▶ "finished" ── attached ─▶ "attached"
+//! ```
+//! A link does not store that its peer has left. `recv --once` reads it here after a restart, so that it does
+//! not wait for a sender that has finished. Without --dir there is no file, and no restart either.
+//!
+//! Invariant: "attached" is in the file before a message of that connection is acknowledged.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// The record and its file.
+#[derive(Debug)]
+pub struct SenderRecord {
+    path: Option<PathBuf>,
+    state: SenderState,
+}
+
+/// The last known state of a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SenderState {
+    /// The sender has never attached, or the file is missing.
+    Unknown,
+    /// The sender attached, and did not leave in good order.
+    Attached,
+    /// The sender left in good order, and all its messages are written.
+    Finished,
+}
+
+impl SenderRecord {
+    /// Reads the record next to the file of a link; without one it is not stored.
+    pub fn open(link_file: Option<&Path>) -> Result<Self> {
+        let path = link_file.map(|file| file.with_extension("sender"));
+        let state = match path.as_deref().map(fs::read_to_string) {
+            None => SenderState::Unknown,
+            Some(Ok(text)) if text == FINISHED => SenderState::Finished,
+            Some(Ok(_)) => SenderState::Attached,
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => SenderState::Unknown,
+            Some(Err(error)) => return Err(error).context("reading the record of the sender"),
+        };
+        Ok(Self { path, state })
+    }
+
+    /// The last known state.
+    pub fn state(&self) -> SenderState {
+        self.state
+    }
+
+    /// Stores that the sender is attached.
+    pub fn record_attached(&mut self) -> Result<()> {
+        self.record(SenderState::Attached, ATTACHED)
+    }
+
+    /// Stores that the sender has finished.
+    pub fn record_finished(&mut self) -> Result<()> {
+        self.record(SenderState::Finished, FINISHED)
+    }
+
+    fn record(&mut self, state: SenderState, text: &str) -> Result<()> {
+        if self.state == state {
+            return Ok(());
+        }
+        if let Some(path) = &self.path {
+            replace(path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
+        self.state = state;
+        Ok(())
+    }
+}
+
+/// Replaces the file as a whole.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("sender.new");
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&new)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(&new, path)
+}
+
+const ATTACHED: &str = "attached\n";
+const FINISHED: &str = "finished\n";
+const MODE: u32 = 0o600;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_state_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("00.link");
+        let mut record = SenderRecord::open(Some(&link)).unwrap();
+        assert_eq!(record.state(), SenderState::Unknown);
+        record.record_attached().unwrap();
+        assert_eq!(SenderRecord::open(Some(&link)).unwrap().state(), SenderState::Attached);
+        record.record_finished().unwrap();
+        assert_eq!(SenderRecord::open(Some(&link)).unwrap().state(), SenderState::Finished);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no other file is left");
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Events of a link that its application may want to know, and their queue.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use super::end::End;
+
+/// Something happened to a link. Messages are no events; skipped or dropped ones are in its reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Records flow again.
+    Attached {
+        /// Whether the peer's stream continues where it was; if not, it is the first or another one.
+        resumed: bool,
+    },
+    /// The connection is over; a client attaches again by itself.
+    Detached {
+        /// Why, as text for an operator.
+        reason: String,
+    },
+    /// An attempt to attach failed; a client goes on trying.
+    Refused {
+        /// Why, as text for an operator.
+        reason: String,
+    },
+    /// Both sides are now in this epoch, or will be once they attach.
+    Epoch {
+        /// Its number.
+        epoch: u64,
+    },
+    /// The peer has met a later owner of this link: this one attaches no more.
+    Fenced,
+    /// The stores of the two sides contradict each other: all bytes are kept until an operator decides.
+    Quarantined,
+}
+
+impl Event {
+    /// Whether the peer has closed its end in good order: everything that it had sent has arrived before.
+    #[must_use]
+    pub fn is_farewell(&self) -> bool {
+        matches!(self, Self::Detached { reason } if *reason == End::Left.to_string())
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Attached { resumed: true } => f.write_str("attached: the peer's stream goes on"),
+            Self::Attached { resumed: false } => f.write_str("attached: the peer's stream is new"),
+            Self::Detached { reason } => write!(f, "detached: {reason}"),
+            Self::Refused { reason } => write!(f, "not attached: {reason}"),
+            Self::Epoch { epoch } => write!(f, "epoch {epoch} begins"),
+            Self::Fenced => f.write_str("fenced: a later owner has taken the place of this one"),
+            Self::Quarantined => {
+                f.write_str("in quarantine: the two ends contradict each other, and keep all bytes")
+            }
+        }
+    }
+}
+
+/// Events that the application has not taken yet, at most [`EVENTS_MAX`].
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    queue: VecDeque<Event>,
+    /// Events that found no room in the queue.
+    dropped: u64,
+}
+
+impl Events {
+    /// Queues an event, or counts it as dropped if the queue is full.
+    pub(super) fn push(&mut self, event: Event) {
+        if self.queue.len() >= EVENTS_MAX {
+            self.dropped += 1;
+            return;
+        }
+        self.queue.push_back(event);
+    }
+
+    /// Takes the oldest event.
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        self.queue.pop_front()
+    }
+
+    /// The newest event.
+    #[cfg(all(test, not(shuttle)))]
+    pub(super) fn last(&self) -> Option<&Event> {
+        self.queue.back()
+    }
+}
+
+/// Events queued for an application that takes none. The state keeps reports, so they are not among these.
+const EVENTS_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_end_in_good_order_is_a_farewell() {
+        let detached = |reason: String| Event::Detached { reason };
+        assert!(detached(End::Left.to_string()).is_farewell());
+        assert!(!detached(End::Broken("the peer hung up".to_owned()).to_string()).is_farewell());
+        assert!(!Event::Fenced.is_farewell());
+    }
+
+    #[test]
+    fn an_event_reads_as_one_line_for_operators() {
+        let reason = "the peer hung up".to_owned();
+        assert_eq!(Event::Detached { reason }.to_string(), "detached: the peer hung up");
+        assert_eq!(Event::Epoch { epoch: 7 }.to_string(), "epoch 7 begins");
+    }
+}

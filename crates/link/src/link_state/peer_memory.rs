@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The peer's memory of a link, mapped read-only: its records, its acks and its sleepers (SPEC 16).
+//!
+//! ```text
+//!   descriptor ─▶ of our own user? ─▶ sealed memfd: mapped                     ─▶ PeerMapping
+//!                                └▶ a file: mapped, guarded against SIGBUS ┘        │ header: store id and sizes
+//!                                                                                   ▼ as in ATTACH?
+//!   PeerMemory
+//!   ring     word0 ─ load once ─▶ header ─ check ─▶ copy ─ check ─▶ still that stream? ─▶ inbox
+//!   slab                          of a BLOB: copy ─ blob_crc ┘
+//!   control  consumed: changed? ─▶ the two slots, the word ─ sealed, of our stream? ─▶ position
+//!            asleep_records, asleep_room ─▶ notify?
+//! ```
+//!
+//! A record takes one of these paths. The first one is that of nearly all messages while two processes
+//! exchange them in step; an invalid compact record falls through to the second, which says what is wrong.
+//!
+//! ```text
+//!   header ─ check ─▶ compact, short ─▶ into the log, the tag in place of the crc, as it was sealed ─▶ crc
+//!                  ├▶ short          ─▶ into the log                                ─▶ LinkRecord::check
+//!                  ├▶ long           ─▶ memory of its own                           ─▶ as above
+//!                  └▶ BLOB           ─▶ the record, then its bytes out of the slab  ─▶ blob_crc
+//! ```
+//!
+//! If a side cannot map the memory, or finds another store than ATTACH named, the connection uses the
+//! socket: this is no violation. Nothing here waits, and nothing here writes to the peer's memory.
+//!
+//! # Invariants
+//!
+//! - Every word is loaded once, and checked before it is used; every payload is copied before it is checked.
+//! - The result is a record that the peer wrote, nothing, or the end of the connection.
+//! - This process survives whatever the peer does to its file.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use partywall_layout::link::compact;
+use partywall_layout::link::record::{self, Ack, Body, LinkRecord};
+use partywall_layout::link::{LINK_CONTROL_OFFSET, PARTS_OFFSET, SENDING_STREAM, header};
+use partywall_layout::record_ring::{self, Kind, RingSize, SLOT_BYTES};
+use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, PAGE_BYTES};
+use partywall_reconcile::{Position, RecordDigest, StreamId};
+use partywall_ring::{PeerMem, Readable, Wake, Waker};
+use partywall_sys::kept_file::FileStat;
+use partywall_sys::memory::map_memory;
+use partywall_sys::peer::own_euid;
+use partywall_sys::sigbus::TableFull;
+use partywall_sys::{FileView, MapError};
+
+use super::conn::ConnId;
+use super::end::{End, Violation};
+use super::inbox::{Arrived, Entry, HEADER, Inbox, LOGGED_MAX, Log, Stored, as_usize};
+use crate::protocol::frame::{Attach, Window};
+use crate::store::slots::consumed_of;
+
+/// A peer's memory, mapped and not yet read.
+pub(crate) struct PeerMapping {
+    memory: PeerMem,
+    bytes: u64,
+    /// The view of a file, which its owner could truncate; none for a sealed memfd.
+    view: Option<Arc<View>>,
+}
+
+/// Why the memory of a peer is not mapped.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PeerMappingError {
+    /// Another user owns it, and could write to it.
+    #[error("the peer's memory belongs to user {owner}, this process runs as {user}")]
+    NotOurs {
+        /// The user that owns it.
+        owner: u32,
+        /// The user of this process.
+        user: u32,
+    },
+    /// It is neither file nor memfd, or its size is not that of a link's memory.
+    #[error("the peer's memory has {size} bytes, where {PARTS_OFFSET} to {limit} are taken")]
+    Size {
+        /// In bytes; 0 if it is no file.
+        size: u64,
+        /// In bytes.
+        limit: u64,
+    },
+    /// The system refused.
+    #[error("the peer's memory cannot be mapped: {0}")]
+    Map(#[from] std::io::Error),
+    /// The memfd does not fulfil the rules for one.
+    #[error(transparent)]
+    Memfd(#[from] MapError),
+    /// The table of guarded mappings is full.
+    #[error(transparent)]
+    Unguarded(#[from] TableFull),
+}
+
+impl PeerMapping {
+    /// Maps the memory behind a peer's descriptor, up to `limit` bytes. The descriptor may be closed afterwards.
+    pub(crate) fn map(descriptor: BorrowedFd<'_>, limit: u64) -> Result<Self, PeerMappingError> {
+        let FileStat { owner, is_regular, size, .. } = FileStat::of(descriptor)?;
+        if owner != own_euid() {
+            return Err(PeerMappingError::NotOurs { owner, user: own_euid() });
+        }
+        if !is_regular || size < PARTS_OFFSET || size > limit {
+            let size = if is_regular { size } else { 0 };
+            return Err(PeerMappingError::Size { size, limit });
+        }
+        match map_memory(descriptor, size, limit) {
+            Ok(memory) => return Ok(Self { memory, bytes: size, view: None }),
+            // It is a file: no memfd, or one without seals.
+            Err(MapError::NotMemfd { .. } | MapError::MissingSeals { .. }) => {}
+            Err(fault) => return Err(fault.into()),
+        }
+        let len = usize::try_from(size).map_err(std::io::Error::other)?;
+        let view = FileView::read_only(descriptor.as_fd(), len)?.guarded()?;
+        let view = Arc::new(View(view));
+        let memory = PeerMem::new(Arc::<View>::clone(&view));
+        Ok(Self { memory, bytes: size, view: Some(view) })
+    }
+
+    /// Its parts for the connection `conn`, if this is the store that `attach` names.
+    pub(super) fn parts(self, attach: &Attach, conn: ConnId) -> Option<PeerMemory> {
+        // Copied once, then checked, then used.
+        let mut page = vec![0; usize::try_from(PAGE_BYTES).ok()?];
+        self.memory.copy(0, &mut page);
+        let (header, geometry) = header::check(&page, self.bytes, None).ok()?;
+        let is_named = header.store_id == attach.identity.store_id.0.to_le_bytes()
+            && geometry.ring.bytes() == attach.window.ring_bytes
+            && geometry.slab_bytes == attach.window.slab_bytes;
+        if !is_named {
+            return None;
+        }
+        let control = self.memory.part(LINK_CONTROL_OFFSET, PAGE_BYTES)?;
+        Some(PeerMemory {
+            conn,
+            window: attach.window,
+            fault: None,
+            notified_tail: Position::START,
+            notified_consumed: Position::START,
+            records: Waker::new(control.clone(), as_usize(ASLEEP_RECORDS)),
+            room: Waker::new(control.clone(), as_usize(ASLEEP_ROOM)),
+            consumed_seen: None,
+            control,
+            ring: self.memory.part(geometry.ring_offset, geometry.ring.bytes())?,
+            slab: self.memory.part(geometry.slab_offset, geometry.slab_bytes)?,
+            ring_size: geometry.ring,
+            view: self.view,
+        })
+    }
+}
+
+impl fmt::Debug for PeerMapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PeerMapping({} bytes)", self.bytes)
+    }
+}
+
+/// The parts of a peer's memory, as one connection reads them. The peer may change any byte at any time.
+#[derive(Debug)]
+pub(super) struct PeerMemory {
+    pub(super) conn: ConnId,
+    /// The most that the peer may have sent and not had acknowledged.
+    pub(super) window: Window,
+    /// A violation found where it could not be returned.
+    pub(super) fault: Option<End>,
+    /// The peer's sleeper was checked after our records up to here were published.
+    notified_tail: Position,
+    /// The peer's sleeper was checked after we had consumed up to here.
+    pub(super) notified_consumed: Position,
+    records: Waker,
+    room: Waker,
+    /// The word `consumed` when the slots were last read.
+    consumed_seen: Option<u64>,
+    control: PeerMem,
+    ring: PeerMem,
+    slab: PeerMem,
+    ring_size: RingSize,
+    view: Option<Arc<View>>,
+}
+
+/// A compact record whose message is in the log.
+#[derive(Clone, Copy)]
+pub(super) struct ShortCompact {
+    pub(super) end: Position,
+    pub(super) footprint: u64,
+    pub(super) digest: RecordDigest,
+    /// The message.
+    pub(super) entry: Entry,
+}
+
+/// What a step took out of the peer's ring.
+#[derive(Debug)]
+pub(super) enum Pulled {
+    /// The next record is not published yet.
+    Nothing,
+    /// A message, now in the inbox.
+    Message,
+    /// A message, now in the inbox, whose record at this position carries an ack.
+    WithAck(Position, Ack),
+}
+
+/// A record, copied and checked.
+#[derive(Debug)]
+struct Copied {
+    ack: Ack,
+    footprint: u64,
+    /// None for a PAD.
+    message: Option<Arrived>,
+}
+
+impl PeerMemory {
+    /// Takes the next message of `stream` out of the ring and into the inbox.
+    ///
+    /// # Errors
+    /// The connection is over; the inbox keeps nothing of a refused record, since a peer may try again and again.
+    #[inline(always)]
+    pub(super) fn pull(&mut self, stream: StreamId, inbox: &mut Inbox) -> Result<Pulled, End> {
+        if self.fault.is_some() {
+            return self.fault.take().map_or(Ok(Pulled::Nothing), Err);
+        }
+        let end = inbox.log().end();
+        let pulled = self.pull_next(stream, inbox);
+        if pulled.is_err() {
+            inbox.log().cut(end);
+        }
+        pulled
+    }
+
+    #[inline(always)]
+    fn pull_next(&self, stream: StreamId, inbox: &mut Inbox) -> Result<Pulled, End> {
+        let tag = record::tag(stream.0.get());
+        // A PAD, then a record at the ring's beginning, where no PAD may be.
+        for _ in 0..2 {
+            let at = inbox.received();
+            let Some(words) = self.words(at) else {
+                return self.check_whole().map(|()| Pulled::Nothing);
+            };
+            if let Some(compact) = self.take_short_compact(at, stream, words, inbox.log()) {
+                inbox.arrive_next(at, compact.footprint)?;
+                let ShortCompact { end, digest, entry, .. } = compact;
+                inbox.keep_logged(at, end, digest, entry, &self.window)?;
+                return Ok(Pulled::Message);
+            }
+            match self.pull_other(stream, tag, words, inbox)? {
+                Pulled::Nothing => {}
+                pulled => return Ok(pulled),
+            }
+        }
+        Ok(Pulled::Nothing)
+    }
+
+    /// Takes a record that [`take_short_compact`](Self::take_short_compact) did not take; nothing for a PAD.
+    #[inline(never)]
+    fn pull_other(
+        &self,
+        stream: StreamId,
+        tag: u32,
+        words: (u64, u64),
+        inbox: &mut Inbox,
+    ) -> Result<Pulled, End> {
+        let at = inbox.received();
+        let copied = self.copy(at, tag, words, inbox.log());
+        self.check_still(stream)?;
+        let Copied { ack, footprint, message } = copied?;
+        inbox.arrive_next(at, footprint)?;
+        let Some(message) = message else { return Ok(Pulled::Nothing) };
+        inbox.keep(message, &self.window)?;
+        Ok(Pulled::WithAck(at, ack))
+    }
+
+    /// Copies the short compact record that begins with these words into the log, if it is valid.
+    ///
+    /// With `None` the log is unchanged, and [`copy`](Self::copy) finds another record, or the fault in this one.
+    #[inline(always)]
+    pub(super) fn take_short_compact(
+        &self,
+        at: Position,
+        stream: StreamId,
+        words: (u64, u64),
+        log: &mut Log,
+    ) -> Option<ShortCompact> {
+        let (position, size) = (record_ring::Position(at.0), self.ring_size);
+        let (len, crc) = compact::short_header(position, size, words, LOGGED_MAX)?;
+        let footprint = record_ring::footprint(u64::from(len));
+        let end = at.plus(footprint)?;
+        let (from, room) = (log.end(), log.room());
+        let head = compact::sealed_words(position, record::tag(stream.0.get()), len);
+        self.ring.copy_headed_onto(head, self.offset(at) + HEADER, len as usize, room);
+        let sealed = log.since(from);
+        if compact::crc_of(log.get(sealed)) != crc || !self.is_still(stream) {
+            log.cut(from);
+            return None;
+        }
+        Some(ShortCompact {
+            end,
+            footprint,
+            digest: RecordDigest(crc),
+            entry: sealed.behind(HEADER),
+        })
+    }
+
+    /// Copies and checks the record that begins with these words. On an error, the caller cuts the log.
+    fn copy(
+        &self,
+        at: Position,
+        tag: u32,
+        (first, second): (u64, u64),
+        log: &mut Log,
+    ) -> Result<Copied, End> {
+        let (position, offset) = (record_ring::Position(at.0), self.offset(at));
+        let (ring, size) = (&self.ring, self.ring_size);
+        let checked = LinkRecord::check_header(position, tag, size, first, second);
+        let header = checked.map_err(End::violation)?.ok_or_else(nothing)?;
+        // A PAD is its header. Any other record lies within the ring: its header was checked.
+        let is_pad = header.kind == Kind::Pad;
+        let len = HEADER + if is_pad { 0 } else { header.len as usize };
+        let mut words = [0; HEADER];
+        words[..8].copy_from_slice(&first.to_le_bytes());
+        words[8..].copy_from_slice(&second.to_le_bytes());
+        let fill = |room: &mut Vec<u8>| {
+            room.extend_from_slice(&words);
+            ring.copy_onto(offset + HEADER, len - HEADER, room);
+        };
+        let check = |bytes: &[u8]| {
+            let checked = LinkRecord::check(position, tag, size, bytes);
+            let record = checked.map_err(End::violation)?.ok_or_else(nothing)?;
+            Ok(Checked::of(&record))
+        };
+        let (stored, checked) = if len <= LOGGED_MAX as usize {
+            let end = log.end();
+            let entry = log.append(fill);
+            let checked = check(log.get(entry))?;
+            if !matches!(checked.place, Place::Here(_)) {
+                log.cut(end);
+            }
+            (Stored::Logged(entry), checked)
+        } else {
+            let mut room = Vec::with_capacity(len);
+            fill(&mut room);
+            let checked = check(&room)?;
+            (Stored::Own(Bytes::from(room)), checked)
+        };
+        let Checked { ack, digest, place } = checked;
+        let footprint = header.footprint();
+        let (bytes, in_slab) = match place {
+            Place::Nowhere => return Ok(Copied { ack, footprint, message: None }),
+            Place::Here(prefix) => (stored.behind(prefix), false),
+            Place::InSlab { offset, length, crc } => {
+                (Stored::Own(self.blob(at, offset, length, crc)?), true)
+            }
+        };
+        let end = at.plus(footprint);
+        let end = end.ok_or_else(|| End::violation(Violation::OutOfOrder(at.0)))?;
+        let message = Arrived { start: at, end, digest: RecordDigest(digest), bytes, in_slab };
+        Ok(Copied { ack, footprint, message: Some(message) })
+    }
+
+    fn blob(&self, at: Position, offset: u64, length: u64, crc: u32) -> Result<Bytes, End> {
+        let range = self.slab.range(offset, length);
+        let range = range.ok_or_else(|| End::violation(Violation::Overfull))?;
+        let mut bytes = Vec::with_capacity(range.len());
+        self.slab.copy_onto(range.start, range.len(), &mut bytes);
+        if record::blob_crc(&bytes) != crc {
+            return Err(End::violation(Violation::BlobCrc(at.0)));
+        }
+        Ok(bytes.into())
+    }
+
+    /// Whether a record is published at `at`, or the connection is to end.
+    #[inline]
+    pub(super) fn is_ready(&self, at: Position) -> bool {
+        self.fault.is_some() || self.ring.peek(self.offset(at)) != 0 || self.is_damaged()
+    }
+
+    /// Whether the peer's sleeper word says that it sleeps until there is room.
+    #[inline]
+    pub(super) fn is_room_awaited(&self) -> bool {
+        self.control.peek(as_usize(ASLEEP_ROOM)) != 0
+    }
+
+    /// The first two words of the record at `at`, if it is published and the file is [whole](Self::check_whole).
+    #[inline(always)]
+    pub(super) fn words(&self, at: Position) -> Option<(u64, u64)> {
+        let words = self.ring.load_two(self.offset(at));
+        (words.0 != 0).then_some(words)
+    }
+
+    /// Prefetches the cache lines a few records behind `at`.
+    ///
+    /// Only for a receiver that lags behind: in step with the peer it would take away the lines being written.
+    #[inline]
+    pub(super) fn prefetch(&self, at: Position) {
+        self.ring.prefetch(self.offset(Position(at.0.wrapping_add(AHEAD_BYTES))));
+    }
+
+    /// Whether what was copied before this call is of `stream`, and of a file that is whole.
+    #[inline(always)]
+    fn is_still(&self, stream: StreamId) -> bool {
+        // ORDER: the fence keeps the copies before the load of the stream's word: a copy that holds a
+        // byte of another stream is followed by a load that finds the other stream's id (SPEC 16.4).
+        self.ring.order_loads();
+        let is_same = self.control.peek(as_usize(SENDING_STREAM)) == stream.0.get();
+        is_same && !self.is_damaged()
+    }
+
+    /// As [`is_still`](Self::is_still), with the reason if not.
+    ///
+    /// # Errors
+    /// The connection is over.
+    #[inline]
+    fn check_still(&self, stream: StreamId) -> Result<(), End> {
+        if self.is_still(stream) {
+            return Ok(());
+        }
+        self.check_whole()?;
+        Err(End::Moved)
+    }
+
+    /// How far the peer has consumed `stream`, if that may have changed since the last call.
+    #[inline]
+    pub(super) fn consumed(&mut self, stream: StreamId) -> Option<Position> {
+        let word = self.control.load(as_usize(CONSUMED));
+        if self.consumed_seen == Some(word) {
+            return None;
+        }
+        for _ in 0..CONSUMED_READS_MAX {
+            // None: the peer is just writing it, and notifies afterwards.
+            if let Some(found) = consumed_of(&self.control) {
+                self.consumed_seen = Some(word);
+                let is_ours = found.record.stream.get() == stream.0.get();
+                return is_ours.then_some(Position(found.position));
+            }
+        }
+        None
+    }
+
+    /// Whether the peer is to be notified: our records are published up to `tail`, and we consumed up to `consumed`.
+    #[inline]
+    pub(super) fn is_notify_due(&mut self, tail: Position, consumed: Position) -> bool {
+        let (has_records, has_room) =
+            (self.notified_tail < tail, self.notified_consumed < consumed);
+        (self.notified_tail, self.notified_consumed) = (tail, consumed);
+        let [records, room] = match (has_records, has_room) {
+            (false, false) => return false,
+            (true, false) => [self.records.check(), Wake::No],
+            (false, true) => [Wake::No, self.room.check()],
+            // One fence is before both loads.
+            (true, true) => [self.records.check(), self.room.check_early()],
+        };
+        records == Wake::Notify || room == Wake::Notify
+    }
+
+    /// Checks that the bytes read of the peer's file were within it.
+    ///
+    /// # Errors
+    /// The connection is over: the peer truncated its file.
+    #[inline]
+    fn check_whole(&self) -> Result<(), End> {
+        if self.is_damaged() { Err(truncated()) } else { Ok(()) }
+    }
+
+    /// Whether zeros replaced a truncated part. What was copied before this call may be such zeros.
+    #[inline]
+    fn is_damaged(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.0.is_damaged())
+    }
+
+    #[inline]
+    fn offset(&self, at: Position) -> usize {
+        as_usize(self.ring_size.offset(record_ring::Position(at.0)))
+    }
+}
+
+#[derive(Debug)]
+struct View(FileView);
+
+impl Readable for View {
+    fn cells(&self) -> &[UnsafeCell<u8>] {
+        self.0.cells()
+    }
+}
+
+/// What is left of a checked record, without its bytes.
+#[derive(Clone, Copy)]
+struct Checked {
+    ack: Ack,
+    digest: u32,
+    place: Place,
+}
+
+/// Where the message of a record lies.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In the record, behind this many bytes.
+    Here(usize),
+    InSlab {
+        offset: u64,
+        length: u64,
+        crc: u32,
+    },
+    /// The record has none.
+    Nowhere,
+}
+
+impl Checked {
+    #[inline]
+    fn of(record: &LinkRecord<'_>) -> Self {
+        let place = match record.body {
+            Body::Pad => Place::Nowhere,
+            Body::Message(_) => Place::Here(as_usize(record::body_offset(record.header.kind))),
+            Body::Blob { offset, length, crc } => Place::InSlab { offset, length, crc },
+        };
+        Self { ack: record.ack, digest: record.digest, place }
+    }
+}
+
+#[cold]
+fn nothing() -> End {
+    End::violation(Violation::OutOfPlace("nothing"))
+}
+
+#[cold]
+fn truncated() -> End {
+    End::Broken("the peer's file was truncated".to_owned())
+}
+
+/// How far ahead to prefetch, as channels do.
+const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
+/// How often slots are read again while the peer is writing them; the peer notifies afterwards.
+const CONSUMED_READS_MAX: u32 = 4;

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whatever a neighbour does to its memory: its messages, nothing, or the end of the connection.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use partywall_layout::link::consumed::{SINCE, SINCE_MAX, since_word};
+use partywall_layout::link::{
+    CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, ConsumedRecord, LINK_CONTROL_OFFSET,
+};
+use zerocopy::IntoBytes;
+
+use super::{CLIENT, Pair, SERVER, TestStore, below, message};
+use crate::link_state::End;
+
+const FILE_BYTES: usize = 65536;
+
+#[test]
+fn changed_bytes_are_never_a_message() {
+    let (mut pair, kept) = Pair::of_files();
+    let mut random = 0x2545_f491_4f6c_dd1d;
+    let (mut expected, mut refused, mut unharmed, mut short) = (0, 0, 0, 0);
+    pair.attach(true);
+    for round in 0..4000 {
+        if round % 8 == 0 {
+            let len = [30, 180, 700, 5000][below(&mut random, 4)];
+            let sent = pair.sides[CLIENT].core.send(&[&number(round), &message(round, len)]);
+            expected += usize::from(sent.is_ok());
+        }
+        let file = kept[CLIENT].file();
+        let (at, len) = target(&pair, &mut random);
+        let mut before = vec![0; len];
+        file.read_exact_at(&mut before, at as u64).unwrap();
+        let change = |byte: &u8| byte ^ (1 + below(&mut random, 255)).to_le_bytes()[0];
+        let changed: Vec<u8> = before.iter().map(change).collect();
+        file.write_all_at(&changed, at as u64).unwrap();
+        let server = &mut pair.sides[SERVER];
+        let tail = server.core.tail();
+        server.core.poll_acked();
+        assert!(server.core.acked() <= tail);
+        server.core.is_doorbell_due();
+        // What comes by the short way is as sound; what does not, the long one finds.
+        let fast_path = if round % 2 == 0 { server.core.next_by_fast_path() } else { None };
+        short += usize::from(fast_path.is_some());
+        let pulled = match fast_path {
+            Some(_) => Ok(true),
+            None => server.core.pull(server.conn.as_mut().unwrap()),
+        };
+        file.write_all_at(&before, at as u64).unwrap();
+        match pulled {
+            Ok(_) => unharmed += 1,
+            Err(_) => {
+                refused += 1;
+                pair.attach(true);
+            }
+        }
+        let server = &mut pair.sides[SERVER].core;
+        if let Some(delivery) = fast_path.or_else(|| server.next()) {
+            let round = u64::from_le_bytes(delivery.bytes[..8].try_into().unwrap());
+            let sent = message(usize::try_from(round).unwrap(), delivery.bytes.len() - 8);
+            assert_eq!(delivery.bytes[8..], sent, "round {round}");
+            server.ack_to(&delivery.token).unwrap();
+            expected -= 1;
+        }
+    }
+    while pair.recv(SERVER).is_some() {
+        expected -= 1;
+    }
+    assert_eq!(expected, 0, "each message came once");
+    assert!(refused > 300 && unharmed > 300, "{refused} refused, {unharmed} not");
+    assert!(short > 50, "{short} by the short way");
+}
+
+/// Where to change how many bytes: half of them where the server reads next, or in the control page.
+fn target(pair: &Pair, random: &mut u64) -> (usize, usize) {
+    let next = usize::try_from(pair.sides[SERVER].core.inbox.received().0).unwrap();
+    let (start, room) = match below(random, 5) {
+        0 | 1 => (16384 + next % 4096, 64),
+        2 => (12288, 512),
+        3 => (24576, 16384),
+        _ => (0, FILE_BYTES),
+    };
+    let at = start + below(random, room);
+    (at, (1 + below(random, 4) * below(random, 4)).min(FILE_BYTES - at))
+}
+
+fn number(round: usize) -> [u8; 8] {
+    (round as u64).to_le_bytes()
+}
+
+#[test]
+fn a_peer_that_claims_to_have_consumed_too_much_is_left() {
+    let (mut pair, kept) = Pair::of_files();
+    pair.attach(true);
+    pair.sides[SERVER].core.send(&[b"one"]).unwrap();
+    let stream = pair.sides[SERVER].core.retained.stream().0.get();
+    claim(kept[CLIENT].file(), stream, 1 << 30);
+    let server = &mut pair.sides[SERVER];
+    assert!(!server.core.poll_acked());
+    assert!(!server.core.prepare_sleep(true, true), "there is an end to be told");
+    let pulled = server.core.pull(server.conn.as_mut().unwrap());
+    assert!(matches!(pulled, Err(End::Violation(_))), "{pulled:?}");
+    assert_eq!(server.core.acked().0, 0);
+}
+
+#[test]
+fn what_was_consumed_of_another_stream_acknowledges_nothing() {
+    let (mut pair, kept) = Pair::of_files();
+    pair.attach(true);
+    pair.sides[SERVER].core.send(&[b"one"]).unwrap();
+    let stream = pair.sides[SERVER].core.retained.stream().0.get();
+    claim(kept[CLIENT].file(), stream ^ 1, 64);
+    assert!(!pair.sides[SERVER].core.poll_acked());
+    assert_eq!(pair.sides[SERVER].core.acked().0, 0);
+    claim(kept[CLIENT].file(), stream, 64);
+    assert!(!pair.sides[SERVER].core.poll_acked(), "the word says nothing new");
+    kept[CLIENT].file().write_all_at(&[64], LINK_CONTROL_OFFSET).unwrap();
+    assert!(pair.sides[SERVER].core.poll_acked());
+}
+
+/// The word beside a record that is sound says that more was consumed than was sent, or is none that can be.
+#[test]
+fn a_word_that_lies_ends_the_connection_or_says_nothing() {
+    for (word, is_left) in [
+        (since_word(64, 7).unwrap() ^ 1, false),
+        (1 << 32, false),
+        (u64::MAX, false),
+        (since_word(SINCE_MAX, 7).unwrap(), true),
+    ] {
+        let (mut pair, kept) = Pair::of_files();
+        pair.attach(true);
+        pair.sides[SERVER].core.send(&[b"one"]).unwrap();
+        let stream = pair.sides[SERVER].core.retained.stream().0.get();
+        claim(kept[CLIENT].file(), stream, 0);
+        let place = LINK_CONTROL_OFFSET + CONSUMED_SLOT + SINCE;
+        kept[CLIENT].file().write_all_at(&word.to_le_bytes(), place).unwrap();
+        let server = &mut pair.sides[SERVER];
+        assert!(!server.core.poll_acked());
+        let pulled = server.core.pull(server.conn.as_mut().unwrap());
+        assert_eq!(matches!(pulled, Err(End::Violation(_))), is_left, "{word:#x}: {pulled:?}");
+        assert_eq!(server.core.acked().0, 0);
+    }
+}
+
+/// Both slots say so, and the word says that there is something new.
+fn claim(file: &File, stream: u64, consumed: u64) {
+    let last = ConsumedRecord::new(1 << 40 | 1, stream, consumed, 7);
+    let before = ConsumedRecord::new(1 << 40, stream, 0, 0);
+    let first = LINK_CONTROL_OFFSET + CONSUMED_SLOT;
+    file.write_all_at(last.as_bytes(), first).unwrap();
+    file.write_all_at(before.as_bytes(), first + CONSUMED_SLOT_STRIDE).unwrap();
+    file.write_all_at(&[1], LINK_CONTROL_OFFSET).unwrap();
+}
+
+#[test]
+fn a_peer_that_truncates_its_file_does_not_kill_us() {
+    for left in [0, 4096, 16384, 32768] {
+        let (mut pair, kept) = Pair::of_files();
+        pair.attach(true);
+        // Two, so that the slab is used up to its second half.
+        for number in 0..2 {
+            pair.sides[CLIENT].core.send(&[&message(number, 8000)]).unwrap();
+        }
+        kept[CLIENT].file().set_len(left).unwrap();
+        let server = &mut pair.sides[SERVER];
+        let conn = server.conn.as_mut().unwrap();
+        let pulled = [server.core.pull(conn), server.core.pull(conn)];
+        assert!(server.core.next_by_fast_path().is_none());
+        let is_told = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
+        assert!(is_told, "{left} bytes left: {pulled:?}");
+        assert!(!server.core.is_active());
+        // Its own process would die of it, too.
+        kept[CLIENT].file().set_len(FILE_BYTES as u64).unwrap();
+    }
+}
+
+/// Two that share memory, and so many messages of the client.
+fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
+    let (mut pair, kept) = Pair::of_files();
+    pair.attach(true);
+    for number in 0..count {
+        pair.sides[CLIENT].core.send(&[&message(number, 100)]).unwrap();
+    }
+    (pair, kept)
+}
+
+#[test]
+fn what_is_refused_again_and_again_takes_no_memory() {
+    // One that stays, so that the inbox is never empty; DATA and BARE behind it.
+    let (mut pair, kept) = with_sent(3);
+    let server = &mut pair.sides[SERVER];
+    assert!(server.core.pull(server.conn.as_mut().unwrap()).unwrap());
+    let kept_bytes = server.core.inbox.log().end();
+    let next = server.core.inbox.received().0;
+    kept[CLIENT].file().write_all_at(b"other", 16384 + next + 60).unwrap();
+    for round in 0..50 {
+        let server = &mut pair.sides[SERVER];
+        let pulled = server.core.pull(server.conn.as_mut().unwrap());
+        assert!(matches!(pulled, Err(End::Violation(_))), "round {round}: {pulled:?}");
+        assert_eq!(server.core.inbox.log().end(), kept_bytes, "round {round}");
+        pair.attach(true);
+    }
+    assert_eq!(pair.sides[SERVER].core.next().unwrap().bytes, message(0, 100));
+}
+
+#[test]
+fn what_does_not_come_by_the_short_way_takes_no_memory() {
+    let (mut pair, kept) = with_sent(2);
+    assert_eq!(pair.recv(SERVER).unwrap(), message(0, 100));
+    let server = &mut pair.sides[SERVER].core;
+    let next = server.inbox.received().0;
+    kept[CLIENT].file().write_all_at(b"other", 16384 + next + 60).unwrap();
+    for _ in 0..50 {
+        assert!(server.next_by_fast_path().is_none());
+        assert!(server.inbox.log().room().is_empty());
+    }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls of [`LinkState`] in the form that the tests of this folder use.
+
+use bytes::BytesMut;
+
+use super::{Conn, Delivered, DeliveryId, End, LinkState, Received};
+
+/// A message, and what it takes to acknowledge it.
+#[derive(Clone, Debug)]
+pub(in crate::link_state) struct Delivery {
+    pub(in crate::link_state) bytes: bytes::Bytes,
+    pub(in crate::link_state) token: DeliveryId,
+    pub(in crate::link_state) attempt: u32,
+}
+
+/// Calls in the form that tests want.
+impl LinkState {
+    /// The next message of the inbox, if there is one.
+    pub(in crate::link_state) fn next(&mut self) -> Option<Delivery> {
+        self.offer(|payload, token, attempt| Delivery { bytes: payload.to_bytes(), token, attempt })
+    }
+
+    /// The next message, by the fast path.
+    pub(in crate::link_state) fn next_by_fast_path(&mut self) -> Option<Delivery> {
+        let Delivered { bytes, token, attempt } = self.offer_fast_path(false)?;
+        let bytes = bytes::Bytes::copy_from_slice(bytes);
+        Some(Delivery { bytes, token, attempt })
+    }
+
+    /// Pulls from the peer's memory, if this connection is the present one; it ends if that fails.
+    pub(in crate::link_state) fn pull(&mut self, conn: &mut Conn) -> Result<bool, End> {
+        if self.attachment.active != Some(conn.id()) {
+            return Ok(false);
+        }
+        self.pull_present().map_err(|end| self.ended(conn, end))
+    }
+
+    /// Receives, for a test that needs nothing of what came before the end.
+    pub(in crate::link_state) fn receive(
+        &mut self,
+        conn: &mut Conn,
+        input: &mut BytesMut,
+    ) -> Result<Received, End> {
+        let mut received = Received::default();
+        self.receive_into(conn, input, &mut received).map(|()| received)
+    }
+}

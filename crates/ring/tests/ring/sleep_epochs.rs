@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A sleeper is notified once per sleep, an awake side never, a quiet sleeper only before a wait.
+#![cfg(not(loom))]
+
+use partywall_layout::segment;
+use partywall_ring::{Sleeper, Wake, Waker, mem};
+
+fn sides() -> (Sleeper, Waker) {
+    let (word, seen) = mem::pair(64);
+    (Sleeper::new(word), Waker::new(seen, 0))
+}
+
+#[test]
+fn awake_peer_is_not_notified() {
+    let (mut sleeper, waker) = sides();
+    assert_eq!(waker.check(), Wake::No);
+    assert_eq!(waker.check_before_wait(), Wake::No);
+    sleeper.arm(false);
+    sleeper.disarm();
+    assert_eq!(waker.check(), Wake::No);
+}
+
+#[test]
+fn each_sleep_is_notified_once() {
+    let (mut sleeper, waker) = sides();
+    for _ in 0..100 {
+        sleeper.arm(false);
+        assert_eq!(waker.check(), Wake::Notify);
+        assert_eq!(waker.check(), Wake::Notified);
+        assert_eq!(waker.check_before_wait(), Wake::Notified);
+        assert_ne!(waker.check_early(), Wake::Notify);
+        sleeper.disarm();
+        assert_eq!(waker.check(), Wake::No);
+    }
+}
+
+/// A notification before publishing counts. The check that must follow does not notify again,
+/// unless the sleeper woke and armed again in between.
+#[test]
+fn early_notification_counts_for_its_epoch() {
+    let (mut sleeper, waker) = sides();
+    assert_ne!(waker.check_early(), Wake::Notify);
+    sleeper.arm(false);
+    assert_eq!(waker.check_early(), Wake::Notify);
+    assert_eq!(waker.check(), Wake::Notified);
+    sleeper.arm(false);
+    assert_eq!(waker.check(), Wake::Notify);
+    sleeper.leave();
+    assert_ne!(waker.check_early(), Wake::Notify);
+}
+
+/// Arming twice without a check in between makes two sleeps, even without waking up.
+#[test]
+fn armed_twice_is_notified_twice() {
+    let (mut sleeper, waker) = sides();
+    sleeper.arm(false);
+    assert_eq!(waker.check(), Wake::Notify);
+    sleeper.arm(false);
+    assert_eq!(waker.check(), Wake::Notify);
+}
+
+#[test]
+fn quiet_sleeper_is_notified_before_wait_only() {
+    let (mut sleeper, waker) = sides();
+    for _ in 0..3 {
+        sleeper.arm(true);
+        assert_eq!(waker.check(), Wake::Quiet);
+        assert_eq!(waker.check(), Wake::Quiet);
+        assert_ne!(waker.check_early(), Wake::Notify);
+        assert_eq!(waker.check_before_wait(), Wake::Notify);
+        assert_eq!(waker.check_before_wait(), Wake::Notified);
+        assert_eq!(waker.check(), Wake::Quiet);
+        // Arming again without `quiet` makes the next check notify.
+        sleeper.arm(false);
+        assert_eq!(waker.check(), Wake::Notify);
+        sleeper.disarm();
+    }
+}
+
+#[test]
+fn left_sleeper_stays_gone() {
+    let (mut sleeper, waker) = sides();
+    sleeper.arm(false);
+    assert!(!waker.is_gone());
+    sleeper.leave();
+    assert!(waker.is_gone());
+    for _ in 0..2 {
+        assert_eq!(waker.check(), Wake::Gone);
+        assert_eq!(waker.check_before_wait(), Wake::Gone);
+    }
+}
+
+/// A hostile peer may write any word there; it gets notifications, and this side does not panic.
+#[test]
+fn any_sleeper_word_is_checked_without_panic() {
+    let (mut word, seen) = mem::pair(64);
+    let waker = Waker::new(seen, 0);
+    for value in [1, u64::MAX - 1, segment::QUIET, segment::QUIET - 1, segment::GONE, 0] {
+        word.store(0, value);
+        let first = waker.check();
+        let is_gone = value == segment::GONE;
+        assert_eq!(first == Wake::Gone, is_gone);
+        assert_eq!(waker.is_gone(), is_gone);
+        let again = waker.check_before_wait();
+        assert!(matches!(again, Wake::No | Wake::Notified | Wake::Gone) || first == Wake::Quiet);
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What must happen in time: instants, conditions, futures, and a watchdog for what hangs.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tokio::runtime::Builder;
+
+/// Whatever takes longer has failed, on a loaded machine too.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The deadline of whatever must happen.
+pub fn soon() -> Instant {
+    within(TIMEOUT)
+}
+
+/// The instant after `limit`.
+pub fn within(limit: Duration) -> Instant {
+    Instant::now() + limit
+}
+
+/// So many milliseconds.
+pub const fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// Waits until `holds`, and yields the processor between two checks.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = soon();
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not within {TIMEOUT:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// Aborts the process if a test does not end in time. A hang in a call without deadline is seen so.
+#[derive(Debug)]
+pub struct Watchdog {
+    _alive: Sender<()>,
+}
+
+impl Watchdog {
+    /// Watches until it is dropped.
+    pub fn new(what: &'static str, limit: Duration) -> Self {
+        let (alive, ended) = channel();
+        std::thread::spawn(move || {
+            if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{what}: hung for {limit:?}");
+                std::process::abort();
+            }
+        });
+        Self { _alive: alive }
+    }
+}
+
+/// Waits for a future, at most [`TIMEOUT`].
+pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(TIMEOUT, future).await;
+    waited.unwrap_or_else(|_| panic!("{what}: not within {TIMEOUT:?}"))
+}
+
+/// Lets other tasks run until `holds`, at most [`TIMEOUT`].
+pub async fn until_async(what: &str, mut holds: impl FnMut() -> bool) {
+    in_time(what, async {
+        while !holds() {
+            tokio::time::sleep(millis(1)).await;
+        }
+    })
+    .await;
+}
+
+/// Runs a future on a runtime of two threads, at most for `limit`.
+pub fn run<T>(what: &str, limit: Duration, future: impl Future<Output = T>) -> T {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let ended = runtime.block_on(async { tokio::time::timeout(limit, future).await });
+    let ended = ended.unwrap_or_else(|_| panic!("{what}: hung for {limit:?}"));
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    ended
+}
+
+/// As [`run`], on the thread of the test alone.
+pub fn run_alone<T>(what: &str, limit: Duration, future: impl Future<Output = T>) -> T {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let ended = runtime.block_on(async { tokio::time::timeout(limit, future).await });
+    ended.unwrap_or_else(|_| panic!("{what}: hung for {limit:?}"))
+}
+
+/// Polls a future `polls` times and then drops it.
+pub async fn give_up_after<F: Future>(polls: u64, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    poll_fn(move |context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}

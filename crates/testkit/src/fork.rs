@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A forked child. This is the only unsafe code of the scaffolding: there is no safe way to fork.
+#![allow(unsafe_code, reason = "there is no safe way to fork")]
+
+unsafe extern "C" {
+    /// As fork(2).
+    pub safe fn fork() -> i32;
+    /// As _exit(2).
+    pub safe fn _exit(code: i32) -> !;
+    safe fn waitpid(pid: i32, status: Option<&mut i32>, options: i32) -> i32;
+}
+
+/// Runs `child` in a forked child; whether it returned `true`.
+pub fn in_a_fork(child: impl FnOnce() -> bool) -> bool {
+    let pid = fork();
+    assert!(pid >= 0, "fork failed");
+    if pid == 0 {
+        let is_right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        _exit(if matches!(is_right, Ok(true)) { 0 } else { 1 });
+    }
+    let mut status = -1;
+    assert_eq!(waitpid(pid, Some(&mut status), 0), pid);
+    status == 0
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A peer that breaks rules: it does the handshake by hand, frame by frame, and then writes any word
+//! of its own region and any byte of the socket.
+
+use crate::deadline::within;
+use partywall::{Channel, Listener};
+use partywall_layout::hello::{
+    FEATURE_SHM, FEATURE_SOCKET, Hello, OFFER_DOORBELLS, Offer, PREAMBLE_BYTES, ROLE_ACCEPTOR,
+    ROLE_CONNECTOR, Ready, TRANSPORT_SHM, TRANSPORT_SOCKET, frame_length,
+};
+use partywall_layout::record_ring::{self, BlobBody, Kind, SegmentBody};
+use partywall_layout::segment::CONTROL_OFFSET;
+use partywall_layout::{Geometry, Position, RegionHeader};
+use partywall_ring::{PeerMem, Readable};
+use partywall_sys::{Doorbell, OwnMap, PeerMap, PidFd, Socket, connect_unix_path};
+use std::cell::UnsafeCell;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The HELLO of a foe with these features.
+pub fn hello(features: u64) -> Hello {
+    Hello {
+        features: U64::new(features),
+        fallback_reason: U32::new(u32::from(features & FEATURE_SHM == 0)),
+        map_max: U64::new(64 << 20),
+        message_max: U64::new(64 << 20),
+        peer_blocks_max: U64::new(1024),
+        segments_max: U32::new(32),
+        nonce: [7; 16],
+        ..Hello::new()
+    }
+}
+
+/// Features of a peer that offers shared memory and the socket.
+pub const BOTH: u64 = FEATURE_SHM | FEATURE_SOCKET;
+
+/// A small region: a test can try every word of it.
+pub fn small_geometry() -> Geometry {
+    Geometry::new(4096, 1024, 16 << 10).unwrap()
+}
+
+/// A connection that carries frames of the handshake.
+pub struct Wire {
+    /// The connection itself.
+    pub socket: Socket,
+}
+
+impl Wire {
+    /// Connects to the listener at `path`.
+    pub fn connect(path: &Path) -> Self {
+        let socket = connect_unix_path(path, Some(within(Duration::from_secs(10)))).unwrap();
+        Self { socket }
+    }
+
+    /// Sends bytes and descriptors in one message; `false` if the peer has hung up.
+    pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
+        let sent = self.socket.send(&[IoSlice::new(bytes)], descriptors, false, false);
+        sent.is_ok_and(|count| count == bytes.len())
+    }
+
+    /// Sends HELLO with the pidfd of this process.
+    pub fn send_hello(&self, hello: &Hello) -> bool {
+        let process = PidFd::of_self().unwrap();
+        self.send(hello.as_bytes(), &[process.as_fd()])
+    }
+
+    /// The next frame and its descriptors; empty if the peer has hung up.
+    pub fn receive(&self) -> (Vec<u8>, Vec<OwnedFd>) {
+        let (mut frame, mut descriptors) = (Vec::new(), Vec::new());
+        let mut wanted = PREAMBLE_BYTES;
+        while frame.len() < wanted {
+            let mut buffer = [0; 1024];
+            let read = self.socket.receive(&mut buffer[..wanted - frame.len()], false);
+            let Ok(received) = read else { return (Vec::new(), descriptors) };
+            if received.bytes == 0 {
+                return (Vec::new(), descriptors);
+            }
+            frame.extend_from_slice(&buffer[..received.bytes]);
+            descriptors.extend(received.fds);
+            if frame.len() == PREAMBLE_BYTES {
+                wanted = frame_length(frame.first_chunk().unwrap()).unwrap();
+            }
+        }
+        (frame, descriptors)
+    }
+}
+
+/// A hostile peer after its handshake.
+pub struct Foe {
+    /// The control socket.
+    pub wire: Wire,
+    /// Its own region, which it writes.
+    pub region: OwnMap,
+    /// Where ring and slab lie in its region.
+    pub geometry: Geometry,
+    /// The victim's doorbells if it sent them: for records, for space.
+    pub doorbells: Vec<Doorbell>,
+    /// Its own doorbells, which it sent to the victim.
+    pub own_doorbells: [Doorbell; 2],
+    /// The victim's region.
+    pub theirs: Option<PeerMem>,
+    /// The position of its next record.
+    pub position: u64,
+    next_segment: u32,
+}
+
+/// The region of a peer, mapped.
+pub struct Pages(pub PeerMap);
+
+impl Readable for Pages {
+    fn cells(&self) -> &[UnsafeCell<u8>] {
+        self.0.cells()
+    }
+}
+
+/// Lets the listener go on as far as it can without blocking.
+pub fn drive(listener: &mut Listener) {
+    assert!(listener.try_accept().is_err(), "not yet");
+}
+
+impl Foe {
+    /// Connects to `listener` with a handshake that keeps the rules; the channel is the victim's.
+    pub fn meet(listener: &mut Listener, path: &Path, hello: &Hello) -> (Self, Channel) {
+        Self::meet_with(listener, path, hello, small_geometry())
+    }
+
+    /// As [`meet`](Self::meet), with a region of this geometry.
+    pub fn meet_with(
+        listener: &mut Listener,
+        path: &Path,
+        hello: &Hello,
+        geometry: Geometry,
+    ) -> (Self, Channel) {
+        Self::meet_as(listener, path, hello, geometry, OFFER_DOORBELLS)
+    }
+
+    /// As [`meet_with`](Self::meet_with), with these flags in OFFER: doorbells, or none.
+    pub fn meet_as(
+        listener: &mut Listener,
+        path: &Path,
+        hello: &Hello,
+        geometry: Geometry,
+        flags: u32,
+    ) -> (Self, Channel) {
+        let wire = Wire::connect(path);
+        assert!(wire.send_hello(hello));
+        drive(listener);
+        let (theirs, _pidfd) = wire.receive();
+        let session_id = Hello::read_from_bytes(&theirs).unwrap().nonce;
+        let (offer, mut descriptors) = wire.receive();
+        let offer = Offer::read_from_bytes(&offer).unwrap();
+        let doorbells = descriptors.split_off(descriptors.len().min(1)).into_iter();
+        let doorbells = doorbells.map(|doorbell| Doorbell::from_peer(doorbell).unwrap()).collect();
+        let theirs = descriptors.first().map(|descriptor| {
+            let size = offer.region_size.get();
+            let map = PeerMap::map(descriptor.as_fd(), size, u64::MAX).unwrap();
+            PeerMem::new(Arc::new(Pages(map)))
+        });
+        let region = region(&geometry, session_id, ROLE_CONNECTOR);
+        let own_doorbells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
+        let is_shared_memory = hello.features.get() & FEATURE_SHM != 0;
+        let transport = if is_shared_memory { TRANSPORT_SHM } else { TRANSPORT_SOCKET };
+        if is_shared_memory {
+            let offer = Offer::new(TRANSPORT_SHM, 0, flags, geometry.region_bytes);
+            let beside = [region.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
+            let count = if flags & OFFER_DOORBELLS == 0 { 1 } else { 3 };
+            assert!(wire.send(offer.as_bytes(), &beside[..count]));
+        } else {
+            assert!(wire.send(Offer::new(transport, 1, 0, 0).as_bytes(), &[]));
+        }
+        assert!(wire.send(Ready::new(transport, u32::from(!is_shared_memory)).as_bytes(), &[]));
+        let channel = listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
+        wire.receive();
+        (
+            Self {
+                wire,
+                region,
+                geometry,
+                doorbells,
+                own_doorbells,
+                theirs,
+                position: 0,
+                next_segment: 1,
+            },
+            channel,
+        )
+    }
+
+    /// The id of the block that the victim sent first.
+    pub fn first_block(&self) -> u64 {
+        let theirs = self.theirs.as_ref().unwrap();
+        let at = theirs.load(32) + record_ring::HEADER_BYTES;
+        theirs.load(at as usize)
+    }
+
+    /// Writes a word anywhere in its region.
+    pub fn write_word(&mut self, offset: u64, word: u64) {
+        let at = offset as usize;
+        self.region.as_mut_slice()[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+
+    /// Writes a word of its control page.
+    pub fn write_control(&mut self, offset: u64, word: u64) {
+        self.write_word(CONTROL_OFFSET + offset, word);
+    }
+
+    /// The offset of a position in its region.
+    pub fn place(&self, position: u64) -> u64 {
+        self.geometry.ring_offset + self.geometry.ring.offset(Position(position))
+    }
+
+    /// Publishes one record as an honest sender does, with any kind and body.
+    pub fn publish(&mut self, kind: Kind, body: &[u8]) {
+        self.publish_as(kind, body.len() as u32, body);
+    }
+
+    /// As `publish`, with a length of its own choice.
+    pub fn publish_as(&mut self, kind: Kind, len: u32, body: &[u8]) {
+        let at = self.place(self.position);
+        let from = (at + record_ring::HEADER_BYTES) as usize;
+        let end = (self.geometry.ring_offset + self.geometry.ring.bytes()) as usize;
+        let fits = body.len().min(end - from);
+        self.region.as_mut_slice()[from..from + fits].copy_from_slice(&body[..fits]);
+        self.write_word(at + 8, record_ring::word1(len, 0));
+        let next = self.position + partywall_layout::record_ring::footprint(len.into());
+        self.write_word(self.place(next), 0);
+        self.write_word(at, record_ring::word0(Position(self.position), kind));
+        self.position = next;
+    }
+
+    /// Publishes a BLOB record that names these bytes.
+    pub fn publish_blob(&mut self, block: u64, segment: u32, offset: u64, length: u64) {
+        let body = blob(block, segment, offset, length);
+        self.publish(Kind::Blob, body.as_bytes());
+    }
+
+    /// Publishes the record of a segment, without its frame on the socket.
+    pub fn publish_segment(&mut self, kind: Kind, number: u32, size: u64) {
+        let (number, zero) = (U32::new(number), U32::new(0));
+        let body = SegmentBody { number, zero, size: U64::new(size) };
+        self.publish(kind, body.as_bytes());
+    }
+
+    /// Sends the frame of a segment with any descriptor.
+    pub fn send_segment(&self, number: u32, descriptor: BorrowedFd<'_>) -> bool {
+        let mut frame = [partywall_layout::hello::CONTROL_SEGMENT; 5];
+        frame[1..].copy_from_slice(&number.to_le_bytes());
+        self.wire.send(&frame, &[descriptor])
+    }
+
+    /// An honest segment of `size` bytes; its number.
+    pub fn add_segment(&mut self, size: u64) -> u32 {
+        let number = self.next_segment;
+        self.next_segment += 1;
+        let memory = OwnMap::create("foe-segment", size as usize).unwrap();
+        assert!(self.send_segment(number, memory.as_fd()));
+        self.publish_segment(Kind::Segment, number, size);
+        number
+    }
+}
+
+/// The body of a BLOB record.
+pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> BlobBody {
+    BlobBody {
+        block: U64::new(block),
+        segment: U32::new(segment),
+        zero: U32::new(0),
+        offset: U64::new(offset),
+        length: U64::new(length),
+    }
+}
+
+/// A region with a valid header.
+pub fn region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> OwnMap {
+    assert!(role == ROLE_ACCEPTOR || role == ROLE_CONNECTOR);
+    let header = geometry.header(session_id, std::process::id(), role);
+    region_with(geometry.region_bytes, &header)
+}
+
+/// A region with any header.
+pub fn region_with(bytes: u64, header: &RegionHeader) -> OwnMap {
+    let mut region = OwnMap::create("foe-region", bytes as usize).unwrap();
+    region.as_mut_slice()[..size_of::<RegionHeader>()].copy_from_slice(header.as_bytes());
+    region
+}

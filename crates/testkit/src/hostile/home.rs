@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A listener that is attacked. It remembers why it refused peers, and a test then asks it to serve an
+//! honest one.
+
+use super::channel::Wire;
+use crate::{Directory, millis, within};
+use partywall::{Channel, Config, HandshakeError, Listener};
+use partywall_layout::hello::Hello;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use zerocopy::FromBytes;
+
+/// A listener that remembers why it refused.
+pub struct Home {
+    /// Where the socket is: `home`.
+    pub place: Directory,
+    /// The listener itself.
+    pub listener: Listener,
+    refused: Arc<Mutex<Vec<(u32, String)>>>,
+}
+
+impl Home {
+    /// Listens, with this configuration.
+    pub fn new(config: Config) -> Self {
+        let place = Directory::new();
+        let refused = Arc::new(Mutex::new(Vec::new()));
+        let list = Arc::clone(&refused);
+        let config = config.on_refused(move |error: &HandshakeError| {
+            list.lock().unwrap().push((error.code(), error.to_string()));
+        });
+        let listener = Listener::bind_with(place.address("home"), &config).unwrap();
+        Self { place, listener, refused }
+    }
+
+    /// A new connection to it.
+    pub fn wire(&self) -> Wire {
+        Wire::connect(&self.place.path("home"))
+    }
+
+    /// Lets the listener go on as far as it can without blocking.
+    pub fn go_on(&mut self) -> Option<Channel> {
+        (0..3).find_map(|_| self.listener.try_accept().ok())
+    }
+
+    /// The reason for the last refusal; there must be exactly one.
+    pub fn reason(&mut self) -> (u32, String) {
+        for _ in 0..100 {
+            assert!(self.listener.accept_deadline(within(millis(20))).is_err(), "was let in");
+            let found = std::mem::take(&mut *self.refused.lock().unwrap());
+            if let [reason] = &found[..] {
+                return reason.clone();
+            }
+            assert!(found.is_empty(), "{found:?}");
+        }
+        panic!("nobody was refused");
+    }
+
+    /// A wire on which HELLO went both ways, and the session's id.
+    pub fn greeted(&mut self, own: &Hello) -> (Wire, [u8; 16]) {
+        let wire = self.wire();
+        assert!(wire.send_hello(own));
+        assert!(self.go_on().is_none());
+        let (theirs, _) = wire.receive();
+        let session_id = Hello::read_from_bytes(&theirs).unwrap().nonce;
+        wire.receive();
+        (wire, session_id)
+    }
+
+    /// An honest client gets through.
+    pub fn serves(&mut self) {
+        let address = self.place.address("home");
+        std::thread::scope(|scope| {
+            let client = scope.spawn(move || {
+                let mut channel = partywall::connect(&address).unwrap();
+                channel.send(b"honest").unwrap();
+                channel.recv().unwrap().unwrap();
+            });
+            let mut channel =
+                self.listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
+            assert_eq!(channel.recv().unwrap().unwrap(), b"honest");
+            channel.send(b"welcome").unwrap();
+            client.join().unwrap();
+        });
+        self.refused.lock().unwrap().clear();
+    }
+}
+
+/// The code of a refusal: the peer broke a rule of the handshake.
+pub const VIOLATION: u32 = 209;
+/// The code of a refusal: a descriptor is not what it must be.
+pub const DESCRIPTOR: u32 = 210;
+/// The code of a refusal: the peer speaks another protocol.
+pub const NOT_PARTYWALL: u32 = 203;
+/// The code of a refusal: the peer hung up.
+pub const HUNG_UP: u32 = 202;
+
+/// A descriptor of a pipe.
+pub fn pipe() -> OwnedFd {
+    let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
+    let end = child.stdin.take().unwrap().into();
+    child.wait().unwrap();
+    end
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A peer that does the handshake by hand and then breaks rules, and what it attacks.
+//!
+//! ```text
+//! channel         Foe: writes any word of its region, any record, any byte of the socket
+//! home            Home: a listener that remembers why it refused a peer
+//! session         SessionFoe: writes any record of a session, over shared memory or a socket
+//! session_home    SessionHome: the end of a session that a SessionFoe attacks
+//! ```
+
+pub mod channel;
+pub mod home;
+pub mod session;
+pub mod session_home;
+
+pub use channel::{Foe, Wire};
+pub use home::Home;
+pub use session::{Role, SessionFoe};
+pub use session_home::SessionHome;

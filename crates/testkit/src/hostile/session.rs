@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The peer of a session, by hand: it completes a handshake that keeps the rules and then writes any
+//! record, over a socket or shared memory, as the connecting or the accepting end.
+//!
+//! Tests count its streams as a connector does: it opens odd numbers, the victim even ones. A foe that
+//! accepted shifts them:
+//!
+//! ```text
+//!   in the test     0   1 (its)  2 (ours)  3  4 …        on the wire of an acceptor     0   2  1  4  3 …
+//! ```
+use super::channel::{BOTH, Pages, Wire, hello};
+use partywall_layout::hello::{
+    FEATURE_SOCKET, Hello, OFFER_DOORBELLS, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,
+    SERVICE_SESSION, TRANSPORT_SHM, TRANSPORT_SOCKET,
+};
+use partywall_layout::record_ring::{Kind, WireHeader, footprint};
+use partywall_layout::segment::{CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES};
+use partywall_layout::{Geometry, Position, RecordHeader, RegionHeader};
+use partywall_ring::{AppendError, Consumer, OwnMem, PeerMem, Producer, Writable};
+use partywall_sys::poll::{self, PollFd, PollFlags};
+use partywall_sys::{Doorbell, Listener, OwnMap, PeerMap};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What a foe is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// Whether it accepts, and the victim connects.
+    pub is_acceptor: bool,
+    /// Whether records pass through shared memory.
+    pub is_shared_memory: bool,
+}
+
+impl Role {
+    /// Each of them.
+    pub const ALL: [Self; 4] = [
+        Self { is_acceptor: false, is_shared_memory: false },
+        Self { is_acceptor: false, is_shared_memory: true },
+        Self { is_acceptor: true, is_shared_memory: false },
+        Self { is_acceptor: true, is_shared_memory: true },
+    ];
+}
+
+/// A hostile peer after its handshake.
+pub struct SessionFoe {
+    role: Role,
+    wire: Wire,
+    /// The position of its next record on a socket.
+    position: Position,
+    shm: Option<SharedMemory>,
+}
+
+/// A record that the victim sent.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The number of its kind.
+    pub kind: u64,
+    /// Its stream, as a connector counts.
+    pub stream: u32,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+impl SessionFoe {
+    /// Connects to a listener that the victim drives.
+    pub fn connect(path: &Path, is_shared_memory: bool) -> Self {
+        let role = Role { is_acceptor: false, is_shared_memory };
+        Self::handshake(Wire::connect(path), role)
+    }
+
+    /// Accepts the next connection.
+    pub fn accept(listener: &Listener, is_shared_memory: bool) -> Self {
+        let deadline = Some(Instant::now() + TIMEOUT);
+        let mut ready = [PollFd::new(listener, PollFlags::IN)];
+        assert_ne!(poll::wait(&mut ready, deadline).unwrap(), 0, "no connection");
+        let socket = listener.accept().unwrap().unwrap();
+        Self::handshake(Wire { socket }, Role { is_acceptor: true, is_shared_memory })
+    }
+
+    fn handshake(wire: Wire, role: Role) -> Self {
+        let mut own = hello(if role.is_shared_memory { BOTH } else { FEATURE_SOCKET });
+        own.service = U32::new(SERVICE_SESSION);
+        own.stream_window = U64::new(1 << 20);
+        own.streams_max = U32::new(100);
+        if !role.is_acceptor {
+            assert!(wire.send_hello(&own));
+        }
+        let theirs = Hello::read_from_bytes(&wire.receive().0).unwrap();
+        if role.is_acceptor {
+            assert!(wire.send_hello(&own));
+        }
+        let shm = if role.is_shared_memory {
+            let session_id = if role.is_acceptor { own.nonce } else { theirs.nonce };
+            Some(SharedMemory::agree(&wire, role, session_id))
+        } else {
+            assert!(wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]));
+            assert!(!wire.receive().0.is_empty(), "OFFER");
+            assert!(wire.send(Ready::new(TRANSPORT_SOCKET, 1).as_bytes(), &[]));
+            None
+        };
+        assert!(!wire.receive().0.is_empty(), "READY");
+        Self { role, wire, position: Position(0), shm }
+    }
+
+    /// Sends a record; `false` if the victim has hung up.
+    pub fn send(&mut self, kind: Kind, stream: u32, body: &[u8]) -> bool {
+        let stream = self.shifted(stream);
+        if let Some(shm) = &mut self.shm {
+            return shm.send(&self.wire, kind, stream, body);
+        }
+        let len = u32::try_from(body.len()).unwrap();
+        let header = RecordHeader { position: self.position, kind, len, stream };
+        self.position = self.position.plus(footprint(len.into()));
+        let bytes = [header.to_wire().as_bytes(), body].concat();
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match self.wire.socket.write(&[IoSlice::new(&bytes[sent..])], false) {
+                Ok(count) => sent += count,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Sends PING with this token.
+    pub fn ping(&mut self, token: u64) -> bool {
+        self.send(Kind::Ping, 0, &[0u64.to_le_bytes(), token.to_le_bytes()].concat())
+    }
+
+    /// Sends RESET for these directions of a stream.
+    pub fn reset(&mut self, stream: u32, directions: u32) -> bool {
+        self.send(Kind::Reset, stream, &[7u32.to_le_bytes(), directions.to_le_bytes()].concat())
+    }
+
+    /// Sends CREDIT for a stream.
+    pub fn credit(&mut self, stream: u32, credited: u64) -> bool {
+        self.send(Kind::Credit, stream, &credited.to_le_bytes())
+    }
+
+    /// The first part of a message of `total` bytes.
+    pub fn first(&mut self, stream: u32, total: u64, bytes: &[u8]) -> bool {
+        self.send(Kind::FragmentFirst, stream, &[&total.to_le_bytes(), bytes].concat())
+    }
+
+    /// The next record of the victim; `None` if it has hung up.
+    pub fn receive(&mut self) -> Option<Received> {
+        let mut received = match &mut self.shm {
+            Some(shm) => shm.receive(&self.wire)?,
+            None => self.receive_from_socket()?,
+        };
+        received.stream = self.shifted(received.stream);
+        Some(received)
+    }
+
+    fn receive_from_socket(&self) -> Option<Received> {
+        let mut header = [0; size_of::<WireHeader>()];
+        self.read(&mut header)?;
+        let header = WireHeader::read_from_bytes(&header).unwrap();
+        let mut body = vec![0; header.len.get() as usize];
+        self.read(&mut body)?;
+        let kind = header.word0.get() >> 1 & 31;
+        Some(Received { kind, stream: header.stream.get(), body })
+    }
+
+    /// Reads until a record of this kind comes; `None` if the victim has hung up.
+    pub fn receive_until(&mut self, kind: Kind, stream: u32) -> Option<Received> {
+        loop {
+            let received = self.receive()?;
+            if received.kind == kind as u64 && received.stream == stream {
+                return Some(received);
+            }
+        }
+    }
+
+    /// Reads until this question is answered; whether it was.
+    pub fn receive_answer(&mut self, token: u64) -> bool {
+        let answer = [1u64.to_le_bytes(), token.to_le_bytes()].concat();
+        while let Some(received) = self.receive_until(Kind::Ping, 0) {
+            if received.body == answer {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The same stream as the other role counts it, there and back.
+    fn shifted(&self, stream: u32) -> u32 {
+        match stream {
+            0 => 0,
+            _ if !self.role.is_acceptor => stream,
+            // Index and side stay, as far as there is such a number.
+            u32::MAX => u32::MAX - 1,
+            odd if odd % 2 == 1 => odd + 1,
+            even => even - 1,
+        }
+    }
+
+    fn read(&self, into: &mut [u8]) -> Option<()> {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.wire.socket.read(&mut into[filled..], false) {
+                Ok(count @ 1..) => filled += count,
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+}
+
+/// Both regions, as the foe has them. It keeps the rules of rings, and no others.
+struct SharedMemory {
+    producer: Producer,
+    consumer: Consumer,
+    /// The victim's: for records, for space.
+    doorbells: [Doorbell; 2],
+    /// Never waited for: the foe polls.
+    _own_doorbells: [Doorbell; 2],
+}
+
+struct OwnPages(OwnMap);
+
+impl Writable for OwnPages {
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.0.as_mut_slice()
+    }
+}
+
+impl SharedMemory {
+    /// OFFERs both ways, and its own READY.
+    fn agree(wire: &Wire, role: Role, session_id: [u8; 16]) -> Self {
+        let geometry = Geometry::new(RING_BYTES, 1024, 16 << 10).unwrap();
+        let own_role = if role.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
+        let (descriptor, consumed, ring) = own_region(&geometry, session_id, own_role);
+        let own_doorbells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
+        let offer = Offer::new(TRANSPORT_SHM, 0, OFFER_DOORBELLS, geometry.region_bytes);
+        let beside = [descriptor.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
+        assert!(wire.send(offer.as_bytes(), &beside));
+        let (offer, descriptors) = wire.receive();
+        let offer = Offer::read_from_bytes(&offer).unwrap();
+        let [region, records, room] = <[OwnedFd; 3]>::try_from(descriptors).unwrap();
+        let map = PeerMap::map(region.as_fd(), offer.region_size.get(), u64::MAX).unwrap();
+        let theirs = PeerMem::new(Arc::new(Pages(map)));
+        let mut header = [0; size_of::<RegionHeader>()];
+        theirs.copy(0, &mut header);
+        let header = RegionHeader::read_from_bytes(&header).unwrap();
+        let (offset, size) = (header.ring_offset.get(), header.ring_size.get());
+        let size = partywall_layout::record_ring::RingSize::new(size).unwrap();
+        let their_ring = theirs.part(offset, size.bytes()).unwrap();
+        let control = theirs.part(CONTROL_OFFSET, PAGE_BYTES).unwrap();
+        assert!(wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]));
+        Self {
+            producer: Producer::new(ring, geometry.ring, control),
+            consumer: Consumer::new(their_ring, size, consumed),
+            doorbells: [records, room].map(|doorbell| Doorbell::from_peer(doorbell).unwrap()),
+            _own_doorbells: own_doorbells,
+        }
+    }
+
+    fn send(&mut self, wire: &Wire, kind: Kind, stream: u32, body: &[u8]) -> bool {
+        loop {
+            match self.producer.append(kind, stream, body) {
+                Ok(()) => break,
+                Err(AppendError::Full) if has_hung_up(wire) => return false,
+                Err(AppendError::Full) => {}
+                Err(AppendError::Violation(violation)) => {
+                    panic!("the victim breaks a rule: {violation}")
+                }
+            }
+        }
+        self.producer.publish();
+        // Whether the victim sleeps or not.
+        self.doorbells[0].notify().unwrap();
+        true
+    }
+
+    fn receive(&mut self, wire: &Wire) -> Option<Received> {
+        let mut is_over = false;
+        loop {
+            if let Some(header) = self.consumer.peek().unwrap() {
+                let mut body = vec![0; header.len as usize];
+                self.consumer.copy(&header, 0, &mut body);
+                self.consumer.advance(&header);
+                self.consumer.report();
+                self.doorbells[1].notify().unwrap();
+                return Some(Received { kind: header.kind as u64, stream: header.stream, body });
+            }
+            if is_over {
+                return None;
+            }
+            // Records from before the end are read all the same.
+            is_over = has_hung_up(wire);
+        }
+    }
+}
+
+/// Waits for [`POLL_PERIOD`]; whether the victim has ended the connection by then.
+fn has_hung_up(wire: &Wire) -> bool {
+    let deadline = Some(Instant::now() + POLL_PERIOD);
+    let mut ready = [PollFd::new(&wire.socket, PollFlags::IN)];
+    poll::wait(&mut ready, deadline).unwrap() > 0
+        && !matches!(wire.socket.read(&mut [0; 64], true), Ok(1..))
+}
+
+/// A region with its header: its descriptor, the CONSUMED word, and the ring.
+fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd, OwnMem, OwnMem) {
+    let map = OwnMap::create("foe-region", geometry.region_bytes as usize).unwrap();
+    let descriptor = map.fd().try_clone_to_owned().unwrap();
+    let mut memory = OwnMem::new(Box::new(OwnPages(map)));
+    let header = geometry.header(session_id, std::process::id(), role);
+    memory.write(0, header.as_bytes());
+    let (_header, rest) = memory.split_at(CONTROL_OFFSET as usize);
+    let (consumed, rest) = rest.split_at(LINE_BYTES as usize);
+    let behind = CONTROL_OFFSET + LINE_BYTES;
+    let (_control, rest) = rest.split_at((geometry.ring_offset - behind) as usize);
+    let (ring, _slab) = rest.split_at(geometry.ring.bytes() as usize);
+    (descriptor, consumed, ring)
+}
+
+/// The time for a victim to connect.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time between two polls.
+const POLL_PERIOD: Duration = Duration::from_micros(20);
+
+/// A quarter of it is the longest record, in bytes.
+const RING_BYTES: u64 = 1 << 20;

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Scaffolding of Partywall's tests. Only dev-dependencies name this crate, and it is not published.
+//!
+//! ```text
+//! deadline    what must happen in time: instants, conditions, futures, a watchdog for hangs
+//! directory   a directory for sockets and files, removed at the end
+//! footprint   what a process holds, and the lock of the tests that count it
+//! fork        a forked child
+//! hostile     a peer that does the handshake by hand and then breaks rules, and its victim
+//! pair        both ends of channels and sessions in one process, over every transport
+//! pattern     payloads of which every byte is known
+//! process     this test executable once more, as a second process
+//! random      random numbers that are the same in every run
+//! ```
+//!
+//! It judges nothing: the tests do. Its functions panic where a test would fail.
+#![deny(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its scaffolding too")]
+
+pub mod deadline;
+mod directory;
+pub mod footprint;
+pub mod fork;
+pub mod hostile;
+pub mod pair;
+pub mod pattern;
+pub mod process;
+mod random;
+
+pub use deadline::{
+    TIMEOUT, Watchdog, give_up_after, in_time, millis, run, run_alone, soon, until, until_async,
+    within,
+};
+pub use directory::Directory;
+pub use footprint::{Footprint, alone, together};
+pub use pair::{Kind, pair, session_pair, session_pair_with};
+pub use pattern::{fill, is_pattern, number_of, pattern, payload};
+pub use process::{Second, argument, role, second_process, variable};
+pub use random::Random;

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Both ends of channels and sessions in one process, over every transport.
+
+use crate::deadline::soon;
+use partywall::tokio::Session;
+use partywall::{Channel, Config, Listener, TransportPolicy, TrustPolicy};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A connected pair: connecting end, accepting end.
+pub fn pair(address: &str, client: &Config, server: &Config) -> (Channel, Channel) {
+    let mut listener = Listener::bind_with(address, server).unwrap();
+    let address = listener.local_address().to_string();
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| partywall::connect_with(&address, client).unwrap());
+        let accepted = listener.accept_deadline(soon()).unwrap();
+        (connecting.join().unwrap(), accepted)
+    })
+}
+
+/// A connected pair of sessions: connecting end, accepting end.
+pub async fn session_pair_with(kind: Kind, client: &Config, server: &Config) -> (Session, Session) {
+    let listener = partywall::tokio::Listener::bind_with(kind.address(), server).unwrap();
+    let address = listener.local_address().to_string();
+    let connecting = partywall::tokio::connect_with(address, client);
+    let (client, server) = tokio::join!(connecting, listener.accept());
+    (client.unwrap(), server.unwrap())
+}
+
+/// A pair of sessions, where `adapt` changes what both ends choose.
+pub async fn session_pair(kind: Kind, adapt: impl Fn(Config) -> Config) -> (Session, Session) {
+    let config = adapt(kind.config());
+    session_pair_with(kind, &config, &config).await
+}
+
+/// A transport and trust that one process can have with itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Shared memory; the peer is trusted.
+    SharedMemory,
+    /// Shared memory; the peer is not trusted.
+    Untrusted,
+    /// A Unix socket.
+    Unix,
+    /// A TCP connection.
+    Tcp,
+}
+
+impl Kind {
+    /// Each of them.
+    pub const ALL: [Self; 4] = [Self::SharedMemory, Self::Untrusted, Self::Unix, Self::Tcp];
+
+    /// Its name, as a second process gets it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SharedMemory => "shm",
+            Self::Untrusted => "untrusted",
+            Self::Unix => "unix",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// The kind of this name.
+    pub fn from_name(name: &str) -> Self {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).unwrap()
+    }
+
+    /// An address that no other test uses.
+    pub fn address(self) -> String {
+        // ORDER: Relaxed: only the number matters.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        match self {
+            Self::Tcp => "tcp:127.0.0.1:0".into(),
+            _ => format!("unix:@partywall-test-{}-{next}", std::process::id()),
+        }
+    }
+
+    /// What both ends choose.
+    pub fn config(self) -> Config {
+        let config = Config::default();
+        match self {
+            Self::SharedMemory => {
+                config.transport(TransportPolicy::SharedMemory).trust(TrustPolicy::Peer)
+            }
+            Self::Untrusted => {
+                config.transport(TransportPolicy::SharedMemory).trust(TrustPolicy::Untrusted)
+            }
+            Self::Unix => config.transport(TransportPolicy::Socket),
+            Self::Tcp => config,
+        }
+    }
+
+    /// Whether messages pass through shared memory.
+    pub const fn is_shared_memory(self) -> bool {
+        matches!(self, Self::SharedMemory | Self::Untrusted)
+    }
+
+    /// A pair of this kind, where `adapt` changes what both ends choose.
+    pub fn pair(self, adapt: impl Fn(Config) -> Config) -> (Channel, Channel) {
+        let config = adapt(self.config());
+        pair(&self.address(), &config, &config)
+    }
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Payloads of which every byte is known.
+//!
+//! ```text
+//! pattern(len, seed)      mix(seed), mix(seed) + STEP, mix(seed) + 2 STEP, …      one word every 8 bytes
+//! payload(number, len)    number, then pattern(len - 8, number)
+//! ```
+//!
+//! No two words of a pattern are equal, nor are words at the same place of two patterns.
+
+use crate::random::{STEP, mix};
+
+/// Fills `bytes` with the pattern of `seed`, at the speed of memory.
+pub fn fill(bytes: &mut [u8], seed: u64) {
+    let mut word = mix(seed);
+    let mut words = bytes.chunks_exact_mut(8);
+    for place in &mut words {
+        place.copy_from_slice(&word.to_le_bytes());
+        word = word.wrapping_add(STEP);
+    }
+    let rest = words.into_remainder();
+    let len = rest.len();
+    rest.copy_from_slice(&word.to_le_bytes()[..len]);
+}
+
+/// Whether every byte is that of the pattern of `seed`.
+pub fn is_pattern(bytes: &[u8], seed: u64) -> bool {
+    let mut word = mix(seed);
+    let mut difference = 0;
+    let words = bytes.chunks_exact(8);
+    let rest = words.remainder();
+    for place in words {
+        let mut found = [0; 8];
+        found.copy_from_slice(place);
+        difference |= u64::from_le_bytes(found) ^ word;
+        word = word.wrapping_add(STEP);
+    }
+    difference == 0 && rest == &word.to_le_bytes()[..rest.len()]
+}
+
+/// `len` bytes of the pattern of `seed`.
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fill(&mut bytes, seed);
+    bytes
+}
+
+/// Message `number` of at least 8 bytes: the number, then its pattern.
+pub fn payload(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.extend(pattern(len.saturating_sub(8), number));
+    bytes
+}
+
+/// The number of a [`payload`], after a check of every byte of it.
+pub fn number_of(bytes: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    assert!(is_pattern(&bytes[8..], number), "message {number} is torn");
+    number
+}

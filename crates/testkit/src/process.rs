@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A second process: this very test executable, started again to run one of its tests.
+//!
+//! ```text
+//! first process    Second::start("death::victim", &[(ADDRESS, …)])
+//! second process   … --exact death::victim     fn victim() { let Some(address) = variable(ADDRESS) else { return }; … }
+//! ```
+//! In the first process the variable is not set, and the test of that name returns at once.
+
+use crate::TIMEOUT;
+use partywall_sys::PidFd;
+use partywall_sys::poll::{self, PollFd, PollFlags};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that does not outlive its test.
+#[derive(Debug)]
+pub struct Second(pub Child);
+
+impl Second {
+    /// Runs this executable with only the test of this path, and these variables.
+    pub fn start(test: &str, variables: &[(&str, &str)]) -> Self {
+        Self::spawn(command(test).envs(variables.iter().copied()))
+    }
+
+    /// Starts any command.
+    pub fn spawn(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
+    /// Its process id, as signals take it.
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).unwrap()
+    }
+
+    /// Whether it ends within this time.
+    pub fn ends_within(&mut self, time: Duration) -> bool {
+        let process = PidFd::of_pid(self.pid()).unwrap();
+        let mut descriptors = [PollFd::new(&process, PollFlags::IN)];
+        poll::wait(&mut descriptors, Some(Instant::now() + time)).unwrap() > 0
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        assert!(self.ends_within(TIMEOUT), "the second process does not end");
+        self.0.wait().unwrap()
+    }
+
+    /// Kills it with SIGKILL, and waits until nothing is left of it.
+    pub fn kill(&mut self) {
+        // An error if it has ended. Its id names no other process, because it was not waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs this executable with only the test of this path.
+fn command(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// A variable of [`Second::start`]; `None` in the first process.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The command that runs one test of this executable in a role, with arguments.
+pub fn second_process(test: &str, role: &str, arguments: &[(&str, &str)]) -> Command {
+    let mut command = command(test);
+    command.env(ROLE, role);
+    for (name, value) in arguments {
+        command.env(format!("{ROLE}_{name}"), value);
+    }
+    command
+}
+
+/// The role of this process, if it is a second one.
+pub fn role() -> Option<String> {
+    variable(ROLE)
+}
+
+/// An argument of this role.
+pub fn argument(name: &str) -> String {
+    variable(&format!("{ROLE}_{name}")).unwrap()
+}
+
+const ROLE: &str = "PARTYWALL_TEST_ROLE";
